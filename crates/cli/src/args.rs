@@ -16,6 +16,7 @@ use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
+use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::ServeArgs;
 pub use values::{Seeds, once};
@@ -48,7 +49,9 @@ impl Cli {
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let (words, jobs) = Cli::take_jobs(words.into_iter().collect())?;
         let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
-        let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative));
+        // Help is for people: as wide as the terminal, and no wider than lines can be read.
+        let width = usize::from(rows::table::width()).min(100);
+        let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative).term_width(width)).term_width(width);
         let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
         let matches = command.try_get_matches_from_mut(words).map_err(|mut error| {
             if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {

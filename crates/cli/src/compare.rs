@@ -188,9 +188,9 @@ impl Comparison<'_> {
         let facts = self.facts();
         let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
         let dismissed = dismissals::all();
-        results.banner = validity::banner(&doubts).or_else(|| dismissed.first().map(|why| format!("These figures decide nothing: {why}.")));
-        results.extra.insert(results::VALID.into(), results.banner.is_none().into());
-        results.extra.insert("reasons".into(), [validity::reasons(&doubts), dismissed].concat().into());
+        results.banner = validity::banner(&doubts).or_else(dismissals::banner);
+        results.extra.insert(json::VALID.into(), results.banner.is_none().into());
+        results.extra.insert(json::REASONS.into(), [validity::reasons(&doubts), dismissed].concat().into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
         for outcome in &mut outcomes {
             results.rows.append(&mut outcome.rows);

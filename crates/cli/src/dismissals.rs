@@ -1,10 +1,33 @@
 //! Policies of a program's own that broke their contract while the command ran: what it has measured of them is in part `interrupt`'s.
 
 use completion::{Breach, Mode};
+use serde_json::{Map, Value};
+
+use crate::rows::Results;
+use crate::rows::json::{REASONS, VALID};
 
 /// A sentence for each such policy.
 pub fn all() -> Vec<String> {
     Mode::registered().into_iter().filter_map(|mode| Some(sentence(mode, &mode.dismissals()?))).collect()
+}
+
+/// What results say before anything else; `None`: no policy was dismissed.
+pub fn banner() -> Option<String> {
+    all().first().map(|why| format!("These figures decide nothing: {why}."))
+}
+
+/// The same as JSON, beside the results; nothing where no policy was dismissed.
+pub fn json() -> Map<String, Value> {
+    match all() {
+        none if none.is_empty() => Map::new(),
+        reasons => Map::from_iter([(VALID.to_owned(), false.into()), (REASONS.to_owned(), reasons.into())]),
+    }
+}
+
+/// Results of a simulation say so.
+pub fn mark(results: &mut Results) {
+    results.banner = banner();
+    results.extra.extend(json());
 }
 
 fn sentence(mode: Mode, (times, why): &(u64, Breach)) -> String {

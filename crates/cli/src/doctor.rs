@@ -11,6 +11,8 @@ use serde::Serialize;
 use crate::args::{DoctorArgs, Wanted};
 use crate::harmless::harmless;
 use crate::output;
+use crate::rows::fit::wrap;
+use crate::rows::table;
 use checks::{Check, State, name_of};
 use facts::Facts;
 
@@ -38,7 +40,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
         let wanted = wanted.iter().map(|wanted| name_of(*wanted)).collect();
         serde_json::to_string_pretty(&Document { wanted, possible, checks: &checks })? + "\n"
     } else {
-        text(&checks, &wanted)
+        text(&checks, &wanted, table::width().into())
     };
     output::print(&text)?;
     Ok(if possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -61,8 +63,12 @@ fn missing<'a>(checks: &'a [Check], wanted: &[Wanted]) -> impl Iterator<Item = &
     checks.iter().filter(move |check| check.state == State::Missing && names.contains(&check.wanted))
 }
 
-/// The results for people.
-fn text(checks: &[Check], wanted: &[Wanted]) -> String {
+/// Columns before what was found.
+const INDENT: usize = 32;
+
+/// The results for people, on lines of `width` characters; commands, which are copied, stay whole.
+fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
+    let below = |line: &str| wrap(line, width.saturating_sub(INDENT).max(30)).trim_end().replace('\n', &format!("\n{:INDENT$}", ""));
     let mut out = String::new();
     let mut before = "";
     for check in checks {
@@ -76,9 +82,10 @@ fn text(checks: &[Check], wanted: &[Wanted]) -> String {
             State::Missing => "MISSING",
             State::None => "-",
         };
-        out += &format!("  {state:8} {:20} {}\n{:32}{}\n", check.name, harmless(&check.found), "", check.why);
+        let (found, why) = (below(&harmless(&check.found)), below(check.why));
+        out += &format!("  {state:8} {:20} {found}\n{:INDENT$}{why}\n", check.name, "");
         if let Some(command) = &check.command {
-            out += &format!("{:32}→ {}\n", "", harmless(command));
+            out += &format!("{:INDENT$}→ {}\n", "", harmless(command));
         }
     }
     let names: Vec<&str> = missing(checks, wanted).map(|check| check.name).collect();

@@ -5,14 +5,29 @@ mod example;
 
 use std::process::{Command, ExitCode};
 
-/// Set for the child that is the example.
+use reap::policy::{CustomPolicy, Facts, Plan, Seen};
+use reap::{Mode, Nanos};
+
+/// Set for the child that is the example (`good`), or has a policy that breaks its contract (`bad`).
 const CHILD: &str = "REAP_TEST_POLICY_CHILD";
 
-fn main() -> ExitCode {
-    if std::env::var_os(CHILD).is_some() {
-        return example::main();
+/// Rests with commands in flight.
+#[derive(Clone, Debug)]
+struct Resting;
+
+impl CustomPolicy for Resting {
+    fn next(&mut self, _: Nanos, _: &Seen) -> Plan {
+        Plan::Rest
     }
-    for (name, test) in [("run", run as fn()), ("compare", compare), ("sim", sim), ("names", names)] {
+}
+
+fn main() -> ExitCode {
+    match std::env::var(CHILD).as_deref() {
+        Ok("good") => return example::main(),
+        Ok(_) => return cli::main_with([Mode::register("resting", Facts::MASKED, |_| Box::new(Resting))]),
+        Err(_) => {}
+    }
+    for (name, test) in [("run", run as fn()), ("compare", compare), ("sim", sim), ("names", names), ("dismissed", dismissed)] {
         test();
         println!("{name}: ok");
     }
@@ -21,7 +36,11 @@ fn main() -> ExitCode {
 
 /// What the example prints; it has to succeed, or not to.
 fn reap(words: &str, succeeds: bool) -> (String, String) {
-    let out = Command::new(std::env::current_exe().unwrap()).env(CHILD, "1").args(words.split(' ')).output().unwrap();
+    child("good", words, succeeds)
+}
+
+fn child(which: &str, words: &str, succeeds: bool) -> (String, String) {
+    let out = Command::new(std::env::current_exe().unwrap()).env(CHILD, which).args(words.split(' ')).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, told) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(out.status.success(), succeeds, "{words}: {said}{told}");
@@ -48,4 +67,23 @@ fn sim() {
 fn names() {
     let (_, told) = reap("run --name=mine --rw=read --completion patent", false);
     assert!(told.contains("did you mean 'patient'"), "{told}");
+}
+
+/// Figures that are in part another mode's are told as such where they stand, and not on stderr alone.
+fn dismissed() {
+    let scenario = format!("{}/scenarios/small.toml", env!("CARGO_MANIFEST_DIR"));
+    let file = std::env::temp_dir().join(format!("reap-policy-{}.json", std::process::id()));
+    let job = "run --name=mine --filename=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion resting";
+    let says_so = |text: &str| {
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(json["valid"], false, "{text}");
+        assert!(json["reasons"][0].as_str().unwrap().contains("policy 'resting' broke its contract"), "{text}");
+    };
+    let (said, told) = child("bad", job, true);
+    assert!(said.contains("These figures decide nothing: policy 'resting'") && told.contains("broke its contract"), "{said}{told}");
+    says_so(&child("bad", &format!("{job} --output-format=json"), true).0);
+    let (said, _) = child("bad", &format!("sim {scenario} --modes interrupt,resting --json {}", file.display()), true);
+    assert!(said.starts_with("These figures decide nothing: policy 'resting'"), "{said}");
+    says_so(&std::fs::read_to_string(&file).unwrap());
+    std::fs::remove_file(&file).unwrap();
 }

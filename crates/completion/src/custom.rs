@@ -21,7 +21,7 @@ use crate::{Batch, Check, Done, Plan, Route, Seen};
 /// | it does not panic | in any method | takes the policy away |
 /// | it looks for a reason | answers `Look` where something is known to be there, or the last look used its budget up | looks in vain, unless nothing is in flight |
 /// | its budget is bounded | asks for 1 to [`crate::WEIGHT`] entries | looks for the nearest of these |
-/// | its waits end | names an instant after `now`, and for `Spin` and `Nap` at most a second after | waits for 20 µs, or for a second |
+/// | its waits end | names an instant after `now`, and for `Spin` and `Nap` at most a second after | waits for 20 µs, or for a second; takes the policy away after 8 naps in a row that are cut so |
 /// | it leaves armed | answers `Look`, `Sleep` or `Rest` where [`Seen::leaving`] is set | sleeps |
 /// | it counts | asks `Sleep` for 1 to [`Seen::in_flight`] completions | waits for the nearest of these |
 /// | it repeats itself | answers the same to the same calls | nothing: comparisons and replays mean nothing |
@@ -70,6 +70,9 @@ pub enum Breach {
     /// It was told again and again that there is something to take, and did not look.
     #[error("it did not look, though it was told that there is something to take")]
     NeverLooks,
+    /// It napped without end, again and again: nothing would have told it of an entry.
+    #[error("it napped without end, with its notification masked")]
+    NapsForEver,
     /// It rested while commands were in flight.
     #[error("it rested with commands in flight")]
     Rests,

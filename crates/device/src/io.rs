@@ -181,7 +181,8 @@ impl Store {
         if namespace.refusal != Status::SUCCESS {
             return Err(namespace.refusal);
         }
-        let durable = !self.write_cache | transfer.flags.contains(Flags::FUA);
+        // Without a cache a Read has nothing to make durable first.
+        let durable = (!self.write_cache & (op != Op::Read)) | transfer.flags.contains(Flags::FUA);
         Ok(Request { op, durable, deallocate: false, nsid: sqe.nsid(), lba: transfer.lba.0, bytes: bytes as u32, dptr: sqe.dptr() })
     }
 
@@ -234,6 +235,10 @@ impl Store {
             (media, op) => {
                 let buffer = scratch.get_mut(..bytes as usize).ok_or(Status::INTERNAL_ERROR)?;
                 if op == Op::Read {
+                    if request.durable {
+                        // What is read is on the medium by then (NVM 3.3.4, CDW12.FUA).
+                        media.flush().map_err(status_of)?;
+                    }
                     media.read_at(at, buffer).map_err(status_of)?;
                     return scatter(buffer, &mut data, port);
                 }
@@ -307,7 +312,11 @@ impl Store {
         let namespace = self.accessible(request.nsid)?;
         let mut bytes = vec![0; request.bytes as usize];
         let at = request.lba << namespace.block_shift;
-        namespace.media_mut().read_at(at, &mut bytes).map_err(status_of)?;
+        let media = namespace.media_mut();
+        if request.durable {
+            media.flush().map_err(status_of)?;
+        }
+        media.read_at(at, &mut bytes).map_err(status_of)?;
         let mut rest = &bytes[..];
         for Segment { addr, len } in places {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(Status::INTERNAL_ERROR)?;

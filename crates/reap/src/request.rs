@@ -124,7 +124,8 @@ impl Request {
         self
     }
 
-    /// Force Unit Access: a Write or a Write Zeroes is durable when it completes (NVM 3.2.6, CDW12.FUA).
+    /// Force Unit Access (CDW12.FUA): a Write or a Write Zeroes is durable when it completes (NVM 3.2.6), and a Read brings what is
+    /// durable by then (NVM 3.2.4). A file and a block device of the kernel have no such reads: there it changes nothing of a Read.
     pub fn fua(mut self) -> Request {
         self.modifiers.0 |= Modifiers::FUA;
         self

@@ -3,12 +3,25 @@
 //! Reads each `examples/*.fio` and `t/jobs/*.fio` of a checkout of fio, which the user has, and prints a table in Markdown: does Reap run
 //! the same I/O, which options does it leave out, and why are jobs refused? Where `fio` is installed it is asked (`--parse-only`)
 //! which files it takes itself.
+//!
+//! Some files want variables, and two want a file that something else makes: both are given, as `GIVEN` and `made` say.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use workload::fio::{self, Input, Outside};
+
+/// Variables that files want, with values of the kind that their comments ask for; the environment stands above them.
+const GIVEN: [(&str, &str); 5] =
+    [("FIO_DIR", "/tmp"), ("GPU_DEV_IDS", "0"), ("FIO_RW", "randread"), ("FIO_IODEPTH", "16"), ("FIO_BS", "4096")];
+
+/// Files that something else makes before a job runs: fio's own test a pattern of 16 KiB, and `t0031-pre.fio` a list of I/Os.
+fn made() -> [(&'static str, Vec<u8>); 2] {
+    let pattern = (0..16 << 10).map(|byte: u32| (byte.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let list = "fio version 2 iolog\nt0030file add\nt0030file open\nt0030file write 0 4096\nt0030file write 4096 4096\nt0030file close\n";
+    [("t0027.pattern", pattern), ("iolog", list.into())]
+}
 
 /// What becomes of a file.
 enum Verdict {
@@ -26,12 +39,14 @@ struct Beside;
 impl Outside for Beside {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         let beside = Path::new(from).parent().map(|dir| dir.join(path)).unwrap_or_default();
-        let text = std::fs::read(&beside).map_err(|error| error.to_string())?;
+        let made = || made().into_iter().find(|(name, _)| *name == path).map(|(_, text)| text);
+        let text = std::fs::read(&beside).or_else(|error| made().ok_or(error)).map_err(|error| error.to_string())?;
         Ok((beside.display().to_string(), text))
     }
 
     fn variable(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok()
+        let given = || GIVEN.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        std::env::var(name).ok().or_else(given)
     }
 
     fn keyword(&self, name: &str) -> Option<u64> {
@@ -55,6 +70,8 @@ fn main() -> ExitCode {
         eprintln!("{}: there is no examples/*.fio and no t/jobs/*.fio in it; is it a checkout of fio?", checkout.display());
         return ExitCode::FAILURE;
     }
+    let variables: Vec<String> = GIVEN.iter().map(|(name, _)| format!("{name}={}", Beside.variable(name).unwrap_or_default())).collect();
+    println!("Variables: {}.\n", variables.join(" "));
     println!("| file | fio takes it | Reap | why |\n| --- | --- | --- | --- |");
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for file in &files {
@@ -106,6 +123,11 @@ fn read(file: &Path) -> Verdict {
 
 /// Whether fio itself reads the file; `None`: there is no fio here, or it says nothing.
 fn asked(file: &Path) -> Option<bool> {
-    let status = Command::new("fio").arg("--parse-only").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let here = tempfile::tempdir().ok()?;
+    made().iter().try_for_each(|(name, text)| std::fs::write(here.path().join(name), text)).ok()?;
+    let file = file.canonicalize().ok()?;
+    let mut fio = Command::new("fio");
+    fio.arg("--parse-only").arg(file).current_dir(&here).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = fio.envs(GIVEN.map(|(name, _)| (name, Beside.variable(name).unwrap_or_default()))).status();
     status.ok().map(|status| status.success())
 }

@@ -9,7 +9,7 @@ mod timing;
 mod verify;
 
 pub use access::{AccessZone, Distribution, FileService, Strided, ZoneRoom};
-pub use data::Contents;
+pub use data::{Contents, WriteAs};
 pub use engine::Engine;
 pub use log::{Iolog, IologStep, LogValue, Logs};
 pub use per_op::PerOp;
@@ -356,6 +356,10 @@ pub struct Job {
     pub sync_at_end: bool,
     /// `sync`: each write is durable when it completes (Force Unit Access).
     pub sync_writes: bool,
+    /// `readfua`: reads bring what is durable (Force Unit Access).
+    pub durable_reads: bool,
+    /// `write_mode`, `sg_write_mode`: what writes ask of the device, and in how many per cent of the cases. Empty: all are Writes.
+    pub writes_as: Vec<(WriteAs, u32)>,
     /// What is written.
     pub contents: Contents,
     /// `verify` and the options beside it.
@@ -447,6 +451,8 @@ impl Default for Job {
             sync_every: 0,
             sync_at_end: false,
             sync_writes: false,
+            durable_reads: false,
+            writes_as: Vec::new(),
             contents: Contents::default(),
             verify: None,
             urgent: false,

@@ -24,6 +24,6 @@ pub use generator::{
 pub use job::{
     AccessZone, Amount, Backlog, BlockSizes, Contents, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, ExitWhat,
     FileService, FillPattern, Flow, Iolog, IologStep, Job, LatencyTarget, LogValue, Logs, Measure, Pattern, PerOp, RandomGenerator, Rate,
-    RateProcess, Steady, SteadyOf, Stretch, Strided, Think, Verify, VerifyKind, ZoneRoom,
+    RateProcess, Steady, SteadyOf, Stretch, Strided, Think, Verify, VerifyKind, WriteAs, ZoneRoom,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

@@ -29,6 +29,12 @@ fn repeat(buf: &mut [u8], pattern: Option<&FillPattern>) {
     buf.iter_mut().zip(bytes.iter().cycle()).for_each(|(place, byte)| *place = *byte);
 }
 
+/// Makes each block of `block` bytes what the first is.
+pub fn repeat_first(data: &mut [u8], block: usize) {
+    let Some((first, rest)) = data.split_at_mut_checked(block) else { return };
+    rest.chunks_mut(block).for_each(|part| part.copy_from_slice(&first[..part.len()]));
+}
+
 /// Fills a buffer with something that does not compress, and so brings its pages into memory.
 pub fn scribble(buf: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -48,6 +54,15 @@ mod tests {
         let mut buf = vec![0x55; 64];
         fill(&mut buf, 1, &contents);
         buf
+    }
+
+    #[test]
+    fn the_first_block_is_repeated_to_the_end() {
+        let mut data = [1, 2, 3, 4, 5, 6, 7];
+        repeat_first(&mut data, 2);
+        assert_eq!(data, [1, 2, 1, 2, 1, 2, 1]);
+        repeat_first(&mut data, 8);
+        assert_eq!(data, [1, 2, 1, 2, 1, 2, 1]);
     }
 
     #[test]

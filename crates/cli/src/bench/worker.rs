@@ -51,8 +51,8 @@ pub struct Worker {
     urgent: bool,
     /// What writes write, of a job whose reads overwrite it.
     refills: Option<Contents>,
-    /// Each write is durable when it completes.
-    durable: bool,
+    /// Force Unit Access: each write is durable when it completes, and each read brings what is durable.
+    durable: [bool; 2],
     host_work: Nanos,
     first_error: Option<IoError>,
     /// Where what it does is noted down.
@@ -143,6 +143,7 @@ impl Worker {
         let mut ways = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
+            places::may_read_durably(job, &device)?;
             // A block larger than the device is the generator's to refuse.
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
@@ -172,7 +173,7 @@ impl Worker {
             fuses,
             urgent: job.urgent,
             refills: (job.pattern.reads() && job.verify.is_none() && job.contents != Contents::Random).then(|| job.contents.clone()),
-            durable: job.sync_writes,
+            durable: [job.sync_writes, job.durable_reads],
             host_work,
             first_error: None,
             tap: None,
@@ -356,7 +357,15 @@ impl Worker {
                 None => generator.fill(&io, data),
             }
         }
-        place.set(&io);
+        let mut command = io.op;
+        if io.op == Op::Write && generator.asks_otherwise() {
+            let write_as = generator.write_as();
+            command = write_as.op();
+            if let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize)).filter(|_| write_as.repeats()) {
+                contents::repeat_first(data, 1 << way.block_shift);
+            }
+        }
+        place.set(&io, command);
         way.batch.push(number as u32);
         generator.issued(&io, now);
     }
@@ -449,7 +458,7 @@ impl Worker {
     #[inline(never)]
     fn tell_tap(&mut self, target: usize, generator: &Generator) {
         let (Some(tap), Some(way)) = (&mut self.tap, self.ways.get(target)) else { return };
-        let batch = way.batch.iter().filter_map(|&number| Some((number, self.places.get(number as usize)?.io())));
+        let batch = way.batch.iter().filter_map(|&number| Some((number, self.places.get(number as usize)?.asked())));
         tap.commits(batch, generator);
     }
 

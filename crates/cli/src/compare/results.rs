@@ -15,6 +15,7 @@ use super::statistics::{self, gaps_allowed};
 use super::validity::{self, Doubt, Yardstick};
 use crate::args::once;
 use crate::bench::over_all;
+use crate::rows::json::VALID;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 
 /// What is compared: the modes, and the first of them once more under another name (A/A).
@@ -260,8 +261,6 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     })
 }
 
-/// Whether figures decide anything: of all results, and, where it is not so, of a row.
-pub const VALID: &str = "valid";
 /// Per cent of the host's CPUs that the background threads had meanwhile.
 const BACKGROUND_HAD: &str = "background_had_pct";
 

@@ -13,7 +13,18 @@ fn only_what_is_missing_for_what_is_wanted_counts() {
 
 #[test]
 fn each_check_is_told_with_its_reason_and_its_command() {
-    let text = text(&[check("kernel", State::Ok), check("pcie", State::Missing)], &[Wanted::Pcie]);
+    let text = text(&[check("kernel", State::Ok), check("pcie", State::Missing)], &[Wanted::Pcie], 120);
     assert!(text.contains("  MISSING  thing                found?\n"), "{text}");
     assert!(text.contains("it matters\n") && text.contains("→ mend\n") && text.ends_with("\nMissing for pcie: thing.\n"), "{text}");
+}
+
+/// What is told is broken at the width of the terminal; a command is copied, and stays whole.
+#[test]
+fn lines_fit_the_terminal_and_commands_stay_whole() {
+    let command = "reap bind 0000:01:00.0 --user somebody && reap doctor --for pcie --for kernel --for trace";
+    let long = Check { found: "found at last ".repeat(12), command: Some(command.into()), ..check("pcie", State::Missing) };
+    let text = text(&[long], &[Wanted::Pcie], 80);
+    assert!(text.contains(command), "{text}");
+    let longest = text.lines().filter(|line| !line.contains('→')).map(|line| line.chars().count()).max();
+    assert!(longest <= Some(80) && text.lines().count() > 6, "{text}");
 }

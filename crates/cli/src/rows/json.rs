@@ -8,6 +8,11 @@ use workload::report::PathFigures;
 
 use super::{Estimate, Latencies, Pair, Results, Row, Scene, Timeline};
 
+/// Whether figures decide anything: of all results, and, where it is not so, of a row.
+pub const VALID: &str = "valid";
+/// Why they do not: a list, of all results.
+pub const REASONS: &str = "reasons";
+
 /// The whole file.
 #[derive(Debug, Serialize)]
 pub struct JsonResults<'a> {

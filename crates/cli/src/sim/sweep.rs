@@ -24,6 +24,7 @@ use self::tasks::{Task, finer, halves_agree, take_over};
 use self::verdicts::Verdicts;
 use super::{files, pool};
 use crate::args::{SimArgs, once};
+use crate::dismissals;
 use crate::output;
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
@@ -120,8 +121,10 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         results.extra.insert("grid".into(), grid::json(&grid, &sweep.cells)?);
     }
     results.notes.push(LEGEND.into());
+    dismissals::mark(&mut results);
+    let banner = results.banner.iter().map(|line| format!("{line}\n\n")).collect::<String>();
     output::all([
-        output::print(&(told + &verdicts.show() + &regrets::show(&regrets, done, ios))),
+        output::print(&(banner + &told + &verdicts.show() + &regrets::show(&regrets, done, ios))),
         html.write(|| report::page(&Report { results: &results, machine: "simulated; what things cost stands with each scene" })),
         json.write(|| {
             // A curve for each of thousands of rows is more than anybody reads.

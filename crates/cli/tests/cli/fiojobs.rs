@@ -59,3 +59,34 @@ fn no_sample_of_a_histogram_is_longer_than_the_run() {
     let longest = rows.filter(|(_, count)| *count > 0).map(|(from, _)| from).max().unwrap();
     assert!(longest <= run * 1000, "{longest} us in a run of {run} ms:\n{text}");
 }
+
+/// A device that keeps what is written.
+const KEEPS: &str = "--device mem:64M?profile=optane --output-format json";
+
+/// The jobs of fio's sg_verify.fio, sg_verify-fail.fio and sg_write_same_ndob.fio: what a device compares, and where it differs.
+#[test]
+fn writes_that_compare_find_what_differs() {
+    let place = Place::new();
+    let run = |jobs: &str| {
+        let before = "[global]\nbuffer_pattern=0x01\nrw=write\nbs=512\nnumber_ios=20\nstonewall\n[precon]\n";
+        place.write("job.fio", &format!("{before}{jobs}"));
+        place.reap(&format!("run job.fio {KEEPS}"))
+    };
+    run("[a]\nsg_write_mode=verify_bytchk_00\n[b]\nsg_write_mode=verify_bytchk_01\n[c]\nsg_write_mode=verify_bytchk_11\nbs=10240\nnumber_ios=1\n").ok();
+    run("[a]\nsg_write_mode=verify_bytchk_01\nnumber_ios=21\n").fails_with(&["Compare"]);
+    run("[a]\nsg_write_mode=verify_bytchk_11\nbs=10752\nnumber_ios=1\n").fails_with(&["Compare"]);
+    let zeroed = "[a]\nsg_write_mode=write_same_ndob\nnumber_ios=19\n[b]\nsg_write_mode=verify_bytchk_01\nbuffer_pattern=0x00\nnumber_ios=";
+    run(&format!("{zeroed}19\n")).ok();
+    run(&format!("{zeroed}20\n")).fails_with(&["Compare"]);
+    // One block is written over and over, whatever stands behind it in the buffer.
+    let same = "[a]\nsg_write_mode=write_same\nbuffer_pattern=\"0123456789\"\nbs=4k\nnumber_ios=4\n[b]\nsg_write_mode=verify_bytchk_01\nbuffer_pattern=\"0123456789\"\nbs=";
+    run(&format!("{same}512\nnumber_ios=32\n")).ok();
+    run(&format!("{same}4k\nnumber_ios=4\n")).fails_with(&["Compare"]);
+}
+
+/// Each kind of write is one by the results, as in fio; a Verify writes nothing, a Write Zeroes leaves zeroes.
+#[test]
+fn writes_of_several_kinds_are_mixed_by_their_shares() {
+    let jobs = jobs("[a]\nrw=write\nsize=4m\nwrite_mode=write/40:zeroes/30:verify/30\nreadfua=1\n[b]\nstonewall\nreadfua=1\nsize=1m\n");
+    assert_eq!((ios(&jobs[0], "write"), ios(&jobs[1], "read")), (1024, 256));
+}

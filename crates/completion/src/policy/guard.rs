@@ -22,6 +22,9 @@ const GONE_BY: Nanos = Nanos::from_micros(20);
 /// So often in a row a policy may be overruled that leaves what is known to be there.
 const PATIENCE: u32 = 16;
 
+/// So many naps in a row may be cut short that were to last longer than [`LONGEST`]. Each holds the queue up for as long as that.
+const ENDLESS: u32 = 8;
+
 /// A policy of the program's own, and what it is kept to.
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -32,11 +35,13 @@ pub(super) struct Guard {
     breach: OnceCell<Breach>,
     /// It has left what is known to be there so often in a row.
     declined: u32,
+    /// So many of its waits in a row were naps without end.
+    endless: u32,
 }
 
 impl Guard {
     pub(super) fn new(id: CustomId, tuning: &Tuning) -> Guard {
-        let mut guard = Guard { id, facts: id.facts(), rule: None, breach: OnceCell::new(), declined: 0 };
+        let mut guard = Guard { id, facts: id.facts(), rule: None, breach: OnceCell::new(), declined: 0, endless: 0 };
         guard.rule = guard.caught(|| id.make(tuning)).flatten();
         guard
     }
@@ -105,6 +110,16 @@ impl Guard {
             // What it answers where nothing is known says nothing of whether it ever looks.
             self.declined = 0;
         }
+        match plan {
+            Plan::Nap { until } if seen.in_flight > 0 && !seen.leaving && until > now + LONGEST => {
+                self.endless += 1;
+                if self.endless > ENDLESS {
+                    return self.dismiss(Breach::NapsForEver);
+                }
+            }
+            Plan::Nap { .. } | Plan::Spin { .. } | Plan::Sleep { .. } => self.endless = 0,
+            Plan::Look { .. } | Plan::Rest => {}
+        }
         bounded(now, seen, plan).or_else(|| self.dismiss(Breach::Rests))
     }
 
@@ -171,7 +186,7 @@ fn message(payload: Box<dyn std::any::Any + Send>) -> String {
 impl Clone for Guard {
     fn clone(&self) -> Guard {
         let rule = self.ask(|rule| rule.cloned());
-        Guard { id: self.id, facts: self.facts, rule, breach: self.breach.clone(), declined: self.declined }
+        Guard { id: self.id, facts: self.facts, rule, breach: self.breach.clone(), declined: self.declined, endless: self.endless }
     }
 }
 

@@ -150,6 +150,12 @@ fn consistent(job: &mut Job, remarks: &mut Remarks) {
     {
         remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
     }
+    if !job.writes_as.is_empty() && !job.pattern.writes() {
+        remarks.errors.push("write_mode needs a job that writes".into());
+    }
+    if !job.writes_as.is_empty() && job.verify.is_some() {
+        remarks.errors.push("write_mode and verify exclude each other: what other commands leave cannot be verified".into());
+    }
     if let Some(verify) = &job.verify {
         verified(job, verify, remarks);
     }

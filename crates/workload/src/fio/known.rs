@@ -2,7 +2,8 @@
 //! releases.
 
 /// Options of fio, its engines' included, that Reap does not have and that leave the I/O as it is: where it goes, what it is, how much
-/// of it there is, and what waits for what. A warning, not an error.
+/// of it there is, and what waits for what. A warning, not an error. Those of metadata and of their protection are here because Reap
+/// drives no namespace that has any, and without it fio moves none either.
 #[rustfmt::skip]
 pub(super) static OPTIONS: &[&str] = &[
     "allow_file_create", "allow_mounted_write", "apptag", "apptag_mask", "arguments", "atomic", "bindname", "block_error_percentiles",
@@ -20,9 +21,9 @@ pub(super) static OPTIONS: &[&str] = &[
     "iopsavgtime", "ioscheduler", "job_max_open_zones", "job_start_clock_id",     "libaio_vectored", "libblkio_driver", "libblkio_force_enable_completion_eventfd", "libblkio_num_entries", "libblkio_path",
     "libblkio_pre_connect_props", "libblkio_pre_start_props", "libblkio_queue_size", "libblkio_vectored", "libblkio_wait_mode",
     "libblkio_write_zeroes_on_trim", "listen", "lockfile", "lockmem", "log_alternate_epoch", "log_alternate_epoch_clock_id",     "log_compression", "log_compression_cpus", "log_entries", "log_hist_coarseness", "log_hist_msec",     "log_store_compressed", "log_unix_epoch", "max_latency", "max_open_zones", "mem",
-    "mem_align", "merge_blktrace_file", "merge_blktrace_iters", "merge_blktrace_scalars", "mss", "namenode", "nfs_url", "nice",
+    "md_per_io_size", "mem_align", "merge_blktrace_file", "merge_blktrace_iters", "merge_blktrace_scalars", "mss", "namenode", "nfs_url", "nice",
     "no_completion_thread", "nodelay", "nonvectored", "nowait", "numa_cpu_nodes", "numa_mem_policy", "object_class", "opendir", "openfiles",
-    "overwrite", "pi_chk", "pingpong", "plid_select", "plids", "pool", "port", "pre_read", "prio", "prioclass", "priohint",
+    "overwrite", "pi_act", "pi_chk", "pingpong", "plid_select", "plids", "pool", "port", "pre_read", "prio", "prioclass", "priohint",
     "program", "proto", "protocol", "rate_cycle", "rate_ignore_thinktime", "rate_iops_min", "rate_min", "ratecycle", "ratemin",
     "rbd_encryption_format", "rbd_encryption_passphrase", "rbdname", "read_beyond_wp", "read_iolog_chunked", "read_mode",
     "recover_zbd_write_error", "refill_buffers", "replay_redirect", "replay_skip",
@@ -44,18 +45,13 @@ pub(super) static CHANGES: &[(&str, &[&str])] = &[
     ("bs_is_seq_rand", &["0"]),
     ("create_only", &["0"]),
     ("file_append", &["0"]),
-    ("md_per_io_size", &["0"]),
     ("num_range", &["1"]),
     ("offset_align", &["0"]),
-    ("pi_act", &["0"]),
     ("profile", &[]),
     ("ramp_size", &["0"]),
-    ("readfua", &["0"]),
-    ("sg_write_mode", &["write"]),
     ("sprandom", &["0"]),
     ("thinkcycles", &["0"]),
     ("trim_percentage", &["0"]),
-    ("write_mode", &["write"]),
 ];
 
 /// Its I/O engines.

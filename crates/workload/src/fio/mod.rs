@@ -17,6 +17,7 @@ mod options;
 mod outside;
 mod parts;
 mod values;
+mod write_as;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
 pub use outside::{Input, Nothing, Outside};
@@ -192,7 +193,10 @@ impl Parser<'_> {
                 continue;
             }
             let (_, bytes) = self.outside.include(&assignment.location.file, part).map_err(|why| format!("'{}': {why}", shorten(part)))?;
-            let hex: String = bytes.iter().take(fill::MOST).map(|byte| format!("{byte:02x}")).collect();
+            if bytes.len() > fill::MOST {
+                return Err(format!("'{}': {} bytes; the most is {}", shorten(part), bytes.len(), fill::MOST));
+            }
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             out.push_str("0x");
             out.push_str(&hex);
         }

@@ -35,6 +35,7 @@ mod steady;
 mod syncs;
 mod trail;
 mod verify;
+mod writes;
 
 pub use error::{ErrorCode, Failure};
 pub use flow::Flows;
@@ -43,7 +44,7 @@ pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::{Job, PerOp};
+use crate::job::{Job, PerOp, WriteAs};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
 use checks::Checks;
@@ -56,6 +57,7 @@ use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
+use writes::Writes;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +168,8 @@ pub struct Generator {
     manners: Option<Box<Manners>>,
     /// Errnos of each operation with which the job goes on.
     goes_on: PerOp<Vec<i32>>,
+    /// `None`: writes are Writes.
+    writes: Option<Box<Writes>>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -274,6 +278,8 @@ impl Generator {
             failure: None,
             stopping: false,
             goal,
+            // Its random numbers are the last, so that other jobs keep theirs.
+            writes: Writes::new(job, seeds.next_u64()).map(Box::new),
         };
         generator.prepare_stats(job);
         generator.refill_goal();
@@ -552,6 +558,17 @@ impl Generator {
             let Extra { sequence, seed, written, .. } = self.flight.extra(io.slot);
             layout.fill(io, Mark { seed, time: written, thread: self.checks.thread, number: sequence }, buf);
         }
+    }
+
+    /// Whether some writes ask for another command than a Write.
+    #[inline]
+    pub fn asks_otherwise(&self) -> bool {
+        self.writes.is_some()
+    }
+
+    /// What the next write of a job that [`Generator::asks_otherwise`] asks of the device. Asked once for each.
+    pub fn write_as(&mut self) -> WriteAs {
+        self.writes.as_mut().map_or(WriteAs::Write, |writes| writes.next())
     }
 
     /// Stops as soon as what is in flight has completed: Ctrl-C, `exitall`, an error elsewhere.

@@ -21,7 +21,8 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use turns::Turns;
 use units::{Nanos, Op};
-use walk::{Choice, Walk, below};
+pub(super) use walk::below;
+use walk::{Choice, Walk};
 
 /// The stream of one job thread's I/Os.
 #[derive(Clone, Debug)]

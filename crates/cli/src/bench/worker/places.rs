@@ -1,8 +1,25 @@
 //! The places of a job thread's I/Os: what each is while it is in flight, its buffer while it is not, and the request in between.
 
-use reap::{DmaBuf, Namespace, Request};
+use std::os::unix::fs::FileTypeExt;
+
+use anyhow::{Result, bail};
+use reap::{Device, DmaBuf, KernelUri, Namespace, Request};
 use units::Op;
-use workload::Io;
+use workload::{Io, Job};
+
+/// Whether the job may have what it asks for: files and block devices of the kernel have no flag for reads of what is durable.
+///
+/// # Errors
+/// It asks for such reads, and there are none.
+pub(super) fn may_read_durably(job: &Job, device: &Device) -> Result<()> {
+    let uri = &device.description().uri;
+    let kernel = uri.starts_with("kernel:").then(|| uri.parse::<KernelUri>().ok()).flatten();
+    let passes_through = |uri: KernelUri| std::fs::metadata(&uri.path).is_ok_and(|node| node.file_type().is_char_device());
+    if job.durable_reads && !kernel.is_none_or(passes_through) {
+        bail!("readfua=1: {uri} has no such reads; take it out, or name a namespace as kernel:/dev/ng0n1");
+    }
+    Ok(())
+}
 
 /// Where an I/O is kept while it is in flight, and its buffer while it is not.
 /// Field by field: copied as a whole, what is between an [`Io`]'s fields would be copied byte by byte.
@@ -12,6 +29,8 @@ pub(super) struct Place {
     len: u32,
     target: u16,
     op: Op,
+    /// What the device is asked for: of a write perhaps another command.
+    command: Op,
     /// `None`: in flight, or lost with its controller.
     pub buf: Option<DmaBuf>,
 }
@@ -19,12 +38,18 @@ pub(super) struct Place {
 impl Place {
     /// No I/O, and a buffer.
     pub(super) fn new(buf: DmaBuf) -> Place {
-        Place { offset: 0, slot: 0, len: 0, target: 0, op: Op::Read, buf: Some(buf) }
+        Place { offset: 0, slot: 0, len: 0, target: 0, op: Op::Read, command: Op::Read, buf: Some(buf) }
     }
 
     #[inline(always)]
-    pub(super) fn set(&mut self, io: &Io) {
+    pub(super) fn set(&mut self, io: &Io, command: Op) {
         (self.offset, self.slot, self.len, self.target, self.op) = (io.offset, io.slot, io.len, io.target, io.op);
+        self.command = command;
+    }
+
+    /// The I/O as the device has it.
+    pub(super) fn asked(&self) -> Io {
+        Io { op: self.command, ..self.io() }
     }
 
     #[inline(always)]
@@ -40,7 +65,8 @@ pub(super) struct Left<'a> {
     pub namespace: &'a Namespace,
     pub block_shift: u32,
     pub urgent: bool,
-    pub durable: bool,
+    /// Force Unit Access of writes and of reads.
+    pub durable: [bool; 2],
 }
 
 impl Iterator for Left<'_> {
@@ -51,11 +77,13 @@ impl Iterator for Left<'_> {
         loop {
             let number = *self.numbers.next()?;
             let Some(place) = self.places.get_mut(number as usize) else { continue };
-            let (io, Some(buf)) = (place.io(), place.buf.take()) else { continue };
+            let (io, Some(buf)) = (place.asked(), place.buf.take()) else { continue };
             let lba = io.offset >> self.block_shift;
             let request = Request::of(io.op, self.namespace, lba, buf);
             let request = if self.urgent { request.urgent() } else { request };
-            let request = if self.durable && io.op == Op::Write { request.fua() } else { request };
+            let [writes, reads] = self.durable;
+            let durable = writes && matches!(io.op, Op::Write | Op::WriteZeroes) || reads && io.op == Op::Read;
+            let request = if durable { request.fua() } else { request };
             return Some(request.bytes(io.len).tag(number.into()));
         }
     }

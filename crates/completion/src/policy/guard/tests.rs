@@ -120,6 +120,35 @@ fn a_policy_that_never_looks_is_overruled_and_then_dismissed() {
     assert_eq!(policy.dismissed(), Some(&Breach::NeverLooks));
 }
 
+/// Looks in between do not make its naps shorter; a wait that ends does.
+#[test]
+fn a_policy_that_naps_for_ever_is_dismissed() {
+    #[derive(Clone, Debug)]
+    struct Sleepyhead {
+        good: bool,
+    }
+    impl CustomPolicy for Sleepyhead {
+        fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+            match (work_is_known(seen), self.good && now.0.is_multiple_of(5)) {
+                (true, _) => Plan::Look { budget: 1 },
+                (false, true) => Plan::Nap { until: now + Nanos(1_000) },
+                (false, false) => Plan::Nap { until: Nanos::MAX },
+            }
+        }
+    }
+    let look = Seen { in_flight: 1, pending: true, ..Seen::default() };
+    let nothing = Seen { in_flight: 1, ..Seen::default() };
+    for good in [false, true] {
+        let mode = Mode::register(&format!("naps-{good}"), Facts::MASKED, move |_| Box::new(Sleepyhead { good })).unwrap();
+        let mut policy = Policy::new(mode);
+        for n in 1..=u64::from(ENDLESS) + 1 {
+            policy.next(Nanos(n), &nothing);
+            policy.next(Nanos(n), &look);
+        }
+        assert_eq!(policy.dismissed(), (!good).then_some(&Breach::NapsForEver), "{good}");
+    }
+}
+
 /// Neither a loop of questions nor a wait without end: the answer's kind stays, its instant is the nearest that the contract allows.
 #[test]
 fn instants_gone_by_and_out_of_reach_are_bounded() {

@@ -35,7 +35,7 @@ impl Passthrough {
         let (lba, fua) = (Lba(command.offset >> self.block_log2), if command.fua { Flags::FUA } else { Flags::NONE });
         let blocks = |bytes: u64| (bytes >> self.block_log2) as u32;
         match (command.op, command.rest) {
-            (Op::Read, Rest::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, Flags::NONE),
+            (Op::Read, Rest::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
             (Op::Write, Rest::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
             // Its data is the list of one range.
             (Op::Deallocate, Rest::Data(_)) => io::deallocate(self.nsid, 1, Dptr::NONE),

@@ -258,9 +258,10 @@ impl Post for RingPosting<'_> {
 pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
+    let fua = if part.fua { Flags::FUA } else { Flags::NONE };
     match part.op {
-        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
-        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
+        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, fua),
+        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, fua),
     }
 }
 

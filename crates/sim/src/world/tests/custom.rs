@@ -121,6 +121,7 @@ fn those_that_would_lose_completions_are_taken_away() {
             Fault::Panics | Fault::PanicsWhenTold => Some(Breach::Panicked("on purpose".into())),
             Fault::NeverLooks => Some(Breach::NeverLooks),
             Fault::Rests => Some(Breach::Rests),
+            Fault::NapsForEver => Some(Breach::NapsForEver),
             _ => None,
         };
         assert_eq!(mode.dismissals(), expected.map(|why| (1, why)), "{mode}: {fault:?}");

@@ -42,7 +42,7 @@ fn what_is_no_pattern_is_told() {
         let bad = pattern(text).expect_err(text);
         assert!(bad.contains(why), "{text}: {bad}");
     }
-    assert!(pattern(&format!("0x{}", "ab".repeat(513))).unwrap_err().contains("512 bytes"));
+    assert!(pattern(&format!("0x{}", "ab".repeat(MOST + 1))).unwrap_err().contains("1048576 bytes"));
 }
 
 proptest! {

@@ -4,6 +4,7 @@ use super::opt::{Opt, boolean, choose, flag, value};
 use crate::fio::draft::Draft;
 use crate::fio::parts::{self, NON_FATAL};
 use crate::fio::values::{self, Bad};
+use crate::fio::write_as;
 use crate::job::LogValue;
 use units::Nanos;
 
@@ -69,6 +70,9 @@ pub(super) static OPTIONS: &[Opt] = &[
         Ok(())
     }),
     boolean(&["writefua"], set!(job.sync_writes = |_, v| values::flag(v))),
+    boolean(&["readfua"], set!(job.durable_reads = |_, v| values::flag(v))),
+    value(&["write_mode"], set!(job.writes_as = |_, v| write_as::shares(v))),
+    value(&["sg_write_mode"], set!(job.writes_as = |_, v| write_as::one(v))),
     value(&["buffer_pattern"], set!(contents.pattern = |_, v| parts::contents(v).map(Some))),
     flag(&["zero_buffers"], set!(contents.zeroes = |_, v| values::flag(v))),
     value(&["buffer_compress_percentage"], set!(contents.compress = |_, v| values::within(v, 1024, 0, 100).map(|n| Some(n as u32)))),

@@ -86,3 +86,26 @@ fn files_have_a_directory_and_a_size() {
     let alone = job("filesize=16k");
     assert_eq!((alone.size, alone.io_size), (Some(Amount::Bytes(16_384)), None));
 }
+
+#[test]
+fn writes_ask_for_other_commands() {
+    let job = |text: &str| read(&format!("[a]\nrw=write\n{text}\n")).unwrap().jobs.remove(0);
+    let mixed = job("write_mode=write/40:zeroes/:verify/");
+    assert_eq!(mixed.writes_as, [(WriteAs::Write, 40), (WriteAs::Zeroes, 30), (WriteAs::Verify, 30)]);
+    assert_eq!(job("write_mode=zeroes").writes_as, [(WriteAs::Zeroes, 100)]);
+    assert_eq!((job("write_mode=write").writes_as, job("sg_write_mode=write").writes_as), (Vec::new(), Vec::new()));
+    assert_eq!(job("sg_write_mode=verify_bytchk_11").writes_as, [(WriteAs::CompareSame, 100)]);
+    assert!(job("readfua=1").durable_reads && !job("readfua=0").durable_reads);
+    for (text, why) in [
+        ("rw=write\nwrite_mode=write/40:zeroes/30", "add up to 70"),
+        ("rw=write\nwrite_mode=write/90:zeroes/30", "add up to 120"),
+        ("rw=write\nwrite_mode=write:zeroes", "per cent are missing"),
+        ("rw=write\nwrite_mode=uncor", "Write Uncorrectable"),
+        ("rw=write\nsg_write_mode=write_and_verify", "no such command"),
+        ("rw=read\nwrite_mode=zeroes", "needs a job that writes"),
+        ("rw=write\nwrite_mode=zeroes\nverify=md5", "exclude each other"),
+    ] {
+        let error = read(&format!("[a]\n{text}\n")).unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}

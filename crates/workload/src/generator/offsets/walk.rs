@@ -226,6 +226,6 @@ fn skipped(end: u64, skip: i64, len: u64) -> u64 {
 
 /// A number below `n`, each as likely up to 2^-64.
 #[inline]
-pub(super) fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
+pub(in crate::generator) fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }

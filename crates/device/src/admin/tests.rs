@@ -510,11 +510,8 @@ fn doorbell_buffers_that_cannot_be_are_an_invalid_field() {
 
 #[test]
 fn every_reset_ends_doorbells_in_memory() {
-    let resets: [fn(&mut Host<TestPort>); 3] = [
-        |host| host.set_cc(nvme::regs::Cc::new()),
-        |host| host.device.reset_function(),
-        |host| host.device.fail(),
-    ];
+    let resets: [fn(&mut Host<TestPort>); 3] =
+        [|host| host.set_cc(nvme::regs::Cc::new()), |host| host.device.reset_function(), |host| host.device.fail()];
     for reset in resets {
         let mut host = with_shadows();
         let page = host.page(2);

@@ -53,7 +53,10 @@ impl fmt::Display for ServeEvent {
                 write!(f, "the client has gone after {commands} commands and {doorbells} doorbell messages; the controller is reset")
             }
             ServeEvent::Detached { why: Some(why), commands, doorbells } => {
-                write!(f, "the client was let go after {commands} commands and {doorbells} doorbell messages, and the controller is reset: {why}")
+                write!(
+                    f,
+                    "the client was let go after {commands} commands and {doorbells} doorbell messages, and the controller is reset: {why}"
+                )
             }
         }
     }

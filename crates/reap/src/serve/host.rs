@@ -94,7 +94,11 @@ impl Host {
 
     /// A new queue's doorbell.
     fn set_doorbell(&self, queue: QueueId, completion: bool, value: u32) {
-        if completion { self.bar.ring_cq(queue, value) } else { self.bar.ring_sq(queue, value) }
+        if completion {
+            self.bar.ring_cq(queue, value)
+        } else {
+            self.bar.ring_sq(queue, value)
+        }
         if let Some(shadow) = &*self.shadow.borrow() {
             self.note(shadow.set(&self.memory.borrow(), queue, completion, value));
         }
@@ -221,7 +225,8 @@ impl Port for GuestPort {
 
     fn arm_doorbell(&self, queue: QueueId, completion: bool) -> bool {
         let shadow = self.0.shadow.borrow();
-        let armed = shadow.as_ref().map(|shadow| shadow.arm(&self.0.memory.borrow(), queue, completion, self.0.register(queue, completion)));
+        let armed =
+            shadow.as_ref().map(|shadow| shadow.arm(&self.0.memory.borrow(), queue, completion, self.0.register(queue, completion)));
         // A doorbell that is gone is a failure that the server has to look at.
         armed.is_some_and(|armed| self.0.note(armed).unwrap_or(true))
     }

@@ -118,6 +118,8 @@ impl Server {
                 break Err(error.into());
             }
             if arrived.contains(&STOP) {
+                // A client that went first is told of.
+                self.listen(tell);
                 break Ok(());
             }
             if arrived.contains(&LISTENER) {

@@ -8,7 +8,8 @@ use hw::{Bar, GuestMemory, Rights, Unreachable};
 use nvme::{Doorbells, QueueId};
 
 /// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells to their registers alone, though the
-/// specification has them write both. So these count from when they have first moved in memory.
+/// specification has them write both. So these count from when they have first moved in memory, as do those that were rung before there
+/// was a buffer.
 pub(super) struct Shadow {
     buffers: ShadowBuffers,
     /// The tail of queue 0, its head, the tail of queue 1, and so on.
@@ -53,7 +54,7 @@ impl ShadowDoorbell for Words<'_> {
 }
 
 impl Shadow {
-    /// The client keeps its doorbells there from now on. What it has rung so far, and not written there, is.
+    /// The client keeps its doorbells there from now on.
     ///
     /// # Errors
     /// The client's memory is not that, or not to be read or written so.
@@ -65,11 +66,9 @@ impl Shadow {
             let words = words(&buffers, memory, n);
             let queue = QueueId((n / 2) as u16);
             let rung = if n % 2 == 1 { bar.cq_head(queue) } else { bar.sq_tail(queue) };
-            let is_admin = queue == QueueId::ADMIN;
-            if rung != 0 && !is_admin && words.value()? == 0 {
-                words.set_value(rung)?;
-            }
-            Ok(Bell { seen: Cell::new(words.value()?), armed: Cell::new(None), counts: Cell::new(!is_admin) })
+            let seen = words.value()?;
+            let counts = queue != QueueId::ADMIN && (rung == 0 || seen != 0);
+            Ok(Bell { seen: Cell::new(seen), armed: Cell::new(None), counts: Cell::new(counts) })
         };
         Ok(Shadow { bells: (0..count).map(bell).collect::<Result<_, _>>()?, buffers })
     }

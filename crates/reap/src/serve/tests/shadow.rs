@@ -1,12 +1,13 @@
 //! Doorbells that the client keeps in its memory.
 
+use std::os::fd::AsFd;
+
 use nvme::Status;
 use vfio_user::{DmaMap, Request};
 
 use super::super::ServeEvent;
 use super::NULL;
 use super::client::{Guest, RAM, Running, memory};
-use std::os::fd::AsFd;
 
 /// Of each read two doorbells are moved. Both are messages where they are registers. In memory a head is one once a lap, as nobody waits for it.
 #[test]
@@ -96,10 +97,14 @@ fn buffers_that_cannot_be_are_an_invalid_field_and_change_nothing() {
     for (bells, events) in [(one + 4, other), (one, other + 2048), (one, one), (0x4000_0000, other), (one, 0x4000_0000), (one, RAM)] {
         assert_eq!(guest.doorbell_buffers(bells, events).kind(), Status::INVALID_FIELD, "{bells:#x}, {events:#x}");
     }
+    // Of doorbells that have not been rung the controller writes EventIdx alone.
+    assert_eq!(guest.doorbell_buffers(RAM, other), Status::SUCCESS);
+    guest.set_register(nvme::regs::CC, 0);
+    guest.wait_for(|csts| !csts.rdy());
+    guest.forget_queues();
+    guest.enable();
     guest.make_queues();
     assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
-    // The controller writes to EventIdx alone.
-    assert_eq!(guest.doorbell_buffers(RAM, other), Status::SUCCESS);
 }
 
 #[test]
@@ -145,4 +150,30 @@ fn shadow_no_offers_none() {
     guest.enable();
     assert!(!guest.may_keep_doorbells());
     assert_eq!(guest.doorbell_buffers(0x2_0000, 0x2_1000).kind(), Status::INVALID_OPCODE);
+}
+
+/// For `docs/serve.md`: how many messages the doorbells of an I/O cost. It judges nothing.
+#[test]
+#[ignore = "a measurement"]
+fn doorbell_messages() {
+    const ROUNDS: u32 = 20_000;
+    println!("| profile | depth | registers | in memory |\n| --- | --- | --- | --- |");
+    for (profile, depth) in ["null", "optane"].into_iter().flat_map(|profile| [1, 4, 7].map(|depth| (profile, depth))) {
+        let messages = ["no", "yes"].map(|shadow| {
+            let server = Running::new(&format!("mem:16M?profile={profile}&shadow={shadow}"), None);
+            let mut guest = Guest::new(&server, true);
+            guest.enable();
+            guest.make_queues();
+            if shadow == "yes" {
+                guest.keep_doorbells(1);
+            }
+            let before = guest.rung;
+            for _ in 0..ROUNDS / depth {
+                guest.post_reads(depth);
+                guest.take_reads(depth);
+            }
+            (guest.rung - before) as f64 / f64::from(ROUNDS / depth * depth)
+        });
+        println!("| `{profile}` | {depth} | {:.2} | {:.2} |", messages[0], messages[1]);
+    }
 }

@@ -13,7 +13,7 @@ use crate::identify;
 use crate::io::{gather, scatter};
 use crate::logs::FailedCommand;
 use crate::schedule::Due;
-use crate::{AbortOrder, Controller, Port};
+use crate::{AbortOrder, Controller, Port, ShadowBuffers};
 
 /// DW0 of the completion, or why not.
 type Outcome = Result<u32, Status>;
@@ -70,12 +70,23 @@ impl<P: Port> Controller<P> {
             opcode::admin::ABORT => Ok(self.abort(now, Abort::from_sqe(sqe))),
             // One that was not taken in: there are as many as allowed.
             opcode::admin::ASYNC_EVENT_REQUEST => Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
+            opcode::admin::DOORBELL_BUFFER_CONFIG if self.config.shadow_doorbells => self.set_doorbell_buffers(sqe.prp1, sqe.prp2),
             opcode::admin::KEEP_ALIVE => {
                 self.restart_keep_alive(now);
                 Ok(0)
             }
             _ => refuse(Status::INVALID_OPCODE),
         }
+    }
+
+    /// Base 5.2.5: a page for the doorbells, and one for their EventIdx. Buffers that cannot be are an invalid field.
+    fn set_doorbell_buffers(&mut self, bells: u64, events: u64) -> Outcome {
+        let bytes = self.store.page.bytes();
+        if !bells.is_multiple_of(bytes) || !events.is_multiple_of(bytes) || bells == events {
+            return refuse(Status::INVALID_FIELD);
+        }
+        let buffers = ShadowBuffers { bells, events, bytes, stride: 4 << self.config.doorbell_stride };
+        self.port.shadow_doorbells(Some(buffers)).map(|()| 0).or_else(|_| refuse(Status::INVALID_FIELD))
     }
 
     /// Copies a page to where the host wants it.

@@ -60,6 +60,11 @@ pub struct Config {
     pub dataset_management: bool,
     /// Whether there are Compare (ONCS bit 0) and Verify (ONCS bit 7).
     pub checks: bool,
+    /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer Config). The port has to bear it
+    /// ([`crate::Port::shadow_doorbells`]), and whoever steps the controller and sleeps calls [`crate::Controller::arm_doorbells`] before.
+    pub shadow_doorbells: bool,
+    /// Doorbells are 4 << this bytes apart (CAP.DSTRD), 15 at most.
+    pub doorbell_stride: u8,
 }
 
 impl Config {
@@ -90,6 +95,8 @@ impl Config {
             write_zeroes: true,
             dataset_management: true,
             checks: true,
+            shadow_doorbells: false,
+            doorbell_stride: Config::A_LINE_EACH,
         }
     }
 
@@ -100,6 +107,7 @@ impl Config {
         self.vectors = self.vectors.clamp(1, 2048);
         self.max_transfer = (1 << self.max_transfer.clamp(4096, 1 << 26).ilog2()).max(4096);
         self.step_budget = self.step_budget.max(1);
+        self.doorbell_stride = self.doorbell_stride.min(15);
         self.ready_timeout = self.ready_timeout.max(self.ready_delay + Config::READY_STEP).min(Nanos(255 * Config::READY_STEP.0));
         self.profile.iops_burst = self.profile.iops_burst.max(1);
         self.profile.channels = self.profile.channels.min(Profile::MOST_CHANNELS);
@@ -108,6 +116,9 @@ impl Config {
 
     /// The most I/O queue pairs of any controller of this kind.
     pub const MAX_QUEUE_PAIRS: u16 = 128;
+
+    /// A CAP.DSTRD that gives each doorbell a cache line: 64 bytes.
+    const A_LINE_EACH: u8 = 4;
 
     /// CAP.TO counts in these.
     pub(crate) const READY_STEP: Nanos = Nanos::from_millis(500);

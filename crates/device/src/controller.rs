@@ -165,6 +165,13 @@ impl<P: Port> Controller<P> {
         self.step_in_touch(now)
     }
 
+    /// Before its owner sleeps: where the host writes doorbells to memory it is asked to ring those that there is something to do for. Whether
+    /// one of them has moved meanwhile: then it may have asked too late, and the controller is to be stepped again before the sleep.
+    pub fn arm_doorbells(&self) -> bool {
+        let listens = self.life == Life::Ready && self.outside.is_whole();
+        listens && self.queues.awaited().fold(false, |moved, (queue, completion)| moved | self.port.arm_doorbell(queue, completion))
+    }
+
     /// A step while host and controller reach each other.
     #[inline]
     fn step_in_touch(&mut self, now: Nanos) -> Step {

@@ -14,7 +14,7 @@ use nvme::regs::{self, Cc, Csts};
 use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Vector};
 use units::Nanos;
 
-use crate::{Begun, BusError, KnownTime, Message, Port};
+use crate::{Begun, BusError, KnownTime, Message, Port, ShadowBuffers};
 
 use bells::LateBells;
 use fault::Occasion;
@@ -159,6 +159,14 @@ impl<P: Port> Port for FaultyPort<P> {
 
     fn clear_pending(&self, vector: Vector) {
         self.0.inner.clear_pending(vector);
+    }
+
+    fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
+        self.0.inner.shadow_doorbells(buffers)
+    }
+
+    fn arm_doorbell(&self, queue: QueueId, completion: bool) -> bool {
+        self.0.inner.arm_doorbell(queue, completion)
     }
 
     fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<KnownTime> {

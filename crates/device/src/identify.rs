@@ -62,6 +62,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         ver: Version::V2_1.into_bits(),
         oaes: aen.into_bits(),
         cntrltype: Controller::TYPE_IO,
+        oacs: if config.shadow_doorbells { Controller::OACS_DOORBELL_BUFFERS } else { 0 },
         acl: ABORTS - 1,
         aerl: EVENT_REQUESTS as u8 - 1,
         // One firmware slot, read-only.

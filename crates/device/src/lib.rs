@@ -38,6 +38,6 @@ pub use config::{Config, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache, write_zeroes};
-pub use port::{Begun, BusError, KnownTime, Message, Port};
+pub use port::{Begun, BusError, KnownTime, Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};
 pub use subsystem::{Ana, Change, Loss, NoSuchPath, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

@@ -24,6 +24,20 @@ pub enum Message {
     Lost,
 }
 
+/// Where a host writes the doorbells of I/O queues, rather than to registers (Base 5.2.5, Doorbell Buffer Config). Each buffer has the
+/// doorbells in the order and the distance of the registers, as far as they fit in its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShadowBuffers {
+    /// Bus address of the doorbells.
+    pub bells: u64,
+    /// Bus address of the EventIdx of each.
+    pub events: u64,
+    /// Bytes of each buffer: a memory page.
+    pub bytes: u64,
+    /// Bytes from one doorbell to the next.
+    pub stride: u64,
+}
+
 /// How long a command takes, known from a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownTime {
@@ -86,6 +100,20 @@ pub trait Port {
     }
     /// A vector's Pending bit is cleared, and no message goes out for it.
     fn clear_pending(&self, _vector: Vector) {}
+
+    /// From now on [`Port::doorbells`] are those that the host writes there, the admin queue's excepted as long as the host writes that one to
+    /// its register alone. `None`: they are registers.
+    ///
+    /// # Errors
+    /// The buffers cannot be reached; nothing has changed.
+    fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
+        buffers.map_or(Ok(()), |ShadowBuffers { bells, bytes, .. }| Err(BusError { addr: bells, len: bytes }))
+    }
+    /// Before the controller sleeps: has the host wake it when it goes on from the value of this doorbell that was read last. Whether it
+    /// has gone on already, maybe without knowing of the wish. A register's write wakes the controller in any case.
+    fn arm_doorbell(&self, _queue: QueueId, _completion: bool) -> bool {
+        false
+    }
 
     /// How long an I/O command takes, if the bus has that from a recording; else the profile's dice say.
     #[inline]

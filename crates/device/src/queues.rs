@@ -420,6 +420,14 @@ impl<P: Port> Queues<P> {
         }
     }
 
+    /// The doorbells that the controller goes on for, as queue and whether it is a completion queue's: every tail, and of completion queues
+    /// that are full the head.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (QueueId, bool)> {
+        let tails = self.active.iter().map(|active| (active.queue, false));
+        let full = self.cqs.iter().flatten().filter(|cq| cq.free() == 0);
+        tails.chain(full.map(|cq| (cq.id, true)))
+    }
+
     /// How many submission queues take part in arbitration.
     #[inline]
     pub(crate) fn active(&self) -> usize {

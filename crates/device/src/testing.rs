@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{Begun, BusError, Config, Controller, KnownTime, Message, Namespace, Port, Step};
+use crate::{Begun, BusError, Config, Controller, KnownTime, Message, Namespace, Port, ShadowBuffers, Step};
 
 /// Where the host's memory begins on the bus.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -166,6 +166,9 @@ pub(crate) struct TestPort {
     /// Commands begun, and when each of them ended.
     pub(crate) begun: Rc<RefCell<Vec<Begun>>>,
     pub(crate) ended: Rc<RefCell<Vec<(QueueId, Cid, Nanos)>>>,
+    /// Where the host keeps doorbells, and which of them the controller wants to be told of, since this was taken last.
+    pub(crate) shadow: Rc<Cell<Option<ShadowBuffers>>>,
+    pub(crate) awaited: Rc<RefCell<Vec<(QueueId, bool)>>>,
 }
 
 impl TestPort {
@@ -187,6 +190,8 @@ impl TestPort {
             service: Rc::default(),
             begun: Rc::default(),
             ended: Rc::default(),
+            shadow: Rc::default(),
+            awaited: Rc::default(),
         }
     }
 }
@@ -238,6 +243,19 @@ impl Port for TestPort {
     fn send_pending(&self, vector: Vector) -> Message {
         self.pended.borrow_mut().push(vector);
         Message::Sent
+    }
+
+    fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
+        for at in buffers.iter().flat_map(|buffers| [buffers.bells, buffers.events]) {
+            self.memory.range(at, 4096)?;
+        }
+        self.shadow.set(buffers);
+        Ok(())
+    }
+
+    fn arm_doorbell(&self, queue: QueueId, completion: bool) -> bool {
+        self.awaited.borrow_mut().push((queue, completion));
+        false
     }
 
     fn service_time(&self, _: QueueId, _: &Sqe) -> Option<KnownTime> {

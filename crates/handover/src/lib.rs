@@ -11,6 +11,7 @@
 //! | [`loan`] | memory, lent and taken back, from a device that copies while it may |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
+//! | [`shadow`] | a doorbell in memory, from a host that writes it to a controller that sleeps |
 //! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
 //! | [`Vectors`] | a device's messages, to the thread that sleeps where they go |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
@@ -33,6 +34,7 @@ mod mode;
 pub mod orphan;
 mod posted;
 mod role;
+pub mod shadow;
 pub mod sleep;
 pub mod sync;
 mod vectors;

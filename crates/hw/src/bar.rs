@@ -29,6 +29,11 @@ impl Bar {
         Bar { registers: (0..DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(), doorbells: (0..lines).map(|_| Line::default()).collect() }
     }
 
+    /// How many doorbells there are, two for each queue.
+    pub fn doorbells(&self) -> u32 {
+        self.doorbells.len() as u32
+    }
+
     /// The word at a register offset: a property or a doorbell.
     #[inline]
     fn word(&self, offset: u32) -> Option<&AtomicU32> {

@@ -261,6 +261,24 @@ impl GuestMemory {
         found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or_else(|| self.refuse(addr, 16))
     }
 
+    /// A doorbell that the guest keeps in memory, as an acquire.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not 4-byte aligned.
+    pub fn load_half(&self, addr: u64) -> Result<u32, Unreachable> {
+        let found = self.piece(addr, Rights { read: true, write: false }).filter(|_| addr.is_multiple_of(4));
+        found.and_then(|(file, at, _)| file.load_half(at)).ok_or_else(|| self.refuse(addr, 4))
+    }
+
+    /// Stores what the guest reads beside a doorbell of its own, as a release.
+    ///
+    /// # Errors
+    /// It cannot be written to, or is not 4-byte aligned.
+    pub fn store_half(&self, addr: u64, half: u32) -> Result<(), Unreachable> {
+        let found = self.piece(addr, Rights { read: false, write: true }).filter(|_| addr.is_multiple_of(4));
+        found.and_then(|(file, at, _)| file.store_half(at, half).then_some(())).ok_or_else(|| self.refuse(addr, 4))
+    }
+
     fn entry(&self, addr: u64, len: u64, rights: Rights) -> Option<(&GuestFile, u64)> {
         let (file, at, there) = self.piece(addr, rights).filter(|_| addr.is_multiple_of(8))?;
         (there >= len).then_some((file, at))

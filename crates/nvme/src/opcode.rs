@@ -24,6 +24,8 @@ pub mod admin {
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     /// Keep Alive (Base 5.1.14).
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Doorbell Buffer Config (Base 5.2.5).
+    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
 
     /// The command's name, if this crate knows it.
     pub const fn name(opcode: u8) -> Option<&'static str> {
@@ -39,6 +41,7 @@ pub mod admin {
             GET_FEATURES => "Get Features",
             ASYNC_EVENT_REQUEST => "Asynchronous Event Request",
             KEEP_ALIVE => "Keep Alive",
+            DOORBELL_BUFFER_CONFIG => "Doorbell Buffer Config",
             _ => return None,
         })
     }

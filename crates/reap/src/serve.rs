@@ -7,6 +7,7 @@
 //! | what does one client ask, and in which order may it? | `session.rs` |
 //! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
 //! | what does the controller see of its host? | `host.rs` |
+//! | where are doorbells that the client keeps in memory? | `shadow.rs` |
 //! | what is the controller made of? | `served.rs` |
 //!
 //! One thread does everything: it reads messages, steps the controller and sends its interrupts. So a doorbell wakes nobody else, and
@@ -20,6 +21,7 @@ mod place;
 mod served;
 mod server;
 mod session;
+mod shadow;
 
 pub use event::ServeEvent;
 pub use place::SocketFault;

@@ -40,6 +40,9 @@ pub struct DeviceUri {
     /// `doorbells=now|late`: late, each doorbell write reaches the controller some time after it was written, and writes to different
     /// doorbells in any order.
     pub late_doorbells: bool,
+    /// `shadow=yes|no`: where it is served, whether the controller lets its host keep doorbells in memory (Doorbell Buffer Config); it does
+    /// unless this says no.
+    pub shadow: Option<bool>,
     /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
     pub own_thread: bool,
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
@@ -103,7 +106,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "profile",
     "lba",
     "namespaces",
@@ -114,6 +117,7 @@ const KEYS: [&str; 18] = [
     "fetch",
     "aborts",
     "doorbells",
+    "shadow",
     "thread",
     "reaper",
     "wire",
@@ -173,6 +177,7 @@ impl DeviceUri {
             fetch: Fetch::default(),
             aborts: AbortOrder::default(),
             late_doorbells: false,
+            shadow: None,
             own_thread: false,
             owner: false,
             wire: Wire::Rings,
@@ -197,6 +202,7 @@ impl DeviceUri {
             "fetch" => self.fetch = Fetch::named(one_of(key, value, &Fetch::NAMES)?).unwrap_or_default(),
             "aborts" => self.aborts = AbortOrder::named(one_of(key, value, &AbortOrder::NAMES)?).unwrap_or_default(),
             "doorbells" => self.late_doorbells = one_of(key, value, &["now", "late"])? == "late",
+            "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "wire" => {
@@ -237,6 +243,11 @@ impl DeviceUri {
         let namespaces = ("`namespaces`", self.namespaces.to_string(), other.namespaces.to_string());
         let alloc = ("`alloc`", given(self.alloc_limit), given(other.alloc_limit));
         [backing, lba, namespaces, alloc].into_iter().filter(|(_, here, there)| here != there).collect()
+    }
+
+    /// A parameter that has no meaning for a host in this process.
+    pub(crate) fn of_another_process(&self) -> Option<&'static str> {
+        self.shadow.map(|_| "shadow=")
     }
 
     fn check(&self) -> Result<(), String> {

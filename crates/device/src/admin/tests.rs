@@ -8,7 +8,7 @@ use nvme::{Lba, Nsid, Vector};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
+use crate::testing::{BASE, Host, Pair, TestPort, dice, mem, read, short, write};
 use crate::{Change, Config, Mem, Namespace, Profile, Service, WriteCache};
 
 fn slow() -> Profile {
@@ -476,4 +476,72 @@ proptest! {
             prop_assert!(answers == 1 || answers == 0 && sqe.opcode == opcode::admin::ASYNC_EVENT_REQUEST, "{answers} for {sqe:?}");
         }
     }
+}
+
+fn with_shadows() -> Host<TestPort> {
+    Host::new(Config { shadow_doorbells: true, ..Config::new(Profile::null()) }, vec![mem(1 << 20, 512)]).ready()
+}
+
+fn buffers(bells: u64, events: u64) -> Sqe {
+    Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: bells, prp2: events, ..Sqe::default() }
+}
+
+#[test]
+fn doorbells_in_memory_are_offered_only_where_they_are_wanted() {
+    let (mut without, mut with) = (host(), with_shadows());
+    let oacs = |host: &mut Host<TestPort>| identify::<ControllerPage>(host, cns::CONTROLLER, 0).oacs;
+    assert_eq!((oacs(&mut without), oacs(&mut with)), (0, ControllerPage::OACS_DOORBELL_BUFFERS));
+    assert_eq!(kind(&mut without, buffers(BASE, BASE + 4096)), Status::INVALID_OPCODE);
+}
+
+#[test]
+fn doorbell_buffers_that_cannot_be_are_an_invalid_field() {
+    let mut host = with_shadows();
+    let page = host.page(2);
+    for (bells, events) in [(page + 8, page + 4096), (page, page + 4100), (page, page), (0, page), (page, u64::MAX - 4095)] {
+        assert_eq!(kind(&mut host, buffers(bells, events)), Status::INVALID_FIELD, "{bells:#x}, {events:#x}");
+        assert_eq!(host.port.shadow.get(), None);
+    }
+    // No list, and no SGL: a field of its own.
+    assert_eq!(kind(&mut host, Sqe { flags: 1 << 6, ..buffers(page, page + 4096) }), Status::INVALID_FIELD);
+    assert_eq!(host.admin(buffers(page, page + 4096)).status(), Status::SUCCESS);
+    assert_eq!(host.port.shadow.get(), Some(ShadowBuffers { bells: page, events: page + 4096, bytes: 4096, stride: 64 }));
+}
+
+#[test]
+fn every_reset_ends_doorbells_in_memory() {
+    let resets: [fn(&mut Host<TestPort>); 3] =
+        [|host| host.set_cc(nvme::regs::Cc::new()), |host| host.device.reset_function(), |host| host.device.fail()];
+    for reset in resets {
+        let mut host = with_shadows();
+        let page = host.page(2);
+        assert_eq!(host.admin(buffers(page, page + 4096)).status(), Status::SUCCESS);
+        reset(&mut host);
+        host.settle();
+        assert_eq!(host.port.shadow.get(), None);
+        assert!(!host.device.arm_doorbells() && host.port.awaited.take().is_empty(), "it waits for nothing");
+    }
+}
+
+#[test]
+fn a_controller_waits_for_every_tail_and_for_heads_of_full_queues() {
+    let mut host = with_shadows();
+    let mut pair = host.pair_with(1, 1, 8, 4, Some(Vector(1)));
+    let awaited = |host: &mut Host<TestPort>| {
+        assert!(!host.device.arm_doorbells());
+        host.port.awaited.take()
+    };
+    let tails = [(QueueId(0), false), (QueueId(1), false)];
+    assert_eq!(awaited(&mut host), tails);
+    let buffer = host.page(1);
+    for _ in 0..5 {
+        let cid = host.cid();
+        host.post(&mut pair, read(0, 1, buffer, 512), cid);
+    }
+    host.ring(&pair);
+    host.settle();
+    assert_eq!(awaited(&mut host), [&tails[..], &[(QueueId(1), true)]].concat());
+    assert_eq!(host.reap(&mut pair, 3).len(), 3);
+    host.settle();
+    assert_eq!((awaited(&mut host), host.reap(&mut pair, 3).len()), (tails.to_vec(), 2));
 }

@@ -107,6 +107,11 @@ impl Outside {
         }
     }
 
+    /// Whether host and controller reach each other.
+    pub(super) fn is_whole(&self) -> bool {
+        self.touch == Touch::Whole
+    }
+
     pub(super) fn is_plain(&self) -> bool {
         self.delay == Nanos::ZERO && self.hold == Hold::None
     }

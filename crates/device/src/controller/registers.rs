@@ -11,8 +11,6 @@ use crate::logs::{Event, Events};
 use crate::queues::{Commands, Cq, Sq};
 use crate::{BusError, Config, Port};
 
-/// Doorbells are 64 bytes apart: a cache line each.
-pub(super) const DSTRD: u8 = 4;
 /// The largest memory page that a host may choose: 64 KiB.
 const MPSMAX: u8 = 4;
 
@@ -25,7 +23,7 @@ impl<P: Port> Controller<P> {
             .with_mqes((self.config.queue_entries - 1) as u16)
             .with_cqr(true)
             .with_to(to)
-            .with_dstrd(DSTRD)
+            .with_dstrd(self.config.doorbell_stride)
             .with_nssrs(true)
             .with_css(Cap::CSS_NVM)
             .with_mpsmax(MPSMAX);
@@ -152,6 +150,8 @@ impl<P: Port> Controller<P> {
     /// Drops queues, commands and everything else that belongs to the host's session. From here on the controller
     /// touches no memory of the host, well before CSTS.RDY says so.
     fn forget_host(&mut self) {
+        // What is given back can always be: there is nothing to reach.
+        _ = self.port.shadow_doorbells(None);
         self.queues.clear();
         self.commands = Commands::default();
         self.schedule.clear();

@@ -112,6 +112,41 @@ impl GuestFile {
         }
     }
 
+    /// Loads half a word from a multiple of 4, as an acquire.
+    pub(super) fn load_half(&self, at: u64) -> Option<u32> {
+        let half = match &self.way {
+            Way::Calls(file) => {
+                let mut bytes = [0; 4];
+                file.read_exact_at(&mut bytes, at).ok()?;
+                u32::from_ne_bytes(bytes)
+            }
+            Way::Mapped { memory, .. } => {
+                let place = self.within(*memory, at, 4).filter(|place| place.cast::<u32>().is_aligned())?.cast::<u32>();
+                // SAFETY: `within` has checked the range, the address is aligned, and no reference into the mapping exists.
+                unsafe { place.read_volatile() }
+            }
+        };
+        // What the guest had written before it is visible after this.
+        fence(Ordering::Acquire);
+        Some(half)
+    }
+
+    /// Stores half a word at a multiple of 4. False: it cannot be.
+    pub(super) fn store_half(&self, at: u64, half: u32) -> bool {
+        fence(Ordering::Release);
+        match &self.way {
+            Way::Calls(file) => file.write_all_at(&half.to_ne_bytes(), at).is_ok(),
+            Way::Mapped { writable: false, .. } => false,
+            Way::Mapped { memory, .. } => {
+                let Some(place) = self.within(*memory, at, 4).filter(|place| place.cast::<u32>().is_aligned()) else { return false };
+                // SAFETY: `within` has checked the range, the address is aligned, the mapping can be written to, and no reference into it
+                // exists.
+                unsafe { place.cast::<u32>().write_volatile(half) };
+                true
+            }
+        }
+    }
+
     /// Stores two words at a multiple of 8, the second as a release, and of it bits 48 to 55, the phase tag's, not before the others. False: it
     /// cannot be.
     pub(super) fn store(&self, at: u64, words: [u64; 2]) -> bool {

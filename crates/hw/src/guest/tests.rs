@@ -234,3 +234,25 @@ proptest! {
         }
     }
 }
+
+/// Doorbells that the guest keeps in memory, of both kinds.
+#[test]
+fn halves_of_words_go_both_ways_and_only_where_they_may() {
+    for sealed in [true, false] {
+        let file = memory(0x3000, sealed);
+        let mut guest = GuestMemory::default();
+        guest.map(range(0x10000, 0x1000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
+        guest.map(range(0x11000, 0x1000, READ), Some((fd(&file), 0x2000))).expect("mapped");
+        guest.store_half(0x10ffc, 0x1234_5678).expect("stored");
+        file.write_all_at(&7u32.to_ne_bytes(), 0x2000).expect("written");
+        assert_eq!((guest.load_half(0x10ffc), guest.load_half(0x11000)), (Ok(0x1234_5678), Ok(7)));
+        let mut there = [0; 4];
+        file.read_exact_at(&mut there, 0x1ffc).expect("read");
+        assert_eq!(u32::from_ne_bytes(there), 0x1234_5678);
+        for refused in [0x10ffe, 0x12000, u64::MAX - 3] {
+            assert_eq!(guest.load_half(refused), Err(Unreachable { addr: refused, len: 4 }));
+        }
+        assert_eq!(guest.store_half(0x11000, 9), Err(Unreachable { addr: 0x11000, len: 4 }));
+        assert_eq!(guest.load_half(0x11000), Ok(7));
+    }
+}

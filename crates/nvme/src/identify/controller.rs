@@ -263,6 +263,8 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
+    /// OACS bit 8: Doorbell Buffer Config.
+    pub const OACS_DOORBELL_BUFFERS: u16 = 1 << 8;
     /// ONCS bit 0: Compare.
     pub const ONCS_COMPARE: u16 = 1 << 0;
     /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.

@@ -141,6 +141,11 @@ pub(super) fn attach(
     Host { pool, vectors }: Host<'_>,
     member: Option<Member<'_>>,
 ) -> Result<(Bells, End), OpenError> {
+    if let Some(word) = uri.of_another_process() {
+        return Err(OpenError::Options(format!(
+            "`{word}` says how another process reaches the controller that `reap serve` gives it; leave it out"
+        )));
+    }
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
     let runner = runner.map_err(|source| OpenError::System { what: "device thread", source })?;
     let mut config = config(uri)?;

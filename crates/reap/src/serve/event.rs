@@ -32,6 +32,8 @@ pub enum ServeEvent {
         why: Option<String>,
         /// Commands that it had carried out.
         commands: u64,
+        /// Doorbells that it rang by messages.
+        doorbells: u64,
     },
 }
 
@@ -47,11 +49,14 @@ impl fmt::Display for ServeEvent {
             ServeEvent::QueueLost => {
                 write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset")
             }
-            ServeEvent::Detached { why: None, commands } => {
-                write!(f, "the client has gone after {commands} commands; the controller is reset")
+            ServeEvent::Detached { why: None, commands, doorbells } => {
+                write!(f, "the client has gone after {commands} commands and {doorbells} doorbell messages; the controller is reset")
             }
-            ServeEvent::Detached { why: Some(why), commands } => {
-                write!(f, "the client was let go after {commands} commands, and the controller is reset: {why}")
+            ServeEvent::Detached { why: Some(why), commands, doorbells } => {
+                write!(
+                    f,
+                    "the client was let go after {commands} commands and {doorbells} doorbell messages, and the controller is reset: {why}"
+                )
             }
         }
     }

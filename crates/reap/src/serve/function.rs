@@ -13,7 +13,7 @@ use vfio_user::{Access, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInf
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::host::Host;
-use super::served::{Served, controller};
+use super::served::{STRIDE, Served, controller};
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 
@@ -42,6 +42,8 @@ pub(super) struct Function {
     bar0_bytes: u32,
     /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
     table: Box<[u8]>,
+    /// Messages that rang a doorbell.
+    doorbells: u64,
     /// The last access's bytes.
     data: Vec<u8>,
 }
@@ -51,14 +53,15 @@ impl Function {
     pub(super) fn new(uri: &DeviceUri) -> Result<Function, OpenError> {
         let host = Rc::new(Host::new(uri.queues, uri.vectors));
         let controller = controller(uri, &host)?;
-        // Registers, then a doorbell pair for each queue pair and the admin one: each doorbell has 64 bytes (CAP.DSTRD).
-        let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * 128).next_power_of_two();
+        // Registers, then a doorbell pair for each queue pair and the admin one.
+        let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
             controller,
             config: ConfigSpace::new(uri.vectors, bar0_bytes),
             vectors: uri.vectors,
             bar0_bytes,
             table: table(uri.vectors),
+            doorbells: 0,
             data: Vec::new(),
             host,
         })
@@ -67,6 +70,11 @@ impl Function {
     /// Lets the controller work.
     pub(super) fn step(&mut self, now: Nanos) -> Step {
         self.controller.step(now)
+    }
+
+    /// Before the thread sleeps: whether the client has gone on meanwhile, so that it must not.
+    pub(super) fn arm(&mut self) -> bool {
+        self.controller.arm()
     }
 
     /// Whether a queue's memory has gone from under the controller, which has failed by that.
@@ -86,6 +94,11 @@ impl Function {
     /// Commands completed so far.
     pub(super) fn completed(&self) -> u64 {
         self.controller.completed()
+    }
+
+    /// Messages that rang a doorbell so far.
+    pub(super) fn doorbells(&self) -> u64 {
+        self.doorbells
     }
 
     /// The client is gone: as after power-on, without memory and interrupts.
@@ -244,7 +257,10 @@ impl Function {
     fn write(&mut self, access: &Access, data: &[u8]) -> Result<Reply<'static>, Refusal> {
         self.check(access)?;
         match access.region {
-            region::BAR0 => write_registers(&self.host, access.offset as u32, data),
+            region::BAR0 => {
+                self.doorbells += u64::from(access.offset >= regs::DOORBELLS.into());
+                write_registers(&self.host, access.offset as u32, data);
+            }
             region::BAR4 => {
                 let places = self.table.iter_mut().skip(access.offset as usize);
                 places.zip(data).for_each(|(place, byte)| *place = *byte);

@@ -3,9 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, Message, Port};
+use device::{BusError, Message, Port, ShadowBuffers};
 use hw::{Bar, EventFd, GuestMemory, Rights, Unreachable};
-use nvme::{CqSlots, Cqe, Doorbells, Registers, SqSlots, Sqe, Vector};
+use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
+
+use super::shadow::Shadow;
 
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
@@ -18,6 +20,8 @@ pub(super) struct Host {
     pub(super) memory: RefCell<GuestMemory>,
     pub(super) bar: Bar,
     vectors: RefCell<Box<[Line]>>,
+    /// Where the client writes doorbells, if not to registers.
+    shadow: RefCell<Option<Shadow>>,
     /// A queue's memory could not be reached.
     queue_lost: Cell<bool>,
 }
@@ -34,7 +38,13 @@ impl Host {
     /// One that has mapped nothing yet, for a controller of so many I/O queues and vectors.
     pub(super) fn new(queues: u16, vectors: u16) -> Host {
         let vectors = (0..vectors).map(|_| Line::default()).collect();
-        Host { memory: RefCell::default(), bar: Bar::new(queues + 1), vectors: RefCell::new(vectors), queue_lost: Cell::new(false) }
+        Host {
+            memory: RefCell::default(),
+            bar: Bar::new(queues + 1),
+            vectors: RefCell::new(vectors),
+            shadow: RefCell::default(),
+            queue_lost: Cell::new(false),
+        }
     }
 
     /// Messages of a vector go there from now on, or nowhere. False: there is no such vector.
@@ -67,6 +77,31 @@ impl Host {
     /// Whether a queue turned out to be gone since this was asked last.
     pub(super) fn take_queue_lost(&self) -> bool {
         self.queue_lost.take()
+    }
+
+    /// A doorbell, where the client writes it.
+    fn doorbell(&self, queue: QueueId, completion: bool) -> u32 {
+        let shadow = self.shadow.borrow();
+        let in_memory = shadow.as_ref().and_then(|shadow| shadow.value(&self.memory.borrow(), queue, completion));
+        let value = in_memory.and_then(|value| self.note(value)).flatten();
+        value.unwrap_or_else(|| self.register(queue, completion))
+    }
+
+    /// What a doorbell's register says.
+    fn register(&self, queue: QueueId, completion: bool) -> u32 {
+        if completion { self.bar.cq_head(queue) } else { self.bar.sq_tail(queue) }
+    }
+
+    /// A new queue's doorbell.
+    fn set_doorbell(&self, queue: QueueId, completion: bool, value: u32) {
+        if completion {
+            self.bar.ring_cq(queue, value)
+        } else {
+            self.bar.ring_sq(queue, value)
+        }
+        if let Some(shadow) = &*self.shadow.borrow() {
+            self.note(shadow.set(&self.memory.borrow(), queue, completion, value));
+        }
     }
 
     fn note<T>(&self, done: Result<T, Unreachable>) -> Option<T> {
@@ -149,7 +184,7 @@ impl Port for GuestPort {
 
     #[inline]
     fn doorbells(&self) -> &impl Doorbells {
-        &self.0.bar
+        &*self.0
     }
 
     #[inline]
@@ -181,10 +216,44 @@ impl Port for GuestPort {
         self.message(vector)
     }
 
+    fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
+        let Host { memory, bar, shadow, .. } = &*self.0;
+        let made = buffers.map(|buffers| Shadow::new(buffers, &memory.borrow(), bar)).transpose().map_err(refused)?;
+        shadow.replace(made);
+        Ok(())
+    }
+
+    fn arm_doorbell(&self, queue: QueueId, completion: bool) -> bool {
+        let shadow = self.0.shadow.borrow();
+        let armed =
+            shadow.as_ref().map(|shadow| shadow.arm(&self.0.memory.borrow(), queue, completion, self.0.register(queue, completion)));
+        // A doorbell that is gone is a failure that the server has to look at.
+        armed.is_some_and(|armed| self.0.note(armed).unwrap_or(true))
+    }
+
     fn clear_pending(&self, vector: Vector) {
         if let Some(line) = self.0.vectors.borrow_mut().get_mut(usize::from(vector.0)) {
             line.pending = false;
         }
+    }
+}
+
+/// The doorbells as the controller sees them.
+impl Doorbells for Host {
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.set_doorbell(queue, false, tail);
+    }
+
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.set_doorbell(queue, true, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.doorbell(queue, false)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.doorbell(queue, true)
     }
 }
 

@@ -10,12 +10,17 @@ use crate::error::OpenError;
 use crate::link::embedded::{LATE_DOORBELL, config, namespaces};
 use crate::uri::{DeviceUri, Wire};
 
+/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
+pub(super) const STRIDE: u8 = 0;
+
 /// A controller with its port, of whatever kind.
 pub(super) trait Served {
     /// One step of it.
     fn step(&mut self, now: Nanos) -> Step;
     /// As after power-on.
     fn reset(&mut self);
+    /// Before the thread sleeps: whether the host has gone on meanwhile, so that it must not.
+    fn arm(&mut self) -> bool;
     /// CSTS.CFS.
     fn fail(&mut self);
     /// Something happens to it at an instant.
@@ -31,6 +36,10 @@ impl<P: Port> Served for Controller<P> {
 
     fn reset(&mut self) {
         self.reset_function();
+    }
+
+    fn arm(&mut self) -> bool {
+        self.arm_doorbells()
     }
 
     fn fail(&mut self) {
@@ -64,6 +73,10 @@ impl Served for Late {
         self.controller.reset_function();
     }
 
+    fn arm(&mut self) -> bool {
+        self.controller.arm_doorbells()
+    }
+
     fn fail(&mut self) {
         self.controller.fail();
     }
@@ -84,7 +97,8 @@ pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>) -> Result<Box<dyn Ser
             format!("`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out");
         return Err(OpenError::Options(what));
     }
-    let (config, port) = (config(uri)?, GuestPort(host.clone()));
+    let (mut config, port) = (config(uri)?, GuestPort(host.clone()));
+    (config.shadow_doorbells, config.doorbell_stride) = (uri.shadow != Some(false), STRIDE);
     if !uri.late_doorbells {
         return Ok(Box::new(Controller::new(config, namespaces(uri)?, port)));
     }

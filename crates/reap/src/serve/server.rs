@@ -72,8 +72,8 @@ pub struct Server {
     news: Vec<ServeEvent>,
     /// What the poller has been told to look for at the client's socket.
     interest: Interest,
-    /// Commands that clients before this one have had completed.
-    before: u64,
+    /// Commands that clients before this one have had completed, and doorbells that they rang by messages.
+    before: (u64, u64),
 }
 
 impl std::fmt::Debug for Server {
@@ -100,7 +100,7 @@ impl Server {
             news.push(ServeEvent::TookOver(path.to_owned()));
         }
         news.push(ServeEvent::Listening { socket: path.to_owned(), device: uri.to_string() });
-        Ok(Server { function, place, session: None, poller, script, news, interest: Interest::READ, before: 0 })
+        Ok(Server { function, place, session: None, poller, script, news, interest: Interest::READ, before: (0, 0) })
     }
 
     /// Serves one client after another until `stop` can be read from. It sleeps where there is nothing to do.
@@ -118,6 +118,8 @@ impl Server {
                 break Err(error.into());
             }
             if arrived.contains(&STOP) {
+                // A client that went first is told of.
+                self.listen(tell);
                 break Ok(());
             }
             if arrived.contains(&LISTENER) {
@@ -160,6 +162,8 @@ impl Server {
                 break;
             }
         }
+        // The last thing before a sleep: from here on a client that goes on tells, or has been seen.
+        worked |= !more && !worked && self.function.arm();
         if self.function.fail_without_queue() {
             tell(ServeEvent::QueueLost);
             worked = true;
@@ -218,8 +222,8 @@ impl Server {
         // The descriptor leaves the poller with its last copy, which is this one.
         drop(session);
         self.function.detach();
-        let completed = self.function.completed();
-        tell(ServeEvent::Detached { why, commands: completed - self.before });
-        self.before = completed;
+        let (completed, doorbells) = (self.function.completed(), self.function.doorbells());
+        tell(ServeEvent::Detached { why, commands: completed - self.before.0, doorbells: doorbells - self.before.1 });
+        self.before = (completed, doorbells);
     }
 }

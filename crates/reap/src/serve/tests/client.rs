@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use device::Script;
+use handover::shadow;
 use hw::EventFd;
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::regs::{self, Aqa, Cc, Csts};
@@ -84,12 +85,49 @@ impl Running {
     }
 }
 
+/// Where doorbells are kept in memory, and their EventIdx.
+const BELLS: u64 = 0x2_0000;
+const EVENTS: u64 = 0x2_1000;
+
 /// A queue pair as its host knows it.
 #[derive(Clone, Copy, Default)]
 struct Pair {
     tail: u32,
     head: u32,
     taken: u32,
+}
+
+/// A doorbell in the guest's memory.
+struct Words<'a> {
+    guest: &'a Guest,
+    at: u64,
+}
+
+impl Words<'_> {
+    fn load(&self, base: u64) -> Result<u32, ()> {
+        Ok(u32::from_ne_bytes(self.guest.read_ram(base + self.at, 4).try_into().expect("four bytes")))
+    }
+}
+
+impl shadow::ShadowDoorbell for Words<'_> {
+    type Fault = ();
+
+    fn value(&self) -> Result<u32, ()> {
+        self.load(BELLS)
+    }
+
+    fn set_value(&self, value: u32) -> Result<(), ()> {
+        self.guest.write_ram(BELLS + self.at, &value.to_ne_bytes());
+        Ok(())
+    }
+
+    fn event(&self) -> Result<u32, ()> {
+        self.load(EVENTS)
+    }
+
+    fn set_event(&self, _: u32) -> Result<(), ()> {
+        Err(())
+    }
 }
 
 pub(super) struct Guest {
@@ -100,6 +138,10 @@ pub(super) struct Guest {
     pairs: [Pair; 2],
     asked: u16,
     cid: u16,
+    /// From this queue on doorbells are kept in memory, if any are.
+    shadows: Option<usize>,
+    /// Doorbells written to the register.
+    pub(super) rung: u64,
 }
 
 impl Guest {
@@ -111,7 +153,7 @@ impl Guest {
     fn on(stream: UnixStream, sealed: bool) -> Guest {
         let vectors = [EventFd::new().expect("an eventfd"), EventFd::new().expect("an eventfd")];
         let socket = Socket::new(stream, 1 << 20).expect("a socket");
-        Guest { socket, ram: memory(RAM, sealed), vectors, taken: 0, pairs: [Pair::default(); 2], asked: 0, cid: 0 }
+        Guest { socket, ram: memory(RAM, sealed), vectors, taken: 0, pairs: [Pair::default(); 2], asked: 0, cid: 0, shadows: None, rung: 0 }
     }
 
     /// One that has its memory mapped and its interrupts set.
@@ -221,7 +263,7 @@ impl Guest {
     }
 
     pub(super) fn forget_queues(&mut self) {
-        self.pairs = [Pair::default(); 2];
+        (self.pairs, self.shadows) = ([Pair::default(); 2], None);
         self.write_ram(QUEUES, &[0; 0x4000]);
     }
 
@@ -254,13 +296,79 @@ impl Guest {
         let at = QUEUES + 0x2000 * queue as u64 + u64::from(self.pairs[queue].tail) * 64;
         self.write_ram(at, &bytes);
         self.pairs[queue].tail = (self.pairs[queue].tail + 1) % ENTRIES;
-        self.set_register(0x1000 + 0x80 * queue as u32, self.pairs[queue].tail);
+        let tail = self.pairs[queue].tail;
+        self.announce(queue, false, (tail + ENTRIES - 1) % ENTRIES, tail);
         self.cid
+    }
+
+    /// Moves a doorbell, where it is kept.
+    fn announce(&mut self, queue: usize, completion: bool, old: u32, new: u32) {
+        let at = 8 * queue as u64 + 4 * u64::from(completion);
+        let in_memory = self.shadows.is_some_and(|first| queue >= first);
+        if !in_memory || shadow::announce(&Words { guest: self, at }, old, new) == Ok(true) {
+            self.rung += 1;
+            self.set_register(0x1000 + at as u32, new);
+        }
+    }
+
+    /// Doorbell Buffer Config with these buffers.
+    pub(super) fn doorbell_buffers(&mut self, bells: u64, events: u64) -> Status {
+        self.admin(Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: bells, prp2: events, ..Sqe::default() })
+    }
+
+    /// Doorbells from queue `first` on are kept in memory, as drivers do (1), or as the specification has it (0).
+    pub(super) fn keep_doorbells(&mut self, first: usize) {
+        self.write_ram(BELLS, &[0; 0x2000]);
+        assert_eq!(self.doorbell_buffers(BELLS, EVENTS), Status::SUCCESS);
+        self.shadows = Some(first);
+    }
+
+    /// Whether the controller offers that.
+    pub(super) fn may_keep_doorbells(&mut self) -> bool {
+        assert_eq!(self.identify(0x4_0000), Status::SUCCESS);
+        self.read_ram(0x4_0000 + 257, 1)[0] & 1 != 0
+    }
+
+    /// Posts `count` reads at once, without waiting.
+    pub(super) fn post_reads(&mut self, count: u32) {
+        (0..count).for_each(|n| self.post_read(n.into(), 1, 0x8_0000));
+    }
+
+    /// Waits until the last completion says that every command so far was fetched.
+    pub(super) fn wait_fetched(&mut self) {
+        let begun = Instant::now();
+        let last = (self.pairs[1].head + ENTRIES - 2) % ENTRIES;
+        // The entry before the one that stays free.
+        let phase = ((self.pairs[1].taken + ENTRIES - 2) / ENTRIES).is_multiple_of(2);
+        loop {
+            let bytes = self.read_ram(QUEUES + 0x3000 + u64::from(last) * 16, 16);
+            let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
+            if Cqe::from_words([word(0), word(1)]).phase() == phase {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no completion");
+            thread::yield_now();
+        }
+    }
+
+    /// Takes `count` completions, as they come.
+    pub(super) fn take_reads(&mut self, count: u32) {
+        (0..count).for_each(|_| assert_eq!(self.take(1).status(), Status::SUCCESS));
+    }
+
+    /// Takes the buffers away that doorbells are kept in.
+    pub(super) fn unmap_doorbells(&mut self) {
+        self.unmap_ram();
+        let ram = self.ram.try_clone().expect("a descriptor");
+        for (address, size) in [(0, BELLS), (BELLS + 0x2000, RAM - BELLS - 0x2000)] {
+            let map = DmaMap { readable: true, writable: true, offset: address, address, size };
+            assert_eq!(self.ask(&Request::DmaMap(map), &[ram.as_fd()]), Ok(Vec::new()));
+        }
     }
 
     /// A doorbell for an entry that nobody has written.
     pub(super) fn ring_io(&mut self) {
-        self.set_register(0x1080, 1);
+        self.set_register(0x1008, 1);
     }
 
     /// The next entry of a completion queue, taken.
@@ -275,7 +383,7 @@ impl Guest {
                 let pair = &mut self.pairs[queue];
                 (pair.head, pair.taken) = ((pair.head + 1) % ENTRIES, pair.taken + 1);
                 let head = pair.head;
-                self.set_register(0x1040 + 0x80 * queue as u32, head);
+                self.announce(queue, true, (head + ENTRIES - 1) % ENTRIES, head);
                 return cqe;
             }
             assert!(begun.elapsed() < PATIENCE, "no completion");

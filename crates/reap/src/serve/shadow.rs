@@ -1,0 +1,120 @@
+//! Doorbells that the client keeps in its memory, and what tells it when to ring (Base 5.2.5, Doorbell Buffer Config).
+
+use std::cell::Cell;
+
+use device::ShadowBuffers;
+use handover::shadow::{self, ShadowDoorbell};
+use hw::{Bar, GuestMemory, Rights, Unreachable};
+use nvme::{Doorbells, QueueId};
+
+/// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells to their registers alone, though the
+/// specification has them write both. So these count from when they have first moved in memory, as do those that were rung before there
+/// was a buffer.
+pub(super) struct Shadow {
+    buffers: ShadowBuffers,
+    /// The tail of queue 0, its head, the tail of queue 1, and so on.
+    bells: Box<[Bell]>,
+}
+
+/// One doorbell.
+struct Bell {
+    /// What it said last.
+    seen: Cell<u32>,
+    /// The EventIdx that the client can read, if that is known.
+    armed: Cell<Option<u32>>,
+    /// Whether the client writes it to memory.
+    counts: Cell<bool>,
+}
+
+/// Its two words in the client's memory.
+struct Words<'a> {
+    memory: &'a GuestMemory,
+    value: u64,
+    event: u64,
+}
+
+impl ShadowDoorbell for Words<'_> {
+    type Fault = Unreachable;
+
+    fn value(&self) -> Result<u32, Unreachable> {
+        self.memory.load_half(self.value)
+    }
+
+    fn set_value(&self, value: u32) -> Result<(), Unreachable> {
+        self.memory.store_half(self.value, value)
+    }
+
+    fn event(&self) -> Result<u32, Unreachable> {
+        self.memory.load_half(self.event)
+    }
+
+    fn set_event(&self, value: u32) -> Result<(), Unreachable> {
+        self.memory.store_half(self.event, value)
+    }
+}
+
+impl Shadow {
+    /// The client keeps its doorbells there from now on.
+    ///
+    /// # Errors
+    /// The client's memory is not that, or not to be read or written so.
+    pub(super) fn new(buffers: ShadowBuffers, memory: &GuestMemory, bar: &Bar) -> Result<Shadow, Unreachable> {
+        memory.check(buffers.bells, buffers.bytes, Rights { read: true, write: false })?;
+        memory.check(buffers.events, buffers.bytes, Rights { read: false, write: true })?;
+        let count = (buffers.bytes / buffers.stride).min(u64::from(bar.doorbells()));
+        let bell = |n: u64| {
+            let words = words(&buffers, memory, n);
+            let queue = QueueId((n / 2) as u16);
+            let rung = if n % 2 == 1 { bar.cq_head(queue) } else { bar.sq_tail(queue) };
+            let seen = words.value()?;
+            let counts = queue != QueueId::ADMIN && (rung == 0 || seen != 0);
+            Ok(Bell { seen: Cell::new(seen), armed: Cell::new(None), counts: Cell::new(counts) })
+        };
+        Ok(Shadow { bells: (0..count).map(bell).collect::<Result<_, _>>()?, buffers })
+    }
+
+    fn bell<'a>(&'a self, memory: &'a GuestMemory, queue: QueueId, completion: bool) -> Option<(&'a Bell, Words<'a>)> {
+        let n = 2 * u64::from(queue.0) + u64::from(completion);
+        let bell = self.bells.get(n as usize)?;
+        Some((bell, words(&self.buffers, memory, n)))
+    }
+
+    /// What a doorbell says. Outer `None`: it has no place here; inner: it has not been written here yet.
+    pub(super) fn value(&self, memory: &GuestMemory, queue: QueueId, completion: bool) -> Option<Result<Option<u32>, Unreachable>> {
+        let (bell, words) = self.bell(memory, queue, completion)?;
+        Some(words.value().map(|now| {
+            if bell.seen.replace(now) != now {
+                bell.counts.set(true);
+            }
+            bell.counts.get().then_some(now)
+        }))
+    }
+
+    /// A new queue begins there.
+    pub(super) fn set(&self, memory: &GuestMemory, queue: QueueId, completion: bool, value: u32) -> Result<(), Unreachable> {
+        let Some((bell, words)) = self.bell(memory, queue, completion) else { return Ok(()) };
+        words.set_value(value)?;
+        bell.seen.set(value);
+        bell.armed.set(None);
+        Ok(())
+    }
+
+    /// Before the server sleeps. Whether the doorbell has moved since it was read last. `register`: what its register says.
+    pub(super) fn arm(&self, memory: &GuestMemory, queue: QueueId, completion: bool, register: u32) -> Result<bool, Unreachable> {
+        let Some((bell, words)) = self.bell(memory, queue, completion) else { return Ok(false) };
+        let seen = bell.seen.get();
+        let event = if bell.counts.get() { seen } else { register };
+        // The client has been told before, and has been looked at since: if it goes on from here it rings.
+        if bell.armed.get() == Some(event) {
+            return Ok(false);
+        }
+        let now = shadow::arm(&words, event)?;
+        bell.armed.set(Some(event));
+        Ok(now != seen)
+    }
+}
+
+fn words<'a>(buffers: &ShadowBuffers, memory: &'a GuestMemory, n: u64) -> Words<'a> {
+    let at = n * buffers.stride;
+    Words { memory, value: buffers.bells + at, event: buffers.events + at }
+}

@@ -127,7 +127,7 @@ impl Caller {
 #[non_exhaustive]
 pub enum ControlError {
     /// Nobody is there.
-    #[error("no server listens at {}: {source}; name the socket that `reap serve --vfio-user` was given, and see that it runs", path.display())]
+    #[error("no server listens at {} (name the socket that a running `reap serve --vfio-user` was given): {source}", path.display())]
     NoServer {
         /// The control socket.
         path: PathBuf,

@@ -1,18 +1,20 @@
 //! A host in a few lines, over plain memory: what the tests of this crate drive controllers with.
 
+mod exercise;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::{Dptr, PageSize};
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Lba, Nsid, Producer, QueueId, Registers, SqSlots, Sqe, Vector};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
 use crate::{Begun, BusError, Config, Controller, KnownTime, Message, Namespace, Port, ShadowBuffers, Step};
+
+pub(crate) use exercise::{dice, exercise};
 
 /// Where the host's memory begins on the bus.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -525,91 +527,4 @@ pub(crate) fn mem(bytes: u64, block: u32) -> Namespace {
 pub(crate) fn never_full(port: TestPort) -> TestPort {
     port.bar.never_full.set(true);
     port
-}
-
-/// Dice that are the same on every machine.
-pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    move |below| random.next_u64() % below
-}
-
-/// A command of any kind: often sensible, sometimes not, sometimes noise.
-fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
-    match roll(8) {
-        0..3 => read(roll(2100), 1 + roll(16) as u32, buffer, 8192),
-        3..5 => write(roll(2100), 1 + roll(16) as u32, buffer, 8192),
-        5 => nvme::io::flush(Nsid(roll(4) as u32)),
-        6 => {
-            let mut sqe = read(roll(2100), 1 + roll(300) as u32, buffer + roll(3) * 4, 4096);
-            sqe.prp2 = [buffer, buffer + 8, 0x10, u64::MAX][roll(4) as usize];
-            sqe
-        }
-        _ => Sqe::from_words(std::array::from_fn(|_| roll(u64::MAX) & roll(u64::MAX))),
-    }
-}
-
-/// A host that sends commands of every kind over two submission queues that share a completion queue, at its own pace,
-/// and judges the completions: each command completes exactly once, no entry is overrun. An error says what did not.
-pub(crate) fn exercise<P: Port>(
-    profile: crate::Profile,
-    seed: u64,
-    entries: u32,
-    cq_entries: u32,
-    wrap: impl FnOnce(TestPort) -> P,
-) -> Result<(), String> {
-    let config = Config { seed, ..Config::new(profile) };
-    let mut host = Host::with_port(config, vec![mem(1 << 20, 512), mem(1 << 20, 4096)], TestPort::new(16 << 20), wrap).ready();
-    let mut roll = dice(seed);
-    let mut pairs = [host.pair_with(1, 1, entries, cq_entries, Some(Vector(1)))];
-    let shared = host.sharing(2, &pairs[0], entries);
-    let buffer = host.page(80);
-    let mut pending = HashSet::new();
-    let mut second = shared;
-    for round in 0..120 {
-        for _ in 0..roll(12) {
-            let pair = if roll(2) == 0 { &mut pairs[0] } else { &mut second };
-            // A host keeps no more commands outstanding on a queue than it holds.
-            if pending.iter().filter(|&&(sq, _)| sq == pair.id.0).count() as u32 >= entries - 1 {
-                continue;
-            }
-            let cid = host.cid();
-            pending.insert((pair.id.0, cid.0));
-            let sqe = any_command(&mut roll, buffer);
-            host.post(pair, sqe, cid);
-        }
-        host.ring(&pairs[0]);
-        host.ring(&second);
-        if round == 119 {
-            // In the end there is time for everything, again and again, as a small queue passes little at a time.
-            for _ in 0..100 {
-                host.run_until(host.now + Nanos::from_secs(1));
-                take(&mut host, &mut pairs[0], usize::MAX, &mut pending)?;
-            }
-            break;
-        }
-        if roll(16) == 0
-            && let Some(&(sq, cid)) = pending.iter().min()
-        {
-            let abort = nvme::admin::Abort { sq: QueueId(sq), cid: Cid(cid) };
-            host.admin(abort.to_sqe());
-        }
-        host.run_until(host.now + Nanos(roll(60_000)));
-        take(&mut host, &mut pairs[0], roll(20) as usize, &mut pending)?;
-    }
-    match pending.iter().min() {
-        None => Ok(()),
-        Some((sq, cid)) => Err(format!("{} commands never completed, the first {cid} of queue {sq}", pending.len())),
-    }
-}
-
-fn take<P: Port>(host: &mut Host<P>, pair: &mut Pair, budget: usize, pending: &mut HashSet<(u16, u16)>) -> Result<(), String> {
-    if host.port.bar.overrun.get() {
-        return Err("the completion queue was overrun".into());
-    }
-    for cqe in host.reap(pair, budget) {
-        if !pending.remove(&(cqe.sq_id, cqe.cid)) {
-            return Err(format!("command {} of queue {} completed, and is not outstanding", cqe.cid, cqe.sq_id));
-        }
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@ pub mod failover;
 pub mod hostile_device;
 pub mod hostile_host;
 pub mod jobs;
+pub mod orders;
 pub mod pages;
 pub mod profiles;
 pub mod prp;

@@ -18,7 +18,7 @@ use crate::bench::{self, Allowed};
 use crate::compare::Contender;
 use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
-pub use serve::ServeArgs;
+pub use serve::{CtlArgs, ServeArgs};
 pub use values::{Seeds, once};
 use values::{any_mode, load, mode, percent, whole};
 
@@ -119,6 +119,8 @@ pub enum Command {
     Unbind(UnbindArgs),
     /// Serve an embedded controller to QEMU and others, as a PCI device (vfio-user)
     Serve(ServeArgs),
+    /// Ask a device that is served how it stands, or have something go wrong with it
+    Ctl(CtlArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
     /// Write manual pages, and completions for bash, zsh and fish, below a directory

@@ -43,6 +43,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Ctl(args) => serve::ctl(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     dismissals::all().iter().for_each(|dismissed| output::say(format_args!("warning: {dismissed}")));

@@ -1,4 +1,4 @@
-//! `reap serve`: an embedded controller as a PCI device of a guest, until Ctrl-C.
+//! `reap serve`: an embedded controller as a PCI device of a guest, until Ctrl-C. `reap ctl`: meddling with it meanwhile.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use reap::serve::Server;
 use reap::{DeviceUri, Script};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::ServeArgs;
+use crate::args::{CtlArgs, ServeArgs};
 use crate::{output, stop};
 
 /// Schemes of devices that are somebody else's controllers, or several.
@@ -37,5 +37,15 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         signal_hook::low_level::pipe::register(signal, written).context("cannot listen for signals")?;
     }
     server.run(&stop, &mut |event| output::say(event))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks a server that runs.
+///
+/// # Errors
+/// There is none, or it refuses.
+pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
+    let answer = reap::serve::ask(&args.socket, &args.order.join(" "))?;
+    output::print(&answer)?;
     Ok(ExitCode::SUCCESS)
 }

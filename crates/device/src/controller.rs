@@ -220,7 +220,7 @@ impl<P: Port> Controller<P> {
 
     /// Carries out a command that was in service, unless it ends with `instead`, and posts its entry.
     pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
-        let Controller { port, store, queues, logs, interrupts, early, .. } = self;
+        let Controller { port, store, queues, logs, interrupts, early, outside, .. } = self;
         let fetched = early.take(command.order);
         let Some((sq, cq)) = queues.pair(command.sq) else { return };
         let carry_out = || match fetched {
@@ -246,10 +246,15 @@ impl<P: Port> Controller<P> {
                 status.with_more()
             }
         };
-        cq.post(entry(sq.id, sq.head(), command.cid), status);
+        let right = outside.is_right();
+        let (cid, status, messages) = if right { (command.cid, status, 1) } else { outside.meddle(command.cid, status) };
+        cq.post(entry(sq.id, sq.head(), cid), status);
         port.ended(command.sq, command.cid, now);
-        interrupts.posted(now, cq.vector, 1, port);
+        interrupts.posted(now, cq.vector, messages, port);
         self.counters.completed += 1;
+        if !right {
+            self.set_instant();
+        }
     }
 
     /// Fetches by round robin, in bursts. Returns whether anything was fetched and whether more waits.

@@ -40,4 +40,4 @@ pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache, write_zeroes};
 pub use port::{Begun, BusError, KnownTime, Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};
-pub use subsystem::{Ana, Change, Loss, NoSuchPath, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};
+pub use subsystem::{Ana, Change, Loss, NoSuchPath, Order, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

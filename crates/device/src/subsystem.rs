@@ -7,6 +7,7 @@
 mod ana;
 mod change;
 mod control;
+mod order;
 mod script;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ pub(crate) use ana::AnaStates;
 pub use change::{Change, Loss};
 pub(crate) use control::Mailbox;
 pub use control::{NoSuchPath, PathControl};
+pub use order::Order;
 pub use script::{Script, ScriptError, Timed};
 
 /// A subsystem that cannot be.

@@ -10,11 +10,13 @@ use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::{Dptr, PageSize};
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Lba, Nsid, Producer, QueueId, Registers, SqSlots, Sqe, Vector};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
 use crate::{Begun, BusError, Config, Controller, KnownTime, Message, Namespace, Port, ShadowBuffers, Step};
 
-pub(crate) use exercise::{dice, exercise};
+pub(crate) use exercise::exercise;
 
 /// Where the host's memory begins on the bus.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -527,4 +529,10 @@ pub(crate) fn mem(bytes: u64, block: u32) -> Namespace {
 pub(crate) fn never_full(port: TestPort) -> TestPort {
     port.bar.never_full.set(true);
     port
+}
+
+/// Dice that are the same on every machine.
+pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    move |below| random.next_u64() % below
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | which thread does it, and when does it sleep? | `server.rs` |
 //! | where is the socket? | `place.rs` |
+//! | who may meddle while it runs? | `control.rs` |
 //! | what does one client ask, and in which order may it? | `session.rs` |
 //! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
 //! | what does the controller see of its host? | `host.rs` |
@@ -14,6 +15,7 @@
 //! nothing is locked.
 
 mod config_space;
+mod control;
 mod event;
 mod function;
 mod host;
@@ -23,6 +25,7 @@ mod server;
 mod session;
 mod shadow;
 
+pub use control::{ControlError, ask};
 pub use event::ServeEvent;
 pub use place::SocketFault;
 pub use server::{ServeError, Server};

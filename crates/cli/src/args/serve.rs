@@ -19,6 +19,27 @@ pub struct ServeArgs {
     pub script: Option<PathBuf>,
 }
 
+/// `reap ctl`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = CTL_EXAMPLES)]
+pub struct CtlArgs {
+    /// The socket that `reap serve --vfio-user` was given; the control socket beside it has the same name and `.ctl`
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+    /// What is asked: status, or fault and a change, in the words of a script
+    #[arg(value_name = "ORDER", required = true, num_args = 1..)]
+    pub order: Vec<String>,
+}
+
+const CTL_EXAMPLES: &str = "\
+Examples:
+  reap ctl /tmp/nvme.sock status
+  reap ctl /tmp/nvme.sock fault hold              commands hang, until: fault release
+  reap ctl /tmp/nvme.sock fault wrong-status 0x281 times 3
+  reap ctl /tmp/nvme.sock fault reset-takes forever
+
+docs/serve.md has every fault. Status 0: it was done; 1: it was not, and stderr says why.";
+
 const SERVE_EXAMPLES: &str = "\
 Examples:
   reap serve mem:1G --vfio-user /tmp/nvme.sock

@@ -94,6 +94,9 @@ impl<P: Port> Controller<P> {
                 self.lose_touch(Loss::Gone);
                 self.lose_power();
             }
+            Change::Fail => self.die("asked to"),
+            Change::ResetTakes(time) => self.set_reset_time(now, time),
+            Change::WrongStatus { .. } | Change::WrongCid(_) | Change::LoseMessage(_) => self.outside.go_wrong(change),
             Change::Delay(delay) => self.outside.delay = delay,
             Change::Hold(op) => self.outside.hold = op.map_or(Hold::All, Hold::Only),
             Change::Release => {
@@ -104,6 +107,22 @@ impl<P: Port> Controller<P> {
             }
         }
         self.set_instant();
+    }
+
+    /// Following CC.EN takes so long from now on, what is under way as well.
+    fn set_reset_time(&mut self, now: Nanos, time: Nanos) {
+        self.outside.reset_takes = Some(time);
+        self.config.ready_delay = time;
+        self.life = match self.life {
+            Life::Starting(_) => Life::Starting(now + time),
+            Life::Stopping(_) => Life::Stopping(now + time),
+            life => life,
+        };
+    }
+
+    /// The changes from outside that are in force, in words that could bring them about.
+    pub fn circumstances(&self) -> Vec<Change> {
+        self.outside.changes()
     }
 
     /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is forgotten.

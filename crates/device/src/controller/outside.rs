@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nvme::{Cid, Status};
 use units::{Nanos, Op};
 
 use crate::schedule::Due;
@@ -28,6 +29,22 @@ pub(super) enum Hold {
     Only(Op),
 }
 
+/// What goes wrong with so many entries, and their messages. Zeroes: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wrong {
+    statuses: u32,
+    status: Status,
+    cids: u32,
+    messages: u32,
+}
+
+/// Takes one of so many. Whether there was one.
+fn take(left: &mut u32) -> bool {
+    let some = *left > 0;
+    *left -= u32::from(some);
+    some
+}
+
 /// Circumstances, and changes of them that are still to come.
 #[derive(Debug)]
 pub(super) struct Outside {
@@ -39,6 +56,10 @@ pub(super) struct Outside {
     pub(super) touch: Touch,
     pub(super) delay: Nanos,
     pub(super) hold: Hold,
+    /// How long following CC.EN takes, if something has changed that.
+    pub(super) reset_takes: Option<Nanos>,
+    /// What goes wrong with the entries that come next.
+    wrong: Wrong,
     /// Commands that are held.
     pub(super) held: Vec<Due>,
     /// Data of writes that were inside when the path was lost, by order.
@@ -56,6 +77,8 @@ impl Default for Outside {
             touch: Touch::Whole,
             delay: Nanos::ZERO,
             hold: Hold::None,
+            reset_takes: None,
+            wrong: Wrong::default(),
             held: Vec::new(),
             taken: BTreeMap::new(),
             silent_at: Nanos::MAX,
@@ -113,7 +136,57 @@ impl Outside {
     }
 
     pub(super) fn is_plain(&self) -> bool {
-        self.delay == Nanos::ZERO && self.hold == Hold::None
+        self.delay == Nanos::ZERO && self.hold == Hold::None && self.is_right()
+    }
+
+    /// Whether entries are posted as they should be.
+    #[inline]
+    pub(super) fn is_right(&self) -> bool {
+        let Wrong { statuses, cids, messages, .. } = self.wrong;
+        statuses | cids | messages == 0
+    }
+
+    /// Something is to go wrong with entries, or no more.
+    pub(super) fn go_wrong(&mut self, change: Change) {
+        match change {
+            Change::WrongStatus { status, times } => (self.wrong.status, self.wrong.statuses) = (status, times),
+            Change::WrongCid(times) => self.wrong.cids = times,
+            Change::LoseMessage(times) => self.wrong.messages = times,
+            _ => {}
+        }
+    }
+
+    /// What is posted for a command in place of this, and how many messages follow.
+    #[cold]
+    pub(super) fn meddle(&mut self, cid: Cid, status: Status) -> (Cid, Status, u32) {
+        let status = if take(&mut self.wrong.statuses) { self.wrong.status } else { status };
+        let cid = if take(&mut self.wrong.cids) { Cid(cid.0 ^ 0x8000) } else { cid };
+        (cid, status, u32::from(!take(&mut self.wrong.messages)))
+    }
+
+    /// The changes that are in force.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if let Touch::Lost(loss) = self.touch {
+            changes.push(Change::Lost(loss));
+        }
+        if self.delay > Nanos::ZERO {
+            changes.push(Change::Delay(self.delay));
+        }
+        match self.hold {
+            Hold::None => {}
+            Hold::All => changes.push(Change::Hold(None)),
+            Hold::Only(op) => changes.push(Change::Hold(Some(op))),
+        }
+        changes.extend(self.reset_takes.map(Change::ResetTakes));
+        let Wrong { statuses, status, cids, messages } = self.wrong;
+        let wrong = [
+            (statuses, Change::WrongStatus { status, times: statuses }),
+            (cids, Change::WrongCid(cids)),
+            (messages, Change::LoseMessage(messages)),
+        ];
+        changes.extend(wrong.into_iter().filter_map(|(left, change)| (left > 0).then_some(change)));
+        changes
     }
 
     pub(super) fn expect(&mut self, at: Nanos, change: Change) {

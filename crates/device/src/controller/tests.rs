@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use units::Nanos;
 
 use crate::testing::{BASE, Host, TestPort, exercise, mem, read, write};
-use crate::{Config, Fault, FaultPlan, FaultyPort, KnownTime, Profile, Service};
+use crate::{Change, Config, Fault, FaultPlan, FaultyPort, KnownTime, Profile, Service};
 
 fn host(profile: Profile) -> Host<TestPort> {
     Host::new(Config::new(profile), vec![mem(1 << 20, 512), mem(8 << 20, 4096)]).ready()
@@ -412,4 +412,63 @@ fn queue_identifiers_reach_128() {
     host.settle();
     assert!(pairs.iter_mut().all(|pair| host.reap(pair, 9).len() == 1));
     assert_eq!(pairs[127].id, QueueId(128));
+}
+
+/// One read's entry, and the messages of its vector so far.
+fn one_read(host: &mut Host<TestPort>, pair: &mut crate::testing::Pair) -> (bool, Status, u64) {
+    let (cid, buffer) = (host.cid(), host.page(1));
+    host.post(pair, read(0, 1, buffer, 512), cid);
+    host.ring(pair);
+    host.run_until(host.now + Nanos::from_millis(1));
+    let cqe = host.reap(pair, 1)[0];
+    (cqe.cid() == cid, cqe.status(), host.port.messages.borrow()[1])
+}
+
+#[test]
+fn what_is_to_go_wrong_does_so_often_and_no_more() {
+    // With a profile whose commands are done at once they are not, as long as something is to go wrong.
+    for profile in [slow(), Profile::null()] {
+        let mut host = host(profile);
+        let mut pair = host.pair(1, 8);
+        let now = host.now;
+        let error = Status(0x281);
+        for change in [Change::WrongStatus { status: error, times: 2 }, Change::WrongCid(1), Change::LoseMessage(3)] {
+            host.device.change(now, change);
+        }
+        assert_eq!(one_read(&mut host, &mut pair), (false, error, 0));
+        assert_eq!(host.device.circumstances(), [Change::WrongStatus { status: error, times: 1 }, Change::LoseMessage(2)]);
+        assert_eq!(one_read(&mut host, &mut pair), (true, error, 0));
+        assert_eq!(one_read(&mut host, &mut pair), (true, Status::SUCCESS, 0));
+        assert_eq!(one_read(&mut host, &mut pair), (true, Status::SUCCESS, 1));
+        assert!(host.device.circumstances().is_empty());
+    }
+}
+
+#[test]
+fn a_reset_may_take_long_or_for_ever() {
+    let mut host = host(Profile::null());
+    host.device.change(host.now, Change::ResetTakes(Nanos::from_secs(3)));
+    host.settle();
+    host.set_cc(Cc::new());
+    host.run_until(host.now + Nanos::from_millis(2_999));
+    assert!(host.csts().rdy());
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert!(!host.csts().rdy());
+    host.device.change(host.now, Change::ResetTakes(Nanos::MAX));
+    host.enable();
+    host.run_until(host.now + Nanos::from_secs(3_600));
+    assert!(!host.csts().rdy());
+    assert_eq!(host.device.circumstances(), [Change::ResetTakes(Nanos::MAX)]);
+    // What is under way as well.
+    host.device.change(host.now, Change::ResetTakes(Nanos::ZERO));
+    host.settle();
+    assert!(host.csts().rdy());
+}
+
+#[test]
+fn a_controller_may_be_made_to_fail() {
+    let mut host = host(Profile::null());
+    host.device.change(host.now, Change::Fail);
+    host.settle();
+    assert!(host.csts().cfs());
 }

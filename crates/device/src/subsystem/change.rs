@@ -1,6 +1,6 @@
 //! What can happen to a controller from outside while it runs.
 
-use nvme::{AnaState, Nsid};
+use nvme::{AnaState, Nsid, Status};
 use units::{Nanos, Op};
 
 /// How a path is lost.
@@ -47,4 +47,19 @@ pub enum Change {
     /// The controller loses its power, and is lost: nothing that was inside is carried out, and its health log counts the power
     /// cycle. The medium loses nothing by it, though of what no Flush has made durable it might.
     PowerLost,
+    /// The controller fails (CSTS.CFS), until the host resets it.
+    Fail,
+    /// From now on the controller takes so long to follow CC.EN, both ways; [`Nanos::MAX`]: it never does. CAP.TO says what it said.
+    ResetTakes(Nanos),
+    /// As many I/O commands as `times` says, the next to be completed, end with this status. What they did remains done.
+    WrongStatus {
+        /// The status; not success.
+        status: Status,
+        /// How many commands.
+        times: u32,
+    },
+    /// The entries of so many I/O commands, the next to be completed, carry an identifier that is not theirs.
+    WrongCid(u32),
+    /// The messages of so many I/O commands, the next to be completed, do not go out.
+    LoseMessage(u32),
 }

@@ -12,18 +12,23 @@
 //! at 5s    path 0 release
 //! at 6s    path 1 resize 2048; at 6s path 1 resize 1024 namespace 2
 //! at 7s    path 0 power-lost
+//! at 8s    path 0 fail
+//! at 9s    path 0 reset-takes 3s; at 20s path 0 reset-takes forever
+//! at 30s   path 0 wrong-status 0x281; at 31s path 0 wrong-status 0x6 times 3
+//! at 40s   path 0 wrong-cid; at 41s path 0 lose-message times 2
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
-use nvme::{AnaState, Nsid};
+use nvme::{AnaState, Nsid, Status};
 use units::{Nanos, Op};
 
 use super::change::{Change, Loss};
 
 /// What a step can begin with, after its path.
-const CHANGES: &str = "ana, lost, back, delay, hold, release, resize and power-lost";
+const CHANGES: &str =
+    "ana, lost, back, delay, hold, release, resize, power-lost, fail, reset-takes, wrong-status, wrong-cid and lose-message";
 
 /// A change at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,8 +200,41 @@ impl<'a> Words<'a> {
             "release" => Change::Release,
             "resize" => self.resize()?,
             "power-lost" => Change::PowerLost,
+            "fail" => Change::Fail,
+            "reset-takes" => Change::ResetTakes(self.time_or_forever()?),
+            "wrong-status" => Change::WrongStatus { status: self.status()?, times: self.times()? },
+            "wrong-cid" => Change::WrongCid(self.times()?),
+            "lose-message" => Change::LoseMessage(self.times()?),
             _ => return Err(error(format!("`{word}` is no change: there are {CHANGES}"))),
         })
+    }
+
+    fn time_or_forever(&mut self) -> Result<Nanos, ScriptError> {
+        self.skip_spaces();
+        match self.rest.split_whitespace().next() {
+            Some("forever") => self.next("").map(|_| Nanos::MAX),
+            _ => self.time(),
+        }
+    }
+
+    /// A status as `nvme` and the kernel print it: Status Code Type and Status Code, and maybe Do Not Retry.
+    fn status(&mut self) -> Result<Status, ScriptError> {
+        let (word, error) = self.next("a status")?;
+        let number = word.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
+            error(format!(
+                "`{word}` is no status of a failure: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry"
+            ))
+        })
+    }
+
+    /// How often something happens: once, unless it says.
+    fn times(&mut self) -> Result<u32, ScriptError> {
+        if self.is_over() {
+            return Ok(1);
+        }
+        self.keyword("times")?;
+        Ok(u32::try_from(self.number("a number of times", 1)?).unwrap_or(u32::MAX))
     }
 
     fn resize(&mut self) -> Result<Change, ScriptError> {
@@ -291,7 +329,22 @@ impl fmt::Display for Change {
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
             Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),
             Change::PowerLost => f.write_str("power-lost"),
+            Change::Fail => f.write_str("fail"),
+            Change::ResetTakes(Nanos::MAX) => f.write_str("reset-takes forever"),
+            Change::ResetTakes(time) => write!(f, "reset-takes {}", write_time(*time)),
+            Change::WrongStatus { status, times } => write!(f, "wrong-status {:#x}{}", status.0, Times(*times)),
+            Change::WrongCid(times) => write!(f, "wrong-cid{}", Times(*times)),
+            Change::LoseMessage(times) => write!(f, "lose-message{}", Times(*times)),
         }
+    }
+}
+
+/// How often, unless it is once.
+struct Times(u32);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 1 { Ok(()) } else { write!(f, " times {}", self.0) }
     }
 }
 

@@ -1,20 +1,12 @@
-//! Commands of every kind, and a host that judges what becomes of them.
+//! A host that sends anything, and judges what comes back.
 
 use std::collections::HashSet;
 
 use nvme::{Cid, Nsid, QueueId, Sqe, Vector};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use super::{Host, Pair, TestPort, mem, read, write};
+use super::{Host, Pair, TestPort, dice, mem, read, write};
 use crate::{Config, Port};
-
-/// Dice that are the same on every machine.
-pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    move |below| random.next_u64() % below
-}
 
 /// A command of any kind: often sensible, sometimes not, sometimes noise.
 fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {

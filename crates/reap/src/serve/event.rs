@@ -24,6 +24,8 @@ pub enum ServeEvent {
     Refused(String),
     /// More requests were refused than are told of.
     MoreRefused,
+    /// Somebody has had this happen to the controller.
+    Fault(String),
     /// A queue lies in memory that the client has taken away: the controller failed (CSTS.CFS).
     QueueLost,
     /// The client went, and the controller was reset.
@@ -46,6 +48,7 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
             ServeEvent::MoreRefused => write!(f, "refused: more of this client's requests, which are not told of one by one"),
+            ServeEvent::Fault(change) => write!(f, "asked for: {change}"),
             ServeEvent::QueueLost => {
                 write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset")
             }

@@ -39,6 +39,7 @@ pub(super) struct Function {
     host: Rc<Host>,
     config: ConfigSpace,
     vectors: u16,
+    namespaces: u32,
     bar0_bytes: u32,
     /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
     table: Box<[u8]>,
@@ -59,6 +60,7 @@ impl Function {
             controller,
             config: ConfigSpace::new(uri.vectors, bar0_bytes),
             vectors: uri.vectors,
+            namespaces: uri.namespaces,
             bar0_bytes,
             table: table(uri.vectors),
             doorbells: 0,
@@ -89,6 +91,36 @@ impl Function {
     /// Something happens to the controller at an instant.
     pub(super) fn change(&mut self, at: Nanos, change: Change) {
         self.controller.change(at, change);
+    }
+
+    /// Something is asked to happen to the controller now.
+    pub(super) fn try_change(&mut self, change: Change) -> Result<(), String> {
+        match change {
+            Change::Ana { .. } => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
+            Change::Resize { nsid, .. } if !(1..=self.namespaces).contains(&nsid.0) => {
+                Err(format!("there is no namespace {nsid}: they are 1 to {}", self.namespaces))
+            }
+            _ => {
+                self.change(hw::now(), change);
+                Ok(())
+            }
+        }
+    }
+
+    /// How the controller stands, a line for each matter.
+    pub(super) fn status(&self) -> String {
+        let csts = Csts::from_bits(self.host.bar.read32(regs::CSTS));
+        let changes: Vec<String> = self.controller.circumstances().iter().map(ToString::to_string).collect();
+        let faults = if changes.is_empty() { "none".to_owned() } else { changes.join("; ") };
+        let doorbells = if self.host.has_shadow() { "in memory" } else { "registers" };
+        format!(
+            "csts {:#010x}{}{}\ndoorbells {doorbells}, {} messages\ncommands {}\nfaults {faults}\n",
+            csts.into_bits(),
+            if csts.rdy() { " ready" } else { "" },
+            if csts.cfs() { " failed" } else { "" },
+            self.doorbells,
+            self.completed(),
+        )
     }
 
     /// Commands completed so far.

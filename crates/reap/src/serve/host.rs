@@ -79,6 +79,11 @@ impl Host {
         self.queue_lost.take()
     }
 
+    /// Whether the client keeps doorbells in its memory.
+    pub(super) fn has_shadow(&self) -> bool {
+        self.shadow.borrow().is_some()
+    }
+
     /// A doorbell, where the client writes it.
     fn doorbell(&self, queue: QueueId, completion: bool) -> u32 {
         let shadow = self.shadow.borrow();

@@ -25,6 +25,8 @@ pub(super) trait Served {
     fn fail(&mut self);
     /// Something happens to it at an instant.
     fn change(&mut self, at: Nanos, change: Change);
+    /// What has happened to it and lasts.
+    fn circumstances(&self) -> Vec<Change>;
     /// Commands that it has completed so far.
     fn completed(&self) -> u64;
 }
@@ -48,6 +50,10 @@ impl<P: Port> Served for Controller<P> {
 
     fn change(&mut self, at: Nanos, change: Change) {
         Controller::change(self, at, change);
+    }
+
+    fn circumstances(&self) -> Vec<Change> {
+        Controller::circumstances(self)
     }
 
     fn completed(&self) -> u64 {
@@ -83,6 +89,10 @@ impl Served for Late {
 
     fn change(&mut self, at: Nanos, change: Change) {
         self.controller.change(at, change);
+    }
+
+    fn circumstances(&self) -> Vec<Change> {
+        self.controller.circumstances()
     }
 
     fn completed(&self) -> u64 {

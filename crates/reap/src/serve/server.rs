@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use device::Script;
+use device::{Order, Script};
 use hw::{Interest, Poller};
 use units::Nanos;
 
+use super::control::{self, Control};
 use super::event::ServeEvent;
 use super::function::Function;
 use super::place::{Place, SocketFault};
@@ -45,6 +46,7 @@ pub enum ServeError {
 const LISTENER: u64 = 0;
 const CLIENT: u64 = 1;
 const STOP: u64 = 2;
+const CONTROL: u64 = 3;
 
 /// Messages that are dealt with before the controller gets its turn.
 const MESSAGES: usize = 16;
@@ -64,6 +66,8 @@ const STEPS: usize = 16;
 pub struct Server {
     function: Function,
     place: Place,
+    control: Control,
+    device: String,
     session: Option<Session>,
     poller: Poller,
     /// What is still to happen; it begins when the first client has come.
@@ -93,14 +97,17 @@ impl Server {
         }
         let function = Function::new(uri)?;
         let (place, stale) = Place::take(path).map_err(|fault| ServeError::Socket { path: path.to_owned(), fault })?;
+        let control = Control::beside(path).map_err(|fault| ServeError::Socket { path: control::path_of(path), fault })?;
         let poller = Poller::new()?;
         poller.add(&place.listener, LISTENER)?;
+        poller.add(&control.place.listener, CONTROL)?;
         let mut news = Vec::new();
         if stale {
             news.push(ServeEvent::TookOver(path.to_owned()));
         }
         news.push(ServeEvent::Listening { socket: path.to_owned(), device: uri.to_string() });
-        Ok(Server { function, place, session: None, poller, script, news, interest: Interest::READ, before: (0, 0) })
+        let device = uri.to_string();
+        Ok(Server { function, place, control, device, session: None, poller, script, news, interest: Interest::READ, before: (0, 0) })
     }
 
     /// Serves one client after another until `stop` can be read from. It sleeps where there is nothing to do.
@@ -125,10 +132,31 @@ impl Server {
             if arrived.contains(&LISTENER) {
                 self.admit(tell);
             }
+            if arrived.contains(&CONTROL) {
+                self.control.admit(&self.poller);
+            }
+            for key in arrived.iter().filter(|key| **key >= control::CALLERS) {
+                self.hear(*key, tell);
+            }
             timeout = self.turn(tell);
         };
         self.poller.remove(&stop)?;
         done
+    }
+
+    /// Something came at the control socket.
+    fn hear(&mut self, key: u64, tell: &mut dyn FnMut(ServeEvent)) {
+        let Server { function, control, session, device, .. } = self;
+        control.hear(key, |order| match order {
+            Order::Fault(change) => function.try_change(change).map(|()| {
+                tell(ServeEvent::Fault(change.to_string()));
+                String::new()
+            }),
+            Order::Status => {
+                let client = session.as_ref().map_or("none", |session| if session.is_agreed() { "attached" } else { "connected" });
+                Ok(format!("device {device}\nclient {client}\n{}", function.status()))
+            }
+        });
     }
 
     /// Takes in a client, or sends it away.

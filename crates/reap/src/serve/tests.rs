@@ -1,6 +1,7 @@
 //! A client by hand, on the socket, against the whole server: what a guest does, and what no honest one would.
 
 mod client;
+mod control;
 mod shadow;
 
 use std::os::fd::AsFd;

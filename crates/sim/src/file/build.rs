@@ -149,7 +149,9 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
             let at = event.change.span().start + into;
             source.error(Some(at..at), wrong.what)
         })?;
-        if matches!(change, Change::Resize { .. } | Change::PowerLost) {
+        let followed =
+            matches!(change, Change::Ana { .. } | Change::Lost(_) | Change::Back | Change::Delay(_) | Change::Hold(_) | Change::Release);
+        if !followed {
             let error = source.error(Some(event.change.span()), format!("a simulated host does not follow `{change}`"));
             return Err(error.help("it follows ana, lost, back, delay, hold and release; the embedded device's `script=` has the others"));
         }

@@ -25,13 +25,16 @@ fn mistakes_are_named_where_they_are() {
     let cases = [
         (
             "at 1s path 0 gone",
-            "line 1, column 14: `gone` is no change: there are ana, lost, back, delay, hold, release, resize and power-lost",
+            "line 1, column 14: `gone` is no change: there are ana, lost, back, delay, hold, release, resize, power-lost, fail, reset-takes, wrong-status, wrong-cid and lose-message",
         ),
         ("\n  at 1 path 0 lost", "line 2, column 6: `1` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"),
         ("at 1s path zero lost", "line 1, column 12: `zero` is no path: they are numbers, from 0"),
         ("at 1s path -1 lost", "line 1, column 12: `-1` is no path: they are numbers, from 0"),
         ("at 1s pfad 0 lost", "line 1, column 7: `pfad` should be `path`: a step reads `at TIME path NUMBER CHANGE`"),
-        ("at 1s path 0", "line 1, column 13: a change (ana, lost, back, delay, hold, release, resize and power-lost) is missing"),
+        (
+            "at 1s path 0",
+            "line 1, column 13: a change (ana, lost, back, delay, hold, release, resize, power-lost, fail, reset-takes, wrong-status, wrong-cid and lose-message) is missing",
+        ),
         (
             "at 1s path 0 lost; at 2s path 0 ana gut",
             "line 1, column 37: `gut` is no ANA state: there are optimized, non-optimized, inaccessible, persistent-loss, change",
@@ -40,6 +43,15 @@ fn mistakes_are_named_where_they_are() {
         ("at 1s path 0 lost forever", "line 1, column 19: `forever` is no way to be lost: write `lost`, or `lost frozen`"),
         ("at 1s path 0 resize big", "line 1, column 21: `big` is not a number of logical blocks: write a whole number, from 0"),
         ("at 1s path 0 resize 9 namespace 0", "line 1, column 33: `0` is not a namespace identifier: write a whole number, from 1"),
+        (
+            "at 1s path 0 reset-takes long",
+            "line 1, column 26: `long` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms",
+        ),
+        (
+            "at 1s path 0 wrong-status 0",
+            "line 1, column 27: `0` is no status of a failure: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry",
+        ),
+        ("at 1s path 0 wrong-cid times 0", "line 1, column 30: `0` is not a number of times: write a whole number, from 1"),
         ("at 1s path 0 back now", "line 1, column 19: `now` is more than the step needs; steps end at the end of the line or at a `;`"),
         (
             "at 1s path 0 hold trims",
@@ -71,6 +83,10 @@ fn changes() -> impl Strategy<Value = Change> {
         (1u32..4, any::<u64>()).prop_map(|(nsid, blocks)| Change::Resize { nsid: Nsid(nsid), blocks }),
         any::<u64>().prop_map(|n| Change::Delay(Nanos(n))),
         ops.prop_map(Change::Hold),
+        prop_oneof![Just(Change::Fail), Just(Change::ResetTakes(Nanos::MAX)), any::<u64>().prop_map(|n| Change::ResetTakes(Nanos(n)))],
+        (0u16..16, 1u16..0x7ff, 1u32..9).prop_map(|(high, low, times)| Change::WrongStatus { status: Status(high << 11 | low), times }),
+        (1u32..9).prop_map(Change::WrongCid),
+        any::<u32>().prop_map(|n| Change::LoseMessage(n.max(1))),
     ]
 }
 

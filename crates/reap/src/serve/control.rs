@@ -1,0 +1,174 @@
+//! The control socket: a line that asks, and the answer.
+//!
+//! A caller sends one line, an [`Order`], and reads the answer to its end. Its first word is `ok`, or `refused:` and the reason.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use device::Order;
+use hw::Poller;
+
+use super::place::{Place, SocketFault};
+
+/// The first key of callers in the poller.
+pub(super) const CALLERS: u64 = 1 << 32;
+
+/// Callers at one time: the one that has waited longest makes room.
+const MOST_CALLERS: usize = 8;
+/// Bytes of a line, its end not included.
+const MOST_LINE: usize = 1024;
+/// How long a caller waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+const OK: &str = "ok\n";
+const REFUSED: &str = "refused: ";
+
+/// The control socket's path beside a server's socket.
+pub(super) fn path_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".ctl");
+    path.into()
+}
+
+/// The server's end.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) place: Place,
+    callers: Vec<Caller>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Caller {
+    key: u64,
+    stream: UnixStream,
+    line: Vec<u8>,
+}
+
+impl Control {
+    /// Listens beside the server's socket. A file of a server that is gone is replaced.
+    pub(super) fn beside(socket: &Path) -> Result<Control, SocketFault> {
+        let (place, _) = Place::take(&path_of(socket))?;
+        Ok(Control { place, callers: Vec::new(), next: CALLERS })
+    }
+
+    /// Takes in who calls.
+    pub(super) fn admit(&mut self, poller: &Poller) {
+        while let Ok((stream, _)) = self.place.listener.accept() {
+            let key = self.next;
+            self.next += 1;
+            if stream.set_nonblocking(true).and_then(|()| poller.add(&stream, key)).is_err() {
+                continue;
+            }
+            if self.callers.len() == MOST_CALLERS {
+                self.callers.remove(0);
+            }
+            self.callers.push(Caller { key, stream, line: Vec::new() });
+        }
+    }
+
+    /// Something came from this caller. Once its line is there `obey` makes the answer, and the caller is done with.
+    pub(super) fn hear(&mut self, key: u64, obey: impl FnOnce(Order) -> Result<String, String>) {
+        let Some(at) = self.callers.iter().position(|caller| caller.key == key) else { return };
+        let Some(caller) = self.callers.get_mut(at) else { return };
+        let line = match caller.read() {
+            Heard::More => return,
+            Heard::Line(line) => line,
+            Heard::End => {
+                self.callers.remove(at);
+                return;
+            }
+        };
+        let order = line.and_then(|line| line.parse::<Order>().map_err(|error| format!("column {}: {}", error.column, error.what)));
+        let answer = match order.and_then(obey) {
+            Ok(more) => format!("{OK}{more}"),
+            Err(why) => format!("{REFUSED}{why}\n"),
+        };
+        let mut caller = self.callers.remove(at);
+        // An answer is shorter than any socket's buffer; a caller that is gone needs none.
+        _ = caller.stream.write_all(answer.as_bytes());
+        _ = caller.stream.shutdown(Shutdown::Write);
+    }
+}
+
+enum Heard {
+    More,
+    Line(Result<String, String>),
+    End,
+}
+
+impl Caller {
+    /// Reads as far as there is anything.
+    fn read(&mut self) -> Heard {
+        let mut bytes = [0; 256];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Heard::End,
+                Ok(len) => self.line.extend(bytes.get(..len).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Heard::More,
+                Err(_) => return Heard::End,
+            }
+            if let Some(end) = self.line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= MOST_LINE) {
+                let line = self.line.get(..end).unwrap_or_default().to_vec();
+                return Heard::Line(String::from_utf8(line).map_err(|_| "the line is not UTF-8".into()));
+            }
+            if self.line.len() > MOST_LINE {
+                return Heard::Line(Err(format!("a line has at most {MOST_LINE} bytes")));
+            }
+        }
+    }
+}
+
+/// Why a server could not be asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Nobody is there.
+    #[error("no server listens at {}: {source}; name the socket that `reap serve --vfio-user` was given, and see that it runs", path.display())]
+    NoServer {
+        /// The control socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody else is, or it does not answer.
+    #[error("{} is no control socket of `reap serve`, or its server is stuck: {what}", path.display())]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        what: String,
+    },
+    /// The server says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Asks the server of this socket (the one that clients come to) something: an [`Order`] in words. The answer, which may be empty.
+///
+/// # Errors
+/// See [`ControlError`].
+pub fn ask(socket: &Path, order: &str) -> Result<String, ControlError> {
+    let path = path_of(socket);
+    let no_answer = |what: String| ControlError::NoAnswer { path: path.clone(), what };
+    let line: String = order.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+    let mut stream = UnixStream::connect(&path).map_err(|source| ControlError::NoServer { path: path.clone(), source })?;
+    let mut said = Vec::new();
+    let asked = stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.write_all(format!("{line}\n").as_bytes()))
+        .and_then(|()| stream.take(1 << 16).read_to_end(&mut said));
+    asked.map_err(|error| no_answer(error.to_string()))?;
+    // Whoever answers, nothing of it is for a terminal to obey.
+    let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    let said: String = String::from_utf8(said).map_err(|_| no_answer("an answer that is not UTF-8".into()))?.chars().map(shown).collect();
+    match (said.strip_prefix(OK), said.strip_prefix(REFUSED)) {
+        (Some(answer), _) => Ok(answer.to_owned()),
+        (None, Some(why)) => Err(ControlError::Refused(why.trim_end().to_owned())),
+        (None, None) => Err(no_answer("another answer than it gives".into())),
+    }
+}

@@ -24,7 +24,7 @@ use crate::calls::Calls;
 use crate::header::{Command, Flags};
 use crate::irqs::{IrqAction, IrqData, SetIrqs};
 use crate::request::{Access, DmaMap, DmaUnmap, Request};
-use crate::socket::Socket;
+use crate::socket::{Socket, SocketError};
 use crate::version::{Capabilities, Version};
 use crate::{irq, region};
 use out::Out;
@@ -47,6 +47,17 @@ pub enum End {
     /// This side has closed it.
     #[error("the connection was closed")]
     Ours,
+}
+
+impl From<SocketError> for End {
+    fn from(error: SocketError) -> End {
+        match error {
+            SocketError::Malformed(malformed) => End::Malformed(malformed),
+            // It has closed its end, and something was sent.
+            SocketError::System(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => End::Closed,
+            error => End::System(error.to_string()),
+        }
+    }
 }
 
 /// Why a request came to nothing.
@@ -319,7 +330,7 @@ impl Client {
         }
         let sent = self.0.out().post(region, offset, value);
         if let Err(error) = sent {
-            self.0.end(End::System(error.to_string()));
+            self.0.end(error.into());
         }
     }
 
@@ -330,7 +341,7 @@ impl Client {
                 Ok(true) => return Ok(()),
                 Ok(false) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
                 Ok(false) => return Err(self.give_up(End::Silent(command, self.0.patience))),
-                Err(error) => return Err(self.give_up(End::System(error.to_string()))),
+                Err(error) => return Err(self.give_up(error.into())),
             }
         }
     }

@@ -10,7 +10,7 @@ use super::{Caller, Client, End, Shared};
 use crate::assembler::Message;
 use crate::dma::DmaAsk;
 use crate::header::{Flags, Header};
-use crate::socket::{Received, Socket, SocketError};
+use crate::socket::{Received, Socket};
 
 /// Messages that are heard before the socket's other direction has its turn.
 const MESSAGES: usize = 64;
@@ -54,7 +54,7 @@ impl Ear {
             _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
         }
         if owes && heard.contains(PollFlags::OUT) {
-            self.shared.out().flush().map_err(end_of)?;
+            self.shared.out().flush().map_err(End::from)?;
         }
         if heard.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             self.listen()?;
@@ -65,7 +65,7 @@ impl Ear {
     /// Some messages: who sends many gets no more than its turn.
     fn listen(&mut self) -> Result<(), End> {
         for _ in 0..MESSAGES {
-            match self.socket.receive().map_err(end_of)? {
+            match self.socket.receive().map_err(End::from)? {
                 Received::Nothing => return Ok(()),
                 Received::End => return Err(End::Closed),
                 Received::Message(message) if message.header.flags.is_reply() => self.answered(message)?,
@@ -116,7 +116,7 @@ impl Ear {
         };
         let bytes = bytes.unwrap_or_else(|| refusal(header, Errno::FAULT));
         if header.flags.wants_reply() {
-            self.shared.out().send(&bytes, &[]).map_err(end_of)?;
+            self.shared.out().send(&bytes, &[]).map_err(End::from)?;
         }
         Ok(())
     }
@@ -130,15 +130,4 @@ fn refusal(header: &Header, errno: Errno) -> Vec<u8> {
 fn errno(said: u32) -> Errno {
     let said = i32::try_from(said).ok().filter(|said| (1..4096).contains(said));
     said.map_or(Errno::IO, Errno::from_raw_os_error)
-}
-
-fn end_of(error: SocketError) -> End {
-    match error {
-        SocketError::Malformed(malformed) => End::Malformed(malformed),
-        // A server that has closed its end while something was sent.
-        SocketError::System(error) if matches!(error.raw_os_error(), Some(raw) if raw == Errno::PIPE.raw_os_error() || raw == Errno::CONNRESET.raw_os_error()) => {
-            End::Closed
-        }
-        error => End::System(error.to_string()),
-    }
 }

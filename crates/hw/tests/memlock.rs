@@ -3,8 +3,8 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::process::Command;
 use std::os::fd::BorrowedFd;
+use std::process::Command;
 use std::sync::Arc;
 
 use hw::{AllocError, Backing, Chunk, DmaBuf, DmaPool, Pages, PinError, Pinner, PoolOptions, RangeError};

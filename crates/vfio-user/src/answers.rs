@@ -138,7 +138,8 @@ fn same(what: &'static str, said: u32, asked: u32) -> Result<(), Malformed> {
 /// What the chain of capabilities that begins at `first` says of parts that can be mapped. It goes forward, and so has an end.
 fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed> {
     const WHAT: &str = "capabilities of a region";
-    let from = |at: u32| body.get(at as usize..).map(|rest| Reader::new(WHAT, rest)).ok_or(Malformed::Short { what: WHAT, len: body.len() });
+    let from =
+        |at: u32| body.get(at as usize..).map(|rest| Reader::new(WHAT, rest)).ok_or(Malformed::Short { what: WHAT, len: body.len() });
     let mut at = first;
     while at != 0 {
         let mut reader = from(at)?;

@@ -423,8 +423,7 @@ impl Client {
     pub fn signal(&self, first: u32, eventfds: &[BorrowedFd<'_>]) -> Result<(), CallError> {
         let most = (self.server().max_msg_fds as usize).clamp(1, Socket::MOST_FDS);
         for (start, some) in (first..).step_by(most).zip(eventfds.chunks(most)) {
-            let set =
-                SetIrqs { index: irq::MSIX, start, count: some.len() as u32, action: IrqAction::Trigger, data: IrqData::Eventfds };
+            let set = SetIrqs { index: irq::MSIX, start, count: some.len() as u32, action: IrqAction::Trigger, data: IrqData::Eventfds };
             self.call(&Request::SetIrqs(set), some)?;
         }
         Ok(())

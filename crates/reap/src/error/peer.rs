@@ -22,7 +22,9 @@ pub enum PeerFault {
     #[error("this user may not connect to it; write permission on the socket lets it, or run as the server's user")]
     Permission,
     /// The server has closed the connection before it has said anything.
-    #[error("the server closes the connection at once: it has another client, or is no vfio-user server; end the other client, or see what the server says")]
+    #[error(
+        "the server closes the connection at once: it has another client, or is no vfio-user server; end the other client, or see what the server says"
+    )]
     Busy,
     /// What listens there does not speak the protocol.
     #[error("what listens there is no vfio-user server ({0}); name the socket of one")]

@@ -33,8 +33,8 @@ use crate::options::OpenOptions;
 use far::{Bar0, Mapper};
 
 pub(in crate::link) use far::Peer;
-pub use uri::VfioUserUri;
 pub(crate) use uri::SCHEME;
+pub use uri::VfioUserUri;
 
 /// The longest wait for an answer to what cannot be put off. The driver's own accesses to properties have the driver's deadlines.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -72,7 +72,9 @@ pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingLink,
     let pool = PoolOptions { backing, pinner: Some(Arc::new(Mapper(client.clone()))), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
     if reach.pool.backing() != backing {
-        notes.push("too few huge pages are set aside for the pool, which has ordinary ones; `reap doctor` says how to set some aside".to_owned());
+        notes.push(
+            "too few huge pages are set aside for the pool, which has ordinary ones; `reap doctor` says how to set some aside".to_owned(),
+        );
     }
     peer.serve(&reach.pool);
     Ok(RingLink::on_bus(OnBus { beyond: Beyond::Peer(Arc::new(peer)), registers, vectors, reach, notes }))
@@ -165,7 +167,9 @@ fn registers(client: &Arc<Client>, uri: &VfioUserUri, notes: &mut Vec<String>) -
     }
     let one_for_all = fds.len() == 1 && areas.len() > 1;
     if !areas.is_empty() && fds.is_empty() {
-        notes.push("the server says that parts of BAR0 can be mapped, and hands no descriptor over: they are reached by messages".to_owned());
+        notes.push(
+            "the server says that parts of BAR0 can be mapped, and hands no descriptor over: they are reached by messages".to_owned(),
+        );
     }
     let (mut shared, mut fds) = (Vec::new(), fds.into_iter());
     let first = if one_for_all { fds.next() } else { None };
@@ -179,10 +183,11 @@ fn registers(client: &Arc<Client>, uri: &VfioUserUri, notes: &mut Vec<String>) -
         let range = area.offset..area.offset + area.bytes;
         shared.push(SharedArea { range, file, at: file_offset + area.offset });
     }
-    let (registers, why_not) = PciRegisters::shared(bytes, shared, Box::new(Bar0(client.clone())), uri.trust).map_err(|error| match error {
-        VfioError::Lacks(what) => PeerFault::Lacks(what),
-        other => PeerFault::Lacks(other.to_string()),
-    })?;
+    let (registers, why_not) =
+        PciRegisters::shared(bytes, shared, Box::new(Bar0(client.clone())), uri.trust).map_err(|error| match error {
+            VfioError::Lacks(what) => PeerFault::Lacks(what),
+            other => PeerFault::Lacks(other.to_string()),
+        })?;
     notes.extend(why_not);
     match client.ended() {
         Some(end) => Err(PeerFault::Server { what: "read its capabilities (CAP)", source: end.into() }),

@@ -107,9 +107,7 @@ impl Ear {
                 let mut data = vec![0; count as usize];
                 memory.read(address, &mut data).then(|| ask.answer(header, &data))
             }
-            (Ok(Some(ask @ DmaAsk::Write { address, data })), Some(memory)) => {
-                memory.write(address, data).then(|| ask.answer(header, &[]))
-            }
+            (Ok(Some(ask @ DmaAsk::Write { address, data })), Some(memory)) => memory.write(address, data).then(|| ask.answer(header, &[])),
             (Ok(Some(_)), None) => None,
             (Ok(None), _) => Some(refusal(header, Errno::NOTSUP)),
             (Err(_), _) => Some(refusal(header, Errno::INVAL)),

@@ -1,6 +1,6 @@
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};

@@ -1,5 +1,6 @@
 //! Requests: what a client asks of a device.
 
+use crate::answers::Region;
 use crate::bytes::{Malformed, Put, Reader};
 use crate::header::{Command, Flags, Header};
 use crate::irqs::SetIrqs;
@@ -136,7 +137,8 @@ impl<'a> Request<'a> {
                 body.u32(24).u32(flags).u64(unmap.address).u64(unmap.size);
             }
             Request::DeviceInfo => _ = body.u32(16).u32(0).u32(0).u32(0),
-            Request::RegionInfo { index } => _ = body.u32(32).u32(0).u32(*index).u32(0).u64(0).u64(0),
+            // As much as an answer may take: a server leaves out what does not fit.
+            Request::RegionInfo { index } => _ = body.u32(Region::MOST_BYTES).u32(0).u32(*index).u32(0).u64(0).u64(0),
             Request::IrqInfo { index } => _ = body.u32(16).u32(0).u32(*index).u32(0),
             Request::SetIrqs(set) => set.put(&mut body),
             Request::RegionRead(access) => put_access(access, &mut body),

@@ -1,7 +1,8 @@
 //! Answers as a client reads them. Their server is not trusted: what it says of sizes and places is held against the question and itself.
 
 use crate::bytes::{Malformed, Reader};
-use crate::request::Access;
+use crate::request::{Access, MOST_REGION_INFO};
+use crate::socket::Socket;
 
 /// Flags of a region (`VFIO_REGION_INFO_FLAG_*`).
 const READ: u32 = 1;
@@ -85,10 +86,10 @@ impl Interrupts {
 
 impl Region {
     /// Parts of a region at most: as many descriptors as come with a message.
-    pub const MOST_AREAS: usize = crate::Socket::MOST_FDS;
+    pub const MOST_AREAS: usize = Socket::MOST_FDS;
 
     /// Bytes that an answer with that many parts takes at most, for the field `argsz` of the question.
-    pub const MOST_BYTES: u32 = 32 + 16 + 16 * Region::MOST_AREAS as u32 + 64;
+    pub const MOST_BYTES: u32 = MOST_REGION_INFO;
 
     /// Reads the answer to GET_REGION_INFO about `index`.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::{Caller, Client, End, Shared};
+use super::shared::{Caller, End, MOST_DATA, Shared};
 use crate::assembler::Message;
 use crate::dma::DmaAsk;
 use crate::header::{Flags, Header};
@@ -102,7 +102,7 @@ impl Ear {
     /// The server asks something of this side: its memory, or what is not known here.
     fn asked(&self, header: &Header, body: &[u8]) -> Result<(), End> {
         let memory = self.shared.state().hooks.memory.clone();
-        let bytes = match (DmaAsk::from_message(header, body, Client::MOST_DATA), memory) {
+        let bytes = match (DmaAsk::from_message(header, body, MOST_DATA), memory) {
             (Ok(Some(ask @ DmaAsk::Read { address, count })), Some(memory)) => {
                 let mut data = vec![0; count as usize];
                 memory.read(address, &mut data).then(|| ask.answer(header, &data))

@@ -17,3 +17,4 @@ pub mod scripts;
 pub mod uris;
 pub mod verify;
 pub mod vfio_user;
+pub mod vfio_user_client;

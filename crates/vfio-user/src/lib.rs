@@ -9,7 +9,7 @@
 //! | how does a client read an answer, and whose is it? | `answers.rs`, `calls.rs` |
 //! | what may a server ask of its client? | `dma.rs` |
 //! | how do bytes and descriptors travel? | `socket.rs` |
-//! | how do the threads of a client share a connection? | `client.rs` (`client/`: out, ear) |
+//! | how do the threads of a client share a connection? | `client.rs` (`client/`: shared, out, ear) |
 //!
 //! All but the last two are without I/O. Nothing of what a peer sends is believed: a size, a count or a number of descriptors that cannot be is a
 //! [`Malformed`], and the stream stays in step after any message whose size is possible.

@@ -18,3 +18,4 @@ pub mod scripts;
 pub mod uris;
 pub mod verify;
 pub mod vfio_user;
+pub mod vfio_user_client;

@@ -1,7 +1,7 @@
 //! Device URIs of every scheme, and names of modes.
 
 use completion::Mode;
-use reap::{DeviceUri, KernelUri, MultipathUri, UriError};
+use reap::{DeviceUri, KernelUri, MultipathUri, UriError, VfioUserUri};
 
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -15,6 +15,10 @@ pub fn run(data: &[u8]) {
     }
     match text.parse::<KernelUri>() {
         Ok(uri) => assert_eq!(uri.to_string().parse::<KernelUri>().as_ref(), Ok(&uri), "what it writes reads otherwise"),
+        Err(error) => points_into(&error, text),
+    }
+    match text.parse::<VfioUserUri>() {
+        Ok(uri) => assert_eq!(uri.to_string().parse::<VfioUserUri>().as_ref(), Ok(&uri), "what it writes reads otherwise"),
         Err(error) => points_into(&error, text),
     }
     if let Err(error) = DeviceUri::behind(text) {

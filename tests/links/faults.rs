@@ -5,6 +5,7 @@ mod files;
 mod guest;
 mod limits;
 mod pcie;
+mod peer;
 mod processes;
 mod zeroes;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use reap::{Device, Mode, Pages, RangeError, Refused, Region, Request};
+use reap::{Device, Mode, Pages, RangeError, Refused, Region, RegisterError, Request};
 
 use super::place::companion;
 use super::table::everywhere;
@@ -22,9 +22,16 @@ impl Drop for Count {
 }
 
 fn register(device: &Device, bytes: usize) -> (Region<(Pages, Count)>, Arc<AtomicU32>) {
-    let freed = Arc::new(AtomicU32::new(0));
-    let region = device.register((Pages::new(bytes).unwrap(), Count(freed.clone()))).map_err(|(why, _)| why).unwrap();
-    (region, freed)
+    let counted = |pages: Pages| {
+        let freed = Arc::new(AtomicU32::new(0));
+        device.register((pages, Count(freed.clone()))).map(|region| (region, freed)).map_err(|(why, _)| why)
+    };
+    match counted(Pages::new(bytes).unwrap()) {
+        // Another process has the device.
+        Err(RegisterError::NoFile) => counted(Pages::shared(bytes).unwrap()),
+        registered => registered,
+    }
+    .unwrap()
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Where a test's device stands: in memory, in a file of its own, on a loop device of its own, or where the environment says.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use reap::{Device, Mode, Nanos, OpenError, OpenOptions, Queue};
@@ -23,6 +26,8 @@ pub enum Stand {
     File,
     /// A loop device over a file.
     Loop,
+    /// A controller in memory, that a thread serves over vfio-user.
+    Served,
     /// This URI.
     Given(String),
 }
@@ -34,6 +39,7 @@ pub struct Place {
     /// The file, or the file behind the loop device.
     pub file: Option<Scratch>,
     pub looped: Option<Loop>,
+    served: Option<Served>,
     sends: bool,
     /// A device that was given is one test's at a time.
     _turn: Option<MutexGuard<'static, ()>>,
@@ -43,7 +49,7 @@ impl Place {
     /// Makes one. Why there is none here, where that is no fault.
     pub fn new(stand: &Stand, more: &'static str, sends: bool) -> Result<Place, String> {
         static TURN: Mutex<()> = Mutex::new(());
-        let place = |base: String| Place { base, more, file: None, looped: None, sends, _turn: None };
+        let place = |base: String| Place { base, more, file: None, looped: None, served: None, sends, _turn: None };
         Ok(match stand {
             Stand::Memory => place("mem:16M?profile=optane".into()),
             Stand::Media => {
@@ -59,6 +65,11 @@ impl Place {
                 let file = Scratch::new("looped", BYTES);
                 let looped = Loop::over(file.path())?;
                 Place { looped: Some(looped), file: Some(file), ..place(String::new()) }.rebased()
+            }
+            Stand::Served => {
+                let served = Served::new("mem:16M?profile=optane");
+                let base = format!("vfio-user:{}", served.socket().display());
+                Place { served: Some(served), ..place(base) }
             }
             Stand::Given(uri) => {
                 let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +91,7 @@ impl Place {
 
     /// It is a drive that Reap drives itself.
     pub fn is_on_bus(&self) -> bool {
-        self.base.starts_with("pcie:")
+        self.base.starts_with("pcie:") || self.served.is_some()
     }
 
     /// Its queues can be sent to another thread.
@@ -162,6 +173,39 @@ pub fn companion() -> Device {
     Device::open_with("mem:16M?profile=optane", &options(1)).unwrap()
 }
 
+/// A device that a thread of this process serves, gone with it.
+pub struct Served {
+    socket: Scratch,
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    pub fn new(uri: &str) -> Served {
+        let (uri, socket) = (uri.parse().unwrap(), Scratch::short("sock"));
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let ((tell, told), path) = (std::sync::mpsc::channel(), socket.path().to_owned());
+        let thread = std::thread::spawn(move || {
+            let mut server = reap::serve::Server::new(&uri, &path, None).unwrap();
+            tell.send(()).unwrap();
+            server.run(&stopped, &mut |_| {}).unwrap();
+        });
+        told.recv().unwrap();
+        Served { socket, stop, thread: Some(thread) }
+    }
+
+    pub fn socket(&self) -> &Path {
+        self.socket.path()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        _ = self.stop.write_all(&[1]);
+        _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
 /// A file of a test's own, gone with it.
 pub struct Scratch(PathBuf);
 
@@ -172,6 +216,12 @@ impl Scratch {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let dir = if dir.exists() { dir.to_owned() } else { std::env::temp_dir() };
         Scratch(dir.join(format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    /// A name that is short enough for a socket.
+    pub fn short(name: &str) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Scratch(std::env::temp_dir().join(format!("reap-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
     }
 
     /// A file without holes, all of it 5Ah.

@@ -55,6 +55,8 @@ fn table() -> Vec<Link> {
         Link::new("embedded, over a file", Stand::Media, "", &IN_MEMORY[..2]),
         Link::new("embedded, owned queues", Stand::Memory, "reaper=owner", &IN_MEMORY).and(owned),
         Link::new("embedded, owned queues, no masks", Stand::Memory, "reaper=owner&masks=no", &IN_MEMORY).and(owned),
+        Link::new("vfio-user, another process's controller", Stand::Served, "", &IN_MEMORY[..2]),
+        Link::new("vfio-user, shared vectors", Stand::Served, "vectors=2", &IN_MEMORY[..2]),
         Link::new("kernel, a file", Stand::File, "", &[]),
         Link::new("kernel, a file through the page cache", Stand::File, "buffered=yes", &[]),
         Link::new("kernel, blocks of 4 KiB", Stand::File, "lba=4096", &[]),

@@ -164,11 +164,11 @@ Status 0: all were written; 1: a file could not be written.";
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// The device: kernel:PATH, kernel:, pcie:BDF, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
+    /// The device: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
     /// there is such a file or block device, else mem:1G?profile=optane]
     ///
     /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
-    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci. Everything else is embedded in
+    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci, and `vfio-user:SOCKET` one that another process serves (`reap serve`, SPDK's target); their parameter is vectors, and of the second hugepages and trust. Everything else is embedded in
     /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
     /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
     /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;

@@ -13,7 +13,7 @@ use crate::args::{CtlArgs, ServeArgs};
 use crate::{output, stop};
 
 /// Schemes of devices that are somebody else's controllers, or several.
-const OTHERS: [&str; 3] = ["kernel:", "pcie:", "multipath:"];
+const OTHERS: [&str; 4] = ["kernel:", "pcie:", "vfio-user:", "multipath:"];
 
 /// Serves until a signal comes.
 ///

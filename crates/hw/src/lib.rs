@@ -9,7 +9,7 @@
 //!
 //! One rule is neither checked nor a type, because who breaks it is not in this process. A buffer that the kernel has by a request of
 //! io_uring is taken back ([`Lent::take_back`]) once the request has completed, and not before. The lane that posts requests keeps to it
-//! for all that is above it.
+//! for all that is above it. Nor is it checked what another process does with memory whose file a [`Pinner`] hands to it.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

@@ -8,7 +8,7 @@
 //! | how is it opened? | `open.rs` |
 //! | which memory does it reach, and where? | `container.rs` |
 //! | how is it told what to do, and how does it tell? | `device.rs` |
-//! | where are its registers? | `registers.rs` |
+//! | where are its registers? | `registers.rs`; of a device that another process serves: `shared.rs` |
 //!
 //! Whatever ends the process, the kernel closes the descriptors: it resets the function, unmaps and unpins.
 
@@ -19,9 +19,11 @@ mod error;
 mod open;
 mod registers;
 pub mod reply;
+mod shared;
 
 pub use container::Container;
 pub use device::PciDevice;
 pub use error::VfioError;
 pub use open::open;
-pub use registers::PciRegisters;
+pub use registers::{PciRegisters, RegisterCalls};
+pub use shared::SharedArea;

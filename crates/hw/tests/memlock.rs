@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ const CHILD: &str = "REAP_MEMLOCK";
 struct Locked;
 
 impl Pinner for Locked {
-    fn pin(&self, chunk: Chunk) -> io::Result<()> {
+    fn pin(&self, chunk: Chunk, _: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
         // SAFETY: the chunk is mapped; locking it changes nothing that it holds.
         Ok(unsafe { mlock(chunk.memory.as_ptr().cast::<c_void>(), chunk.bytes as usize) }?)
     }

@@ -16,7 +16,7 @@ use crate::error::{IdentifyError, OpenError, QueueError};
 use crate::health::{GivenUp, Health};
 use crate::home::is_home;
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie};
+use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie, peer};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -51,8 +51,8 @@ impl Device {
         Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], a [`crate::PcieUri`], or a
-    /// [`crate::MultipathUri`].
+    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], a [`crate::PcieUri`], a
+    /// [`crate::VfioUserUri`], or a [`crate::MultipathUri`].
     ///
     /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]), and is refused the parent's
     /// ([`Refused::Forked`](crate::Refused::Forked)). It does not have the memory of their buffers either, and must not touch it.
@@ -77,9 +77,10 @@ impl Device {
             }
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
-        let link = match uri.starts_with(link::PCIE) {
-            true => pcie::open(&uri.parse()?, options)?,
-            false => RingLink::embedded(&uri.parse()?, &options.embedded, Reach::new(options.pool_bytes)?, None)?,
+        let link = match () {
+            () if uri.starts_with(link::PCIE) => pcie::open(&uri.parse()?, options)?,
+            () if uri.starts_with(link::VFIO_USER) => peer::open(&uri.parse()?, options)?,
+            () => RingLink::embedded(&uri.parse()?, &options.embedded, Reach::new(options.pool_bytes)?, None)?,
         };
         let (controller, _) = keeper::open(link, None, uri, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })

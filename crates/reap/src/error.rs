@@ -1,5 +1,6 @@
 //! What can go wrong, by what a caller can do about it.
 
+mod peer;
 mod target;
 
 use std::io;
@@ -11,6 +12,7 @@ use thiserror::Error;
 
 use crate::uri::UriError;
 
+pub use peer::PeerFault;
 pub use target::{TargetError, TargetFault};
 
 /// Why a device could not be opened.
@@ -42,6 +44,15 @@ pub enum OpenError {
         /// What is wrong and what to do.
         #[source]
         fault: hw::vfio::VfioError,
+    },
+    /// The controller behind `vfio-user:` cannot be had.
+    #[error("vfio-user:{}: {fault}", socket.display())]
+    VfioUser {
+        /// The server's socket.
+        socket: PathBuf,
+        /// What is wrong and what to do.
+        #[source]
+        fault: PeerFault,
     },
     /// Memory that the device reaches cannot be pinned.
     #[error(transparent)]

@@ -168,6 +168,9 @@ impl Charge for Keeper {
     fn turn(&mut self, now: Nanos) -> Turn {
         self.take_replies();
         self.take_answers(now);
+        if let Some(what) = self.link.news() {
+            self.note(what);
+        }
         let until = match self.life {
             Life::BringingUp(..) => self.bring_up(now),
             Life::Live(_) => self.live(now),
@@ -202,6 +205,8 @@ impl Keeper {
         let wanted = WantedQueues::New { depth: options.depth, vectors };
         let config = bringup_config(seat.as_ref(), &admin, wanted);
         link.arm(Vector(0));
+        let reporter = control.reporter();
+        link.properties().tell(Arc::new(move || reporter.kick()));
         let sends = link.end().is_some_and(|end| end.relay().is_some());
         let debts = sends.then(Debts::new).transpose().map_err(|source| OpenError::System { what: "poller for sockets", source })?;
         Ok(Keeper {

@@ -108,7 +108,7 @@ pub use driver::{
     Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,
     ResetCause, Unusable,
 };
-pub use error::{IdentifyError, IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
+pub use error::{IdentifyError, IoError, OpenError, PeerFault, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
@@ -118,6 +118,7 @@ pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeEr
 pub use instant::Instant;
 pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
+pub use link::peer::VfioUserUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;

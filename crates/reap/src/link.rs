@@ -11,6 +11,7 @@
 //! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
 //! | how is a controller on the bus had? | `pcie.rs` |
+//! | how is a controller of another process had? | `peer.rs` |
 //! | where are registers and doorbells? | `bells.rs` |
 
 mod bells;
@@ -22,6 +23,7 @@ mod number;
 mod owner;
 mod part;
 pub(crate) mod pcie;
+pub(crate) mod peer;
 mod ring;
 mod stream;
 
@@ -41,6 +43,7 @@ pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
 pub(crate) use pcie::SCHEME as PCIE;
+pub(crate) use peer::SCHEME as VFIO_USER;
 pub(crate) use ring::{Held, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings, Tended};
 pub use stream::DebtHabits;
 pub(crate) use stream::StreamLane;

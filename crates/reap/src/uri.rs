@@ -151,8 +151,9 @@ impl FromStr for DeviceUri {
             other => {
                 let address =
                     if uri.parse::<hw::pci::Bdf>().is_ok() { format!("; a drive at that address is `pcie:{uri}`") } else { String::new() };
-                let what =
-                    format!("there is no link `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:` and `multipath:` are built in{address}");
+                let what = format!(
+                    "there is no link `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:` are built in{address}"
+                );
                 return Err(fail(0, what));
             }
         });

@@ -1,5 +1,7 @@
 //! The header of every message.
 
+use std::fmt;
+
 use crate::bytes::{Malformed, Put, Reader};
 
 /// What a message is about (the specification's table of commands).
@@ -26,6 +28,24 @@ pub enum Command {
     RegionWrite = 10,
     /// The device as after power-on.
     DeviceReset = 13,
+}
+
+/// As the specification writes it.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Command::Version => "VERSION",
+            Command::DmaMap => "DMA_MAP",
+            Command::DmaUnmap => "DMA_UNMAP",
+            Command::DeviceGetInfo => "DEVICE_GET_INFO",
+            Command::DeviceGetRegionInfo => "DEVICE_GET_REGION_INFO",
+            Command::DeviceGetIrqInfo => "DEVICE_GET_IRQ_INFO",
+            Command::DeviceSetIrqs => "DEVICE_SET_IRQS",
+            Command::RegionRead => "REGION_READ",
+            Command::RegionWrite => "REGION_WRITE",
+            Command::DeviceReset => "DEVICE_RESET",
+        })
+    }
 }
 
 impl Command {

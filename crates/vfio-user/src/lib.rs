@@ -6,9 +6,12 @@
 //! | what stands in a header? | `header.rs` |
 //! | what does a request say? | `request.rs`, `irqs.rs`, `version.rs` |
 //! | how is it answered? | `reply.rs` |
+//! | how does a client read an answer, and whose is it? | `answers.rs`, `calls.rs` |
+//! | what may a server ask of its client? | `dma.rs` |
 //! | how do bytes and descriptors travel? | `socket.rs` |
+//! | how do the threads of a client share a connection? | `client.rs` (`client/`: shared, out, ear) |
 //!
-//! All but the last is without I/O. Nothing of what a peer sends is believed: a size, a count or a number of descriptors that cannot be is a
+//! All but the last two are without I/O. Nothing of what a peer sends is believed: a size, a count or a number of descriptors that cannot be is a
 //! [`Malformed`], and the stream stays in step after any message whose size is possible.
 //!
 //! The source is "vfio-user Protocol Specification", version 0.9.2 of the document (`docs/vfio-user.rst` of libvfio-user, and QEMU's
@@ -17,8 +20,12 @@
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
+mod answers;
 mod assembler;
 mod bytes;
+mod calls;
+mod client;
+mod dma;
 mod header;
 mod irqs;
 mod reply;
@@ -26,8 +33,12 @@ mod request;
 mod socket;
 mod version;
 
+pub use answers::{Area, Device, Interrupts, Region, region_data};
 pub use assembler::{Assembler, Message};
 pub use bytes::Malformed;
+pub use calls::Calls;
+pub use client::{Answer, CallError, Client, ClientMemory, End, Ticket};
+pub use dma::DmaAsk;
 pub use header::{Command, Flags, Header};
 pub use irqs::{IrqAction, IrqData, SetIrqs};
 pub use reply::{DeviceInfo, IrqInfo, RegionInfo, Reply};

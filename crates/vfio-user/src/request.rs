@@ -3,7 +3,11 @@
 use crate::bytes::{Malformed, Put, Reader};
 use crate::header::{Command, Flags, Header};
 use crate::irqs::SetIrqs;
+use crate::socket::Socket;
 use crate::version::Version;
+
+/// Bytes that an answer to GET_REGION_INFO takes at most, with as many parts as descriptors come with a message.
+pub(crate) const MOST_REGION_INFO: u32 = 32 + 16 + 16 * Socket::MOST_FDS as u32 + 64;
 
 /// DMA_MAP: guest memory appears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +140,8 @@ impl<'a> Request<'a> {
                 body.u32(24).u32(flags).u64(unmap.address).u64(unmap.size);
             }
             Request::DeviceInfo => _ = body.u32(16).u32(0).u32(0).u32(0),
-            Request::RegionInfo { index } => _ = body.u32(32).u32(0).u32(*index).u32(0).u64(0).u64(0),
+            // As much as an answer may take: a server leaves out what does not fit.
+            Request::RegionInfo { index } => _ = body.u32(MOST_REGION_INFO).u32(0).u32(*index).u32(0).u64(0).u64(0),
             Request::IrqInfo { index } => _ = body.u32(16).u32(0).u32(*index).u32(0),
             Request::SetIrqs(set) => set.put(&mut body),
             Request::RegionRead(access) => put_access(access, &mut body),

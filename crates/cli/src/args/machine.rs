@@ -65,6 +65,7 @@ const ID_EXAMPLES: &str = "\
 Examples:
   reap id mem:1G                    the embedded controller
   reap id pcie:0000:01:00.0         a drive that `reap bind` has given to vfio-pci; it is reset
+  reap id vfio-user:/tmp/nvme.sock  a controller that another process serves; it is reset
   reap id /dev/ng0n1                a namespace of a drive of the kernel's
   reap id kernel:/dev/vda           what the system says of any other block device
   reap id /dev/nvme0 --json | jq .controller.mn

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, PcieUri, Profile, UriError};
+use reap::{Backing, DeviceUri, KernelUri, PcieUri, Profile, UriError, VfioUserUri};
 use workload::plan::Plan;
 use workload::{Amount, Job};
 
@@ -17,6 +17,8 @@ pub const PLACEHOLDER: &str = "{filename}";
 const KERNEL: &str = "kernel:";
 /// Of drives that Reap drives itself.
 const PCIE: &str = "pcie:";
+/// Of drives that another process serves.
+const VFIO_USER: &str = "vfio-user:";
 /// The name of the device of jobs that name none.
 const UNNAMED: &str = "default";
 /// New files are laid out in multiples of this: whatever block direct I/O takes, they hold whole ones.
@@ -40,6 +42,11 @@ pub struct Named {
     pub words: String,
 }
 
+/// Whether a URI is of a drive, on the bus or another process's, whose data are somebody's.
+fn is_drive(uri: &str) -> bool {
+    uri.starts_with(PCIE) || uri.starts_with(VFIO_USER)
+}
+
 /// Parses a `--device`: a URI, or `kernel:` without a path.
 ///
 /// # Errors
@@ -53,6 +60,7 @@ pub fn check(text: &str) -> Result<(), UriError> {
         Some(_) => Ok(()),
         None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),
         None if text.starts_with(PCIE) => text.parse::<PcieUri>().map(drop),
+        None if text.starts_with(VFIO_USER) => text.parse::<VfioUserUri>().map(drop),
         None => DeviceUri::behind(text).map(drop),
     }
 }
@@ -122,7 +130,7 @@ impl Meant {
 
     /// Whether the devices are controllers in this process.
     pub fn is_embedded(&self) -> bool {
-        matches!(self, Meant::Name(uri) if !uri.starts_with(KERNEL) && !uri.starts_with(PCIE))
+        matches!(self, Meant::Name(uri) if !uri.starts_with(KERNEL) && !is_drive(uri))
     }
 
     /// The profile of embedded devices; of others, what takes its place in results.
@@ -132,7 +140,7 @@ impl Meant {
     pub fn profile(&self) -> Result<String> {
         match self {
             Meant::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
-            Meant::Name(uri) if uri.starts_with(PCIE) => Ok(PCIE.trim_end_matches(':').to_owned()),
+            Meant::Name(uri) if is_drive(uri) => Ok(uri.split(':').next().unwrap_or_default().to_owned()),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
         }
     }
@@ -143,7 +151,7 @@ impl Meant {
     /// The URI does not parse, or names a profile that there is not.
     pub fn service(&self) -> Result<Option<Profile>> {
         match self {
-            Meant::Name(uri) if !self.is_kernel() => Ok(Some(DeviceUri::behind(uri)?.load_profile()?)),
+            Meant::Name(uri) if self.is_embedded() => Ok(Some(DeviceUri::behind(uri)?.load_profile()?)),
             _ => Ok(None),
         }
     }
@@ -170,7 +178,7 @@ impl Meant {
         };
         let named = |(target, uri): (usize, String)| match () {
             () if uri.starts_with(KERNEL) => kernel(jobs, plan, target, &uri, allowed),
-            () if uri.starts_with(PCIE) => drive(jobs, plan, target, uri, allowed),
+            () if is_drive(&uri) => drive(jobs, plan, target, uri, allowed),
             () => Ok(self.embedded(plan.targets[target].as_deref(), uri)),
         };
         uris.into_iter().enumerate().map(named).collect()
@@ -248,13 +256,13 @@ fn extent(jobs: &[Job], plan: &Plan, target: usize) -> Option<u64> {
 
 /// The URI of each target, where its name is no more than a name.
 fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
-    let is_file = uri.starts_with(KERNEL) || uri.starts_with(PCIE) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
+    let is_file = uri.starts_with(KERNEL) || is_drive(uri) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
     if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
         let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
         let paths = if uri.starts_with(KERNEL) { ", or say --device kernel: if the names are paths" } else { "" };
         bail!(
             "--device {uri} is one {}, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand{paths}",
-            if uri.starts_with(PCIE) { "drive" } else { "file" },
+            if is_drive(uri) { "drive" } else { "file" },
             targets.len(),
             names.join(", ")
         );

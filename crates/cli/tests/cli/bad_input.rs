@@ -20,9 +20,15 @@ fn a_typo_in_each_argument() {
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G or T"]);
-    fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:` and `multipath:`"]);
+    fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`"]);
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails("run job.fio --device mem:1M?profile=optan", &["did you mean `optane`?", "null, optane, tlc"]);
+    fails(
+        "run job.fio --device vfio-user:/nowhere/nvme.sock",
+        &["vfio-user:/nowhere/nvme.sock: there is no such socket", "start its server"],
+    );
+    fails("run job.fio --device vfio-user:/s?trusted=yes", &["column 14", "did you mean `trust`?"]);
+    fails("id vfio-user:", &["column 11", "a path must follow the colon"]);
     fails("run job.fio --device /dev/nvme0n1", &["`kernel:/dev/nvme0n1`"]);
     fails("run job.fio --latency-price 10%", &["'10%' is no latency price", "a number like 0.3"]);
     fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "512 or 4096"]);

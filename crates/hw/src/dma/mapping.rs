@@ -16,6 +16,9 @@ pub enum Backing {
     Anonymous,
     /// A memory file, which another process can map as well.
     Memfd,
+    /// The same of huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
+    /// [`Backing::Memfd`].
+    HugeMemfd,
     /// Huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
     /// [`Backing::Anonymous`].
     Hugepages,
@@ -39,7 +42,12 @@ impl Mapping {
     pub fn new(bytes: usize, backing: Backing) -> io::Result<(Mapping, Backing)> {
         match backing {
             Backing::Anonymous => {}
-            Backing::Memfd => return Ok((Mapping::memfd(bytes)?, backing)),
+            Backing::Memfd => return Ok((Mapping::memfd(bytes, false)?, backing)),
+            // Reserved by the mapping: a page that is missing when it is first touched would be a signal.
+            Backing::HugeMemfd => {
+                let huge = Mapping::memfd(bytes, true).map(|mapping| (mapping, backing));
+                return huge.or_else(|_| Ok((Mapping::memfd(bytes, false)?, Backing::Memfd)));
+            }
             // Reserved now: a page that is missing when it is first touched would be a signal.
             Backing::Hugepages => match Mapping::anonymous(bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
                 Ok(mapping) => return Ok((mapping, backing)),
@@ -59,12 +67,13 @@ impl Mapping {
         Mapping::at(memory, bytes, None)
     }
 
-    fn memfd(bytes: usize) -> io::Result<Mapping> {
-        let file = memfd_create("reap-dma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fn memfd(bytes: usize, huge: bool) -> io::Result<Mapping> {
+        let kind = if huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
+        let file = memfd_create("reap-dma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind)?;
         ftruncate(&file, bytes as u64)?;
         // The process that gets the descriptor cannot take the memory away: touching what is gone would be a signal.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        let flags = if huge { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::NORESERVE };
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing, and nobody else has the file yet.
         let memory = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, &file, 0) }?;
         Mapping::at(memory, bytes, Some(file))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use super::mapping::{Backing, Mapping};
@@ -20,12 +21,22 @@ use super::sizes::PAGE;
 pub unsafe trait Memory: Send + 'static {
     /// Where the memory is.
     fn bytes(&mut self) -> NonNull<[u8]>;
+
+    /// The file that the memory is a shared mapping of, and where in it the memory begins, a multiple of 4096. A device in another process reaches
+    /// memory by its file. Nobody makes the file shorter while the owner lives.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
 }
 
 // SAFETY: the first owner's memory is; the second is another thing, and goes after it.
 unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.bytes()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
     }
 }
 
@@ -38,8 +49,20 @@ impl Pages {
     /// # Errors
     /// What `mmap` says.
     pub fn new(bytes: usize) -> io::Result<Pages> {
+        Pages::backed(bytes, Backing::Anonymous)
+    }
+
+    /// The same with a file behind it, so that a device in another process reaches it too.
+    ///
+    /// # Errors
+    /// What `memfd_create` and `mmap` say.
+    pub fn shared(bytes: usize) -> io::Result<Pages> {
+        Pages::backed(bytes, Backing::Memfd)
+    }
+
+    fn backed(bytes: usize, backing: Backing) -> io::Result<Pages> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE as usize).ok_or(io::ErrorKind::OutOfMemory)?;
-        Mapping::new(bytes, Backing::Anonymous).map(|(mapping, _)| Pages(mapping))
+        Mapping::new(bytes, backing).map(|(mapping, _)| Pages(mapping))
     }
 }
 
@@ -47,6 +70,10 @@ impl Pages {
 unsafe impl Memory for Pages {
     fn bytes(&mut self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.0.memory(), self.0.bytes())
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file().map(|file| (file, 0))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,19 +13,31 @@ use rustix::process::{Resource, getrlimit};
 use super::lock::lock;
 use super::sizes::CHUNK;
 
-/// How a link pins memory and makes it reachable at a bus address, and the reverse.
+/// How a link pins memory and makes it reachable at a bus address, and the reverse. A device in another process reaches memory by its file: such a
+/// process is trusted as a device without an IOMMU is, to touch nothing of it but what is lent, and rings.
 pub trait Pinner: Debug + Send + Sync {
-    /// From now on the chunk stays where it is, and the device reaches it.
+    /// From now on the chunk stays where it is, and the device reaches it. `file`: what it is a part of, and where it begins there, where a
+    /// file stands behind the memory.
     ///
     /// # Errors
     /// What the system says. The chunk is then as it was.
-    fn pin(&self, chunk: Chunk) -> io::Result<()>;
+    fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()>;
+
+    /// Whether it takes only memory with a file behind it.
+    fn wants_file(&self) -> bool {
+        false
+    }
+
+    /// Bytes of a chunk: a multiple of 4 MiB. Memory that costs nothing before it is touched may go as a whole.
+    fn chunk_bytes(&self) -> u64 {
+        CHUNK
+    }
 
     /// The reverse, once for each chunk that was pinned: its memory is about to go.
     fn unpin(&self, chunk: Chunk);
 }
 
-/// What is pinned at once: 4 MiB, or less at the end of a region.
+/// What is pinned at once: 4 MiB, or as many as the pinner says; less at the end of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Where it is for this process.
@@ -67,16 +80,23 @@ pub enum PinError {
 pub(super) struct Pinning {
     pinner: Arc<dyn Pinner>,
     bytes: AtomicU64,
+    chunk: u64,
 }
 
 impl Pinning {
     pub fn new(pinner: Arc<dyn Pinner>) -> Pinning {
-        Pinning { pinner, bytes: AtomicU64::new(0) }
+        let chunk = pinner.chunk_bytes().max(CHUNK) / CHUNK * CHUNK;
+        Pinning { pinner, bytes: AtomicU64::new(0), chunk }
     }
 
     /// Bytes that are pinned.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether memory has to have a file behind it.
+    pub fn wants_file(&self) -> bool {
+        self.pinner.wants_file()
     }
 
     fn failed(&self, wanted: u64, source: io::Error) -> PinError {
@@ -93,6 +113,8 @@ impl Pinning {
 pub(super) struct Pins {
     pinning: Arc<Pinning>,
     all: Chunk,
+    /// The file behind it, and where in that it begins.
+    file: Option<(OwnedFd, u64)>,
     pinned: Mutex<Vec<bool>>,
 }
 
@@ -103,20 +125,22 @@ unsafe impl Sync for Pins {}
 
 impl Pins {
     /// None of `all` is pinned.
-    pub fn new(pinning: Arc<Pinning>, all: Chunk) -> Pins {
-        let chunks = all.bytes.div_ceil(CHUNK) as usize;
-        Pins { pinning, all, pinned: Mutex::new(vec![false; chunks]) }
+    pub fn new(pinning: Arc<Pinning>, all: Chunk, file: Option<(OwnedFd, u64)>) -> Pins {
+        let chunks = all.bytes.div_ceil(pinning.chunk) as usize;
+        Pins { pinning, all, file, pinned: Mutex::new(vec![false; chunks]) }
     }
 
     /// Pins what is not pinned yet of the chunks that hold `len` bytes from `offset` on.
     pub fn pin(&self, offset: u64, len: u64) -> Result<(), PinError> {
-        let chunks = (offset / CHUNK) as usize..(offset + len).div_ceil(CHUNK) as usize;
+        let bytes = self.pinning.chunk;
+        let chunks = (offset / bytes) as usize..(offset + len).div_ceil(bytes) as usize;
         // Held meanwhile: another thread that gets memory of the same chunk waits until it is pinned.
         let mut pinned = lock(&self.pinned);
         for n in chunks {
             if pinned.get(n) == Some(&false) {
                 let chunk = self.chunk(n);
-                self.pinning.pinner.pin(chunk).map_err(|source| self.pinning.failed(chunk.bytes, source))?;
+                let file = self.file.as_ref().map(|(file, at)| (file.as_fd(), at + (chunk.addr - self.all.addr)));
+                self.pinning.pinner.pin(chunk, file).map_err(|source| self.pinning.failed(chunk.bytes, source))?;
                 self.pinning.bytes.fetch_add(chunk.bytes, Ordering::Relaxed);
                 pinned[n] = true;
             }
@@ -125,10 +149,10 @@ impl Pins {
     }
 
     fn chunk(&self, n: usize) -> Chunk {
-        let offset = n as u64 * CHUNK;
+        let offset = n as u64 * self.pinning.chunk;
         // SAFETY: chunk `n` begins inside the memory that `all` is.
         let memory = unsafe { self.all.memory.add(offset as usize) };
-        Chunk { memory, addr: self.all.addr + offset, bytes: CHUNK.min(self.all.bytes - offset) }
+        Chunk { memory, addr: self.all.addr + offset, bytes: self.pinning.chunk.min(self.all.bytes - offset) }
     }
 }
 

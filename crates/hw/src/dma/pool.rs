@@ -11,6 +11,7 @@ use super::buddy::{Buddy, block_size};
 use super::extent::{Extent, OutOfPool};
 use super::lock::lock;
 use super::mapping::{Backing, Mapping};
+use super::memory::Pages;
 use super::pins::{Chunk, PinError, Pinner, Pinning, Pins};
 use super::sizes::{CHUNK, MAX_POOL, MIN_BLOCK};
 use super::space::{Space, USUAL_BITS};
@@ -138,7 +139,8 @@ impl PoolOptions {
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         mapping.keep_from_children()?;
         let (memory, addr) = (mapping.memory(), space.pool());
-        let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }));
+        let file = mapping.file().map(|file| file.try_clone_to_owned()).transpose()?.map(|file| (file, 0));
+        let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }, file));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
         let own = unsafe { Extent::new(memory, bytes, addr, pins) }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
@@ -180,6 +182,17 @@ impl DmaPool {
     /// without an IOMMU is.
     pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.0.mapping.file()
+    }
+
+    /// Pages that the pool's device reaches once they are registered, wherever it is.
+    ///
+    /// # Errors
+    /// As of [`Pages::new`].
+    pub fn pages(&self, bytes: usize) -> io::Result<Pages> {
+        match &self.0.pinning {
+            Some(pinning) if pinning.wants_file() => Pages::shared(bytes),
+            _ => Pages::new(bytes),
+        }
     }
 
     /// Bytes that are pinned, the regions' included.

@@ -29,6 +29,12 @@ pub enum RegisterError {
         /// Bytes.
         bytes: usize,
     },
+    /// The device is in another process, which cannot reach it.
+    #[error(
+        "the device is another process's, which reaches memory by its file, and this memory has none; \
+         register `Pages::shared`, or memory whose owner says its file (`Memory::file`), or take buffers from `Device::buffer`"
+    )]
+    NoFile,
     /// The device cannot name so much memory.
     #[error("{bytes} bytes in one piece are more than is left of the bus addresses below {limit:#x} that the device reaches")]
     NoAddresses {
@@ -144,10 +150,14 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
     if bytes == 0 || bytes > MAX_POOL || !(bytes | addr as u64).is_multiple_of(PAGE) {
         return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
     }
+    let file = owner.file().map(|(file, at)| Ok((file.try_clone_to_owned()?, at))).transpose().map_err(RegisterError::System)?;
+    if file.is_none() && pool.pinning.as_ref().is_some_and(|pinning| pinning.wants_file()) {
+        return Err(RegisterError::NoFile);
+    }
     let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
     let base = pool.space.reserve(bytes).ok_or(none)?;
     let addresses = Addresses { pool: pool.clone(), base };
-    let pins = pool.pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory: at, addr: base, bytes }));
+    let pins = pool.pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory: at, addr: base, bytes }, file));
     // SAFETY: the owner says so (`Memory`), and goes after the extent (`Registered`, `into_owner`).
     let extent = unsafe { Extent::new(at, bytes, base, pins) }?;
     Ok((addresses, extent))

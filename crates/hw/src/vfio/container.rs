@@ -55,7 +55,7 @@ const PAGE: u64 = 4096;
 
 impl Pinner for Container {
     /// `VFIO_IOMMU_MAP_DMA`, for reading and writing.
-    fn pin(&self, chunk: Chunk) -> io::Result<()> {
+    fn pin(&self, chunk: Chunk, _: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
         let flags = bind::VFIO_DMA_MAP_FLAG_READ | bind::VFIO_DMA_MAP_FLAG_WRITE;
         // `vfio_iommu_type1_dma_map`: argsz, flags, vaddr, iova, size.
         let mut map = [word(0, flags), chunk.memory.addr().get() as u64, chunk.addr, chunk.bytes];

@@ -1,9 +1,13 @@
-//! A controller's registers and doorbells on the bus: BAR0, mapped as far as the kernel lets it, and by the device's file elsewhere.
+//! A controller's registers and doorbells: BAR0, mapped as far as that can be, and by calls elsewhere. On the bus the kernel says what can be mapped,
+//! and a call is a read or write of the device's file. Of a device that another process serves, `shared.rs` says it.
 //!
 //! Registers are reached by volatile accesses of 32 bits, little-endian. A doorbell is written behind a barrier: whatever was stored before
 //! is in memory when the controller learns of it. A device that is gone reads as all ones.
 
+use std::fmt::Debug;
 use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -17,7 +21,7 @@ use super::reply::RegionInfo;
 
 /// A part of BAR0 in this process's addresses.
 #[derive(Debug)]
-struct Area {
+pub(super) struct Area {
     memory: NonNull<u8>,
     /// Where it begins in BAR0, and its bytes.
     start: u64,
@@ -28,11 +32,39 @@ struct Area {
 #[derive(Debug)]
 pub struct PciRegisters {
     areas: Vec<Area>,
-    file: Arc<File>,
-    offset: u64,
+    rest: Box<dyn RegisterCalls>,
     bytes: u64,
     /// CAP.DSTRD.
     dstrd: u8,
+}
+
+/// The way to registers and doorbells that are not mapped.
+pub trait RegisterCalls: Debug + Send + Sync {
+    /// The 32 bits at an offset within BAR0; all ones if the device is gone.
+    fn load(&self, offset: u32) -> u32;
+    /// Sets the 32 bits at an offset within BAR0. One that cannot be done is as lost as a write to a device that is gone.
+    fn store(&self, offset: u32, value: u32);
+}
+
+/// A device's file of VFIO, in which BAR0 begins at an offset.
+#[derive(Debug)]
+struct ByFile {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl RegisterCalls for ByFile {
+    fn load(&self, offset: u32) -> u32 {
+        let mut value = [0xff; 4];
+        match self.file.read_exact_at(&mut value, self.offset + u64::from(offset)) {
+            Ok(()) => u32::from_le_bytes(value),
+            Err(_) => u32::MAX,
+        }
+    }
+
+    fn store(&self, offset: u32, value: u32) {
+        _ = self.file.write_all_at(&value.to_le_bytes(), self.offset + u64::from(offset));
+    }
 }
 
 // SAFETY: the mappings are this process's until it drops, and are reached by single volatile accesses, which any thread may do.
@@ -42,32 +74,26 @@ unsafe impl Sync for PciRegisters {}
 
 impl PciRegisters {
     pub(super) fn new(file: Arc<File>, region: &RegionInfo) -> Result<PciRegisters, VfioError> {
+        let areas = region.mappable.iter().map(|area| Area::map(file.as_fd(), region.offset + area.start, area.clone()));
+        let areas = areas.collect::<Result<_, _>>().map_err(VfioError::system("map its registers"))?;
+        PciRegisters::over(areas, Box::new(ByFile { file, offset: region.offset }), region.bytes)
+    }
+
+    /// BAR0 of so many bytes: `areas` of it are mapped.
+    pub(super) fn over(areas: Vec<Area>, rest: Box<dyn RegisterCalls>, bytes: u64) -> Result<PciRegisters, VfioError> {
         let least = u64::from(regs::DOORBELLS) + 16;
-        if region.bytes < least {
-            let what = format!("its BAR0 has {} bytes, and registers and doorbells of one queue take {least}", region.bytes);
+        if bytes < least {
+            let what = format!("its BAR0 has {bytes} bytes, and registers and doorbells of one queue take {least}");
             return Err(VfioError::Lacks(what));
         }
-        let mut registers = PciRegisters { areas: Vec::new(), file, offset: region.offset, bytes: region.bytes, dstrd: 0 };
-        for area in &region.mappable {
-            let area = registers.map(area.start, area.end - area.start).map_err(VfioError::system("map its registers"))?;
-            registers.areas.push(area);
-        }
+        let mut registers = PciRegisters { areas, rest, bytes, dstrd: 0 };
         registers.dstrd = Cap::from_bits(registers.read64(regs::CAP)).dstrd();
         Ok(registers)
     }
 
-    /// Maps whole pages of BAR0.
-    fn map(&self, start: u64, bytes: u64) -> std::io::Result<Area> {
-        let at = self.offset + start;
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing. It is the device's, and reached as such alone.
-        let memory =
-            unsafe { mmap(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &*self.file, at) }?;
-        let memory = NonNull::new(memory.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        let area = Area { memory, start, bytes };
-        // A forked child has no business there.
-        // SAFETY: the range is the mapping just made, and the advice does not change what it holds.
-        _ = unsafe { rustix::mm::madvise(area.memory.as_ptr().cast(), bytes as usize, rustix::mm::Advice::LinuxDontFork) };
-        Ok(area)
+    /// Whether the doorbells of the first I/O queue are mapped, so that ringing them takes no call.
+    pub fn maps_doorbells(&self) -> bool {
+        self.mapped(regs::sq_tail_doorbell(QueueId(1), self.dstrd)).is_some()
     }
 
     /// Where the 32 bits at `offset` are, if they are mapped.
@@ -95,36 +121,44 @@ impl PciRegisters {
                 // SAFETY: `at` is in a mapping of the device's, aligned, and reached by nothing but such accesses.
                 unsafe { at.as_ptr().write_volatile(value.to_le()) };
             }
-            None => self.store_by_file(offset, value),
+            None => self.store_by_call(offset, value),
         }
     }
 
     #[cold]
-    fn store_by_file(&self, offset: u32, value: u32) {
+    fn store_by_call(&self, offset: u32, value: u32) {
         stores_before_device();
         if self.is_inside(offset) {
-            // One that fails is as lost as a write to a device that is gone.
-            _ = self.file.write_all_at(&value.to_le_bytes(), self.offset + u64::from(offset));
+            self.rest.store(offset, value);
         }
     }
 
     #[cold]
-    fn load_by_file(&self, offset: u32) -> u32 {
-        let mut value = [0xff; 4];
-        match self.is_inside(offset).then(|| self.file.read_exact_at(&mut value, self.offset + u64::from(offset))) {
-            Some(Ok(())) => u32::from_le_bytes(value),
-            _ => u32::MAX,
-        }
+    fn load_by_call(&self, offset: u32) -> u32 {
+        if self.is_inside(offset) { self.rest.load(offset) } else { u32::MAX }
     }
 }
 
-impl Drop for PciRegisters {
+impl Area {
+    /// Maps whole pages of a file, which are `area` of BAR0.
+    pub(super) fn map(file: BorrowedFd<'_>, at: u64, area: Range<u64>) -> std::io::Result<Area> {
+        let (start, bytes) = (area.start, area.end - area.start);
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing. It is the device's, and reached as such alone.
+        let memory = unsafe { mmap(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, at) }?;
+        let memory = NonNull::new(memory.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let area = Area { memory, start, bytes };
+        // A forked child has no business there.
+        // SAFETY: the range is the mapping just made, and the advice does not change what it holds.
+        _ = unsafe { rustix::mm::madvise(area.memory.as_ptr().cast(), bytes as usize, rustix::mm::Advice::LinuxDontFork) };
+        Ok(area)
+    }
+}
+
+impl Drop for Area {
     fn drop(&mut self) {
-        for area in &self.areas {
-            // SAFETY: the mapping was made with this size, and is reached by `self` alone.
-            let unmapped = unsafe { munmap(area.memory.as_ptr().cast(), area.bytes as usize) };
-            debug_assert!(unmapped.is_ok());
-        }
+        // SAFETY: the mapping was made with this size, and is reached by its owner alone.
+        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes as usize) };
+        debug_assert!(unmapped.is_ok());
     }
 }
 
@@ -173,7 +207,7 @@ impl Registers for PciRegisters {
         let value = match self.mapped(offset) {
             // SAFETY: it is in a mapping of the device's, aligned, and reached by nothing but such accesses.
             Some(at) => u32::from_le(unsafe { at.as_ptr().read_volatile() }),
-            None => self.load_by_file(offset),
+            None => self.load_by_call(offset),
         };
         device_before_loads();
         value

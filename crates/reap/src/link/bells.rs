@@ -13,7 +13,7 @@ use super::embedded;
 pub(in crate::link) enum Bells {
     /// In this process.
     Here(embedded::Bells),
-    /// On the bus.
+    /// On the bus, or another process's.
     Bus(Arc<PciRegisters>),
 }
 

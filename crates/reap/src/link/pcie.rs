@@ -11,7 +11,7 @@ use hw::vfio::{self, PciDevice, VfioError};
 use hw::{EventFd, PoolOptions, Vectors};
 use nvme::Vector;
 
-use super::ring::{OnBus, Reach, RingLink};
+use super::ring::{Beyond, OnBus, Reach, RingLink};
 use crate::error::OpenError;
 use crate::options::OpenOptions;
 use crate::uri::UriError;
@@ -23,7 +23,7 @@ pub(crate) const SCHEME: &str = "pcie:";
 const KEYS: [&str; 1] = ["vectors"];
 
 /// MSI-X has no more (PCI Express Base 7.7.2.2).
-const MOST_VECTORS: u64 = 2048;
+pub(super) const MOST_VECTORS: u64 = 2048;
 
 /// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let windows = device.container().windows().to_vec();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
-    Ok(RingLink::on_bus(OnBus { device, registers, vectors, reach, notes: note.into_iter().collect() }))
+    Ok(RingLink::on_bus(OnBus { beyond: Beyond::Bus(device), registers, vectors, reach, notes: note.into_iter().collect() }))
 }
 
 /// Vectors for `queues` queues and the admin queue, as far as there are so many: a word where there are not.

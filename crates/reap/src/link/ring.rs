@@ -7,7 +7,8 @@
 //! | where are the lists of long transfers? | `prp_table.rs` |
 //! | when do answers to its properties come? | `properties.rs` |
 //!
-//! The controller is the embedded one (`embedded.rs`), or one on the bus (`pcie.rs`). The driver above cannot tell them apart.
+//! The controller is the embedded one (`embedded.rs`), one on the bus (`pcie.rs`), or another process's (`peer.rs`). The driver above cannot tell them
+//! apart.
 
 mod lane;
 mod pair;
@@ -15,6 +16,7 @@ mod properties;
 mod prp_table;
 mod tended;
 
+use std::io;
 use std::sync::Arc;
 
 use completion::{Delivery, Mode};
@@ -26,6 +28,7 @@ use super::bells::Bells;
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
+use super::peer::Peer;
 use crate::error::OpenError;
 use crate::uri::{DeviceUri, Wire};
 pub(crate) use prp_table::PrpTable;
@@ -84,13 +87,31 @@ pub(crate) struct RingLink {
 enum Far {
     /// In this process.
     Here(Box<End>),
-    /// On the bus. It is reset when it is closed.
-    Bus { device: PciDevice },
+    /// On the bus, or as good as.
+    Beyond(Beyond),
 }
 
-/// A controller on the bus, and what its host has for it.
+/// A controller that is not in this process.
+pub(super) enum Beyond {
+    /// On the bus. It is reset when it is closed.
+    Bus(PciDevice),
+    /// In another process, which hears of the end when it is closed.
+    Peer(Arc<Peer>),
+}
+
+impl Beyond {
+    /// Messages of `vector` signal `signal` from now on.
+    fn signal_from(&self, vector: Vector, signal: &EventFd) -> io::Result<()> {
+        match self {
+            Beyond::Bus(device) => device.signal_from(vector, signal),
+            Beyond::Peer(peer) => peer.signal_from(vector, signal).map_err(io::Error::other),
+        }
+    }
+}
+
+/// A controller on the bus or in another process, and what its host has for it.
 pub(super) struct OnBus {
-    pub device: PciDevice,
+    pub beyond: Beyond,
     pub registers: PciRegisters,
     /// Its vectors, whose messages signal already.
     pub vectors: Vectors,
@@ -132,14 +153,17 @@ impl RingLink {
         Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes })
     }
 
-    /// A controller on the bus. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
+    /// A controller on the bus, or in another process. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
     pub(super) fn on_bus(bus: OnBus) -> RingLink {
-        let OnBus { device, registers, vectors, reach, notes } = bus;
+        let OnBus { beyond, registers, vectors, reach, notes } = bus;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
         let bells = Bells::Bus(Arc::new(registers));
-        let properties = HostProperties::new(bells.clone(), None);
-        let (far, vectors, number) = (Far::Bus { device }, Arc::new(vectors), next_number());
+        let properties = match &beyond {
+            Beyond::Bus(_) => HostProperties::new(bells.clone(), None),
+            Beyond::Peer(peer) => HostProperties::of_peer(bells.clone(), peer.clone()),
+        };
+        let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());
         RingLink { bells, properties, far, vectors, facts, reach, number, notes }
     }
 
@@ -148,7 +172,7 @@ impl RingLink {
         let posted = self.is_on_bus() && mode.delivery() == Delivery::Posted;
         posted.then(|| {
             format!(
-                "of a drive on the bus each message signals, in `{mode}` as in `interrupt`; queues in one `Group` have one eventfd in it"
+                "of a drive on the bus or in another process each message signals, in `{mode}` as in `interrupt`; queues in one `Group` have one eventfd in it"
             )
         })
     }
@@ -197,7 +221,15 @@ impl RingLink {
     pub(crate) fn end(&self) -> Option<&End> {
         match &self.far {
             Far::Here(end) => Some(end),
-            Far::Bus { .. } => None,
+            Far::Beyond(_) => None,
+        }
+    }
+
+    /// What has happened to the way to it since this was asked last.
+    pub(crate) fn news(&self) -> Option<String> {
+        match &self.far {
+            Far::Beyond(Beyond::Peer(peer)) => peer.news(),
+            _ => None,
         }
     }
 
@@ -206,28 +238,28 @@ impl RingLink {
         self.facts
     }
 
-    /// Whether it is on the bus.
+    /// Whether it is on the bus, or as good as: another process's.
     pub(crate) fn is_on_bus(&self) -> bool {
-        matches!(self.far, Far::Bus { .. })
+        matches!(self.far, Far::Beyond(_))
     }
 
     /// From now on the notification of `home` stands for messages of `vector`; `None`: they signal its own eventfd. Arming and a look
     /// follow: one that is on its way may go the old one, or none. False: they go where they went.
     pub(crate) fn route(&self, vector: Vector, home: Option<Vector>) -> bool {
-        let device = match &self.far {
+        let beyond = match &self.far {
             Far::Here(_) => {
                 self.vectors.route(vector, home);
                 return true;
             }
-            Far::Bus { device } => device,
+            Far::Beyond(beyond) => beyond,
         };
-        let to = |to: Vector| self.vectors.eventfd(to).map_or(Ok(()), |signal| device.signal_from(vector, signal));
+        let to = |to: Vector| self.vectors.eventfd(to).map_or(Ok(()), |signal| beyond.signal_from(vector, signal));
         let moved = to(home.unwrap_or(vector));
         let Err(error) = moved else { return true };
-        tracing::warn!(%error, vector = vector.0, ?home, "VFIO does not send a vector's messages to another eventfd");
+        tracing::warn!(%error, vector = vector.0, ?home, "a vector's messages do not go to another eventfd");
         // It may have let go of the old one by then.
         if let Err(error) = to(vector) {
-            tracing::error!(%error, vector = vector.0, "VFIO does not send a vector's messages to their own eventfd");
+            tracing::error!(%error, vector = vector.0, "a vector's messages do not go to their own eventfd");
         }
         false
     }
@@ -281,6 +313,10 @@ impl RingLink {
 
 impl Drop for RingLink {
     fn drop(&mut self) {
-        self.end().into_iter().for_each(End::detach);
+        match &self.far {
+            Far::Here(end) => end.detach(),
+            Far::Beyond(Beyond::Bus(_)) => {}
+            Far::Beyond(Beyond::Peer(peer)) => peer.close(),
+        }
     }
 }

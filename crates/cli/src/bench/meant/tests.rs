@@ -165,11 +165,13 @@ fn two_names_do_not_become_one_file() {
 
 #[test]
 fn a_drive_is_written_only_by_leave() {
-    let drive = |rw, allowed| devices(Some("pcie:01:00.0"), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
-    assert_eq!(drive("randread", Allowed::Own), Ok("pcie:01:00.0 (the drive itself, only read)".to_owned()));
-    assert_eq!(drive("randwrite", Allowed::All), Ok("pcie:01:00.0 (the drive itself, read and written)".to_owned()));
-    let refused = drive("randwrite", Allowed::Own).unwrap_err();
-    assert!(refused.starts_with("job 'a': it would write over the drive pcie:01:00.0"), "{refused}");
+    for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock"] {
+        let drive = |rw, allowed| devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
+        assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (the drive itself, only read)")));
+        assert_eq!(drive("randwrite", Allowed::All), Ok(format!("{uri} (the drive itself, read and written)")));
+        let refused = drive("randwrite", Allowed::Own).unwrap_err();
+        assert!(refused.starts_with(&format!("job 'a': it would write over the drive {uri}")), "{refused}");
+    }
 }
 
 #[test]
@@ -178,4 +180,7 @@ fn a_drive_is_one_device() {
     assert!(refused.starts_with("--device pcie:01:00.0 is one drive, and the jobs use 2 devices (x, y)"), "{refused}");
     let meant = Meant::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
     assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("pcie", false, false));
+    let meant = Meant::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
+    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("vfio-user", false, false));
+    assert!(super::check("vfio-user:/run/nvme.sock").is_ok() && super::check("vfio-user:/run/nvme.sock?vector=1").is_err());
 }

@@ -62,7 +62,7 @@ fn huge_pages_are_what_they_say_or_nothing() {
     match got {
         Backing::Hugepages => assert_eq!(page, 2048),
         Backing::Anonymous => assert_eq!(page, 4),
-        Backing::Memfd => panic!("nobody asked for a file"),
+        Backing::Memfd | Backing::HugeMemfd => panic!("nobody asked for a file"),
     }
     let pool = pool(Backing::Hugepages);
     let mut buf = pool.alloc(4 << 20).unwrap();

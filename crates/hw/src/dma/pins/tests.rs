@@ -9,7 +9,7 @@ struct Noted {
 }
 
 impl Pinner for Noted {
-    fn pin(&self, chunk: Chunk) -> io::Result<()> {
+    fn pin(&self, chunk: Chunk, _: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
         let mut pinned = lock(&self.pinned);
         if pinned.iter().map(|(_, bytes)| bytes).sum::<u64>() + chunk.bytes > self.most {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));

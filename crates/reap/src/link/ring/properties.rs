@@ -1,7 +1,7 @@
-//! The host's way to a controller's properties: at once, as registers in memory are, or late (`properties=late`), as over
-//! fabrics.
+//! The host's way to a controller's properties: at once, as registers in memory are, or late: `properties=late`, as over fabrics, and messages to
+//! another process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use driver::{Access, Answer, Asked, Properties, Ticket};
 use rand_xoshiro::SplitMix64;
@@ -9,6 +9,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
 use crate::link::bells::Bells;
+use crate::link::peer::Peer;
 
 /// The latest of the keeper's turns in which an answer comes, counted from the next.
 const MOST_TURNS: u64 = 4;
@@ -20,6 +21,8 @@ const MOST_TIME: Nanos = Nanos::from_micros(500);
 pub(crate) struct HostProperties {
     registers: Bells,
     late: Option<Mutex<Late>>,
+    /// Where each access is a message.
+    peer: Option<Arc<Peer>>,
 }
 
 /// Answers on their way.
@@ -42,12 +45,24 @@ impl HostProperties {
     /// Over these registers; `late`: answers that take their time, by this seed.
     pub(in crate::link) fn new(registers: Bells, late: Option<u64>) -> HostProperties {
         let late = late.map(|seed| Mutex::new(Late { dice: SplitMix64::seed_from_u64(seed), tickets: 0, open: Vec::new() }));
-        HostProperties { registers, late }
+        HostProperties { registers, late, peer: None }
+    }
+
+    /// Another process's: its answers come when they come.
+    pub(in crate::link) fn of_peer(registers: Bells, peer: Arc<Peer>) -> HostProperties {
+        HostProperties { registers, late: None, peer: Some(peer) }
+    }
+
+    /// `told` is called when answers have come of which nobody knows when they come, and when none come any more.
+    pub(crate) fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
+        if let Some(peer) = &self.peer {
+            peer.tell(told);
+        }
     }
 
     /// The answers that come in this turn of the keeper.
     pub(crate) fn answers(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
-        let Some(mut late) = self.late() else { return Vec::new() };
+        let Some(mut late) = self.late() else { return self.peer.as_ref().map(|peer| peer.answers()).unwrap_or_default() };
         late.open.iter_mut().for_each(|open| open.turns -= 1);
         let come = late.open.extract_if(.., |open| open.turns == 0 || now >= open.by);
         come.map(|open| (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))).collect()
@@ -65,6 +80,9 @@ impl HostProperties {
 
 impl Properties for HostProperties {
     fn ask(&self, access: Access) -> Asked {
+        if let Some(peer) = &self.peer {
+            return peer.ask(access);
+        }
         let Some(mut late) = self.late() else { return self.registers.ask(access) };
         let ticket = Ticket(late.tickets);
         late.tickets += 1;

@@ -13,7 +13,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use hw::{AllocError, DmaPool, Lent, Memory, Pages, Region, RegisterError};
+use hw::{AllocError, DmaPool, Lent, Memory, Region, RegisterError};
 
 /// Bytes of a memory page: CC.MPS = 0 (Base 3.1.4.5).
 const PAGE: u64 = 4096;
@@ -104,7 +104,7 @@ impl PrpTable {
 /// Registers memory with the pool's device, with room for a table over it, of which none is written.
 pub(crate) fn register<M: Memory>(pool: &DmaPool, memory: M) -> Result<Region<M>, (RegisterError, M)> {
     pool.register_with(memory, |_, bytes| {
-        let lists = pool.register(Pages::new(table_bytes(bytes))?).map_err(|(why, _)| why)?;
+        let lists = pool.register(pool.pages(table_bytes(bytes))?).map_err(|(why, _)| why)?;
         Ok(Some(lists.buffer(0..lists.len())?.lend()))
     })
 }

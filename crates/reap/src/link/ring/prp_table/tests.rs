@@ -1,4 +1,4 @@
-use hw::DmaBuf;
+use hw::{DmaBuf, Pages};
 use nvme::prp::{Dptr, PageSize, Walker};
 use proptest::prelude::*;
 

@@ -1,0 +1,74 @@
+//! Registers and doorbells of a device that another process serves: parts of BAR0 lie in files that it hands over, and it is not trusted.
+//!
+//! Touching a page that a file no longer has would be a signal that ends this process. So a part is mapped only where nobody can make its file shorter
+//! (`F_SEAL_SHRINK`), or where the caller says that the other process is trusted not to. Elsewhere its registers are reached by calls.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
+
+use super::error::VfioError;
+use super::registers::{Area, PciRegisters, RegisterCalls};
+
+/// A part of BAR0 in a file.
+#[derive(Debug)]
+pub struct SharedArea {
+    /// Which part.
+    pub range: Range<u64>,
+    /// The file that it is a part of.
+    pub file: OwnedFd,
+    /// Where the part begins there.
+    pub at: u64,
+}
+
+impl PciRegisters {
+    /// BAR0 of `bytes` bytes, of which `areas` lie in files, and everything is reached by calls. `trusted`: nobody makes a file shorter, although he
+    /// could. With it, why a part is not mapped: a sentence each.
+    ///
+    /// # Errors
+    /// It has no room for registers and doorbells.
+    pub fn shared(
+        bytes: u64,
+        areas: Vec<SharedArea>,
+        rest: Box<dyn RegisterCalls>,
+        trusted: bool,
+    ) -> Result<(PciRegisters, Vec<String>), VfioError> {
+        let (mut mapped, mut notes) = (Vec::<Area>::new(), Vec::new());
+        for area in areas {
+            let SharedArea { range: Range { start, end }, .. } = area;
+            match area.map(bytes, trusted) {
+                Ok(area) => mapped.push(area),
+                Err(why) => notes.push(format!("bytes {start:#x} to {end:#x} of BAR0 are reached by messages: {why}")),
+            }
+        }
+        PciRegisters::over(mapped, rest, bytes).map(|registers| (registers, notes))
+    }
+}
+
+impl SharedArea {
+    fn map(self, bytes: u64, trusted: bool) -> Result<Area, String> {
+        let page = rustix::param::page_size() as u64;
+        let SharedArea { range, file, at } = self;
+        let len = range.end.checked_sub(range.start).filter(|len| *len > 0 && range.end <= bytes && isize::try_from(*len).is_ok());
+        let Some(end) = len.and_then(|len| at.checked_add(len)) else { return Err("they are no part of it".into()) };
+        if !(range.start | range.end | at).is_multiple_of(page) {
+            return Err(format!("they are no whole pages of {page} bytes"));
+        }
+        let stat = fstat(&file).map_err(|error| format!("their file cannot be examined: {error}"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err("what the server hands over for them is no file".into());
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if end > size {
+            return Err(format!("their file has {size:#x} bytes, and they would end at {end:#x}"));
+        }
+        if !trusted && !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err("the server could make their file shorter (it has no F_SEAL_SHRINK), which would end this process".into());
+        }
+        Area::map(file.as_fd(), at, range).map_err(|error| format!("their file cannot be mapped: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

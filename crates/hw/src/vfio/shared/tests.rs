@@ -1,0 +1,83 @@
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nvme::regs::{self, Cap};
+use nvme::{Doorbells, QueueId, Registers};
+use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use super::*;
+
+/// Calls that are counted; CAP says DSTRD = 0.
+#[derive(Clone, Debug, Default)]
+struct Counted(Arc<AtomicU32>);
+
+impl RegisterCalls for Counted {
+    fn load(&self, offset: u32) -> u32 {
+        let cap = Cap::new().with_mqes(31).into_bits();
+        if offset == regs::CAP { cap as u32 } else { (cap >> 32) as u32 }
+    }
+
+    fn store(&self, _: u32, _: u32) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let file = memfd_create("bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, bytes).unwrap();
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+/// BAR0 of two pages, of which the second is this area.
+fn shared(range: Range<u64>, file: OwnedFd, at: u64, trusted: bool) -> (PciRegisters, Vec<String>, Counted) {
+    let calls = Counted::default();
+    let area = SharedArea { range, file, at };
+    let (registers, notes) = PciRegisters::shared(0x2000, vec![area], Box::new(calls.clone()), trusted).unwrap();
+    (registers, notes, calls)
+}
+
+#[test]
+fn a_sealed_part_is_mapped_and_ringing_it_takes_no_call() {
+    let doorbells = file(0x3000, SealFlags::SHRINK);
+    let (registers, notes, calls) = shared(0x1000..0x2000, doorbells.try_clone().unwrap(), 0x2000, false);
+    assert!(registers.maps_doorbells() && notes.is_empty(), "{notes:?}");
+    registers.ring_sq(QueueId(3), 7);
+    registers.write32(regs::CC, 1);
+    assert_eq!(calls.0.load(Ordering::Relaxed), 1, "CC is not mapped, the doorbell is");
+    let mut word = [0; 4];
+    rustix::io::pread(doorbells.as_fd(), &mut word, 0x2000 + 6 * 4).unwrap();
+    assert_eq!(u32::from_le_bytes(word), 7);
+}
+
+/// Whatever a server lies about a part, it is not mapped, and works by calls; a sentence says why.
+#[test]
+fn what_could_end_this_process_is_not_mapped() {
+    let sealed = |bytes| file(bytes, SealFlags::SHRINK);
+    let (_, pipe) = std::io::pipe().unwrap();
+    let lies = [
+        (0x1000..0x2000, file(0x1000, SealFlags::empty()), 0, "F_SEAL_SHRINK"),
+        (0x1000..0x2000, sealed(0x1000), 0x1000, "has 0x1000 bytes"),
+        (0x1000..0x2000, sealed(0x1800), 0x1000, "has 0x1800 bytes"),
+        (0x1000..0x2000, sealed(0x1000), u64::MAX - 0xfff, "no part"),
+        (0x1000..0x2000, sealed(0x2000), 8, "no whole pages"),
+        (0x1000..0x1800, sealed(0x2000), 0, "no whole pages"),
+        (0x1000..0x3000, sealed(0x3000), 0, "no part"),
+        (0x1000..0x1000, sealed(0x3000), 0, "no part"),
+        (0x1000..0x2000, pipe.into(), 0, "no file"),
+        (0x1000..0x2000, file(0x1000, SealFlags::SHRINK | SealFlags::WRITE), 0, "cannot be mapped"),
+    ];
+    for (range, file, at, why) in lies {
+        let (registers, notes, calls) = shared(range.clone(), file, at, false);
+        assert!(!registers.maps_doorbells() && notes.len() == 1 && notes[0].contains(why), "{range:?} {why}: {notes:?}");
+        registers.ring_sq(QueueId(1), 1);
+        assert_eq!(calls.0.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn a_trusted_server_needs_no_seal() {
+    let (registers, notes, _) = shared(0x1000..0x2000, file(0x1000, SealFlags::empty()), 0, true);
+    assert!(registers.maps_doorbells() && notes.is_empty());
+}

@@ -1,0 +1,214 @@
+//! The link against a server by hand, up to where the controller would come up: what it lacks or lies about is a sentence, or is done without.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, Socket, Version};
+use nvme::regs::Cap;
+use nvme::{Doorbells, QueueId};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use super::*;
+
+/// What the server says of itself.
+struct Says {
+    /// Class code and revision.
+    class: u32,
+    /// The chain of capabilities: identifier, then where the next one is.
+    chain: [(u8, u8); 2],
+    vectors: u32,
+    bar0: u64,
+    /// Whether the doorbells' page can be mapped, and the descriptors that come with that.
+    mappable: bool,
+    files: Vec<OwnedFd>,
+    /// What it refuses.
+    refuses: Option<Command>,
+}
+
+impl Default for Says {
+    fn default() -> Says {
+        let chain = [(0x01, 0x50), (MSIX, 0)];
+        Says { class: 0x0108_0201, chain, vectors: 8, bar0: 0x2000, mappable: false, files: Vec::new(), refuses: None }
+    }
+}
+
+/// What was written: region, offset, bytes.
+type Written = Arc<Mutex<Vec<(u32, u64, Vec<u8>)>>>;
+
+impl Says {
+    /// Bytes of the configuration space from `offset` on.
+    fn config(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut space = vec![0; 256];
+        space[8..12].copy_from_slice(&self.class.to_le_bytes());
+        space[0x34] = 0x40;
+        for (at, (id, next)) in [0x40, 0x50].into_iter().zip(self.chain) {
+            (space[at], space[at + 1]) = (id, next);
+        }
+        space[offset as usize..][..len].to_vec()
+    }
+
+    fn bar0(&self, access: &Access) -> Vec<u8> {
+        let cap = Cap::new().with_mqes(31).into_bits().to_le_bytes();
+        cap.get(access.offset as usize..).unwrap_or_default().iter().copied().chain([0; 8]).take(access.count as usize).collect()
+    }
+
+    /// GET_REGION_INFO's answer about BAR0.
+    fn region(&self) -> Vec<u8> {
+        let mut words = vec![if self.mappable { 7 | 8 } else { 3 }, 0, 32];
+        words.insert(0, if self.mappable { 64u32 } else { 32 });
+        let mut body: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        body.extend([self.bar0, 0x1000].into_iter().flat_map(u64::to_ne_bytes));
+        if self.mappable {
+            body.extend([1 | 1 << 16, 0, 1, 0].into_iter().flat_map(u32::to_ne_bytes));
+            body.extend([0x1000u64, 0x1000].into_iter().flat_map(u64::to_ne_bytes));
+        }
+        body
+    }
+
+    fn answer(&self, socket: &mut Socket, header: &Header, body: &[u8], written: &Written) {
+        let Some(command) = Command::from_number(header.command) else { return };
+        let request = Request::from_bytes(command, body).expect("a request");
+        if self.refuses == Some(command) {
+            return socket.send(&Reply::Error(rustix::io::Errno::PERM).to_bytes(header)).expect("sent");
+        }
+        let data;
+        let reply = match request {
+            Request::Version(_) => Reply::Version(Version { major: 0, minor: 1, capabilities: Capabilities::default() }),
+            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::DeviceInfo { regions: 9, irqs: 5 }),
+            Request::IrqInfo { index } => Reply::IrqInfo(::vfio_user::IrqInfo { index, count: self.vectors }),
+            Request::RegionInfo { .. } => {
+                let bytes = Header { flags: Flags::REPLY, ..*header }.with_body(&self.region());
+                let fds: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();
+                let sent = if fds.is_empty() { socket.send(&bytes) } else { socket.send_with(&bytes, &fds) };
+                return sent.expect("sent");
+            }
+            Request::RegionRead(access) => {
+                data = if access.region == region::CONFIG { self.config(access.offset, access.count as usize) } else { self.bar0(&access) };
+                Reply::RegionRead(access, &data)
+            }
+            Request::RegionWrite(access, data) => {
+                written.lock().expect("no panic").push((access.region, access.offset, data.to_vec()));
+                Reply::RegionWrite(access)
+            }
+            _ => Reply::Done,
+        };
+        if header.flags.wants_reply() {
+            _ = socket.send(&reply.to_bytes(header));
+        }
+    }
+
+    /// Serves one client after another in a thread, which ends with the process.
+    fn serve(self) -> (VfioUserUri, Written, tempfile::TempDir) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        let (listener, written) = (UnixListener::bind(&path).expect("a socket"), Written::default());
+        let heard = written.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut socket = Socket::new(stream.expect("a client"), 1 << 20).expect("a socket");
+                loop {
+                    match socket.receive() {
+                        Ok(Received::Message(message)) => self.answer(&mut socket, &message.header, &message.body, &heard),
+                        Ok(Received::Nothing) => thread::yield_now(),
+                        _ => break,
+                    }
+                }
+            }
+        });
+        (format!("vfio-user:{}", path.display()).parse().expect("a URI"), written, dir)
+    }
+
+    fn open(self) -> (Result<RingLink, OpenError>, Written) {
+        let (uri, written, _dir) = self.serve();
+        (open(&uri, &OpenOptions::new().software_queues(2).hardware_queues(2).pool_bytes(8 << 20)), written)
+    }
+
+    /// Why it is not opened.
+    fn fault(self) -> PeerFault {
+        match self.open().0 {
+            Err(OpenError::VfioUser { fault, .. }) => fault,
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("it was opened"),
+        }
+    }
+}
+
+fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let file = memfd_create("bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    ftruncate(&file, bytes).expect("its size");
+    fcntl_add_seals(&file, seals).expect("sealed");
+    file
+}
+
+#[test]
+fn the_function_may_reach_memory_and_send_messages() {
+    let (link, written) = Says::default().open();
+    let link = link.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(*written.lock().unwrap(), [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])]);
+    assert!(link.notes().is_empty(), "{:?}", link.notes());
+    // A doorbell is a message that nobody waits for.
+    link.doorbells().ring_sq(QueueId(1), 5);
+    while written.lock().unwrap().len() < 3 {
+        thread::yield_now();
+    }
+    assert_eq!(written.lock().unwrap()[2], (0, 0x1008, vec![5, 0, 0, 0]));
+}
+
+#[test]
+fn a_mapped_doorbell_is_a_store_into_the_servers_file() {
+    let doorbells = file(0x3000, SealFlags::SHRINK);
+    let (link, written) = Says { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..Says::default() }.open();
+    let link = link.unwrap_or_else(|error| panic!("{error}"));
+    link.doorbells().ring_cq(QueueId(1), 9);
+    let mut word = [0; 4];
+    // The region begins at 1000h of the file, and the page at 1000h of the region.
+    rustix::io::pread(&doorbells, &mut word, 0x2000 + 12).unwrap();
+    assert_eq!((u32::from_le_bytes(word), written.lock().unwrap().len()), (9, 2));
+}
+
+/// A part that is not what the server says is reached by messages, and a note says why.
+#[test]
+fn a_part_that_is_a_lie_is_done_without() {
+    let lies = [
+        (Vec::new(), "hands no descriptor over"),
+        (vec![file(0x2000, SealFlags::SHRINK)], "has 0x2000 bytes"),
+        (vec![file(0x3000, SealFlags::empty())], "F_SEAL_SHRINK"),
+    ];
+    for (files, why) in lies {
+        let (link, written) = Says { mappable: true, files, ..Says::default() }.open();
+        let link = link.unwrap_or_else(|error| panic!("{error}"));
+        assert!(link.notes().len() == 1 && link.notes()[0].contains(why), "{:?}", link.notes());
+        link.doorbells().ring_sq(QueueId(1), 5);
+        while written.lock().unwrap().len() < 3 {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_driven_is_refused_with_the_reason() {
+    assert!(matches!(Says { class: 0x0200_0001, ..Says::default() }.fault(), PeerFault::NotNvme { class: 0x02_0000 }));
+    let lacks = |says: Says| match says.fault() {
+        PeerFault::Lacks(what) => what,
+        other => panic!("{other}"),
+    };
+    assert!(lacks(Says { vectors: 0, ..Says::default() }).contains("no MSI-X vectors"));
+    assert!(lacks(Says { bar0: 0x1000, ..Says::default() }).contains("BAR0 has 4096 bytes"));
+    assert!(lacks(Says { chain: [(1, 0), (0, 0)], ..Says::default() }).contains("no MSI-X capability"));
+    // A chain in a circle has an end.
+    assert!(lacks(Says { chain: [(1, 0x50), (5, 0x40)], ..Says::default() }).contains("no MSI-X capability"));
+    for refused in [Command::Version, Command::DeviceGetInfo, Command::DeviceGetRegionInfo, Command::DeviceSetIrqs, Command::RegionRead] {
+        let fault = Says { refuses: Some(refused), ..Says::default() }.fault();
+        let said = fault.to_string();
+        assert!(matches!(fault, PeerFault::Server { .. }) && said.contains(&refused.to_string()), "{said}");
+    }
+    // Its own words for memory.
+    let (refused, _) = Says { refuses: Some(Command::DmaMap), ..Says::default() }.open();
+    let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(said.contains("DMA_MAP") && said.contains("Operation not permitted"), "{said}");
+    // A reset that it does not know is done without.
+    let (link, _) = Says { refuses: Some(Command::DeviceReset), ..Says::default() }.open();
+    assert!(link.is_ok_and(|link| link.notes()[0].contains("DEVICE_RESET")));
+}

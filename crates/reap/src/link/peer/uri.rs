@@ -1,0 +1,74 @@
+//! `vfio-user:SOCKET[?…]`: an NVMe controller that another process serves.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::link::pcie::MOST_VECTORS;
+use crate::uri::UriError;
+use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, within};
+
+/// The scheme, with its colon.
+pub(crate) const SCHEME: &str = "vfio-user:";
+
+const KEYS: [&str; 3] = ["vectors", "hugepages", "trust"];
+
+/// What a vfio-user URI says, checked but not yet opened: `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no]`.
+///
+/// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VfioUserUri {
+    /// The socket that the server listens on. Any bytes but NUL.
+    pub socket: PathBuf,
+    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
+    pub vectors: Option<u16>,
+    /// `hugepages=yes|no`: whether the pool is made of huge pages of 2 MiB, as far as they are set aside. SPDK's target reaches no other memory.
+    pub huge_pages: bool,
+    /// `trust=yes|no`: whether doorbells are mapped although the server could make their file shorter, which would end this process.
+    pub trust: bool,
+}
+
+impl FromStr for VfioUserUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<VfioUserUri, UriError> {
+        let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
+        let expected = "expected `vfio-user:SOCKET`, such as `vfio-user:/run/nvme.sock`";
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, expected.into()))?;
+        let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
+        let socket = decode_path(body).map_err(|what| fail(SCHEME.len(), what))?;
+        let mut parsed = VfioUserUri { socket, vectors: None, huge_pages: false, trust: false };
+        let query_at = SCHEME.len() + body.len() + 1;
+        each_parameter(query, query_at, "vectors=2", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        Ok(parsed)
+    }
+}
+
+impl VfioUserUri {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "vectors" => self.vectors = Some(within(key, value, 1, MOST_VECTORS)? as u16),
+            "hugepages" => self.huge_pages = one_of(key, value, &["yes", "no"])? == "yes",
+            "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
+            _ => return Err(no_parameter(key, &KEYS)),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for VfioUserUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = [
+            self.vectors.map(|vectors| format!("vectors={vectors}")),
+            self.huge_pages.then(|| "hugepages=yes".to_owned()),
+            self.trust.then(|| "trust=yes".to_owned()),
+        ];
+        let said: Vec<_> = said.into_iter().flatten().collect();
+        write!(f, "{SCHEME}{}", encode_path(&self.socket))?;
+        if said.is_empty() { Ok(()) } else { write!(f, "?{}", said.join("&")) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

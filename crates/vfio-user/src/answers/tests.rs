@@ -1,0 +1,88 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::bytes::Put;
+
+/// An answer to GET_REGION_INFO: flags, first capability, size, offset in the file, and what follows.
+fn info(flags: u32, first: u32, bytes: u64, offset: u64, more: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.u32(32 + more.len() as u32).u32(flags).u32(0).u32(first).u64(bytes).u64(offset);
+    body.extend(more);
+    body
+}
+
+/// A capability with its header.
+fn capability(id: u16, next: u32, areas: &[(u64, u64)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.u16(id).u16(1).u32(next).u32(areas.len() as u32).u32(0);
+    areas.iter().for_each(|(offset, len)| _ = bytes.u64(*offset).u64(*len));
+    bytes
+}
+
+#[test]
+fn parts_are_found_behind_another_capability() {
+    let mut more = capability(7, 32 + 16, &[]);
+    more.extend(capability(SPARSE_MMAP, 0, &[(0x1000, 0x1000), (0, 0x800)]));
+    let region = Region::from_answer(0, &info(READ | WRITE | MMAP | CAPS, 32, 0x2000, 0x9000, &more)).expect("a region");
+    assert_eq!(region.areas, [Area { offset: 0x1000, bytes: 0x1000 }, Area { offset: 0, bytes: 0x800 }]);
+    assert_eq!((region.readable, region.writable, region.bytes, region.file_offset), (true, true, 0x2000, 0x9000));
+    let whole = Region::from_answer(0, &info(MMAP, 0, 0x2000, 0, &[])).expect("a region");
+    assert_eq!(whole.areas, [Area { offset: 0, bytes: 0x2000 }]);
+    // What did not fit was left out, and is not the whole region by that.
+    let mut cut = info(MMAP, 0, 0x2000, 0, &[]);
+    cut[..4].copy_from_slice(&(Region::MOST_BYTES + 1).to_ne_bytes());
+    assert_eq!(Region::from_answer(0, &cut).map(|region| region.areas), Ok(Vec::new()));
+}
+
+#[test]
+fn lies_are_refused() {
+    let sparse = |areas: &[(u64, u64)]| info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, areas));
+    let many: Vec<_> = (0..17).map(|n| (n, 1)).collect();
+    for (what, body) in [
+        ("beyond the region", sparse(&[(0x1000, 0x1001)])),
+        ("around the end of all numbers", sparse(&[(u64::MAX, 2)])),
+        ("more parts than descriptors", sparse(&many)),
+        ("beyond a file of 64 bits", info(MMAP, 0, 0x2000, u64::MAX - 0x1000, &[])),
+        ("a chain that turns back", info(MMAP | CAPS, 32, 0x2000, 0, &capability(7, 32, &[]))),
+        ("a chain beyond the answer", info(MMAP | CAPS, 4000, 0x2000, 0, &[])),
+        ("a capability that is cut off", info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, &[(0, 1)])[..24])),
+    ] {
+        assert!(Region::from_answer(0, &body).is_err(), "{what}");
+    }
+    assert!(Region::from_answer(1, &info(READ, 0, 0x2000, 0, &[])).is_err(), "another region");
+    let asked = Access { offset: 0x14, region: 0, count: 4 };
+    for (offset, region, count, data, good) in [
+        (0x14, 0, 4, 4, true),
+        (0x14, 0, 4, 3, false),
+        (0x10, 0, 4, 4, false),
+        (0x14, 1, 4, 4, false),
+        (0x14, 0, 8, 8, false),
+        (0x14, 0, 4, 9, true),
+    ] {
+        let mut body = Vec::new();
+        body.u64(offset).u32(region).u32(count);
+        body.extend(vec![7; data]);
+        assert_eq!(region_data(&asked, &body).is_ok(), good, "{offset:#x} {region} {count} {data}");
+    }
+}
+
+proptest! {
+    /// Whatever bytes come, an answer is refused or keeps within itself.
+    #[test]
+    fn any_bytes_are_read_or_refused(mut body in vec(any::<u8>(), 0..200), flags in 0u32..16, first in 0u32..64) {
+        if body.len() >= 16 {
+            body[..4].copy_from_slice(&100u32.to_ne_bytes());
+            body[4..8].copy_from_slice(&flags.to_ne_bytes());
+            body[8..12].copy_from_slice(&0u32.to_ne_bytes());
+            body[12..16].copy_from_slice(&first.to_ne_bytes());
+        }
+        if let Ok(region) = Region::from_answer(0, &body) {
+            prop_assert!(region.areas.len() <= Region::MOST_AREAS);
+            prop_assert!(region.areas.iter().all(|area| area.offset + area.bytes <= region.bytes));
+        }
+        _ = Device::from_answer(&body);
+        _ = Interrupts::from_answer(2, &body);
+        _ = region_data(&Access { offset: 0, region: 0, count: 4 }, &body);
+    }
+}

@@ -1,0 +1,172 @@
+//! Servers of a controller that go: killed, stopped and continued, gone before a device is opened; and memory that they do not reach.
+
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::Duration;
+
+use reap::serve::Server;
+use reap::{Device, IoError, Mode, OpenError, Pages, PeerFault, RegisterError};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Written, eventually, is_child, start, told};
+use crate::place::{Scratch, Served, options};
+use crate::table::watched;
+use crate::work::{Job, begin, drain};
+
+/// A server in a process of its own, for as long as that lives.
+struct Process {
+    child: Child,
+    socket: Scratch,
+}
+
+impl Process {
+    fn new() -> Process {
+        let socket = Scratch::short("process");
+        let child = start("faults::peer::serves_until_it_is_killed", &[], &socket.path().display().to_string());
+        let process = Process { child, socket };
+        eventually("the server does not listen", || UnixStream::connect(process.socket.path()).is_ok());
+        process
+    }
+
+    fn uri(&self) -> String {
+        format!("vfio-user:{}", self.socket.path().display())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "a server in a process of its own, which other tests start and kill"]
+fn serves_until_it_is_killed() {
+    if is_child() {
+        let mut server = Server::new(&"mem:16M?profile=optane".parse().unwrap(), told().as_ref(), None).unwrap();
+        let (never, _other) = UnixStream::pair().unwrap();
+        server.run(&never, &mut |_| {}).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_under_requests_fails_them_and_hangs_none() {
+    for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE, Mode::POSTED, Mode::SUSPEND] {
+        let (process, mut written) = (Process::new(), Written::default());
+        let device = Device::open_with(&process.uri(), &options(1).mode(mode)).unwrap();
+        let queue = device.queue().unwrap();
+        let pid = Pid::from_child(&process.child);
+        written.write_until(&queue, "a server that was killed", move || kill_process(pid, Signal::KILL).unwrap());
+        assert!(written.errors.iter().all(|why| *why == IoError::DeviceLost), "{mode}: {:?}", written.errors);
+        written.errors.clear();
+        written.write(&queue, [0].into_iter(), 0);
+        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::DeviceLost), "{:?}", written.errors);
+        let health = device.health();
+        assert!(health.dead.is_some() && device.in_flight() == 0, "{mode}: {health:?}");
+        assert!(
+            health.events.iter().any(|event| event.to_string().contains("the server has closed the connection; open the device again")),
+            "{health:?}"
+        );
+        drop((queue, device));
+        // The next one is opened as if nothing had been.
+        drop(process);
+        let process = Process::new();
+        let device = Device::open_with(&process.uri(), &options(1)).unwrap();
+        Job::of(1).run(&device.local_queue().unwrap());
+    }
+}
+
+/// A server that does nothing for a while holds up nobody but who waits for its completions.
+#[test]
+fn a_server_that_is_stopped_and_continued_goes_on() {
+    for mode in [Mode::INTERRUPT, Mode::POLL] {
+        let process = Process::new();
+        let device = Device::open_with(&process.uri(), &options(1).mode(mode)).unwrap();
+        let queue = device.local_queue().unwrap();
+        Job::of(1).run(&queue);
+        process.signal(Signal::STOP);
+        begin(&queue, 30);
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(device.health().dead.is_none());
+        process.signal(Signal::CONT);
+        watched("a server that was stopped", || drain(&queue)).into_iter().for_each(|done| done.result.unwrap());
+        Job::of(2).run(&queue);
+    }
+}
+
+#[test]
+fn resets_under_load_lose_nothing() {
+    let served = Served::new("mem:16M?profile=optane");
+    let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+    let queue = device.local_queue().unwrap();
+    for generation in 1..=5 {
+        begin(&queue, 30);
+        device.reset();
+        drain(&queue).into_iter().for_each(|done| done.result.unwrap());
+        eventually("there is no reset", || device.health().resets >= generation);
+        Job { generation: generation.into(), ..Job::of(1) }.run(&queue);
+    }
+    assert_eq!((device.health().dead, device.counters().leaked_bytes), (None, 0));
+}
+
+fn fault(socket: &Scratch) -> PeerFault {
+    match Device::open(&format!("vfio-user:{}", socket.path().display())) {
+        Err(OpenError::VfioUser { fault, .. }) => {
+            println!("{fault}");
+            fault
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_no_server_is_refused_with_what_to_do() {
+    let socket = Scratch::short("none");
+    assert!(matches!(fault(&socket), PeerFault::NoSocket));
+    std::fs::write(socket.path(), "text").unwrap();
+    assert!(matches!(fault(&socket), PeerFault::NotASocket));
+    std::fs::remove_file(socket.path()).unwrap();
+    drop(UnixListener::bind(socket.path()).unwrap());
+    assert!(matches!(fault(&socket), PeerFault::NobodyListens));
+    std::fs::remove_file(socket.path()).unwrap();
+    // It says something, but not this.
+    let listener = UnixListener::bind(socket.path()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::io::{Read, Write};
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"220 mail.example.org ESMTP ready\r\n").unwrap();
+            _ = stream.read_to_end(&mut Vec::new());
+        });
+        assert!(matches!(fault(&socket), PeerFault::NoServer(_)));
+    });
+    let long = Scratch::short(&"n".repeat(120));
+    assert!(fault(&long).to_string().contains("107 bytes"));
+}
+
+#[test]
+fn memory_without_a_file_is_refused_and_comes_back() {
+    let served = Served::new("mem:16M?profile=optane");
+    let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+    let (why, pages) = device.register(Pages::new(1 << 20).unwrap()).err().unwrap();
+    assert!(matches!(why, RegisterError::NoFile) && why.to_string().contains("`Pages::shared`"), "{why}");
+    assert_eq!(pages.len(), 1 << 20);
+    assert!(device.register(Pages::shared(1 << 20).unwrap()).is_ok());
+    // One client at a time: the second is told so.
+    let second = Device::open(&format!("vfio-user:{}", served.socket().display()));
+    assert!(matches!(second, Err(OpenError::VfioUser { fault: PeerFault::Busy, .. })), "{second:?}");
+}
+
+#[test]
+fn too_few_vectors_are_shared_and_it_is_said() {
+    let served = Served::new("mem:16M?profile=optane&vectors=1");
+    let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(2)).unwrap();
+    Job::of(1).run(&device.local_queue().unwrap());
+    assert!(device.notes().iter().any(|note| note.contains("1 can be had: queues share them")), "{:?}", device.notes());
+}

@@ -61,7 +61,7 @@ pub struct Config {
     /// Whether there are Compare (ONCS bit 0) and Verify (ONCS bit 7).
     pub checks: bool,
     /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer Config). The port has to bear it
-    /// ([`crate::Port::shadow_doorbells`]), and whoever steps the controller and sleeps calls [`crate::Controller::arm_doorbells`] before.
+    /// ([`crate::Port::shadow_doorbells`]), and the thread that steps the controller calls [`crate::Controller::arm_doorbells`] before it sleeps.
     pub shadow_doorbells: bool,
     /// Doorbells are 4 << this bytes apart (CAP.DSTRD), 15 at most.
     pub doorbell_stride: u8,

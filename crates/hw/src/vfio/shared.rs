@@ -23,8 +23,8 @@ pub struct SharedArea {
 }
 
 impl PciRegisters {
-    /// BAR0 of `bytes` bytes, of which `areas` lie in files, and everything is reached by calls. `trusted`: nobody makes a file shorter, although he
-    /// could. With it, why a part is not mapped: a sentence each.
+    /// BAR0 of `bytes` bytes, of which `areas` lie in files, and everything is reached by calls. `trusted`: the server is believed
+    /// to leave a file's length alone where it could shorten it. With it, why a part is not mapped: a sentence each.
     ///
     /// # Errors
     /// It has no room for registers and doorbells.

@@ -25,9 +25,7 @@ fn a_guest_writes_and_reads_by_interrupts() {
         [("mem:16M?profile=optane", true), ("mem:16M?profile=optane", false), ("mem:16M?profile=optane&doorbells=late", true)]
     {
         let server = Running::new(uri, None);
-        let mut guest = Guest::new(&server, sealed);
-        guest.enable();
-        guest.make_queues();
+        let mut guest = Guest::with_queues(&server, sealed);
         let data: Vec<u8> = (0..16384u32).map(|n| (n % 249) as u8).collect();
         guest.write_ram(0x4_0000, &data);
         assert_eq!(guest.write(0, 32, 0x4_0000), Status::SUCCESS);
@@ -47,9 +45,7 @@ fn a_guest_writes_and_reads_by_interrupts() {
 #[test]
 fn what_has_no_memory_behind_it_is_a_data_transfer_error() {
     let server = Running::new(NULL, None);
-    let mut guest = Guest::new(&server, true);
-    guest.enable();
-    guest.make_queues();
+    let mut guest = Guest::with_queues(&server, true);
     let hole = DmaMap { readable: true, writable: true, offset: 0, address: RAM, size: 0x10000 };
     assert_eq!(guest.ask(&Request::DmaMap(hole), &[]), Ok(Vec::new()));
     let refused = Status::DATA_TRANSFER_ERROR;
@@ -69,9 +65,7 @@ fn what_has_no_memory_behind_it_is_a_data_transfer_error() {
 #[test]
 fn a_queue_that_is_unmapped_fails_the_controller_and_a_reset_mends_it() {
     let server = Running::new(NULL, None);
-    let mut guest = Guest::new(&server, true);
-    guest.enable();
-    guest.make_queues();
+    let mut guest = Guest::with_queues(&server, true);
     guest.unmap_ram();
     guest.ring_io();
     guest.wait_for(|csts| csts.cfs());
@@ -97,9 +91,7 @@ fn a_queue_that_is_unmapped_fails_the_controller_and_a_reset_mends_it() {
 #[test]
 fn vectors_come_and_go() {
     let server = Running::new(NULL, None);
-    let mut guest = Guest::new(&server, true);
-    guest.enable();
-    guest.make_queues();
+    let mut guest = Guest::with_queues(&server, true);
     let set = |start, count, data| Request::SetIrqs(SetIrqs { index: irq::MSIX, start, count, action: IrqAction::Trigger, data });
     assert_eq!(guest.ask(&set(1, 1, IrqData::Eventfds), &[]), Ok(Vec::new()));
     assert_eq!(guest.read_quietly(0, 1, 0x4_0000), Status::SUCCESS);
@@ -229,9 +221,7 @@ fn nobody_is_sent_away_for_a_client_that_is_gone() {
 fn a_script_happens_to_the_controller() {
     let script = Script::default().with(Nanos::ZERO, 0, Change::Hold(Some(units::Op::Read)));
     let server = Running::new("mem:16M?profile=optane", Some(script));
-    let mut guest = Guest::new(&server, true);
-    guest.enable();
-    guest.make_queues();
+    let mut guest = Guest::with_queues(&server, true);
     assert_eq!(guest.write(0, 1, 0x4_0000), Status::SUCCESS);
     guest.post_read(0, 1, 0x4_0000);
     // Held as long as it is not aborted, which it is by its identifier.

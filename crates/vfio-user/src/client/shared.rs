@@ -96,7 +96,7 @@ pub(super) struct Shared {
     pub(super) news: Condvar,
     /// The same as `State::end`, without a lock.
     pub(super) ended: AtomicBool,
-    /// Ends the connection for whoever looks at it.
+    /// Shut down when the connection is over, so that a thread that reads or writes there is told.
     pub(super) stream: UnixStream,
     pub(super) ear: OnceLock<ThreadId>,
     /// Longest wait for an answer.

@@ -267,6 +267,14 @@ impl Guest {
         self.write_ram(QUEUES, &[0; 0x4000]);
     }
 
+    /// One whose controller is ready and has an I/O queue pair.
+    pub(super) fn with_queues(server: &Running, sealed: bool) -> Guest {
+        let mut guest = Guest::new(server, sealed);
+        guest.enable();
+        guest.make_queues();
+        guest
+    }
+
     pub(super) fn enable(&mut self) {
         let aqa = Aqa::new().with_asqs(ENTRIES as u16 - 1).with_acqs(ENTRIES as u16 - 1);
         self.set_register(regs::AQA, aqa.into_bits());

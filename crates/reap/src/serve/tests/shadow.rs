@@ -17,9 +17,7 @@ fn heads_that_nobody_waits_for_are_not_told() {
         [("mem:16M?profile=optane", true), ("mem:16M?profile=null", false), ("mem:16M?profile=optane&doorbells=late", true)]
     {
         let server = Running::new(uri, None);
-        let mut guest = Guest::new(&server, sealed);
-        guest.enable();
-        guest.make_queues();
+        let mut guest = Guest::with_queues(&server, sealed);
         assert!(guest.may_keep_doorbells());
         let before = guest.rung;
         (0..READS).for_each(|n| assert_eq!(guest.read(n % 16, 1, 0xc_0000), Status::SUCCESS));
@@ -40,9 +38,7 @@ fn heads_that_nobody_waits_for_are_not_told() {
 fn no_command_is_missed_whatever_the_server_does() {
     for sealed in [true, false] {
         let server = Running::new("mem:16M?profile=null", None);
-        let mut guest = Guest::new(&server, sealed);
-        guest.enable();
-        guest.make_queues();
+        let mut guest = Guest::with_queues(&server, sealed);
         guest.keep_doorbells(1);
         for n in 0..4000u32 {
             let count = n % 7 + 1;
@@ -57,9 +53,7 @@ fn no_command_is_missed_whatever_the_server_does() {
 #[test]
 fn a_full_queue_goes_on_when_the_host_takes_entries() {
     let server = Running::new(NULL, None);
-    let mut guest = Guest::new(&server, true);
-    guest.enable();
-    guest.make_queues();
+    let mut guest = Guest::with_queues(&server, true);
     guest.keep_doorbells(1);
     for _ in 0..50 {
         let before = guest.messages();
@@ -126,9 +120,7 @@ fn a_reset_ends_it() {
 #[test]
 fn buffers_that_are_unmapped_fail_the_controller() {
     let server = Running::new(NULL, None);
-    let mut guest = Guest::new(&server, true);
-    guest.enable();
-    guest.make_queues();
+    let mut guest = Guest::with_queues(&server, true);
     guest.keep_doorbells(1);
     assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
     guest.unmap_doorbells();
@@ -161,9 +153,7 @@ fn doorbell_messages() {
     for (profile, depth) in ["null", "optane"].into_iter().flat_map(|profile| [1, 4, 7].map(|depth| (profile, depth))) {
         let messages = ["no", "yes"].map(|shadow| {
             let server = Running::new(&format!("mem:16M?profile={profile}&shadow={shadow}"), None);
-            let mut guest = Guest::new(&server, true);
-            guest.enable();
-            guest.make_queues();
+            let mut guest = Guest::with_queues(&server, true);
             if shadow == "yes" {
                 guest.keep_doorbells(1);
             }

@@ -1,4 +1,4 @@
-//! Whole-stack: Compare and Verify where controllers lack them, are reset, are lost, and have media that cannot be read.
+//! Whole-stack: Compare, Verify and Write Uncorrectable where controllers lack them, are reset, are lost, and have media that cannot be read.
 
 use std::time::Duration;
 
@@ -119,6 +119,40 @@ fn what_a_lost_path_holds_another_answers() {
         assert_eq!(done.result.map_err(|why| why.is_miscompare()), if byte == 6 { Err(true) } else { Ok(()) }, "{op:?}");
         assert!(device.failover().failed_over > 0 && device.failover().held == 0, "{:?}", device.failover());
     }
+}
+
+/// What is lost on one path is lost on the other: it is the medium that lacks it.
+#[test]
+fn lost_blocks_are_lost_on_every_path_until_they_are_written() {
+    for uri in ["mem:64M?profile=optane", PATHS] {
+        let device = open(uri, OpenOptions::default());
+        let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+        let most = u64::from(ns.supports_write_uncorrectable().unwrap());
+        write(&queue, &ns, 0, 64, 5);
+        assert_eq!(queue.block_on(queue.write_uncorrectable(&ns, 8, most + 8)).unwrap(), Ok(()), "{uri}: in two parts");
+        for path in 0..device.paths().len().max(1) {
+            if path > 0 {
+                device.embedded().unwrap().change_path(path - 1, Change::Lost(Loss::Gone)).unwrap();
+            }
+            let verify = |lba| queue.block_on(queue.verify(&ns, lba, 1)).unwrap();
+            for (lba, good) in [(7, true), (8, false), (most + 15, false), (most + 16, true)] {
+                let said = verify(lba).map_err(|why| matches!(why, IoError::Status(status) if status.code_type() == 2));
+                assert_eq!(said, if good { Ok(()) } else { Err(true) }, "{uri}, path {path}, block {lba}");
+            }
+        }
+        write(&queue, &ns, 8, 8, 6);
+        assert_eq!(compare(&queue, &ns, 8, 8, 6), Ok(()), "{uri}");
+        let reactor = Reactor::start(queue, None).unwrap();
+        let other = device.queue().unwrap();
+        assert_eq!(other.block_on(reactor.write_uncorrectable(&ns, 9, 1)).unwrap(), Ok(()));
+        assert!(compare(&other, &ns, 8, 8, 6).is_err_and(|why| !why.is_miscompare()), "{uri}");
+    }
+    let embedded = EmbeddedOptions { no_uncorrectable: true, ..EmbeddedOptions::default() };
+    let device = open("mem:8M", OpenOptions::new().embedded(embedded));
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    assert_eq!(ns.supports_write_uncorrectable(), None);
+    let refused = queue.block_on(queue.write_uncorrectable(&ns, 0, 8)).unwrap().unwrap_err();
+    assert!(refused.to_string().contains("does not support Write Uncorrectable") && !refused.to_string().contains("instead"), "{refused}");
 }
 
 /// A file that has become shorter under the controller cannot be read to its end.

@@ -1,4 +1,4 @@
-//! Compare and Verify: where there are such commands they tell the truth, and elsewhere they are refused before anything is sent.
+//! Compare, Verify and Write Uncorrectable: where there are such commands they do what they say, and elsewhere they are refused before anything is sent.
 
 use reap::{Device, IoError, Mode, Namespace, Queue, Refused, Request};
 
@@ -131,6 +131,35 @@ fn what_names_no_blocks_of_the_device_or_has_no_buffer_for_them_is_refused() {
     });
 }
 
+/// As many as are made unreadable cannot be read, on queues of either kind, and their neighbours can.
+#[test]
+fn what_is_made_unreadable_is_so_until_it_is_written() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        let ns = device.namespaces()[0];
+        if ns.supports_write_uncorrectable().is_none() {
+            assert!(place.is_kernel() || place.is_on_bus(), "{} has no Write Uncorrectable", place.uri(""));
+            return;
+        }
+        place.on_each_kind(&device, |queue, kind| {
+            let first = 3001 + 512 * kind as u64;
+            write(queue, (first, 64), 300);
+            submit(queue, [Request::write_uncorrectable(&ns, first + 8, 8)]);
+            assert_eq!(drain(queue).remove(0).result, Ok(()));
+            let reads = |queue: &Queue| -> Vec<bool> {
+                let read = |at| Request::read(&ns, first + at, queue.buffer(ns.block_bytes() as usize).unwrap()).tag(at);
+                submit(queue, (0..24).map(read));
+                let mut done = drain(queue);
+                done.sort_by_key(|done| done.tag);
+                done.iter().map(|done| done.result.is_ok()).collect()
+            };
+            assert_eq!(reads(queue), (0..24).map(|at| !(8..16).contains(&at)).collect::<Vec<_>>());
+            write(queue, (first, 64), 301);
+            assert_eq!(reads(queue), [true; 24]);
+        });
+    });
+}
+
 /// The kernel has no such requests of files and block devices.
 #[test]
 fn where_there_is_none_it_is_refused_and_nothing_is_written() {
@@ -138,9 +167,12 @@ fn where_there_is_none_it_is_refused_and_nothing_is_written() {
         let device = place.open(1, Mode::INTERRUPT);
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
         write(&queue, (16, 8), 1);
-        let makes: [fn(&Queue, &Namespace) -> Request; 2] =
-            [|queue, _| compare(queue, (16, 8), 2, None), |_, ns| Request::verify(ns, 16, 8)];
-        let has = [ns.supports_compare().is_some(), ns.supports_verify().is_some()];
+        let makes: [fn(&Queue, &Namespace) -> Request; 3] = [
+            |queue, _| compare(queue, (16, 8), 2, None),
+            |_, ns| Request::verify(ns, 16, 8),
+            |_, ns| Request::write_uncorrectable(ns, 16, 8),
+        ];
+        let has = [ns.supports_compare(), ns.supports_verify(), ns.supports_write_uncorrectable()].map(|most| most.is_some());
         for (make, _) in makes.into_iter().zip(has).filter(|(_, has)| !has) {
             let (why, request) = queue.submit([make(&queue, &ns)]).unwrap_err();
             assert!(matches!(why, Refused::Unsupported { nsid, .. } if nsid == ns.nsid().0), "{why}");

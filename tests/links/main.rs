@@ -10,7 +10,7 @@
 //! | modes that change, queues and futures that are let go, while requests are in flight | `moving.rs` |
 //! | memory that the application owns | `memory.rs` |
 //! | Write Zeroes and Deallocate | `zeroes.rs` |
-//! | Compare and Verify | `checks.rs` |
+//! | Compare, Verify and Write Uncorrectable | `checks.rs` |
 //! | what is refused, what fails; growth and shrinkage | `limits.rs` |
 //! | counters that add up | `counting.rs` |
 //! | what the kernel decides | `kernel.rs` |

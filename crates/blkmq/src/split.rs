@@ -9,7 +9,7 @@ pub struct Splitter(
     /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
     /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
     /// Deallocate, by powers of 4; bits 36:32 log2 of the most blocks of a Verify, plus 1, 0 if there is none; bit 37: there is
-    /// Compare; bits 63:47 the boundary in blocks, 0 if there is none, or [`UNBOUND`].
+    /// Compare; bits 42:38 the most blocks of a Write Uncorrectable, as those of a Verify; bits 63:47 the boundary in blocks, 0 if there is none, or [`UNBOUND`].
     u64,
 );
 
@@ -22,6 +22,9 @@ const BOUNDARY: u32 = 47;
 
 /// Where the most blocks of a Verify are, and their bits.
 const VERIFY: (u32, u64) = (32, 0x1f);
+
+/// Where the most blocks of a Write Uncorrectable are, and their bits.
+const UNCORRECTABLE: (u32, u64) = (38, 0x1f);
 
 /// There is Compare.
 const COMPARE: u64 = 1 << 37;
@@ -119,10 +122,25 @@ impl Splitter {
     /// many blocks; `None`: there is no such command. What is left of the limit is a power of two, at most 2^16.
     #[must_use]
     pub fn with_checks(self, compare: bool, verify: Option<u64>) -> Splitter {
-        let (at, bits) = VERIFY;
-        let verify = verify.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
-        let rest = self.0 & !(bits << at | COMPARE);
-        Splitter(rest | verify << at | if compare { COMPARE } else { 0 })
+        let Splitter(rest) = self.with_power(VERIFY, verify);
+        Splitter(rest & !COMPARE | if compare { COMPARE } else { 0 })
+    }
+
+    /// The same of a namespace that has Write Uncorrectable, which names at most so many blocks; `None`: there is no such command.
+    /// What is left of the limit is a power of two, at most 2^16.
+    #[must_use]
+    pub fn with_uncorrectable(self, most: Option<u64>) -> Splitter {
+        self.with_power(UNCORRECTABLE, most)
+    }
+
+    /// The same with a limit as a power of two, plus 1, so that 0 is none.
+    fn with_power(self, (at, bits): (u32, u64), most: Option<u64>) -> Splitter {
+        let power = most.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
+        Splitter(self.0 & !(bits << at) | power << at)
+    }
+
+    fn power(&self, (at, bits): (u32, u64)) -> Option<u32> {
+        (self.0 >> at & bits).checked_sub(1).map(|log2| 1 << log2)
     }
 
     /// The most blocks of one command that neither reads nor writes; `None`: the namespace does not have it, or it names no blocks.
@@ -130,7 +148,8 @@ impl Splitter {
         let log2 = match op {
             Op::WriteZeroes => self.0 >> 24 & 15,
             Op::Deallocate => 2 * (self.0 >> 28 & 15),
-            Op::Verify => return (self.0 >> VERIFY.0 & VERIFY.1).checked_sub(1).map(|log2| 1 << log2),
+            Op::Verify => return self.power(VERIFY),
+            Op::WriteUncorrectable => return self.power(UNCORRECTABLE),
             Op::Compare => return (self.0 & COMPARE != 0).then(|| self.max_blocks()),
             Op::Read | Op::Write | Op::Flush => 0,
         };
@@ -159,9 +178,10 @@ impl Splitter {
     #[must_use]
     pub fn and_optional(self, other: Splitter) -> Splitter {
         let least = |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
-        let (at, bits) = VERIFY;
-        let rest = self.0 & !(0xff << 24 | bits << at | COMPARE);
-        Splitter(rest | least(24, 15) | least(28, 15) | least(at, bits) | self.0 & other.0 & COMPARE)
+        let powers = [VERIFY, UNCORRECTABLE];
+        let rest = powers.iter().fold(self.0 & !(0xff << 24 | COMPARE), |rest, (at, bits)| rest & !(bits << at));
+        let powers = powers.iter().fold(0, |all, &(at, bits)| all | least(at, bits));
+        Splitter(rest | least(24, 15) | least(28, 15) | powers | self.0 & other.0 & COMPARE)
     }
 
     /// Bytes of a logical block, as a power of two.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nvme::{Nsid, Status};
 use units::Nanos;
 
+use crate::media::Spoilt;
 use crate::{AbortOrder, Ana, Fetch, Media, MediaError, Mem, PendingBit, Profile};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
@@ -60,6 +61,8 @@ pub struct Config {
     pub dataset_management: bool,
     /// Whether there are Compare (ONCS bit 0) and Verify (ONCS bit 7).
     pub checks: bool,
+    /// Whether there is Write Uncorrectable (ONCS bit 1).
+    pub uncorrectable: bool,
     /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer Config). The port has to bear it
     /// ([`crate::Port::shadow_doorbells`]), and the thread that steps the controller calls [`crate::Controller::arm_doorbells`] before it sleeps.
     pub shadow_doorbells: bool,
@@ -95,6 +98,7 @@ impl Config {
             write_zeroes: true,
             dataset_management: true,
             checks: true,
+            uncorrectable: true,
             shadow_doorbells: false,
             doorbell_stride: Config::A_LINE_EACH,
         }
@@ -127,6 +131,8 @@ impl Config {
     pub(crate) const WZSL: u8 = 10;
     /// The same in bytes.
     pub(crate) const MOST_ZEROES: u64 = 4096 << Config::WZSL;
+    /// WUSL: the same of a Write Uncorrectable.
+    pub(crate) const WUSL: u8 = Config::WZSL;
     /// DMRL: ranges of one Dataset Management.
     pub(crate) const MOST_RANGES: u8 = 255;
     /// DMRSL: logical blocks of a range.
@@ -170,14 +176,33 @@ pub(crate) enum Medium {
     Other(Box<dyn Media>),
     /// Of several controllers, which may have a thread each: a command holds the lock while it is carried out.
     Shared(Arc<Mutex<Medium>>),
+    /// Some of its blocks were made unreadable.
+    Spoilt(Box<Spoilt<Medium>>),
 }
 
 impl Medium {
+    /// Makes `len` bytes from `at` on unreadable until they are written. The first such range wraps the medium, so that media without
+    /// any are read as if there were no such thing.
+    pub(crate) fn spoil(&mut self, at: u64, len: u64) {
+        match self {
+            Medium::Shared(shared) => return shared.lock().unwrap_or_else(PoisonError::into_inner).spoil(at, len),
+            Medium::Spoilt(_) => {}
+            Medium::Mem(_) | Medium::Other(_) => {
+                // For a moment the namespace has a medium of no bytes; nobody sees it.
+                let own = std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))));
+                *self = Medium::Spoilt(Box::new(Spoilt::new(own)));
+            }
+        }
+        if let Medium::Spoilt(spoilt) = self {
+            spoilt.mark(at, len);
+        }
+    }
+
     /// Whether data pass through a buffer of the controller's.
     pub(crate) fn needs_buffer(&self) -> bool {
         match self {
             Medium::Mem(_) => false,
-            Medium::Other(_) => true,
+            Medium::Other(_) | Medium::Spoilt(_) => true,
             Medium::Shared(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).needs_buffer(),
         }
     }
@@ -187,6 +212,7 @@ impl Medium {
             Medium::Mem(mem) => mem,
             Medium::Other(other) => other.as_ref(),
             Medium::Shared(shared) => shared,
+            Medium::Spoilt(spoilt) => spoilt.as_ref(),
         }
     }
 
@@ -195,6 +221,7 @@ impl Medium {
             Medium::Mem(mem) => mem,
             Medium::Other(other) => other.as_mut(),
             Medium::Shared(shared) => shared,
+            Medium::Spoilt(spoilt) => spoilt.as_mut(),
         }
     }
 }
@@ -235,6 +262,7 @@ impl std::fmt::Debug for Medium {
             Medium::Mem(mem) => mem.fmt(f),
             Medium::Shared(_) => write!(f, "a shared medium"),
             Medium::Other(other) => write!(f, "a medium of {} bytes", other.bytes()),
+            Medium::Spoilt(spoilt) => write!(f, "a medium of {} bytes, some of them unreadable", spoilt.bytes()),
         }
     }
 }

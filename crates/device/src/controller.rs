@@ -458,6 +458,7 @@ fn opcode_of(request: &Request) -> u8 {
         Op::Deallocate => nvme::opcode::io::DATASET_MANAGEMENT,
         Op::Compare => nvme::opcode::io::COMPARE,
         Op::Verify => nvme::opcode::io::VERIFY,
+        Op::WriteUncorrectable => nvme::opcode::io::WRITE_UNCORRECTABLE,
     }
 }
 

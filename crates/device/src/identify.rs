@@ -96,6 +96,7 @@ fn optional_commands(config: &Config) -> u16 {
     Controller::ONCS_SAVE_SELECT
         | bit(config.write_zeroes, Controller::ONCS_WRITE_ZEROES)
         | bit(config.dataset_management, Controller::ONCS_DATASET_MANAGEMENT)
+        | bit(config.uncorrectable, Controller::ONCS_WRITE_UNCORRECTABLE)
         | bit(config.checks, Controller::ONCS_COMPARE | Controller::ONCS_VERIFY)
 }
 
@@ -108,6 +109,9 @@ fn command_limits(config: &Config) -> NvmController {
     if config.dataset_management {
         (limits.dmrl, limits.dmrsl) = (Config::MOST_RANGES, Config::MOST_RANGE_BLOCKS);
         limits.dmsl = Config::MOST_DEALLOCATED_BLOCKS;
+    }
+    if config.uncorrectable {
+        limits.wusl = Config::WUSL;
     }
     if config.checks {
         // As much as a Read: both look at blocks.

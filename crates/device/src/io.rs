@@ -57,6 +57,7 @@ pub(crate) struct Store {
     write_zeroes: bool,
     dataset_management: bool,
     checks: bool,
+    uncorrectable: bool,
     /// Where the data of other than memory media pass through.
     scratch: Vec<u8>,
 }
@@ -93,6 +94,7 @@ impl Store {
             write_zeroes: config.write_zeroes,
             dataset_management: config.dataset_management,
             checks: config.checks,
+            uncorrectable: config.uncorrectable,
             scratch,
         }
     }
@@ -233,6 +235,10 @@ impl Store {
             (Medium::Mem(mem), Op::Read) => read_mem(mem, at, &mut data, port),
             (Medium::Mem(mem), _) => write_mem(mem, at, &mut data, port),
             (media, op) => {
+                if scratch.len() < bytes as usize {
+                    // A namespace in memory needs none until a Write Uncorrectable marks some of its blocks.
+                    scratch.resize(bytes as usize, 0);
+                }
                 let buffer = scratch.get_mut(..bytes as usize).ok_or(Status::INTERNAL_ERROR)?;
                 if op == Op::Read {
                     if request.durable {
@@ -251,7 +257,7 @@ impl Store {
     /// Fetches what a command that is no Read needs of the host's memory, so that it can be carried out without the host.
     pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
         match request.op {
-            Op::WriteZeroes | Op::Verify => Ok(Vec::new()),
+            Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => Ok(Vec::new()),
             Op::Deallocate => self.take_list(request, port),
             Op::Read | Op::Write | Op::Flush | Op::Compare => {
                 let mut bytes = vec![0; request.bytes as usize];
@@ -269,6 +275,7 @@ impl Store {
             Op::Deallocate => self.deallocate(request, data),
             Op::Compare => self.compare(request, data),
             Op::Verify => self.verify(request),
+            Op::WriteUncorrectable => self.spoil(request),
             Op::Read | Op::Write | Op::Flush => {
                 let namespace = self.accessible(request.nsid)?;
                 let at = request.lba << namespace.block_shift;
@@ -281,7 +288,7 @@ impl Store {
     pub(crate) fn fetch(&self, request: &Request, port: &impl Port) -> Option<Fetched> {
         let fetched = match request.op {
             _ if !self.moves_data => return None,
-            Op::Flush | Op::WriteZeroes | Op::Verify => return None,
+            Op::Flush | Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => return None,
             Op::Write | Op::Deallocate | Op::Compare => self.take_data(request, port).map(Fetched::Bytes),
             Op::Read => self.places(request, port).map(Fetched::Places),
         };
@@ -406,6 +413,7 @@ fn status_of(error: MediaError) -> Status {
         MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
         MediaError::Io { what: Access::Read, .. } => Status::UNRECOVERED_READ_ERROR,
         MediaError::Io { .. } => Status::WRITE_FAULT,
+        MediaError::Spoilt { .. } => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         MediaError::FlushLost => Status::WRITE_FAULT.with_dnr(),
         MediaError::OutOfRange { .. } => Status::INTERNAL_ERROR,
     }

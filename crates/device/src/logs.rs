@@ -43,7 +43,7 @@ impl Logs {
             Op::Write => &mut self.writes,
             // Of what moves no data these counters say nothing (Base 5.1.12.1.3).
             Op::Verify => return self.reads.1 += u64::from(bytes),
-            Op::Flush | Op::WriteZeroes | Op::Deallocate => return,
+            Op::Flush | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => return,
         };
         *commands += 1;
         *total += u64::from(bytes);

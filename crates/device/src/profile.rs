@@ -15,7 +15,7 @@ pub struct Profile {
     pub name: String,
     /// Time on a channel of a Read, without its transfer.
     pub read: Service,
-    /// Time on a channel of a Write, without its transfer; and of a Write Zeroes or a Deallocate.
+    /// Time on a channel of a Write, without its transfer; and of a Write Zeroes, a Deallocate or a Write Uncorrectable.
     pub write: Service,
     /// Time on a channel of a Flush.
     pub flush: Service,
@@ -227,7 +227,7 @@ impl Profile {
             // The latter two read the medium as a Read does.
             Op::Read | Op::Compare | Op::Verify => &self.read,
             // The latter two change what is known of blocks, as a Write does, without its transfer.
-            Op::Write | Op::WriteZeroes | Op::Deallocate => &self.write,
+            Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => &self.write,
             Op::Flush => &self.flush,
         }
     }

@@ -35,6 +35,9 @@ pub struct Limits {
     /// Most bytes of a Verify (VSL, in units of CAP.MPSMIN; where that is not said, as many as a Read moves); `None`: there is no such
     /// command (ONCS bit 7).
     pub verify: Option<u64>,
+    /// Most bytes of a Write Uncorrectable (WUSL, in units of CAP.MPSMIN; where that is not said, as many as a Write moves); `None`: there
+    /// is no such command (ONCS bit 1).
+    pub uncorrectable: Option<u64>,
 }
 
 /// What one Dataset Management command may name (NVM 4.1.5.4). Where the controller does not say, what the command can say.
@@ -127,6 +130,7 @@ impl Limits {
             deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNSAID),
             compare: has(identify::Controller::ONCS_COMPARE),
             verify: has(identify::Controller::ONCS_VERIFY).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
+            uncorrectable: has(identify::Controller::ONCS_WRITE_UNCORRECTABLE).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
         })
     }
 
@@ -145,6 +149,7 @@ impl Limits {
         Limits {
             write_zeroes: self.write_zeroes.map(|unsaid| pages(page.wzsl).unwrap_or(unsaid)),
             verify: self.verify.map(|unsaid| pages(page.vsl).unwrap_or(unsaid)),
+            uncorrectable: self.uncorrectable.map(|unsaid| pages(page.wusl).unwrap_or(unsaid)),
             deallocate: self.deallocate.map(|_| deallocate),
             ..self
         }
@@ -352,7 +357,8 @@ impl Namespace {
         let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
         let splitter = splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())));
-        Ok(splitter.with_checks(limits.compare, limits.verify.map(|bytes| bytes >> self.block_log2)))
+        let blocks = |bytes: u64| bytes >> self.block_log2;
+        Ok(splitter.with_checks(limits.compare, limits.verify.map(blocks)).with_uncorrectable(limits.uncorrectable.map(blocks)))
     }
 }
 

@@ -1,5 +1,5 @@
-//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management, Compare, Verify. The host builds, the
-//! controller decodes.
+//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management, Compare, Verify, Write Uncorrectable.
+//! The host builds, the controller decodes.
 
 mod ranges;
 
@@ -71,6 +71,12 @@ pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
+/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on unreadable until they are written again (NVM 3.3.7). No data move.
+#[inline]
+pub fn write_uncorrectable(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
+    transfer(opcode::io::WRITE_UNCORRECTABLE, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
+}
+
 /// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base 7.2).
 #[inline]
 pub fn flush(nsid: Nsid) -> Sqe {
@@ -92,7 +98,7 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
     }
 }
 
-/// A Read, a Write, a Write Zeroes, a Compare or a Verify as the controller sees it.
+/// A Read, a Write, a Write Zeroes, a Write Uncorrectable, a Compare or a Verify as the controller sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// SLBA: the first logical block.

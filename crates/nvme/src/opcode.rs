@@ -55,6 +55,8 @@ pub mod io {
     pub const WRITE: u8 = 0x01;
     /// Read (NVM 3.3.4).
     pub const READ: u8 = 0x02;
+    /// Write Uncorrectable (NVM 3.3.7).
+    pub const WRITE_UNCORRECTABLE: u8 = 0x04;
     /// Compare (NVM 3.3.1).
     pub const COMPARE: u8 = 0x05;
     /// Write Zeroes (NVM 3.3.8).
@@ -70,6 +72,7 @@ pub mod io {
             FLUSH => "Flush",
             WRITE => "Write",
             READ => "Read",
+            WRITE_UNCORRECTABLE => "Write Uncorrectable",
             COMPARE => "Compare",
             WRITE_ZEROES => "Write Zeroes",
             DATASET_MANAGEMENT => "Dataset Management",

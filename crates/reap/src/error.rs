@@ -202,7 +202,7 @@ pub enum Refused {
     },
     /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
     #[error(
-        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and {instead} instead",
+        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`){instead}",
         what = words(*.op), instead = instead(*.op)
     )]
     Unsupported {
@@ -264,15 +264,17 @@ fn words(op: units::Op) -> &'static str {
         units::Op::Deallocate => "Deallocate (Dataset Management)",
         units::Op::Compare => "Compare",
         units::Op::Verify => "Verify",
+        units::Op::WriteUncorrectable => "Write Uncorrectable",
     }
 }
 
-/// What does the same with commands that every device has.
+/// What does the same with commands that every device has, if anything does.
 fn instead(op: units::Op) -> &'static str {
     match op {
-        units::Op::Compare => "read the blocks and compare them here",
-        units::Op::Verify => "read the blocks",
-        _ => "write zeroes",
+        units::Op::Compare => ", and read the blocks and compare them here instead",
+        units::Op::Verify => ", and read the blocks instead",
+        units::Op::WriteUncorrectable => "",
+        _ => ", and write zeroes instead",
     }
 }
 

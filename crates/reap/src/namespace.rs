@@ -76,6 +76,11 @@ impl Namespace {
         self.splitter.most_blocks(Op::Verify)
     }
 
+    /// The same of Write Uncorrectable and [`crate::Request::write_uncorrectable`].
+    pub fn supports_write_uncorrectable(&self) -> Option<u32> {
+        self.splitter.most_blocks(Op::WriteUncorrectable)
+    }
+
     /// The same for a request of this kind, which is split in its own way.
     pub(crate) fn of(&self, op: Op) -> Namespace {
         Namespace { splitter: self.splitter.of(op), ..*self }

@@ -301,6 +301,22 @@ impl Queue {
         FlushFuture(self.start(Request::verify(namespace, lba, blocks)))
     }
 
+    /// Makes blocks unreadable until they are written again: see [`Request::write_uncorrectable`].
+    ///
+    /// ```
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+    /// queue.block_on(queue.write_uncorrectable(&ns, 8, 1))??;
+    /// let (result, buf) = queue.block_on(queue.read(&ns, 8, device.buffer(512)?))?;
+    /// assert!(result.is_err(), "the medium has lost it");
+    /// queue.block_on(queue.write(&ns, 8, buf))?.0?;
+    /// queue.block_on(queue.verify(&ns, 8, 1))??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_uncorrectable(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
+        FlushFuture(self.start(Request::write_uncorrectable(namespace, lba, blocks)))
+    }
+
     /// Runs a future to its end on this thread, driving the queue while it waits.
     ///
     /// # Errors

@@ -152,6 +152,11 @@ impl Reactor {
         SubmittedFlush(self.start_request(Request::verify(namespace, lba, blocks)))
     }
 
+    /// Makes blocks unreadable: see [`Request::write_uncorrectable`].
+    pub fn write_uncorrectable(&self, namespace: &Namespace, lba: u64, blocks: u64) -> SubmittedFlush {
+        SubmittedFlush(self.start_request(Request::write_uncorrectable(namespace, lba, blocks)))
+    }
+
     /// A buffer from the device's pool.
     ///
     /// # Errors
@@ -280,7 +285,7 @@ impl Future for SubmittedIo {
     }
 }
 
-/// A request without data that a reactor drives: a Flush, a Write Zeroes, a Deallocate or a Verify.
+/// A request without data that a reactor drives: a Flush, a Write Zeroes, a Deallocate, a Verify or a Write Uncorrectable.
 #[derive(Debug)]
 #[must_use = "the request is on its way, but its result comes back through the future"]
 pub struct SubmittedFlush(Submitted);

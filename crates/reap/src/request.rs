@@ -91,6 +91,13 @@ impl Request {
         Request::dataless(Op::Verify, namespace, lba, blocks)
     }
 
+    /// Makes `blocks` blocks from `lba` on unreadable until they are written again (NVM 3.3.7), in parts that the controller takes: to
+    /// try what an application does about blocks that a medium has lost. A Read, a Compare or a Verify of any of them fails with
+    /// Unrecovered Read Error.
+    pub fn write_uncorrectable(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
+        Request::dataless(Op::WriteUncorrectable, namespace, lba, blocks)
+    }
+
     fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         let bytes = blocks.saturating_mul(namespace.block_bytes().into());
         Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
@@ -207,8 +214,8 @@ pub struct Completion {
     pub tag: u64,
     /// How it ended.
     pub result: Result<(), IoError>,
-    /// The request's buffer, or of a Deallocate that carried none the memory of its list; `None` for a Flush, a Write Zeroes or a Verify
-    /// that carried none, and when [`IoError::DeviceLost`] leaked it.
+    /// The request's buffer, or of a Deallocate that carried none the memory of its list; `None` for a Flush, a Write Zeroes, a Verify
+    /// or a Write Uncorrectable that carried none, and when [`IoError::DeviceLost`] leaked it.
     pub buf: Option<DmaBuf>,
     /// The clock read of the batch it was submitted in.
     pub submitted_at: Instant,

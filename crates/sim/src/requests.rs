@@ -150,7 +150,7 @@ impl Requests {
         let blocks = namespace.blocks;
         let parts = match io.op {
             Op::Flush => 1,
-            Op::WriteZeroes | Op::Deallocate | Op::Compare | Op::Verify => {
+            Op::WriteZeroes | Op::Deallocate | Op::Compare | Op::Verify | Op::WriteUncorrectable => {
                 return Err(SimError::Unfit(format!("{:?}: the simulated host sends Read, Write and Flush only", io.op)));
             }
             Op::Read | Op::Write => {

@@ -126,11 +126,14 @@ pub enum Op {
     Compare,
     /// Moves nothing; has the device make sure that blocks can be read.
     Verify,
+    /// Moves nothing; makes blocks unreadable until they are written again.
+    WriteUncorrectable,
 }
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Op; 7] = [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Compare, Op::Verify];
+    pub const ALL: [Op; 8] =
+        [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Compare, Op::Verify, Op::WriteUncorrectable];
 
     /// Whether it moves data, between a buffer and blocks. A Compare moves its data no further than to the device.
     #[inline]
@@ -147,7 +150,7 @@ impl Op {
     /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
     #[inline]
     pub fn changes_blocks(self) -> bool {
-        matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate)
+        matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable)
     }
 }
 
@@ -158,7 +161,7 @@ pub struct Class(u8);
 
 impl Class {
     /// How many classes there are; every [`Class::index`] is below it.
-    pub const COUNT: usize = Self::DATALESS + 5;
+    pub const COUNT: usize = Self::DATALESS + 6;
     const BANDS: usize = 12;
     /// The first class of those that move no data.
     const DATALESS: usize = 2 * Self::BANDS;

@@ -37,5 +37,5 @@ fn what_changes_blocks_is_not_only_what_moves_data() {
     let of = |is: fn(Op) -> bool| Op::ALL.into_iter().filter(|&op| is(op)).collect::<Vec<_>>();
     assert_eq!(of(Op::moves_data), [Op::Read, Op::Write]);
     assert_eq!(of(Op::has_data), [Op::Read, Op::Write, Op::Compare]);
-    assert_eq!(of(Op::changes_blocks), [Op::Write, Op::WriteZeroes, Op::Deallocate]);
+    assert_eq!(of(Op::changes_blocks), [Op::Write, Op::WriteZeroes, Op::Deallocate, Op::WriteUncorrectable]);
 }

@@ -119,6 +119,21 @@ fn checks_have_limits_of_their_own() {
     assert_eq!([Op::Compare, Op::Verify].map(|op| most(both.of(op))), [[Some(2048), Some(16)], [Some(16); 2]]);
 }
 
+/// It takes nothing from the limits beside it.
+#[test]
+fn write_uncorrectable_has_a_limit_of_its_own() {
+    let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
+    let of = |splitter: Splitter| Op::ALL.map(|op| (op != Op::WriteUncorrectable).then(|| splitter.most_blocks(op)));
+    for (most, expected) in [(None, None), (Some(0), None), (Some(1), Some(1)), (Some(100), Some(64)), (Some(u64::MAX), Some(65_536))] {
+        let splitter = plain.with_uncorrectable(most);
+        assert_eq!(splitter.most_blocks(Op::WriteUncorrectable), expected);
+        assert_eq!((of(splitter), splitter.boundary(), splitter.with_uncorrectable(None)), (of(plain), 65_535, plain));
+        assert_eq!((splitter.and_optional(splitter), splitter.and_optional(plain)), (splitter, plain));
+    }
+    let parts = plain.with_uncorrectable(Some(16)).of(Op::WriteUncorrectable);
+    assert_eq!((parts.fits_one(0, 1), parts.split(60_000, 40).parts()), (false, 3));
+}
+
 /// One of more than 16 bits is none: a Namespace page has no room for it.
 #[test]
 fn a_boundary_has_16_bits() {

@@ -53,7 +53,7 @@ fn identify_controller_describes_it() {
     assert_eq!((page.abort_limit(), page.async_event_limit()), (4, 4));
     assert!(page.subnqn.to_string().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
     let limits: NvmController = identify(&mut host, cns::COMMAND_SET_CONTROLLER, 0);
-    assert_eq!((limits.wzsl, limits.dmrl, limits.dmrsl, limits.dmsl), (10, 255, 1 << 21, 1 << 23));
+    assert_eq!((limits.wzsl, limits.wusl, limits.dmrl, limits.dmrsl, limits.dmsl), (10, 10, 255, 1 << 21, 1 << 23));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Every command that is no Read and no Write; here Write Zeroes and Dataset Management, which change blocks and move none of their
-//! data.
+//! Every command that is no Read and no Write; here Write Zeroes, Dataset Management and Write Uncorrectable, which
+//! change blocks and move none of their data.
 
 use nvme::io::{DatasetManagement, Range, Transfer};
 use nvme::prp::Walker;
@@ -21,6 +21,8 @@ impl Store {
             opcode::io::COMPARE if self.checks => self.decode_transfer(sqe, Op::Compare, self.max_transfer.into()),
             // VSL (NVM 3.3.5).
             opcode::io::VERIFY if self.checks => self.decode_transfer(sqe, Op::Verify, self.max_transfer.into()),
+            // WUSL (NVM 3.3.7).
+            opcode::io::WRITE_UNCORRECTABLE if self.uncorrectable => self.decode_transfer(sqe, Op::WriteUncorrectable, Config::MOST_ZEROES),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
@@ -64,6 +66,7 @@ impl Store {
             _ if !self.moves_data => Ok(()),
             Op::WriteZeroes => self.zero(request),
             Op::Verify => self.verify(request),
+            Op::WriteUncorrectable => self.spoil(request),
             Op::Compare => {
                 let data = self.take_data(request, port)?;
                 self.compare(request, &data)
@@ -86,6 +89,15 @@ impl Store {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
         namespace.media_mut().zero_at(at, request.bytes.into(), request.deallocate, request.durable).map_err(status_of)
+    }
+
+    /// Carries a Write Uncorrectable out. The marks outlast a power cut from the moment they are made; what a later write takes away
+    /// of them does so too, whether that write is durable or not.
+    pub(super) fn spoil(&mut self, request: &Request) -> Result<(), Status> {
+        let namespace = self.accessible(request.nsid)?;
+        let at = request.lba << namespace.block_shift;
+        namespace.medium.spoil(at, request.bytes.into());
+        Ok(())
     }
 
     /// Fetches the list of ranges of a Dataset Management.

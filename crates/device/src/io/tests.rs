@@ -1,5 +1,6 @@
 mod checks;
 mod dataless;
+mod spoilt;
 
 use std::sync::{Arc, Mutex};
 

@@ -7,6 +7,7 @@ mod budget;
 mod cache;
 mod mem;
 mod slabs;
+mod spoilt;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use budget::Budget;
 pub use cache::WriteCache;
 pub use mem::Mem;
+pub(crate) use spoilt::Spoilt;
 
 /// Bytes at offsets, volatile until [`Media::flush`]. The controller checks ranges before it calls.
 pub trait Media: Send {
@@ -118,6 +120,14 @@ pub enum MediaError {
         at: u64,
         /// What the operating system said.
         source: std::io::Error,
+    },
+    /// The host marked blocks of it as unreadable.
+    #[error("offset {at:#x}..+{len:#x} has blocks that a Write Uncorrectable made unreadable; they can be read once they are written")]
+    Spoilt {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        len: u64,
     },
     /// An earlier flush failed: what it should have made durable may be gone, and no later flush can bring it back.
     #[error("an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable")]

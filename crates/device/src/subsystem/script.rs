@@ -192,8 +192,9 @@ impl<'a> Words<'a> {
                 ("deallocates", _) => Change::Hold(Some(Op::Deallocate)),
                 ("compares", _) => Change::Hold(Some(Op::Compare)),
                 ("verifies", _) => Change::Hold(Some(Op::Verify)),
+                ("uncorrectables", _) => Change::Hold(Some(Op::WriteUncorrectable)),
                 (word, error) => {
-                    let kinds = "reads, writes, flushes, zeroes, deallocates, compares or verifies";
+                    let kinds = "reads, writes, flushes, zeroes, deallocates, compares, verifies or uncorrectables";
                     return Err(error(format!("`{word}` cannot be held: write {kinds}, or nothing for all")));
                 }
             },
@@ -325,6 +326,7 @@ impl fmt::Display for Change {
             Change::Hold(Some(Op::Deallocate)) => f.write_str("hold deallocates"),
             Change::Hold(Some(Op::Compare)) => f.write_str("hold compares"),
             Change::Hold(Some(Op::Verify)) => f.write_str("hold verifies"),
+            Change::Hold(Some(Op::WriteUncorrectable)) => f.write_str("hold uncorrectables"),
             Change::Release => f.write_str("release"),
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
             Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),

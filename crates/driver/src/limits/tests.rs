@@ -115,6 +115,21 @@ fn checks_have_the_limits_that_the_controller_says() {
     assert_eq!([1, 8, 16, 255].map(|vsl| of(verify, vsl)[1]), [Some(2), Some(256), Some(65_536), Some(65_536)]);
 }
 
+/// Where the controller does not say how much, as much as a Write.
+#[test]
+fn write_uncorrectable_is_limited_by_wusl_or_mdts() {
+    let script = Script::default();
+    let of = |oncs, wusl| {
+        let identify = identify::Controller { oncs, ..script.identify.clone() };
+        let page = identify::NvmController { wusl, ..Default::default() };
+        let limits = Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
+        let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
+        namespace.splitter(&limits, 1 << 20).unwrap().most_blocks(units::Op::WriteUncorrectable)
+    };
+    let there = identify::Controller::ONCS_WRITE_UNCORRECTABLE;
+    assert_eq!([of(!there, 8), of(there, 0), of(there, 8), of(there, 255)], [None, Some(32), Some(256), Some(65_536)]);
+}
+
 #[test]
 fn controllers_that_cannot_be_used_are_refused() {
     let script = Script::default();

@@ -267,6 +267,8 @@ impl Controller {
     pub const OACS_DOORBELL_BUFFERS: u16 = 1 << 8;
     /// ONCS bit 0: Compare.
     pub const ONCS_COMPARE: u16 = 1 << 0;
+    /// ONCS bit 1: Write Uncorrectable.
+    pub const ONCS_WRITE_UNCORRECTABLE: u16 = 1 << 1;
     /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS bit 3: Write Zeroes.

@@ -152,7 +152,7 @@ pub(super) fn attach(
     let profile = config.profile.clone();
     config.ready_timeout = options.ready_timeout.map_or(config.ready_timeout, Into::into);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
-    config.checks = !options.no_checks;
+    (config.checks, config.uncorrectable) = (!options.no_checks, !options.no_uncorrectable);
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };

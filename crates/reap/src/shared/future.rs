@@ -100,7 +100,7 @@ impl Future for IoFuture {
     }
 }
 
-/// A request without data under way: a Flush, a Write Zeroes, a Deallocate or a Verify.
+/// A request without data under way: a Flush, a Write Zeroes, a Deallocate, a Verify or a Write Uncorrectable.
 #[must_use = "the request is posted already, but its result comes back through the future"]
 #[derive(Debug)]
 pub struct FlushFuture(pub(crate) Pending);

@@ -29,6 +29,7 @@ fn requests() -> Requests {
         deallocate: None,
         compare: false,
         verify: None,
+        uncorrectable: None,
     };
     let memory = Memory::new(Requests::footprint(2, 64 << 10, Data::Kept));
     Requests::new(&memory, 3, &[(namespace, limits)], 2, 64 << 10, Data::Kept).unwrap()

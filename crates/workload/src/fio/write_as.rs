@@ -33,9 +33,9 @@ fn mode(name: &str) -> Result<WriteAs, Bad> {
         "write" => Ok(WriteAs::Write),
         "zeroes" => Ok(WriteAs::Zeroes),
         "verify" => Ok(WriteAs::Verify),
-        "uncor" => Err("'uncor': Reap has no Write Uncorrectable".into()),
+        "uncor" => Ok(WriteAs::Uncorrectable),
         "zone_append" => Err("'zone_append': Reap does not drive zoned devices".into()),
-        _ => Err(format!("'{name}' is none of write, zeroes, verify")),
+        _ => Err(format!("'{name}' is none of write, zeroes, uncor, verify")),
     }
 }
 

@@ -48,6 +48,7 @@ impl fmt::Display for Failure {
             Op::Deallocate => "deallocate",
             Op::Compare => "compare",
             Op::Verify => "verify",
+            Op::WriteUncorrectable => "write uncorrectable",
         };
         write!(f, "{what} at offset {}, length {}: {}", self.offset, self.len, self.code)
     }

@@ -202,7 +202,7 @@ const KINDS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Deallocate];
 fn kind(op: Op) -> usize {
     match op {
         Op::Read | Op::Compare | Op::Verify => 0,
-        Op::Write | Op::WriteZeroes => 1,
+        Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => 1,
         Op::Flush => 2,
         Op::Deallocate => 3,
     }

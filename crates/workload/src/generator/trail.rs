@@ -74,7 +74,7 @@ struct Sum {
 fn direction(op: Op) -> Option<usize> {
     match op {
         Op::Read | Op::Compare | Op::Verify => Some(0),
-        Op::Write | Op::WriteZeroes => Some(1),
+        Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => Some(1),
         Op::Deallocate => Some(2),
         Op::Flush => None,
     }

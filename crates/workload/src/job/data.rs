@@ -11,6 +11,8 @@ pub enum WriteAs {
     Write,
     /// A Write Zeroes.
     Zeroes,
+    /// A Write Uncorrectable: the blocks cannot be read until they are written again.
+    Uncorrectable,
     /// A Verify: the device makes sure that the blocks can be read.
     Verify,
     /// A Compare of what would be written with what is there.
@@ -27,6 +29,7 @@ impl WriteAs {
         match self {
             WriteAs::Write | WriteAs::Same => Op::Write,
             WriteAs::Zeroes => Op::WriteZeroes,
+            WriteAs::Uncorrectable => Op::WriteUncorrectable,
             WriteAs::Verify => Op::Verify,
             WriteAs::Compare | WriteAs::CompareSame => Op::Compare,
         }

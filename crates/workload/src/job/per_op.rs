@@ -32,7 +32,7 @@ impl<T> PerOp<T> {
     pub fn get(&self, op: Op) -> &T {
         match op {
             Op::Read | Op::Compare | Op::Verify => &self.read,
-            Op::Write | Op::Flush | Op::WriteZeroes => &self.write,
+            Op::Write | Op::Flush | Op::WriteZeroes | Op::WriteUncorrectable => &self.write,
             Op::Deallocate => &self.trim,
         }
     }
@@ -42,7 +42,7 @@ impl<T> PerOp<T> {
     pub fn get_mut(&mut self, op: Op) -> &mut T {
         match op {
             Op::Read | Op::Compare | Op::Verify => &mut self.read,
-            Op::Write | Op::Flush | Op::WriteZeroes => &mut self.write,
+            Op::Write | Op::Flush | Op::WriteZeroes | Op::WriteUncorrectable => &mut self.write,
             Op::Deallocate => &mut self.trim,
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn encode(context: &mut Context, number: u64, s: &Submission, out: &m
         Op::Write => 1,
         Op::Flush => 2,
         // No job issues them; who reads such a submission is told that there is none.
-        Op::WriteZeroes | Op::Deallocate | Op::Compare | Op::Verify => OP,
+        Op::WriteZeroes | Op::Deallocate | Op::Compare | Op::Verify | Op::WriteUncorrectable => OP,
     };
     for (set, bit) in [(s.ends_batch, ENDS_BATCH), (s.service.bound, BOUND), (s.wait > 0, WAITED), (other, OTHER)] {
         flags |= if set { bit } else { 0 };

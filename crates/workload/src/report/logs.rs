@@ -118,7 +118,7 @@ fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()
         match io.op {
             Op::Flush => writeln!(out, "{micros} {name} sync 0 0")?,
             Op::Read | Op::Compare | Op::Verify => writeln!(out, "{micros} {name} read {} {}", io.offset, io.len)?,
-            Op::Write | Op::WriteZeroes => writeln!(out, "{micros} {name} write {} {}", io.offset, io.len)?,
+            Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => writeln!(out, "{micros} {name} write {} {}", io.offset, io.len)?,
             Op::Deallocate => writeln!(out, "{micros} {name} trim {} {}", io.offset, io.len)?,
         }
     }

@@ -194,12 +194,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The figures of `op`; Write Zeroes counts as a write, and what only looks at blocks as a read.
+    /// The figures of `op`; Write Zeroes and Write Uncorrectable count as writes, and what only looks at blocks as a read.
     #[inline]
     pub fn op_mut(&mut self, op: Op) -> &mut OpStats {
         match op {
             Op::Read | Op::Compare | Op::Verify => &mut self.read,
-            Op::Write | Op::WriteZeroes => &mut self.write,
+            Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => &mut self.write,
             Op::Deallocate => &mut self.trim,
             Op::Flush => &mut self.sync,
         }

@@ -55,7 +55,7 @@ fn mistakes_are_named_where_they_are() {
         ("at 1s path 0 back now", "line 1, column 19: `now` is more than the step needs; steps end at the end of the line or at a `;`"),
         (
             "at 1s path 0 hold trims",
-            "line 1, column 19: `trims` cannot be held: write reads, writes, flushes, zeroes, deallocates, compares or verifies, or nothing for all",
+            "line 1, column 19: `trims` cannot be held: write reads, writes, flushes, zeroes, deallocates, compares, verifies or uncorrectables, or nothing for all",
         ),
         ("ät 1s path 0 lost", "line 1, column 1: `ät` should be `at`: a step reads `at TIME path NUMBER CHANGE`"),
         ("at 1s path 0 delay 0.5ns", "line 1, column 20: `0.5ns` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"),

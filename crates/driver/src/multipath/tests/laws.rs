@@ -324,7 +324,7 @@ impl World {
         };
         if status.is_success() {
             match inside.op {
-                Op::Write | Op::WriteZeroes | Op::Deallocate => drop(controller.cache.insert(inside.token)),
+                Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => drop(controller.cache.insert(inside.token)),
                 Op::Flush => controller.cache.retain(|write| !inside.covers.contains(write)),
                 Op::Read | Op::Compare | Op::Verify => {}
             }

@@ -29,6 +29,8 @@ pub struct EmbeddedOptions {
     pub no_deallocate: bool,
     /// The controller has neither Compare nor Verify.
     pub no_checks: bool,
+    /// The controller has no Write Uncorrectable.
+    pub no_uncorrectable: bool,
 }
 
 impl EmbeddedOptions {

@@ -24,7 +24,7 @@ pub(super) enum Rest {
     Data(Span),
     /// So many bytes to be zeroed, or given back; how, and how otherwise.
     Range { bytes: u64, way: Way, other: Option<Way> },
-    /// So many bytes to be looked at, by a command that passes through: the kernel has no request for it.
+    /// So many bytes to be looked at, or made unreadable, by a command that passes through: the kernel has no request for it.
     Check { bytes: u64 },
     /// What is done is made durable: a Flush, or the end of a Write Zeroes with FUA.
     Sync,

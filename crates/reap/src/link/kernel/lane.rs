@@ -576,7 +576,7 @@ impl Post for UringPosting<'_> {
                 What::Rest(Rest::Range { bytes, way, other })
             }
             Op::Compare if self.state.passthrough.is_some() => What::Bytes(part.bytes as usize),
-            Op::Compare | Op::Verify => {
+            Op::Compare | Op::Verify | Op::WriteUncorrectable => {
                 What::Rest(Rest::Check { bytes: u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes) })
             }
             Op::Read | Op::Write | Op::Flush => What::Rest(Rest::Sync),

@@ -92,8 +92,9 @@ impl Said {
         let ranges = self.limits.deallocate.filter(|_| per == 0);
         let splitter = Splitter::new(log2, self.most_bytes(disk).max(1 << log2), boundary)?;
         let splitter = splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into())));
-        let verify = self.limits.verify.map(|bytes| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per));
-        Ok(splitter.with_checks(self.limits.compare, verify))
+        let most = |bytes: u64| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per);
+        let splitter = splitter.with_checks(self.limits.compare, self.limits.verify.map(most));
+        Ok(splitter.with_uncorrectable(self.limits.uncorrectable.map(most)))
     }
 
     /// Most bytes of a command. The kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page

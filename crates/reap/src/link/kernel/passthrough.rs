@@ -41,6 +41,7 @@ impl Passthrough {
             (Op::Deallocate, Rest::Data(_)) => io::deallocate(self.nsid, 1, Dptr::NONE),
             (Op::Compare, Rest::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
             (Op::Verify, Rest::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
+            (Op::WriteUncorrectable, Rest::Check { bytes }) => io::write_uncorrectable(self.nsid, lba, blocks(bytes)),
             (_, Rest::Range { bytes, way, .. }) => {
                 let keep = if way == Way::Zero { Flags::NONE } else { Flags::DEALLOCATE };
                 io::write_zeroes(self.nsid, lba, blocks(bytes), fua | keep)

@@ -281,6 +281,7 @@ pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
             nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 })
         }
         Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
+        Op::WriteUncorrectable => nvme::io::write_uncorrectable(part.nsid, Lba(part.lba), part.blocks),
         Op::Read | Op::Write => {
             let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
             let make = if part.op == Op::Read { nvme::io::read } else { nvme::io::write };

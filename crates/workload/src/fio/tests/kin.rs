@@ -90,8 +90,8 @@ fn files_have_a_directory_and_a_size() {
 #[test]
 fn writes_ask_for_other_commands() {
     let job = |text: &str| read(&format!("[a]\nrw=write\n{text}\n")).unwrap().jobs.remove(0);
-    let mixed = job("write_mode=write/40:zeroes/:verify/");
-    assert_eq!(mixed.writes_as, [(WriteAs::Write, 40), (WriteAs::Zeroes, 30), (WriteAs::Verify, 30)]);
+    let mixed = job("write_mode=write/40:zeroes/:verify/:uncor/10");
+    assert_eq!(mixed.writes_as, [(WriteAs::Write, 40), (WriteAs::Zeroes, 25), (WriteAs::Verify, 25), (WriteAs::Uncorrectable, 10)]);
     assert_eq!(job("write_mode=zeroes").writes_as, [(WriteAs::Zeroes, 100)]);
     assert_eq!((job("write_mode=write").writes_as, job("sg_write_mode=write").writes_as), (Vec::new(), Vec::new()));
     assert_eq!(job("sg_write_mode=verify_bytchk_11").writes_as, [(WriteAs::CompareSame, 100)]);
@@ -100,7 +100,7 @@ fn writes_ask_for_other_commands() {
         ("rw=write\nwrite_mode=write/40:zeroes/30", "add up to 70"),
         ("rw=write\nwrite_mode=write/90:zeroes/30", "add up to 120"),
         ("rw=write\nwrite_mode=write:zeroes", "per cent are missing"),
-        ("rw=write\nwrite_mode=uncor", "Write Uncorrectable"),
+        ("rw=write\nwrite_mode=zone_append", "zoned"),
         ("rw=write\nsg_write_mode=write_and_verify", "no such command"),
         ("rw=read\nwrite_mode=zeroes", "needs a job that writes"),
         ("rw=write\nwrite_mode=zeroes\nverify=md5", "exclude each other"),

@@ -7,7 +7,7 @@ use super::*;
 use crate::request::ERRNO;
 
 const FILE: File = File::Slot(FileSlot(0));
-const OPS: [Op; 7] = Op::ALL;
+const OPS: [Op; 8] = Op::ALL;
 
 fn through(block_log2: u8) -> Passthrough {
     Passthrough { nsid: Nsid(3), block_log2, splitter: Splitter::default(), read_only: false }
@@ -34,6 +34,8 @@ fn a_request_is_the_command_that_the_embedded_link_sends() {
         assert_eq!(through.sqe(&of(Op::Compare, false)), io::compare(Nsid(3), lba, blocks, Dptr::NONE));
         let verify = Command { rest: Rest::Check { bytes: 8192 }, ..of(Op::Verify, false) };
         assert_eq!(through.sqe(&verify), io::verify(Nsid(3), lba, blocks));
+        let spoil = Command { op: Op::WriteUncorrectable, ..verify };
+        assert_eq!(through.sqe(&spoil), io::write_uncorrectable(Nsid(3), lba, blocks));
     }
     assert_eq!(through(9).sqe(&Command::NONE), io::flush(Nsid(3)));
     drop(lent.take_back());
@@ -47,7 +49,7 @@ fn what_is_read_only_passes_no_write_on() {
     let of = |op| {
         let rest = match op {
             Op::Flush => Rest::Sync,
-            Op::Verify => Rest::Check { bytes: 4096 },
+            Op::Verify | Op::WriteUncorrectable => Rest::Check { bytes: 4096 },
             Op::WriteZeroes => Rest::Range { bytes: 4096, way: Way::Zero, other: None },
             _ => Rest::Data(Span::of(&lent, 0..4096)),
         };

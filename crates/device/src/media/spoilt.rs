@@ -1,0 +1,83 @@
+//! A medium with blocks that cannot be read.
+
+use std::collections::BTreeMap;
+
+use super::{Media, MediaError};
+
+/// A medium whose host made some blocks unreadable (Write Uncorrectable, NVM 3.3.7). They can be read once they are written.
+pub(crate) struct Spoilt<M> {
+    inner: M,
+    /// First byte and end of each range that cannot be read. No two overlap.
+    marks: BTreeMap<u64, u64>,
+}
+
+impl<M: Media> Spoilt<M> {
+    pub(crate) fn new(inner: M) -> Spoilt<M> {
+        Spoilt { inner, marks: BTreeMap::new() }
+    }
+
+    /// Makes `len` bytes from `at` on unreadable.
+    pub(crate) fn mark(&mut self, at: u64, len: u64) {
+        self.clear(at, len);
+        self.marks.insert(at, at.saturating_add(len));
+    }
+
+    /// Takes the marks of a range away.
+    fn clear(&mut self, at: u64, len: u64) {
+        let end = at.saturating_add(len);
+        let touched: Vec<(u64, u64)> = self.touching(at, end).collect();
+        for (from, to) in touched {
+            self.marks.remove(&from);
+            if from < at {
+                self.marks.insert(from, at);
+            }
+            if to > end {
+                self.marks.insert(end, to);
+            }
+        }
+    }
+
+    /// The marked ranges that have bytes of `at..end`.
+    fn touching(&self, at: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        // Ranges are apart from one another, so their ends are in the order of their starts.
+        self.marks.range(..end).rev().take_while(move |(_, to)| **to > at).map(|(from, to)| (*from, *to))
+    }
+}
+
+impl<M: Media> Media for Spoilt<M> {
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.inner.allocated()
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        let len = into.len() as u64;
+        if self.touching(at, at.saturating_add(len)).next().is_some() {
+            return Err(MediaError::Spoilt { at, len });
+        }
+        self.inner.read_at(at, into)
+    }
+
+    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        self.inner.write_at(at, from, fua)?;
+        self.clear(at, from.len() as u64);
+        Ok(())
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        self.inner.zero_at(at, len, deallocate, fua)?;
+        self.clear(at, len);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        self.inner.flush()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.inner.is_volatile()
+    }
+}

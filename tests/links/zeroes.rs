@@ -226,3 +226,35 @@ fn queues_of_either_kind_send_zeroes_side_by_side() {
         });
     });
 }
+
+/// The list comes back with the completion.
+#[test]
+fn several_ranges_are_deallocated_by_one_command() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        let ns = device.namespaces()[0];
+        if !deallocates(place, &device) {
+            return;
+        }
+        if ns.most_ranges() == 1 {
+            assert!(place.is_kernel() || place.is_on_bus(), "{} takes no list of ranges", place.uri(""));
+            let two = Request::deallocate_ranges(&ns, &[0..8, 16..24], device.buffer(4096).unwrap());
+            let (why, _) = device.local_queue().unwrap().submit([two]).unwrap_err();
+            assert_eq!(why, Refused::TooManyRanges { ranges: 2, most: 1 });
+            return;
+        }
+        place.on_each_kind(&device, |queue, kind| {
+            let area = Area { base: 1001 + 512 * kind as u64, blocks: 64, generation: 77 };
+            area.write(queue);
+            let cleared: Vec<_> = (0..8).map(|n| 1 + 8 * n..4 + 8 * n).collect();
+            let ranges: Vec<_> = cleared.iter().map(|range| area.base + range.start..area.base + range.end).collect();
+            let before = queue.hardware_counters().finished;
+            submit(queue, [Request::deallocate_ranges(&ns, &ranges, queue.buffer(4096).unwrap())]);
+            let done = drain(queue).remove(0);
+            assert_eq!((done.result, done.buf.map(|buf| buf.len())), (Ok(()), Some(4096)));
+            assert_eq!(queue.hardware_counters().finished - before, 1);
+            area.check(queue, &cleared, promise(place));
+        });
+        assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0));
+    });
+}

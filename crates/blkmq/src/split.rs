@@ -9,7 +9,8 @@ pub struct Splitter(
     /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
     /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
     /// Deallocate, by powers of 4; bits 36:32 log2 of the most blocks of a Verify, plus 1, 0 if there is none; bit 37: there is
-    /// Compare; bits 42:38 the most blocks of a Write Uncorrectable, as those of a Verify; bits 63:47 the boundary in blocks, 0 if there is none, or [`UNBOUND`].
+    /// Compare; bits 42:38 the most blocks of a Write Uncorrectable, as those of a Verify; bits 46:43
+    /// log2 of the most ranges of a Deallocate; bits 63:47 the boundary in blocks, 0 if there is none, or [`UNBOUND`].
     u64,
 );
 
@@ -25,6 +26,9 @@ const VERIFY: (u32, u64) = (32, 0x1f);
 
 /// Where the most blocks of a Write Uncorrectable are, and their bits.
 const UNCORRECTABLE: (u32, u64) = (38, 0x1f);
+
+/// Where the most ranges of a Deallocate are, and their bits.
+const RANGES: (u32, u64) = (43, 0xf);
 
 /// There is Compare.
 const COMPARE: u64 = 1 << 37;
@@ -133,6 +137,18 @@ impl Splitter {
         self.with_power(UNCORRECTABLE, most)
     }
 
+    /// The same of a namespace whose Deallocate has at most so many ranges. What is left of the limit is a power of two, from 1 to 256.
+    #[must_use]
+    pub fn with_ranges(self, most: u32) -> Splitter {
+        let (at, bits) = RANGES;
+        Splitter(self.0 & !(bits << at) | u64::from(most.clamp(1, 256).ilog2()) << at)
+    }
+
+    /// The most ranges of one Deallocate, where there is one.
+    pub fn most_ranges(&self) -> u32 {
+        1 << (self.0 >> RANGES.0 & RANGES.1)
+    }
+
     /// The same with a limit as a power of two, plus 1, so that 0 is none.
     fn with_power(self, (at, bits): (u32, u64), most: Option<u64>) -> Splitter {
         let power = most.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
@@ -178,7 +194,7 @@ impl Splitter {
     #[must_use]
     pub fn and_optional(self, other: Splitter) -> Splitter {
         let least = |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
-        let powers = [VERIFY, UNCORRECTABLE];
+        let powers = [VERIFY, UNCORRECTABLE, RANGES];
         let rest = powers.iter().fold(self.0 & !(0xff << 24 | COMPARE), |rest, (at, bits)| rest & !(bits << at));
         let powers = powers.iter().fold(0, |all, &(at, bits)| all | least(at, bits));
         Splitter(rest | least(24, 15) | least(28, 15) | powers | self.0 & other.0 & COMPARE)

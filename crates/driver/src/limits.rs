@@ -358,7 +358,10 @@ impl Namespace {
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
         let splitter = splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())));
         let blocks = |bytes: u64| bytes >> self.block_log2;
-        Ok(splitter.with_checks(limits.compare, limits.verify.map(blocks)).with_uncorrectable(limits.uncorrectable.map(blocks)))
+        Ok(splitter
+            .with_checks(limits.compare, limits.verify.map(blocks))
+            .with_uncorrectable(limits.uncorrectable.map(blocks))
+            .with_ranges(limits.deallocate.map_or(1, |most| most.ranges)))
     }
 }
 

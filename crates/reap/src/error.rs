@@ -222,6 +222,14 @@ pub enum Refused {
         /// The most.
         most: u32,
     },
+    /// More ranges than one Deallocate has, or than its buffer has room for.
+    #[error("a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::most_ranges`, and 16 bytes of the buffer each)")]
+    TooManyRanges {
+        /// As asked for.
+        ranges: u64,
+        /// The most.
+        most: u32,
+    },
     /// The pool has no memory for the list of a Deallocate.
     #[error(
         "the buffer pool has no room for a list of {bytes} bytes; open the device with a larger one (`pool_bytes`), give buffers back, or name fewer blocks at a time"

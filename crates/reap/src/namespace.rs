@@ -65,6 +65,12 @@ impl Namespace {
         self.splitter.most_blocks(Op::Deallocate)
     }
 
+    /// The most ranges of one [`crate::Request::deallocate_ranges`], a power of two from 1 to 256. Files, block devices and controllers
+    /// that take no lists have 1.
+    pub fn most_ranges(&self) -> u32 {
+        self.splitter.most_ranges()
+    }
+
     /// The most blocks of one Compare, and whether there is such a command at all: `None` where the controller has none, and of files and
     /// block devices, whose kernel has none. [`crate::Request::compare`] is then refused. Longer requests are split.
     pub fn supports_compare(&self) -> Option<u32> {

@@ -1,5 +1,7 @@
 //! Requests: what a caller asks for and gets back, and what its parts are called on their way.
 
+use std::ops::Range;
+
 use driver::Completed;
 use hw::{DmaBuf, DmaPool};
 use nvme::Status;
@@ -31,6 +33,7 @@ pub(crate) struct Modifiers(u8);
 impl Modifiers {
     const FUA: u8 = 1 << 0;
     const KEEP: u8 = 1 << 1;
+    const LISTED: u8 = 1 << 2;
 
     /// Durable when it completes.
     #[inline]
@@ -42,6 +45,12 @@ impl Modifiers {
     #[inline]
     pub(crate) fn keep(self) -> bool {
         self.0 & Modifiers::KEEP != 0
+    }
+
+    /// Of a Deallocate: the caller has listed its ranges, as many as it has blocks. It is one command.
+    #[inline]
+    pub(crate) fn listed(self) -> bool {
+        self.0 & Modifiers::LISTED != 0
     }
 }
 
@@ -76,6 +85,22 @@ impl Request {
     /// 16 bytes for each part: of the buffer that the request carries, if it has room, or of the pool; the [`Completion`] has it.
     pub fn deallocate(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         Request::dataless(Op::Deallocate, namespace, lba, blocks)
+    }
+
+    /// The same of several ranges of blocks in one command, as a Dataset Management has them (NVM 3.3.3). `buf` takes their list, and
+    /// comes back with the [`Completion`]. Its length stays as it is: [`Request::bytes`] is not for such a request.
+    ///
+    /// There are at most [`Namespace::most_ranges`], and together they have at most as many blocks as one Deallocate
+    /// ([`Namespace::supports_deallocate`]). One range alone is a [`Request::deallocate`], which is split where it has to be.
+    pub fn deallocate_ranges(namespace: &Namespace, ranges: &[Range<u64>], mut buf: DmaBuf) -> Request {
+        if let [only] = ranges {
+            return Request::deallocate(namespace, only.start, only.end.saturating_sub(only.start)).carrying(buf);
+        }
+        ranges::list(ranges, &mut buf);
+        let first = ranges.first().map_or(0, |range| range.start);
+        let mut request = Request::dataless(Op::Deallocate, namespace, first, ranges.len() as u64).carrying(buf);
+        request.modifiers.0 |= Modifiers::LISTED;
+        request
     }
 
     /// Has the device compare `buf` with the blocks from `lba` on, as many as fill it, in parts that the controller takes (NVM 3.3.1).
@@ -180,7 +205,7 @@ impl Request {
         }
         // Taken apart, so that any other request may stay in registers.
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
-        let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(buf, pool);
+        let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes, listed: modifiers.listed() }.check(buf, pool);
         (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
     }
 

@@ -360,6 +360,8 @@ pub struct Job {
     pub durable_reads: bool,
     /// `write_mode`, `sg_write_mode`: what writes ask of the device, and in how many per cent of the cases. Empty: all are Writes.
     pub writes_as: Vec<(WriteAs, u32)>,
+    /// `num_range`: ranges of each trim, 1 to 256. What is not trimmed has one.
+    pub ranges: u32,
     /// What is written.
     pub contents: Contents,
     /// `verify` and the options beside it.
@@ -453,6 +455,7 @@ impl Default for Job {
             sync_writes: false,
             durable_reads: false,
             writes_as: Vec::new(),
+            ranges: 1,
             contents: Contents::default(),
             verify: None,
             urgent: false,
@@ -468,6 +471,11 @@ impl Default for Job {
 }
 
 impl Job {
+    /// Ranges of each I/O, at least 1.
+    pub fn ranges_of_each(&self) -> u32 {
+        if self.pattern.direction == Direction::Trim && self.iolog.is_none() { self.ranges.max(1) } else { 1 }
+    }
+
     /// The job's I/Os are those of `list` from now on.
     pub(crate) fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));

@@ -134,6 +134,16 @@ fn write_uncorrectable_has_a_limit_of_its_own() {
     assert_eq!((parts.fits_one(0, 1), parts.split(60_000, 40).parts()), (false, 3));
 }
 
+#[test]
+fn lists_have_as_many_ranges_as_every_path_takes() {
+    let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
+    assert_eq!(plain.most_ranges(), 1);
+    let most = [0, 1, 5, 255, 256, u32::MAX].map(|most| plain.with_ranges(most));
+    assert_eq!(most.map(|splitter| splitter.most_ranges()), [1, 1, 4, 128, 256, 256]);
+    assert_eq!((most[4].and_optional(most[2]), most[4].with_ranges(1)), (most[2], plain));
+    assert_eq!(most[4].of(Op::Deallocate).most_ranges(), 256);
+}
+
 /// One of more than 16 bits is none: a Namespace page has no room for it.
 #[test]
 fn a_boundary_has_16_bits() {

@@ -2,9 +2,14 @@
 
 use workload::{Contents, FillPattern, Job};
 
-/// The longest buffer that `job` needs, in bytes: commands that move no data need none.
+/// Bytes of the longest list of ranges: 256 of 16 bytes (NVM 3.3.3).
+const LIST: u64 = 4096;
+
+/// The longest buffer that `job` needs, in bytes: commands that move no data need none, but the
+/// list of a trim's ranges stands in one.
 pub fn longest(job: &Job) -> u64 {
-    job.block.read.max.max(job.block.write.max)
+    let list = if job.ranges_of_each() > 1 { LIST } else { 0 };
+    job.block.read.max.max(job.block.write.max).max(list)
 }
 
 /// Fills a buffer with the data of a job's writes, and so brings its pages into memory. `seed` tells buffers apart.

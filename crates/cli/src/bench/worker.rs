@@ -1,10 +1,9 @@
 //! A job thread: carries out what the generator says.
 
+mod outside;
 mod places;
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +17,8 @@ use super::counted::{Counted, Ended, Line, Mark};
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
 use super::watch::{Snapshot, Watch};
+use outside::since;
+pub use outside::{Control, Progress, Ran};
 use places::{Left, Place};
 
 /// A thread that waits for the time of its next I/O looks this often whether it is to stop.
@@ -49,6 +50,8 @@ pub struct Worker {
     fuses: bool,
     /// Each I/O is marked urgent.
     urgent: bool,
+    /// A trim may have several ranges.
+    ranged: bool,
     /// What writes write, of a job whose reads overwrite it.
     refills: Option<Contents>,
     /// Force Unit Access: each write is durable when it completes, and each read brings what is durable.
@@ -69,42 +72,6 @@ struct Way {
     /// Places of I/Os that are posted and not yet committed.
     batch: Vec<u32>,
     ended: Ended,
-}
-
-/// What reaches a thread from outside while it runs.
-#[derive(Debug)]
-pub struct Control<'a> {
-    /// Any of them set: stop, once what is in flight has completed.
-    pub stop: [&'a AtomicBool; 2],
-    /// Where it says how far it is.
-    pub progress: &'a Progress,
-}
-
-/// How far a thread is.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Progress {
-    /// I/Os so far.
-    pub ios: AtomicU64,
-    /// Bytes so far.
-    pub bytes: AtomicU64,
-    /// Of its work or time, in millionths.
-    pub millionths: AtomicU64,
-}
-
-/// What a run came to, next to what the generator has measured.
-#[derive(Clone, Debug, Default)]
-pub struct Ran {
-    /// Cost and counts of the measured part.
-    pub counted: Counted,
-    /// The whole thread's.
-    pub usage: hw::Usage,
-    /// What the library said of the first I/O that failed.
-    pub first_error: Option<IoError>,
-    /// What wake-ups brought, of all its queues; empty unless [`Worker::count_wakeups`] was called.
-    pub wakeups: Box<Wakeups>,
-    /// What it did over time; empty unless [`Worker::watch`] was called.
-    pub snapshots: Vec<Snapshot>,
 }
 
 /// A run under way, between two turns.
@@ -144,6 +111,7 @@ impl Worker {
         for device in devices {
             let namespace = first_namespace(&device)?;
             places::may_read_durably(job, &device)?;
+            places::may_list_ranges(job, &device, &namespace)?;
             // A block larger than the device is the generator's to refuse.
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
@@ -155,7 +123,7 @@ impl Worker {
             let batch = Vec::with_capacity(depth);
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
-        prepare(&queues, &mut places);
+        places::prepare(&queues, &mut places);
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
         let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
         let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
@@ -172,6 +140,7 @@ impl Worker {
             timed: job.measure.slat || job.measure.clat,
             fuses,
             urgent: job.urgent,
+            ranged: job.ranges_of_each() > 1,
             refills: (job.pattern.reads() && job.verify.is_none() && job.contents != Contents::Random).then(|| job.contents.clone()),
             durable: [job.sync_writes, job.durable_reads],
             host_work,
@@ -230,7 +199,7 @@ impl Worker {
     /// Queues of the same devices in `mode`.
     fn more_lanes(&mut self, mode: Mode) -> Result<Lanes> {
         let queues: Vec<Held> = self.ways.iter().map(|way| Held::take(&way.device, mode)).collect::<Result<_, _>>()?;
-        prepare(&queues, &mut self.places);
+        places::prepare(&queues, &mut self.places);
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
         self.spin.into_iter().for_each(|spin| lanes.set_spin(spin));
         if self.counts_wakeups {
@@ -365,6 +334,11 @@ impl Worker {
                 contents::repeat_first(data, 1 << way.block_shift);
             }
         }
+        if self.ranged {
+            let blocks = |&(at, len): &(u64, u32)| at >> way.block_shift..(at + u64::from(len)) >> way.block_shift;
+            place.ranges.clear();
+            place.ranges.extend(generator.ranges(io.slot).iter().map(blocks));
+        }
         place.set(&io, command);
         way.batch.push(number as u32);
         generator.issued(&io, now);
@@ -467,7 +441,8 @@ impl Worker {
     fn submit_to(&mut self, target: usize, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
         let Some(way) = self.ways.get_mut(target) else { return false };
         let (namespace, block_shift, urgent, durable) = (&way.namespace, way.block_shift, self.urgent, self.durable);
-        let mut left = Left { numbers: way.batch.iter(), places: &mut self.places, namespace, block_shift, urgent, durable };
+        let mut left =
+            Left { numbers: way.batch.iter(), places: &mut self.places, namespace, block_shift, urgent, ranged: self.ranged, durable };
         let mut any = false;
         // Those after one that is refused are submitted all the same.
         while let Err((why, request)) = self.lanes.submit(target, now, waits, &mut left) {
@@ -529,26 +504,6 @@ impl Worker {
     }
 }
 
-impl Progress {
-    fn tell(&self, generator: &Generator, now: Nanos) {
-        let stats = generator.stats();
-        self.ios.store(stats.read.ios + stats.write.ios + stats.trim.ios, Relaxed);
-        self.bytes.store(stats.read.bytes + stats.write.bytes + stats.trim.bytes, Relaxed);
-        self.millionths.store((generator.progress(now) * 1e6) as u64, Relaxed);
-    }
-}
-
-/// Makes each of `queues` ready for the buffers of its places before anything is measured, as fio registers its own before its clock
-/// starts.
-fn prepare(queues: &[Held], places: &mut [Place]) {
-    let depth = places.len() / queues.len().max(1);
-    for (queue, places) in queues.iter().zip(places.chunks_mut(depth.max(1))) {
-        for place in places {
-            place.buf = place.buf.take().map(|buf| queue.as_ref().prepare(buf));
-        }
-    }
-}
-
 fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
     let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ended: way.ended };
     lanes.queues().zip(ways).map(line)
@@ -582,17 +537,6 @@ fn spin(span: Nanos) -> Nanos {
         now = hw::now();
     }
     now
-}
-
-fn since(from: hw::Usage, to: hw::Usage) -> hw::Usage {
-    hw::Usage {
-        user: to.user - from.user,
-        system: to.system - from.system,
-        context_switches: to.context_switches - from.context_switches,
-        sleeps: to.sleeps - from.sleeps,
-        major_faults: to.major_faults - from.major_faults,
-        minor_faults: to.minor_faults - from.minor_faults,
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) struct Part<'a> {
     /// First logical block, and how many there are; 0 of a Flush.
     pub lba: u64,
     pub blocks: u32,
-    /// Of a Read, a Write or a Compare, where the data is: bus address and bytes. Of a Deallocate, the address of its one range.
+    /// Of a Read, a Write or a Compare, where the data is: bus address and bytes. Of a Deallocate, its ranges.
     pub addr: u64,
     pub bytes: u32,
     /// The buffer that it is in.

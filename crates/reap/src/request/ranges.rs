@@ -14,6 +14,8 @@ pub(super) struct Dataless {
     pub namespace: Namespace,
     pub lba: u64,
     pub bytes: u64,
+    /// Of a Deallocate: the buffer has its list.
+    pub listed: bool,
 }
 
 impl Dataless {
@@ -29,6 +31,9 @@ impl Dataless {
         }
         if self.op == Op::Compare {
             return (self.check_compare(carried.as_ref()), carried);
+        }
+        if self.listed {
+            return (self.check_list(carried.as_ref(), pool), carried);
         }
         let (blocks, most) = match self.blocks_and_most(&carried, pool) {
             Ok(both) => both,
@@ -66,6 +71,30 @@ impl Dataless {
         Ok(())
     }
 
+    /// A list that the caller made has whole ranges of the namespace, and no more of them than a command.
+    fn check_list(&self, buf: Option<&DmaBuf>, pool: &DmaPool) -> Result<(), Refused> {
+        let (splitter, blocks) = (self.namespace.splitter(), self.namespace.blocks());
+        let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
+        let most = splitter.most_blocks(self.op).ok_or(unsupported)?;
+        let count = self.bytes / splitter.block_size();
+        let list = buf.map_or(&[][..], |buf| buf.as_chunks().0);
+        let most_ranges = splitter.most_ranges().min(list.len() as u32);
+        let list = list.get(..count as usize).filter(|_| count <= u64::from(most_ranges));
+        let list = list.ok_or(Refused::TooManyRanges { ranges: count, most: most_ranges })?;
+        if buf.is_some_and(|buf| !pool.owns(buf)) {
+            return Err(Refused::ForeignBuffer);
+        }
+        let ranges = || list.iter().map(|range| Range::from_bytes(*range));
+        if count == 0 || ranges().any(|range| range.blocks == 0) {
+            return Err(Refused::NoBlocks);
+        }
+        if let Some(range) = ranges().find(|range| !range.fits(blocks)) {
+            return Err(Refused::OutOfRange { lba: range.lba, end: range.lba.saturating_add(range.blocks.into()), blocks });
+        }
+        let all = ranges().map(|range| u64::from(range.blocks)).sum();
+        if all > u64::from(most) { Err(Refused::TooLong { blocks: all, most }) } else { Ok(()) }
+    }
+
     /// How many blocks it names, and how many of them a part does at most.
     fn blocks_and_most(&self, carried: &Option<DmaBuf>, pool: &DmaPool) -> Result<(u32, u32), Refused> {
         let (splitter, lba) = (self.namespace.splitter(), self.lba);
@@ -98,5 +127,18 @@ impl Dataless {
             *place = Range::new(Lba(self.lba + u64::from(from)), len).to_bytes();
             from += len;
         }
+    }
+}
+
+/// Lists ranges of blocks in `buf`, as far as it has room, and nothing behind them. A range that ends before it begins, or with more
+/// blocks than a list can say, is one of none, which is refused.
+pub(super) fn list(ranges: &[std::ops::Range<u64>], buf: &mut DmaBuf) {
+    let entry = |range: &std::ops::Range<u64>| {
+        let blocks = range.end.saturating_sub(range.start).try_into().unwrap_or(0);
+        Range::new(Lba(range.start), blocks)
+    };
+    let entries = ranges.iter().map(entry).chain(std::iter::repeat(Range::default())).take(nvme::io::MAX_RANGES as usize);
+    for (place, entry) in buf.as_chunks_mut().0.iter_mut().zip(entries) {
+        *place = entry.to_bytes();
     }
 }

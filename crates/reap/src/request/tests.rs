@@ -99,3 +99,34 @@ fn a_deallocate_has_a_range_for_each_part() {
         assert_eq!(request.buf.unwrap().addr() == addr, used);
     }
 }
+
+#[test]
+fn a_list_of_ranges_is_one_command_or_is_refused() {
+    let (pool, other) = (DmaPool::new(8 << 20).unwrap(), DmaPool::new(1 << 20).unwrap());
+    let ns = dataless();
+    let ns = ns.with_splitter(ns.splitter().with_ranges(4));
+    let check =
+        |ns: &Namespace, ranges: &[std::ops::Range<u64>]| Request::deallocate_ranges(ns, ranges, pool.alloc(512).unwrap()).check(&pool);
+    let (checked, request) = check(&ns, &[8..16, 1..2, 100..300]);
+    assert_eq!((checked, request.modifiers.listed()), (Ok(()), true));
+    let list = request.buf.unwrap();
+    let ranges: Vec<_> = list.as_chunks().0.iter().take(4).map(|&range| nvme::io::Range::from_bytes(range)).collect();
+    assert_eq!(ranges, [(8, 8), (1, 1), (100, 200), (0, 0)].map(|(lba, blocks)| nvme::io::Range::new(nvme::Lba(lba), blocks)));
+    // One alone is as long as it likes.
+    let (checked, request) = check(&ns, std::slice::from_ref(&(0..600)));
+    assert_eq!((checked, request.modifiers.listed(), request.bytes), (Ok(()), false, 600 * 512));
+    let refused = |ranges: &[std::ops::Range<u64>]| check(&ns, ranges).0.unwrap_err();
+    assert_eq!([refused(&[]), refused(&[0..8, 9..9]), refused(&[0..8, 9..8]), refused(&[0..8, 0..u64::MAX])], [Refused::NoBlocks; 4]);
+    assert_eq!(refused(&[0..8, 1 << 24..(1 << 24) + 1]), Refused::OutOfRange { lba: 1 << 24, end: (1 << 24) + 1, blocks: 1 << 24 });
+    assert_eq!(refused(&[0..128, 256..400]), Refused::TooLong { blocks: 272, most: 256 });
+    let five = [0..1, 2..3, 4..5, 6..7, 8..9];
+    assert_eq!(refused(&five), Refused::TooManyRanges { ranges: 5, most: 4 });
+    assert_eq!(check(&dataless(), &five[..2]).0, Err(Refused::TooManyRanges { ranges: 2, most: 1 }));
+    let short = Request::deallocate_ranges(&ns, &five[..3], pool.alloc(32).unwrap()).check(&pool).0;
+    assert_eq!(short, Err(Refused::TooManyRanges { ranges: 3, most: 2 }));
+    let foreign = Request::deallocate_ranges(&ns, &five[..3], other.alloc(512).unwrap()).check(&pool).0;
+    assert_eq!(foreign, Err(Refused::ForeignBuffer));
+    // More than was listed names no blocks.
+    let more = Request::deallocate_ranges(&ns, &five[..3], pool.alloc(512).unwrap()).bytes(4 * 512).check(&pool).0;
+    assert_eq!(more, Err(Refused::NoBlocks));
+}

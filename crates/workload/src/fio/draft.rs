@@ -150,6 +150,9 @@ fn consistent(job: &mut Job, remarks: &mut Remarks) {
     {
         remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
     }
+    if job.ranges > 1 && job.pattern.direction == crate::job::Direction::TrimWrite {
+        remarks.errors.push("num_range is for rw=trim and rw=randtrim: what is written after a trim is one range".into());
+    }
     if !job.writes_as.is_empty() && !job.pattern.writes() {
         remarks.errors.push("write_mode needs a job that writes".into());
     }

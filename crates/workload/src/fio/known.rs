@@ -45,7 +45,6 @@ pub(super) static CHANGES: &[(&str, &[&str])] = &[
     ("bs_is_seq_rand", &["0"]),
     ("create_only", &["0"]),
     ("file_append", &["0"]),
-    ("num_range", &["1"]),
     ("offset_align", &["0"]),
     ("profile", &[]),
     ("ramp_size", &["0"]),

@@ -79,7 +79,11 @@ impl Generator {
     pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
         if let Some(trail) = self.manners.as_mut().and_then(|manners| manners.trail.as_mut()) {
             let Place { op, target, offset, len } = place;
-            trail.issued(ListLine { at: now, op, target, offset, len });
+            let Some(ranges) = &self.ranges else { return trail.issued(ListLine { at: now, op, target, offset, len }) };
+            // A list has no word for several ranges: each is a line.
+            for &(offset, len) in ranges.gathered() {
+                trail.issued(ListLine { at: now, op, target, offset, len });
+            }
         }
     }
 

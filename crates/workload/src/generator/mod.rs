@@ -30,6 +30,7 @@ mod manners;
 mod offsets;
 mod pacing;
 mod phases;
+mod ranges;
 mod standing;
 mod steady;
 mod syncs;
@@ -54,6 +55,7 @@ use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
+use ranges::Ranges;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
@@ -170,6 +172,8 @@ pub struct Generator {
     goes_on: PerOp<Vec<i32>>,
     /// `None`: writes are Writes.
     writes: Option<Box<Writes>>,
+    /// `None`: each trim is one range.
+    ranges: Option<Box<Ranges>>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -246,7 +250,9 @@ impl Generator {
         let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let manners = Manners::new(job).map(Box::new);
-        let special = pacing.is_some() || job.verify.is_some() || syncs.is_some() || manners.is_some() || job.iolog.is_some();
+        let ranges = Ranges::new(job, targets, depth)?.map(Box::new);
+        let special =
+            ranges.is_some() || pacing.is_some() || job.verify.is_some() || syncs.is_some() || manners.is_some() || job.iolog.is_some();
         let mut generator = Generator {
             credit: 0,
             event: Nanos::ZERO,
@@ -270,6 +276,7 @@ impl Generator {
             held: None,
             pacing,
             syncs,
+            ranges,
             manners,
             goes_on: job.goes_on.clone(),
             stats: Stats::default(),
@@ -433,7 +440,7 @@ impl Generator {
         }
         let place = match self.held.take() {
             Some(place) => place,
-            None => self.stream.next(),
+            None => self.next_place(),
         };
         let mut intended = now;
         if let Some(due) = self.listed_due().filter(|due| *due > now) {
@@ -472,9 +479,20 @@ impl Generator {
             manners.issued();
         }
         self.note_issued(place, now);
+        if let Some(ranges) = &mut self.ranges {
+            ranges.issued(slot);
+        }
         let check = self.checks.reads && place.op == Op::Read;
         self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });
         io(slot, place)
+    }
+
+    /// The next I/O of the stream; of a job with `num_range`, several of them as one.
+    fn next_place(&mut self) -> Place {
+        match &mut self.ranges {
+            Some(ranges) => ranges.gather(&mut self.stream, self.bytes_left),
+            None => self.stream.next(),
+        }
     }
 
     /// `io` was posted at `now`; nothing was announced yet.
@@ -569,6 +587,18 @@ impl Generator {
     /// What the next write of a job that [`Generator::asks_otherwise`] asks of the device. Asked once for each.
     pub fn write_as(&mut self) -> WriteAs {
         self.writes.as_mut().map_or(WriteAs::Write, |writes| writes.next())
+    }
+
+    /// Whether an I/O may have several ranges: [`Generator::ranges`] has them.
+    #[inline]
+    pub fn has_ranges(&self) -> bool {
+        self.ranges.is_some()
+    }
+
+    /// Offset and length, in bytes, of each range of the I/O that was issued last in this slot. Its own offset is the first one's, and
+    /// its length that of all. Empty: it is one range.
+    pub fn ranges(&self, slot: u32) -> &[(u64, u32)] {
+        self.ranges.as_ref().map_or(&[], |ranges| ranges.of(slot))
     }
 
     /// Stops as soon as what is in flight has completed: Ctrl-C, `exitall`, an error elsewhere.

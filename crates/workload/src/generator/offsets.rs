@@ -99,7 +99,11 @@ impl Stream {
             identical: job.identical,
             run_left: 0,
             trimmed: None,
-            longest: list.as_ref().map_or_else(|| of(|sizes| sizes.max).max().unwrap_or(1), List::longest).max(1),
+            longest: list
+                .as_ref()
+                .map_or_else(|| of(|sizes| sizes.max).max().unwrap_or(1), List::longest)
+                .max(1)
+                .saturating_mul(job.ranges_of_each().into()),
             list,
             listed_at: None,
             block,

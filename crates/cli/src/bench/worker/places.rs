@@ -1,11 +1,14 @@
 //! The places of a job thread's I/Os: what each is while it is in flight, its buffer while it is not, and the request in between.
 
+use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 
 use anyhow::{Result, bail};
 use reap::{Device, DmaBuf, KernelUri, Namespace, Request};
 use units::Op;
 use workload::{Io, Job};
+
+use crate::bench::lanes::Held;
 
 /// Whether the job may have what it asks for: files and block devices of the kernel have no flag for reads of what is durable.
 ///
@@ -21,6 +24,20 @@ pub(super) fn may_read_durably(job: &Job, device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Whether the device takes trims of as many ranges as the job's.
+///
+/// # Errors
+/// It takes fewer.
+pub(super) fn may_list_ranges(job: &Job, device: &Device, namespace: &Namespace) -> Result<()> {
+    let (wanted, most) = (job.ranges_of_each(), namespace.most_ranges());
+    if wanted > most {
+        let uri = &device.description().uri;
+        let why = if most == 1 { "trims of one range each".into() } else { format!("trims of up to {most} ranges") };
+        bail!("num_range={wanted}: {uri} takes {why}; give a smaller one, or name an NVMe controller or a namespace as kernel:/dev/ng0n1");
+    }
+    Ok(())
+}
+
 /// Where an I/O is kept while it is in flight, and its buffer while it is not.
 /// Field by field: copied as a whole, what is between an [`Io`]'s fields would be copied byte by byte.
 pub(super) struct Place {
@@ -31,6 +48,8 @@ pub(super) struct Place {
     op: Op,
     /// What the device is asked for: of a write perhaps another command.
     command: Op,
+    /// Of a trim of several ranges: their blocks.
+    pub ranges: Vec<Range<u64>>,
     /// `None`: in flight, or lost with its controller.
     pub buf: Option<DmaBuf>,
 }
@@ -38,7 +57,7 @@ pub(super) struct Place {
 impl Place {
     /// No I/O, and a buffer.
     pub(super) fn new(buf: DmaBuf) -> Place {
-        Place { offset: 0, slot: 0, len: 0, target: 0, op: Op::Read, command: Op::Read, buf: Some(buf) }
+        Place { offset: 0, slot: 0, len: 0, target: 0, op: Op::Read, command: Op::Read, ranges: Vec::new(), buf: Some(buf) }
     }
 
     #[inline(always)]
@@ -65,6 +84,8 @@ pub(super) struct Left<'a> {
     pub namespace: &'a Namespace,
     pub block_shift: u32,
     pub urgent: bool,
+    /// I/Os may have several ranges.
+    pub ranged: bool,
     /// Force Unit Access of writes and of reads.
     pub durable: [bool; 2],
 }
@@ -79,6 +100,10 @@ impl Iterator for Left<'_> {
             let Some(place) = self.places.get_mut(number as usize) else { continue };
             let (io, Some(buf)) = (place.asked(), place.buf.take()) else { continue };
             let lba = io.offset >> self.block_shift;
+            if self.ranged && io.op == Op::Deallocate {
+                let request = Request::deallocate_ranges(self.namespace, &place.ranges, buf).tag(number.into());
+                return Some(if self.urgent { request.urgent() } else { request });
+            }
             let request = Request::of(io.op, self.namespace, lba, buf);
             let request = if self.urgent { request.urgent() } else { request };
             let [writes, reads] = self.durable;
@@ -96,5 +121,16 @@ impl Left<'_> {
         let place = self.places.get_mut(request.number() as usize)?;
         place.buf = request.into_buffer();
         Some(place.io())
+    }
+}
+
+/// Makes each of `queues` ready for the buffers of its places before anything is measured, as fio registers its own before its clock
+/// starts.
+pub(super) fn prepare(queues: &[Held], places: &mut [Place]) {
+    let depth = places.len() / queues.len().max(1);
+    for (queue, places) in queues.iter().zip(places.chunks_mut(depth.max(1))) {
+        for place in places {
+            place.buf = place.buf.take().map(|buf| queue.as_ref().prepare(buf));
+        }
     }
 }

@@ -16,7 +16,6 @@ use driver::{Completed, Counters, Reaped, believable};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
 use hw::{Birth, EventFd, Lent};
-use nvme::io::Range;
 use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
 
@@ -569,7 +568,7 @@ impl Post for UringPosting<'_> {
         let link = &self.lane.link;
         let what = match part.op {
             // A command that passes through brings its list.
-            Op::Deallocate if self.state.passthrough.is_some() => What::Bytes(Range::LEN),
+            Op::Deallocate if self.state.passthrough.is_some() => What::Bytes(part.bytes as usize),
             Op::WriteZeroes | Op::Deallocate => {
                 let (way, other) = link.ways().choose(part.op, part.keep);
                 let bytes = u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes);

@@ -94,7 +94,7 @@ impl Said {
         let splitter = splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into())));
         let most = |bytes: u64| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per);
         let splitter = splitter.with_checks(self.limits.compare, self.limits.verify.map(most));
-        Ok(splitter.with_uncorrectable(self.limits.uncorrectable.map(most)))
+        Ok(splitter.with_uncorrectable(self.limits.uncorrectable.map(most)).with_ranges(ranges.map_or(1, |most| most.ranges)))
     }
 
     /// Most bytes of a command. The kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page

@@ -37,8 +37,8 @@ impl Passthrough {
         match (command.op, command.rest) {
             (Op::Read, Rest::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
             (Op::Write, Rest::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
-            // Its data is the list of one range.
-            (Op::Deallocate, Rest::Data(_)) => io::deallocate(self.nsid, 1, Dptr::NONE),
+            // Its data is the list of its ranges.
+            (Op::Deallocate, Rest::Data(span)) => io::deallocate(self.nsid, span.len() / io::Range::LEN as u32, Dptr::NONE),
             (Op::Compare, Rest::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
             (Op::Verify, Rest::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
             (Op::WriteUncorrectable, Rest::Check { bytes }) => io::write_uncorrectable(self.nsid, lba, blocks(bytes)),

@@ -273,8 +273,8 @@ pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
             nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
         }
         Op::Deallocate => {
-            let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
-            nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
+            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
+            nvme::io::deallocate(part.nsid, part.bytes / Range::LEN as u32, Dptr { prp1, prp2 })
         }
         Op::Compare => {
             let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);

@@ -201,6 +201,9 @@ impl Slot {
 
     /// How many parts the `blocks` blocks from block `from` on are; 1 for a Flush.
     pub(super) fn parts(&self, from: u32, blocks: u32) -> u32 {
+        if self.modifiers.listed() {
+            return 1;
+        }
         if let Some(most) = self.most_of_range() {
             return blocks.div_ceil(most).max(1);
         }
@@ -217,6 +220,10 @@ impl Slot {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
         let Slot { op, modifiers, nsid, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
+        if modifiers.listed() {
+            // All of it, and a block for each range.
+            return Part { op, fua, keep, nsid, lba: first, blocks: left, addr: self.addr, bytes: left * Range::LEN as u32, buf };
+        }
         if let Some(most) = self.most_of_range() {
             let addr = self.addr + u64::from(from / most) * Range::LEN as u64;
             return Part { op, fua, keep, nsid, lba: first, blocks: left.min(most), addr, bytes: Range::LEN as u32, buf };

@@ -73,6 +73,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     boolean(&["readfua"], set!(job.durable_reads = |_, v| values::flag(v))),
     value(&["write_mode"], set!(job.writes_as = |_, v| write_as::shares(v))),
     value(&["sg_write_mode"], set!(job.writes_as = |_, v| write_as::one(v))),
+    value(&["num_range"], set!(job.ranges = |d, v| values::within(v, d.job.kb_base, 1, 256).map(|n| n as u32))),
     value(&["buffer_pattern"], set!(contents.pattern = |_, v| parts::contents(v).map(Some))),
     flag(&["zero_buffers"], set!(contents.zeroes = |_, v| values::flag(v))),
     value(&["buffer_compress_percentage"], set!(contents.compress = |_, v| values::within(v, 1024, 0, 100).map(|n| Some(n as u32)))),

@@ -101,6 +101,8 @@ fn writes_ask_for_other_commands() {
         ("rw=write\nwrite_mode=write/90:zeroes/30", "add up to 120"),
         ("rw=write\nwrite_mode=write:zeroes", "per cent are missing"),
         ("rw=write\nwrite_mode=zone_append", "zoned"),
+        ("rw=trimwrite\nnum_range=2", "num_range is for rw=trim"),
+        ("rw=trim\nnum_range=257", "num_range"),
         ("rw=write\nsg_write_mode=write_and_verify", "no such command"),
         ("rw=read\nwrite_mode=zeroes", "needs a job that writes"),
         ("rw=write\nwrite_mode=zeroes\nverify=md5", "exclude each other"),

@@ -54,6 +54,14 @@ pub enum Misfit {
         /// The size in bytes.
         bytes: u64,
     },
+    /// The ranges of one command lie on one device.
+    #[error("job '{job}': num_range needs one device, and the job has {targets}; make it a job for each")]
+    SeveralTargets {
+        /// The job's name.
+        job: String,
+        /// Its devices.
+        targets: usize,
+    },
     /// A random map for I/Os of several lengths needs a bit for each block.
     #[error("job '{job}': a random map of {blocks} blocks is too large; give norandommap, or one block size only")]
     MapTooLarge {
@@ -164,8 +172,9 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
             if bytes == 0 {
                 return Err(Misfit::Unaligned { job: job.name.clone(), what: "block size", bytes, unit: target.block });
             }
-            if bytes > 1 << 31 {
-                return Err(Misfit::TooLong { job: job.name.clone(), bytes });
+            let all = bytes.saturating_mul(job.ranges_of_each().into());
+            if all > 1 << 31 {
+                return Err(Misfit::TooLong { job: job.name.clone(), bytes: all });
             }
         }
     }

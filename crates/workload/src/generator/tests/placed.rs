@@ -36,6 +36,45 @@ fn trims_have_their_own_size_and_figures() {
     assert_eq!(random.len(), 16);
 }
 
+/// Every block of a pass is in one range of one command; the last command has what is left.
+#[test]
+fn a_trim_has_several_ranges() {
+    let sizes = PerOp::both(BlockSizes { min: 4096, max: 12 << 10, split: vec![(4096, 50), (12 << 10, 50)] });
+    for (random, block) in [(false, PerOp::both(BlockSizes::fixed(4096))), (true, PerOp::both(BlockSizes::fixed(4096))), (false, sizes)] {
+        let job = Job { ranges: 3, iodepth: 4, block, ..small(Direction::Trim, random) };
+        let mut generator = Generator::new(&job, Seat::default(), &[TARGET]).unwrap();
+        assert!(generator.has_ranges());
+        let (mut blocks, mut commands) = (Vec::new(), Vec::new());
+        loop {
+            match generator.next(Nanos::ZERO) {
+                Next::Issue(io) => {
+                    generator.issued(&io, Nanos::ZERO);
+                    let ranges = generator.ranges(io.slot).to_vec();
+                    assert_eq!((io.offset, io.op), (ranges[0].0, Op::Deallocate));
+                    assert_eq!(u64::from(io.len), ranges.iter().map(|(_, len)| u64::from(*len)).sum::<u64>());
+                    blocks.extend(ranges.iter().flat_map(|&(at, len)| (at..at + u64::from(len)).step_by(4096)));
+                    commands.push((io, ranges.len()));
+                    generator.committed(Nanos::ZERO);
+                    generator.completed(io, Nanos::ZERO, Ok(()), &[]);
+                }
+                Next::Done => break,
+                _ => {}
+            }
+        }
+        blocks.sort_unstable();
+        assert_eq!(blocks, (0..16).map(|block| block * 4096).collect::<Vec<_>>(), "random: {random}");
+        let (last, all) = (commands.last().unwrap().1, commands.len());
+        assert!(commands[..all - 1].iter().all(|(_, ranges)| *ranges == 3) && (1..=3).contains(&last), "{commands:?}");
+        assert_eq!((generator.stats().trim.ios, generator.stats().trim.bytes), (all as u64, 64 << 10));
+    }
+    // What else a job does has one range, and so has a trim before a write.
+    for direction in [Direction::Read, Direction::Write, Direction::TrimWrite] {
+        assert!(!Generator::new(&Job { ranges: 3, ..small(direction, true) }, Seat::default(), &[TARGET]).unwrap().has_ranges());
+    }
+    let two = Generator::new(&Job { ranges: 3, ..small(Direction::Trim, true) }, Seat::default(), &[TARGET; 2]);
+    assert!(two.unwrap_err().to_string().contains("needs one device"));
+}
+
 #[test]
 fn what_is_trimmed_is_written_next() {
     for random in [false, true] {

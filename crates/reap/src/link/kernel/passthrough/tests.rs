@@ -30,7 +30,11 @@ fn a_request_is_the_command_that_the_embedded_link_sends() {
         };
         assert_eq!(zeroes(Way::Zero, true), io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA));
         assert_eq!(zeroes(Way::Punch, false), io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE));
-        assert_eq!(through.sqe(&of(Op::Deallocate, false)), io::deallocate(Nsid(3), 1, Dptr::NONE));
+        for ranges in [1, 8] {
+            let list = Rest::Data(Span::of(&lent, 0..16 * ranges as usize));
+            let deallocate = Command { rest: list, ..of(Op::Deallocate, false) };
+            assert_eq!(through.sqe(&deallocate), io::deallocate(Nsid(3), ranges, Dptr::NONE));
+        }
         assert_eq!(through.sqe(&of(Op::Compare, false)), io::compare(Nsid(3), lba, blocks, Dptr::NONE));
         let verify = Command { rest: Rest::Check { bytes: 8192 }, ..of(Op::Verify, false) };
         assert_eq!(through.sqe(&verify), io::verify(Nsid(3), lba, blocks));

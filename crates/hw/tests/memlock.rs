@@ -130,14 +130,14 @@ fn child_that_pins() {
 
 /// The contrast: with the capability no limit counts, so that tests which keep it see none.
 #[test]
-fn whoever_is_exempt_has_no_limit() {
+fn an_exempt_process_has_no_limit() {
     if is_exempt() {
         child("child_that_is_exempt");
     }
 }
 
 #[test]
-#[ignore = "runs in a process of its own: whoever_is_exempt_has_no_limit"]
+#[ignore = "runs in a process of its own: an_exempt_process_has_no_limit"]
 fn child_that_is_exempt() {
     assert!(is_exempt());
     limit(2 * CHUNK as u64);

@@ -96,7 +96,7 @@ fn every_chart_of_a_simulation_is_drawn() {
     assert_eq!(faults(&page.show(), &["plane", "load", "wakeups", "distribution", "regret", "table"]), Vec::<String>::new());
 }
 
-/// Who uses the page by keyboard goes on where he was: the focus, and how far the table is scrolled.
+/// A reader with a keyboard stays at the same place: the focus, and how far the table is scrolled.
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
 fn a_control_keeps_the_focus_when_it_is_used() {

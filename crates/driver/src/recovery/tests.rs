@@ -219,7 +219,7 @@ fn patience_ends() {
 }
 
 #[test]
-fn whoever_closes_the_controller_does_not_wait_for_it() {
+fn closing_the_controller_does_not_wait_for_it() {
     let mut host = patient(Script::default(), Nanos::MAX);
     host.controller.io_silent = true;
     assert!(host.submit(1));

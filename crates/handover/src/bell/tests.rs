@@ -126,7 +126,7 @@ mod models {
     }
 
     #[test]
-    fn whoever_masks_and_believes_to_be_armed_loses_one() {
+    fn a_thread_that_masks_and_believes_to_be_armed_loses_one() {
         fails(3, || stays_armed(3, true));
     }
 

@@ -5,7 +5,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn whoever_stops_with_a_debt_wakes_the_sleeper_once_or_stays() {
+    fn a_sender_that_stops_with_a_debt_wakes_the_sleeper_or_stays() {
         let (debt, bell) = (Debt::new(), Bell::new());
         bell.arm();
         assert!(!debt.owes());
@@ -317,7 +317,7 @@ mod models {
     }
 
     #[test]
-    fn whoever_leaves_last_settles() {
+    fn the_last_to_leave_settles() {
         holds(2, || leaver(Omit::Nothing));
     }
 

@@ -40,7 +40,7 @@ mod models {
     }
 
     #[test]
-    fn whoever_passes_leaves_nothing_behind() {
+    fn a_passer_leaves_nothing_behind() {
         holds(3, || try_lock_reap(Omit::Nothing));
     }
 

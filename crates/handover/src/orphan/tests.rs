@@ -194,7 +194,7 @@ mod models {
     }
 
     #[test]
-    fn whoever_takes_a_queue_that_is_swept_learns_of_its_end() {
+    fn a_taker_of_a_queue_that_is_swept_learns_of_its_end() {
         holds(3, || taken_while_swept(Omit::Nothing));
     }
 

@@ -155,7 +155,7 @@ mod models {
     }
 
     #[test]
-    fn whoever_leaves_entries_behind_wakes_the_owner() {
+    fn a_passer_that_leaves_entries_behind_wakes_the_owner() {
         holds(2, || passer_with_a_budget(Omit::Nothing));
     }
 
@@ -165,7 +165,7 @@ mod models {
     }
 
     #[test]
-    fn whoever_takes_the_queue_back_from_a_drain_thread_is_told_by_itself() {
+    fn a_taker_from_a_drain_thread_is_told_by_itself() {
         holds(2, || Queue::play_dismissal(true, Omit::Nothing));
     }
 

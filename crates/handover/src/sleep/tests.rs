@@ -95,7 +95,7 @@ mod unit {
     }
 
     #[test]
-    fn whoever_wakes_masks_its_bell_before_anything_else() {
+    fn a_woken_thread_masks_its_bell_before_anything_else() {
         let mut noted = Noted::new(None, "");
         sleep::arm(&mut noted);
         noted.steps.take();

@@ -240,7 +240,7 @@ impl Place {
             }
             match state.plan(queues, now, until) {
                 Plan::Look { budget } => now = state.look(queues, budget, now),
-                // To somebody's next instant, which he does not wait for.
+                // To the next instant of the caller, who does not wait for it.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
                     break Ended::Idle;
                 }

@@ -17,7 +17,7 @@ fn first(vruntime: u64) -> Share {
 }
 
 #[test]
-fn whoever_has_had_least_is_next_and_interrupt_threads_before_all() {
+fn the_thread_that_has_had_least_is_next_after_interrupt_threads() {
     let mut ready = Ready::default();
     for (task, vruntime) in [(1, 50), (2, 20), (3, 20)] {
         ready.add(task, &mut share(vruntime), false, &SCHEDULER);

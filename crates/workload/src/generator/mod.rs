@@ -487,14 +487,6 @@ impl Generator {
         io(slot, place)
     }
 
-    /// The next I/O of the stream; of a job with `num_range`, several of them as one.
-    fn next_place(&mut self) -> Place {
-        match &mut self.ranges {
-            Some(ranges) => ranges.gather(&mut self.stream, self.bytes_left),
-            None => self.stream.next(),
-        }
-    }
-
     /// `io` was posted at `now`; nothing was announced yet.
     #[inline]
     pub fn issued(&mut self, io: &Io, now: Nanos) {
@@ -576,29 +568,6 @@ impl Generator {
             let Extra { sequence, seed, written, .. } = self.flight.extra(io.slot);
             layout.fill(io, Mark { seed, time: written, thread: self.checks.thread, number: sequence }, buf);
         }
-    }
-
-    /// Whether some writes ask for another command than a Write.
-    #[inline]
-    pub fn asks_otherwise(&self) -> bool {
-        self.writes.is_some()
-    }
-
-    /// What the next write of a job that [`Generator::asks_otherwise`] asks of the device. Asked once for each.
-    pub fn write_as(&mut self) -> WriteAs {
-        self.writes.as_mut().map_or(WriteAs::Write, |writes| writes.next())
-    }
-
-    /// Whether an I/O may have several ranges: [`Generator::ranges`] has them.
-    #[inline]
-    pub fn has_ranges(&self) -> bool {
-        self.ranges.is_some()
-    }
-
-    /// Offset and length, in bytes, of each range of the I/O that was issued last in this slot. Its own offset is the first one's, and
-    /// its length that of all. Empty: it is one range.
-    pub fn ranges(&self, slot: u32) -> &[(u64, u32)] {
-        self.ranges.as_ref().map_or(&[], |ranges| ranges.of(slot))
     }
 
     /// Stops as soon as what is in flight has completed: Ctrl-C, `exitall`, an error elsewhere.

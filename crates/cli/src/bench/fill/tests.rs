@@ -34,7 +34,7 @@ fn filling_ends_at_its_limit_where_the_medium_is_full_and_on_request() {
     assert!((3 * MIB..=4 * MIB).contains(&full), "{full}");
 }
 
-/// What is in flight when somebody stops it ends badly, as he wants it to.
+/// A stop on request ends what is in flight badly, as it should.
 #[test]
 fn what_is_given_up_on_request_is_no_error() {
     let options = OpenOptions::new().timeout(std::time::Duration::from_millis(200));

@@ -99,7 +99,7 @@ fn machine() -> Tree {
 }
 
 #[test]
-fn controllers_are_listed_whoever_drives_them() {
+fn controllers_are_listed_under_any_driver() {
     let found = machine().look(&|_| None, &[("/dev/vfio/4", "process 7 (reap)")]);
     let shown: Vec<_> = found
         .controllers

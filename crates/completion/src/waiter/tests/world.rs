@@ -285,7 +285,7 @@ fn run(case: &Case, habits: Twin) -> Result<(), String> {
 }
 
 #[test]
-fn everything_is_found_by_whoever_waits() {
+fn everything_is_found_by_the_thread_that_waits() {
     holds(LAWFUL, any_case(), |case| run(&case, LAWFUL)).unwrap();
 }
 

@@ -56,7 +56,7 @@ fn written_although_changed(fetch: Fetch) -> u8 {
 /// Two broken hosts. One fills its buffer after the doorbell, and gets away with it where data are fetched late. The other uses its buffer
 /// again before the completion, and gets away with it where they are fetched early.
 #[test]
-fn whoever_touches_a_buffer_in_service_is_found_out_by_one_of_the_two() {
+fn touching_a_buffer_in_service_is_found_out_by_one_of_the_two() {
     let fills_late = |fetch| written_although_changed(fetch) != 2;
     let reuses_early = |fetch| written_although_changed(fetch) != 1;
     assert_eq!((ALL.map(fills_late), ALL.map(reuses_early)), ([false, true], [true, false]));

@@ -74,7 +74,7 @@ proptest! {
 
 /// A waker that was left is called for.
 #[test]
-fn whoever_has_polled_is_woken() {
+fn what_has_polled_is_woken() {
     let tickets = Tickets::default();
     let at = tickets.issue();
     assert!(tickets.poll(at, Waker::noop().clone()).is_err_and(|before| before.is_none()));

@@ -326,7 +326,7 @@ fn the_look_before_a_sleep_finds_what_came_meanwhile() {
 
 /// A thread that waits on a queue which it shares is found by its number, and told where it sleeps.
 #[test]
-fn whoever_is_named_by_the_look_role_is_told() {
+fn the_thread_that_the_look_role_names_is_told() {
     let _alone = by_hand();
     let options = OpenOptions::new().software_queues(2).hardware_queues(1).mode(Mode::INTERRUPT);
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();

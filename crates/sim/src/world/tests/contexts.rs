@@ -27,7 +27,7 @@ fn hogged(spin: Spin) -> Outcome {
 
 /// A spinner that gives no way has its slices, and waits for the other's.
 #[test]
-fn whoever_spins_has_half_of_a_cpu_that_another_wants() {
+fn a_spinner_has_half_of_a_cpu_that_another_wants() {
     let spins = hogged(Spin::Spins);
     let share = spins.thread.0 as f64 / spins.elapsed.0 as f64;
     assert!((0.4..0.6).contains(&share), "{share}");
@@ -39,7 +39,7 @@ fn whoever_spins_has_half_of_a_cpu_that_another_wants() {
 
 /// One that yields has what the other leaves: it is behind it with each look.
 #[test]
-fn whoever_yields_gives_the_cpu_away_at_once_and_stays_ready() {
+fn a_thread_that_yields_gives_the_cpu_away_and_stays_ready() {
     let (spins, yields, naps) = (hogged(Spin::Spins), hogged(Spin::Yields), hogged(Spin::Naps));
     assert!(yields.thread.0 * 20 < spins.thread.0, "{} {}", yields.thread, spins.thread);
     assert!(yields.elapsed > Nanos(2 * spins.elapsed.0), "each look costs a slice of the other's: {}", yields.elapsed);

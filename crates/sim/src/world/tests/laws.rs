@@ -154,7 +154,7 @@ fn executors_with_other_habits_are_caught() {
 /// another's last one comes: its owner wakes, finds the lock held, and sleeps. The first has nothing more to wait for, and
 /// goes away from an entry that it knows of.
 #[test]
-fn whoever_goes_away_from_entries_tells_the_owner_of_the_look() {
+fn a_thread_that_leaves_entries_tells_the_owner_of_the_look() {
     let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
     let run = |seed, habits, masks: bool| {
         let job = workload::Job { numjobs: 2, ..closed_loop(2, 2) };

@@ -34,7 +34,7 @@ fn a_rate_that_the_device_cannot_keep_shows_from_the_intended_start() {
 }
 
 #[test]
-fn whoever_waits_for_room_can_be_told_since_when() {
+fn a_runner_that_waits_for_room_can_be_told_since_when() {
     // A device of 100 µs, one at a time, and an I/O each 50 µs: the second is due in the middle of the first.
     let rate = PerOp::both(Some(Rate::Iops(20_000)));
     let job = Job { rate, number_ios: Some(3), ..Job::default() };

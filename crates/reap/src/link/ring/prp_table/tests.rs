@@ -136,7 +136,7 @@ fn registering_writes_nothing_of_the_table() {
 
 /// Threads that need the same page of the table at once each find it whole.
 #[test]
-fn a_page_of_the_table_is_there_for_whoever_asks() {
+fn a_page_of_the_table_is_there_for_any_thread() {
     let pool = DmaPool::new(64 << 20).unwrap();
     let table = PrpTable::new(&pool).unwrap();
     for part in 0..64 {

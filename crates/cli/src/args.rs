@@ -69,7 +69,7 @@ impl Cli {
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Command::Run(run) = &mut cli.command {
-            if run.files.is_empty() && jobs.is_none() {
+            if run.files.is_empty() && !jobs.as_deref().is_some_and(jobs::has_any) {
                 let message = "there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k";
                 let run = command.find_subcommand_mut("run");
                 return Err(run.map_or_else(Cli::command, |run| run.clone()).error(ErrorKind::MissingRequiredArgument, message));

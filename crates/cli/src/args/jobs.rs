@@ -42,6 +42,11 @@ pub fn take(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsS
     Ok((left, Some(file).filter(|file| !file.is_empty())))
 }
 
+/// Whether the job file that options made has a job, and not only what holds for all.
+pub fn has_any(file: &str) -> bool {
+    file.lines().any(|line| line.starts_with('[') && line != "[global]")
+}
+
 /// A word as an option of a job: its name, what stands behind its equals sign, and what may follow it.
 fn option(word: &OsString, own: &impl Fn(&str) -> bool) -> Option<(String, Option<String>, Follows)> {
     let text = word.to_str()?.strip_prefix("--")?;

@@ -1,3 +1,5 @@
+mod pages;
+
 use super::*;
 
 fn parsed(line: &str) -> Result<Cli, String> {

@@ -13,10 +13,10 @@ use units::Op;
 use workload::{Contents, ErrorCode, Generator, Io, Job, Next};
 
 use super::contents;
-use super::counted::{Counted, Ended, Line, Mark};
+use super::counted::{Ended, Line, Mark};
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
-use super::watch::{Snapshot, Watch};
+use super::watch::Watch;
 use outside::since;
 pub use outside::{Control, Progress, Ran};
 use places::{Left, Place};

@@ -115,9 +115,10 @@ fn blocks(facts: &Facts, outcomes: &[Outcome]) -> String {
     let allowed = outcomes.iter().map(|o| o.gaps_allowed).max().unwrap_or(0);
     let (what, limit) = if away { (AWAY, away_limit(allowed, outcomes.len())) } else { (GAPS, gaps_limit(allowed, outcomes.len())) };
     format!(
-        "Blocks: {} rounds of {} ms blocks in random order. {what}: {kept} blocks kept, {dropped} dropped that had {limit}.",
-        outcomes.iter().map(|o| o.rounds).sum::<usize>(),
-        facts.block.0 / 1_000_000
+        "Blocks: {} of {} ms blocks in random order. {what}: {} kept, {dropped} dropped that had {limit}.",
+        counted(outcomes.iter().map(|o| o.rounds).sum(), "round"),
+        facts.block.0 / 1_000_000,
+        counted(kept, "block")
     )
 }
 

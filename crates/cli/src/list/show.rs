@@ -8,7 +8,8 @@ const NAMESPACES: [(&str, usize); 8] =
 /// Likewise of `nvme list -v`, with who drives it.
 const CONTROLLERS: [(&str, usize); 9] =
     [("Device", 8), ("SN", 20), ("MN", 40), ("FR", 8), ("TxPort", 6), ("Address", 14), ("Driver", 8), ("Group", 5), ("Namespaces", 16)];
-const BLOCKS: [(&str, usize); 6] = [("Node", 21), ("Size", 10), ("Block", 6), ("Polls", 5), ("Model", 30), ("Users", 16)];
+/// Each as wide as it has to be, so that a terminal of 80 columns has room: nvme-cli has no such table.
+const BLOCKS: [&str; 6] = ["Node", "Size", "Block", "Polls", "Model", "Users"];
 
 /// All of it.
 pub fn text(found: &Found) -> String {
@@ -27,7 +28,7 @@ pub fn text(found: &Found) -> String {
     let rows: Vec<_> = namespaces.chain(blocks).flat_map(|row| block(row.0, row.1, row.2, row.3, row.4)).collect();
     match rows.is_empty() {
         true => parts.push("There is no block device here that `kernel:` could take.\n".to_owned()),
-        false => parts.push(format!("Block devices, each to be used as kernel:NODE:\n{}", table(&BLOCKS, rows))),
+        false => parts.push(format!("Block devices, each to be used as kernel:NODE:\n{}", table(&fitted(BLOCKS, &rows), rows))),
     }
     parts.join("\n")
 }
@@ -41,6 +42,12 @@ fn table<const N: usize>(columns: &[(&str, usize); N], rows: impl IntoIterator<I
     let names = line(columns.map(|(name, _)| name.to_owned()));
     let dashes = line(columns.map(|(_, width)| "-".repeat(width)));
     [names, dashes].into_iter().chain(rows.into_iter().map(line)).collect()
+}
+
+/// Columns that are as wide as the widest of their cells.
+fn fitted<'a, const N: usize>(names: [&'a str; N], rows: &[[String; N]]) -> [(&'a str, usize); N] {
+    let widths = |at: usize| rows.iter().map(move |row| row[at].chars().count());
+    std::array::from_fn(|at| (names[at], widths(at).chain([names[at].len()]).max().unwrap_or(0)))
 }
 
 fn namespace(ns: &Namespace) -> [String; 8] {

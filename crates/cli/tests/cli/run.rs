@@ -316,5 +316,5 @@ fn slips_on_the_command_line_are_told() {
     place.reap("run --name=a --iodepht=4").fails_with(&["--iodepht", "--iodepth"]);
     place.reap("run --name=a --file_append=1").fails_with(&["(command line):2:1", "changes which I/O runs"]);
     place.reap("run --runtime").fails_with(&["--runtime needs a value"]);
-    place.reap("run --bs=4k").fails_with(&["there is no job"]);
+    place.reap("run --bs=4k").fails_with(&["there is no job", "--name=mine"]);
 }

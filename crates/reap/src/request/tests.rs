@@ -116,7 +116,8 @@ fn a_list_of_ranges_is_one_command_or_is_refused() {
     let (checked, request) = check(&ns, std::slice::from_ref(&(0..600)));
     assert_eq!((checked, request.modifiers.listed(), request.bytes), (Ok(()), false, 600 * 512));
     let refused = |ranges: &[std::ops::Range<u64>]| check(&ns, ranges).0.unwrap_err();
-    assert_eq!([refused(&[]), refused(&[0..8, 9..9]), refused(&[0..8, 9..8]), refused(&[0..8, 0..u64::MAX])], [Refused::NoBlocks; 4]);
+    let backwards = std::ops::Range { start: 9, end: 8 };
+    assert_eq!([refused(&[]), refused(&[0..8, 9..9]), refused(&[0..8, backwards]), refused(&[0..8, 0..u64::MAX])], [Refused::NoBlocks; 4]);
     assert_eq!(refused(&[0..8, 1 << 24..(1 << 24) + 1]), Refused::OutOfRange { lba: 1 << 24, end: (1 << 24) + 1, blocks: 1 << 24 });
     assert_eq!(refused(&[0..128, 256..400]), Refused::TooLong { blocks: 272, most: 256 });
     let five = [0..1, 2..3, 4..5, 6..7, 8..9];

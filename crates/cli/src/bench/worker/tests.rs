@@ -1,6 +1,8 @@
 use workload::fio::{self, Input};
 use workload::{Seat, Target};
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 fn job(text: &str) -> Job {

@@ -90,3 +90,28 @@ fn writes_of_several_kinds_are_mixed_by_their_shares() {
     let jobs = jobs("[a]\nrw=write\nsize=4m\nwrite_mode=write/40:zeroes/30:verify/30\nreadfua=1\n[b]\nstonewall\nreadfua=1\nsize=1m\n");
     assert_eq!((ios(&jobs[0], "write"), ios(&jobs[1], "read")), (1024, 256));
 }
+
+#[test]
+fn blocks_that_a_job_makes_unreadable_fail_the_next_one() {
+    let place = Place::new();
+    let lost = "[a]\nrw=write\nsize=64k\nwrite_mode=uncor\n";
+    place.write("job.fio", &format!("{lost}[b]\nstonewall\nrw=read\nsize=64k\n"));
+    place.reap(&format!("run job.fio {KEEPS}")).fails_with(&["job 'b'", "Unrecovered Read Error"]);
+    place.write("job.fio", &format!("{lost}[b]\nstonewall\nrw=write\nsize=64k\n[c]\nstonewall\nrw=read\nsize=64k\n"));
+    place.reap(&format!("run job.fio {KEEPS}")).ok();
+}
+
+/// All blocks of the trims are gone, and no others; a device without lists is refused before anything is trimmed.
+#[test]
+fn trims_have_as_many_ranges_as_the_job_says() {
+    let place = Place::new();
+    let job = "[global]\nbs=4k\nstonewall\n[full]\nrw=write\nsize=2m\nbuffer_pattern=0x01\n[trim]\nrw=randtrim\nsize=1m\nnum_range=8\n\
+               [gone]\nrw=write\nsize=1m\nsg_write_mode=verify_bytchk_01\nbuffer_pattern=0x00\n\
+               [kept]\nrw=write\noffset=1m\nsize=1m\nsg_write_mode=verify_bytchk_01\nbuffer_pattern=0x01\n";
+    place.write("job.fio", job);
+    let jobs = place.reap(&format!("run job.fio {KEEPS}")).ok().json()["jobs"].as_array().unwrap().clone();
+    assert_eq!((ios(&jobs[1], "trim"), jobs[1]["trim"]["io_bytes"].as_u64()), (32, Some(1 << 20)));
+    assert_eq!([ios(&jobs[2], "write"), ios(&jobs[3], "write")], [256; 2]);
+    place.write("job.fio", "[a]\nrw=trim\nbs=4k\nsize=1m\nnum_range=8\n").write("disk", &"x".repeat(1 << 20));
+    place.reap("run job.fio --device kernel:disk --allow-writes").fails_with(&["num_range=8", "one range each"]);
+}

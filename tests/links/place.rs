@@ -26,8 +26,8 @@ pub enum Stand {
     File,
     /// A loop device over a file.
     Loop,
-    /// A controller in memory, that a thread serves over vfio-user.
-    Served,
+    /// A controller in memory, that a thread serves over vfio-user, with these parameters.
+    Served(&'static str),
     /// This URI.
     Given(String),
 }
@@ -66,8 +66,8 @@ impl Place {
                 let looped = Loop::over(file.path())?;
                 Place { looped: Some(looped), file: Some(file), ..place(String::new()) }.rebased()
             }
-            Stand::Served => {
-                let served = Served::new("mem:16M?profile=optane");
+            Stand::Served(more) => {
+                let served = Served::new(&format!("mem:16M?profile=optane{more}"));
                 let base = format!("vfio-user:{}", served.socket().display());
                 Place { served: Some(served), ..place(base) }
             }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::Duration;
 
-use reap::serve::Server;
+use reap::serve::{self, Server};
 use reap::{Device, IoError, Mode, OpenError, Pages, PeerFault, RegisterError};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -79,6 +79,18 @@ fn a_server_that_is_killed_under_requests_fails_them_and_hangs_none() {
         let process = Process::new();
         let device = Device::open_with(&process.uri(), &options(1)).unwrap();
         Job::of(1).run(&device.local_queue().unwrap());
+    }
+}
+
+/// Nothing is sent to ring a doorbell that the server lets this side map.
+#[test]
+fn mapped_doorbells_send_no_message() {
+    for (more, mapped) in [("&doorbells=mapped", true), ("", false)] {
+        let served = Served::new(&format!("mem:16M?profile=optane{more}"));
+        let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+        Job::of(1).run(&device.local_queue().unwrap());
+        let status = serve::ask(served.socket(), "status").unwrap();
+        assert_eq!(status.contains("\ndoorbells mapped, 0 messages\n"), mapped, "{status}");
     }
 }
 

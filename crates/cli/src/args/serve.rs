@@ -44,6 +44,7 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   reap serve mem:1G --vfio-user /tmp/nvme.sock
   reap serve 'file:disk.img?profile=tlc' --vfio-user /tmp/nvme.sock --script hang.txt
+  reap serve 'mem:1G?profile=null&doorbells=mapped' --vfio-user /tmp/nvme.sock      it polls, and never idles while a client is there
 
 QEMU 10.1 and later connects to it, with RAM that another process can map:
   qemu-system-x86_64 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=1G,share=on \\

@@ -16,6 +16,8 @@ pub enum ServeEvent {
         /// What is served.
         device: String,
     },
+    /// Doorbells can be mapped, and the server polls them.
+    Polls,
     /// A client came, and speaks the protocol.
     Attached,
     /// Another one came, and was sent away.
@@ -44,6 +46,10 @@ impl fmt::Display for ServeEvent {
         match self {
             ServeEvent::TookOver(socket) => write!(f, "{}: nobody listened there any more; the socket file is replaced", socket.display()),
             ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
+            ServeEvent::Polls => write!(
+                f,
+                "clients may map the doorbells, and a mapped one wakes nobody: the server polls them, and never idles while it has a client"
+            ),
             ServeEvent::Attached => write!(f, "a client has come"),
             ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),

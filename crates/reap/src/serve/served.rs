@@ -5,13 +5,10 @@ use std::rc::Rc;
 use device::{Change, Controller, FaultPlan, FaultyPort, Port, Step};
 use units::Nanos;
 
-use super::host::{GuestPort, Host};
+use super::host::{GuestPort, Host, STRIDE};
 use crate::error::OpenError;
 use crate::link::embedded::{LATE_DOORBELL, config, namespaces};
 use crate::uri::{DeviceUri, Wire};
-
-/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
-pub(super) const STRIDE: u8 = 0;
 
 /// A controller with its port, of whatever kind.
 pub(super) trait Served {

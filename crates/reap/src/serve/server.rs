@@ -52,6 +52,8 @@ const CONTROL: u64 = 3;
 const MESSAGES: usize = 16;
 /// Steps of the controller before the socket gets its turn.
 const STEPS: usize = 16;
+/// For how long mapped doorbells are polled before the socket gets its turn, which is a system call.
+const POLL: Nanos = Nanos::from_micros(100);
 
 /// A device that waits for clients, or has one.
 ///
@@ -106,6 +108,9 @@ impl Server {
             news.push(ServeEvent::TookOver(path.to_owned()));
         }
         news.push(ServeEvent::Listening { socket: path.to_owned(), device: uri.to_string() });
+        if function.maps_doorbells() {
+            news.push(ServeEvent::Polls);
+        }
         let device = uri.to_string();
         Ok(Server { function, place, control, device, session: None, poller, script, news, interest: Interest::READ, before: (0, 0) })
     }
@@ -169,7 +174,7 @@ impl Server {
                 continue;
             }
             let session = Session::new(stream).and_then(|session| self.poller.add(&session, CLIENT).map(|()| session));
-            match session {
+            match self.function.attach().and(session) {
                 Ok(session) => {
                     self.interest = Interest::READ;
                     self.session = Some(session);
@@ -182,6 +187,10 @@ impl Server {
     /// Messages, then the controller: at most how long nothing will happen by itself.
     fn turn(&mut self, tell: &mut dyn FnMut(ServeEvent)) -> Option<Nanos> {
         let more = self.listen(tell);
+        if self.function.maps_doorbells() && self.session.is_some() {
+            self.poll(tell);
+            return Some(Nanos::ZERO);
+        }
         let (mut worked, mut next) = (false, None);
         for _ in 0..STEPS {
             let step = self.function.step(hw::now());
@@ -192,11 +201,28 @@ impl Server {
         }
         // The last thing before a sleep: from here on a client that goes on tells, or has been seen.
         worked |= !more && !worked && self.function.arm();
-        if self.function.fail_without_queue() {
-            tell(ServeEvent::QueueLost);
-            worked = true;
-        }
+        worked |= self.lose_queue(tell);
         if more || worked { Some(Nanos::ZERO) } else { next.map(|next| next - hw::now()) }
+    }
+
+    /// The controller for a while, of whose doorbells nobody tells.
+    fn poll(&mut self, tell: &mut dyn FnMut(ServeEvent)) {
+        let mut now = hw::now();
+        let until = now + POLL;
+        while now < until {
+            self.function.step(now);
+            now = hw::now();
+        }
+        self.lose_queue(tell);
+    }
+
+    /// Whether a queue's memory turned out to be gone.
+    fn lose_queue(&mut self, tell: &mut dyn FnMut(ServeEvent)) -> bool {
+        let lost = self.function.fail_without_queue();
+        if lost {
+            tell(ServeEvent::QueueLost);
+        }
+        lost
     }
 
     /// Deals with what the client has sent. Whether there may be more.

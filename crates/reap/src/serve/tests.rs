@@ -2,6 +2,7 @@
 
 mod client;
 mod control;
+mod mapped;
 mod shadow;
 
 use std::os::fd::AsFd;
@@ -130,7 +131,7 @@ fn lies_cost_an_error_and_the_stream_stays_in_step() {
         (map(RAM, 0x1000, 0), &[pipe.as_fd()], Errno::INVAL),
         (Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0x1000, size: 0x1000 }), &[], Errno::INVAL),
         (Request::DmaUnmap(DmaUnmap { all: false, bitmap: true, address: 0, size: RAM }), &[], Errno::OPNOTSUPP),
-        (Request::RegionInfo { index: 9 }, &[], Errno::INVAL),
+        (Request::RegionInfo { index: 9, room: 32 }, &[], Errno::INVAL),
         (Request::IrqInfo { index: u32::MAX }, &[], Errno::INVAL),
         (region_read(region::BAR0, 0xffff_ffff_ffff_fffe, 4), &[], Errno::INVAL),
         (region_read(region::BAR5, 0, 1), &[], Errno::INVAL),

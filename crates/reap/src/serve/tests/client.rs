@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use nvme::{Cqe, QueueId, Sqe, Status, Vector, opcode};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use vfio_user::{
-    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Request, SetIrqs, Socket, Version, irq, region,
+    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region, Request, SetIrqs, Socket, Version, irq,
+    region,
 };
 
 use super::super::{ServeEvent, Server};
@@ -140,7 +141,11 @@ pub(super) struct Guest {
     cid: u16,
     /// From this queue on doorbells are kept in memory, if any are.
     shadows: Option<usize>,
-    /// Doorbells written to the register.
+    /// Doorbells that are mapped. What is written to the file the mapping has.
+    pub(super) bells: Option<File>,
+    /// Descriptors of the last answer.
+    came: Vec<OwnedFd>,
+    /// Doorbells written to the register by messages.
     pub(super) rung: u64,
 }
 
@@ -153,7 +158,8 @@ impl Guest {
     fn on(stream: UnixStream, sealed: bool) -> Guest {
         let vectors = [EventFd::new().expect("an eventfd"), EventFd::new().expect("an eventfd")];
         let socket = Socket::new(stream, 1 << 20).expect("a socket");
-        Guest { socket, ram: memory(RAM, sealed), vectors, taken: 0, pairs: [Pair::default(); 2], asked: 0, cid: 0, shadows: None, rung: 0 }
+        let (ram, pairs) = (memory(RAM, sealed), [Pair::default(); 2]);
+        Guest { socket, ram, vectors, taken: 0, pairs, asked: 0, cid: 0, shadows: None, bells: None, came: Vec::new(), rung: 0 }
     }
 
     /// One that has its memory mapped and its interrupts set.
@@ -185,6 +191,7 @@ impl Guest {
             match self.socket.receive() {
                 Ok(Received::Message(message)) => {
                     assert!(message.header.flags.is_reply() && bytes.starts_with(&message.header.id.to_ne_bytes()));
+                    self.came = message.fds;
                     let error = || Errno::from_raw_os_error(message.header.error as i32);
                     return Some(if message.header.flags.is_error() { Err(error()) } else { Ok(message.body) });
                 }
@@ -314,9 +321,30 @@ impl Guest {
         let at = 8 * queue as u64 + 4 * u64::from(completion);
         let in_memory = self.shadows.is_some_and(|first| queue >= first);
         if !in_memory || shadow::announce(&Words { guest: self, at }, old, new) == Ok(true) {
-            self.rung += 1;
-            self.set_register(0x1000 + at as u32, new);
+            self.ring(0x1000 + at as u32, new);
         }
+    }
+
+    /// Writes a doorbell's register, by the mapping or by a message.
+    fn ring(&mut self, at: u32, value: u32) {
+        if let Some(bells) = &self.bells {
+            bells.write_all_at(&value.to_ne_bytes(), at.into()).expect("written");
+            return;
+        }
+        self.rung += 1;
+        self.set_register(at, value);
+    }
+
+    /// What can be mapped of BAR 0, and its descriptors, for an answer of so many bytes.
+    pub(super) fn mappable(&mut self, room: u32) -> (Region, Vec<OwnedFd>) {
+        let body = self.ask(&Request::RegionInfo { index: region::BAR0, room }, &[]).expect("an answer");
+        (Region::from_answer(region::BAR0, &body).expect("a region"), std::mem::take(&mut self.came))
+    }
+
+    /// Doorbells are written there, as by a mapping, from now on.
+    pub(super) fn map_doorbells(&mut self) {
+        let (_, mut files) = self.mappable(Region::MOST_BYTES);
+        self.bells = Some(files.pop().expect("a descriptor").into());
     }
 
     /// Doorbell Buffer Config with these buffers.

@@ -46,15 +46,15 @@ impl RegionInfo {
 
     fn put(&self, body: &mut Vec<u8>) {
         let flags = if self.size > 0 { READ_WRITE } else { 0 };
-        let Some(Area { offset, bytes }) = self.mappable else {
-            _ = body.u32(REGION_INFO).u32(flags).u32(self.index).u32(0).u64(self.size).u64(0);
-            return;
-        };
-        let first = if self.has_descriptor() { REGION_INFO } else { 0 };
-        body.u32(RegionInfo::WITH_AREA).u32(flags | MMAP | CAPS).u32(self.index).u32(first).u64(self.size).u64(0);
-        if self.has_descriptor() {
-            // Version 1 of the capability, which is the last, and has one area.
-            body.u16(SPARSE_MMAP).u16(1).u32(0).u32(1).u32(0).u64(offset).u64(bytes);
+        let takes = if self.mappable.is_some() { RegionInfo::WITH_AREA } else { REGION_INFO };
+        match self.mappable.filter(|_| self.has_descriptor()) {
+            // No word of capabilities: QEMU takes an answer for a lie that has some and says not where.
+            None => _ = body.u32(takes).u32(flags).u32(self.index).u32(0).u64(self.size).u64(0),
+            Some(Area { offset, bytes }) => {
+                body.u32(takes).u32(flags | MMAP | CAPS).u32(self.index).u32(REGION_INFO).u64(self.size).u64(0);
+                // Version 1 of the capability, which is the last, and has one area.
+                body.u16(SPARSE_MMAP).u16(1).u32(0).u32(1).u32(0).u64(offset).u64(bytes);
+            }
         }
     }
 }

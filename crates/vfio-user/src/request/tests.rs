@@ -147,6 +147,7 @@ fn parts_go_to_who_has_room_for_them() {
     let body = |room| Reply::RegionInfo(info(room)).to_bytes(&header)[16..].to_vec();
     let needed = u32::from_ne_bytes(body(32)[..4].try_into().expect("four bytes"));
     assert_eq!((body(32).len(), body(needed).len()), (32, needed as usize));
+    assert_eq!(Region::from_answer(0, &body(32)).map(|region| region.areas), Ok(Vec::new()));
     assert!(!info(needed - 1).has_descriptor() && info(needed).has_descriptor());
     let region = Region::from_answer(0, &body(needed)).expect("a region");
     assert_eq!((region.areas, region.file_offset, region.bytes), (vec![part], 0, 0x2000));

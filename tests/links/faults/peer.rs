@@ -94,6 +94,27 @@ fn mapped_doorbells_send_no_message() {
     }
 }
 
+/// Two devices, each with a controller of one subsystem: what one writes the other reads, and neither needs the other.
+#[test]
+fn devices_on_several_sockets_share_their_namespaces() {
+    let served = Served::several("mem:16M?profile=optane", 2);
+    let devices: Vec<_> = served.uris().map(|uri| Device::open_with(&uri, &options(1)).unwrap()).collect();
+    let queues: Vec<_> = devices.iter().map(|device| device.local_queue().unwrap()).collect();
+    for (generation, writer, reader) in [(1, 0, 1), (2, 1, 0)] {
+        let job = Job { generation, ..Job::of(1) };
+        job.pass(&queues[writer], true);
+        job.pass(&queues[reader], false);
+    }
+    let job = Job { generation: 2, ..Job::of(1) };
+    let mut left = queues.into_iter().zip(devices);
+    drop(left.next());
+    let (queue, device) = left.next().unwrap();
+    job.pass(&queue, false);
+    let again = Device::open_with(&served.uris().next().unwrap(), &options(1)).unwrap();
+    job.pass(&again.local_queue().unwrap(), false);
+    assert_eq!((device.health().resets, again.health().resets), (0, 0));
+}
+
 /// A server that does nothing for a while holds up nobody but who waits for its completions.
 #[test]
 fn a_server_that_is_stopped_and_continued_goes_on() {

@@ -9,6 +9,13 @@ use std::path::PathBuf;
 pub enum ServeEvent {
     /// A socket that a server had left behind was taken over.
     TookOver(PathBuf),
+    /// Where several controllers are served: it happened at this one's socket.
+    At {
+        /// Whose.
+        socket: PathBuf,
+        /// What.
+        event: Box<ServeEvent>,
+    },
     /// Clients can come.
     Listening {
         /// Where.
@@ -45,6 +52,7 @@ impl fmt::Display for ServeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServeEvent::TookOver(socket) => write!(f, "{}: nobody listened there any more; the socket file is replaced", socket.display()),
+            ServeEvent::At { socket, event } => write!(f, "{}: {event}", socket.display()),
             ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
             ServeEvent::Polls => write!(
                 f,

@@ -17,6 +17,7 @@ use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::host::{Host, STRIDE};
 use super::served::{Served, controller};
 use crate::error::OpenError;
+use crate::link::embedded::Member;
 use crate::uri::DeviceUri;
 
 /// Bytes of one access at most: more than any client needs.
@@ -45,6 +46,8 @@ pub(super) struct Function {
     bar0_bytes: u32,
     /// A client may map doorbells.
     maps: bool,
+    /// It reports ANA states.
+    ana: bool,
     /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
     table: Box<[u8]>,
     /// Messages that rang a doorbell.
@@ -54,10 +57,11 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The controller of a URI, on a bus that nobody is at yet.
-    pub(super) fn new(uri: &DeviceUri) -> Result<Function, OpenError> {
+    /// The controller of a URI, by itself or one of a subsystem, on a bus that nobody is at yet.
+    pub(super) fn new(uri: &DeviceUri, member: Option<Member<'_>>) -> Result<Function, OpenError> {
         let host = Rc::new(Host::new(uri.queues, uri.vectors));
-        let controller = controller(uri, &host)?;
+        let ana = member.is_some();
+        let controller = controller(uri, &host, member)?;
         // Registers, then a doorbell pair for each queue pair and the admin one.
         let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
@@ -67,6 +71,7 @@ impl Function {
             namespaces: uri.namespaces,
             bar0_bytes,
             maps: uri.mapped_doorbells,
+            ana,
             table: table(uri.vectors),
             doorbells: 0,
             data: Vec::new(),
@@ -119,7 +124,7 @@ impl Function {
     /// Something is asked to happen to the controller now.
     pub(super) fn try_change(&mut self, change: Change) -> Result<(), String> {
         match change {
-            Change::Ana { .. } => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
+            Change::Ana { .. } if !self.ana => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
             Change::Resize { nsid, .. } if !(1..=self.namespaces).contains(&nsid.0) => {
                 Err(format!("there is no namespace {nsid}: they are 1 to {}", self.namespaces))
             }

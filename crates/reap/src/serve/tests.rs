@@ -3,6 +3,7 @@
 mod client;
 mod control;
 mod mapped;
+mod paths;
 mod shadow;
 
 use std::os::fd::AsFd;
@@ -250,7 +251,7 @@ fn sockets_that_cannot_be_had() {
     assert_eq!(std::fs::read_to_string(&path).expect("the file"), "precious");
     assert!(matches!(fault(&dir.path().join("none/socket")), SocketFault::System(_)));
     let script = Script::default().with(Nanos::ZERO, 1, Change::Back);
-    assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1 })));
+    assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1, paths: 1 })));
     let wire = "mem:16M?wire=stream".parse().expect("a URI");
     let said = Server::new(&wire, &dir.path().join("other"), None).expect_err("refused").to_string();
     assert!(said.contains("`wire=`") && said.contains("leave it out"), "{said}");

@@ -22,7 +22,7 @@ use vfio_user::{
     region,
 };
 
-use super::super::{ServeEvent, Server};
+use super::super::{ServeError, ServeEvent, Server};
 
 /// Bytes of guest memory, from address 0 on.
 pub(super) const RAM: u64 = 0x20_0000;
@@ -46,32 +46,50 @@ pub(super) fn memory(bytes: u64, sealed: bool) -> File {
 pub(super) struct Running {
     stop: UnixStream,
     thread: JoinHandle<Vec<ServeEvent>>,
-    socket: PathBuf,
+    sockets: Vec<PathBuf>,
     _dir: tempfile::TempDir,
 }
 
 impl Running {
     pub(super) fn new(uri: &str, script: Option<Script>) -> Running {
+        let uri = uri.parse().expect("a URI");
+        Running::start(1, move |sockets| Server::new(&uri, &sockets[0], script))
+    }
+
+    /// One of several controllers, each at a socket.
+    pub(super) fn several(uri: &str, paths: usize, script: Option<Script>) -> Running {
+        let uri = uri.parse().expect("a URI");
+        Running::start(paths, move |sockets| Server::with_paths(&uri, sockets, script))
+    }
+
+    fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Running {
         let dir = tempfile::tempdir().expect("a directory");
-        let (uri, socket) = (uri.parse().expect("a URI"), dir.path().join("socket"));
-        let ((stop, stopped), path) = (UnixStream::pair().expect("sockets"), socket.clone());
+        let sockets: Vec<PathBuf> = (0..sockets).map(|n| dir.path().join(format!("socket{n}"))).collect();
+        let ((stop, stopped), paths) = (UnixStream::pair().expect("sockets"), sockets.clone());
         let thread = thread::spawn(move || {
             let mut told = Vec::new();
-            let mut server = Server::new(&uri, &path, script).expect("a server");
-            server.run(&stopped, &mut |event| told.push(event)).expect("served");
+            server(&paths).expect("a server").run(&stopped, &mut |event| told.push(event)).expect("served");
             told
         });
-        Running { stop, thread, socket, _dir: dir }
+        Running { stop, thread, sockets, _dir: dir }
     }
 
     pub(super) fn socket(&self) -> &Path {
-        &self.socket
+        &self.sockets[0]
+    }
+
+    pub(super) fn socket_at(&self, path: usize) -> &Path {
+        &self.sockets[path]
     }
 
     pub(super) fn connect(&self) -> UnixStream {
+        self.connect_at(0)
+    }
+
+    fn connect_at(&self, path: usize) -> UnixStream {
         let begun = Instant::now();
         loop {
-            match UnixStream::connect(&self.socket) {
+            match UnixStream::connect(&self.sockets[path]) {
                 Ok(stream) => return stream,
                 Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
                 Err(_) => thread::sleep(Duration::from_millis(1)),
@@ -164,10 +182,19 @@ impl Guest {
 
     /// One that has its memory mapped and its interrupts set.
     pub(super) fn new(server: &Running, sealed: bool) -> Guest {
+        Guest::come(server, 0, sealed)
+    }
+
+    /// The same at one of several sockets.
+    pub(super) fn new_at(server: &Running, path: usize) -> Guest {
+        Guest::come(server, path, true)
+    }
+
+    fn come(server: &Running, path: usize, sealed: bool) -> Guest {
         let begun = Instant::now();
         let mut guest = loop {
             // As long as the server has not seen that the client before is gone it sends this one away.
-            let mut guest = Guest::on(server.connect(), sealed);
+            let mut guest = Guest::on(server.connect_at(path), sealed);
             let version = Version { major: 0, minor: 0, capabilities: Capabilities::default() };
             match guest.try_ask(&Request::Version(version).to_bytes(1, Flags::REQUEST), &[]) {
                 Some(answer) => {
@@ -277,6 +304,14 @@ impl Guest {
     /// One whose controller is ready and has an I/O queue pair.
     pub(super) fn with_queues(server: &Running, sealed: bool) -> Guest {
         let mut guest = Guest::new(server, sealed);
+        guest.enable();
+        guest.make_queues();
+        guest
+    }
+
+    /// The same at one of several sockets.
+    pub(super) fn with_queues_at(server: &Running, path: usize) -> Guest {
+        let mut guest = Guest::new_at(server, path);
         guest.enable();
         guest.make_queues();
         guest

@@ -56,6 +56,7 @@ fn table() -> Vec<Link> {
         Link::new("embedded, owned queues", Stand::Memory, "reaper=owner", &IN_MEMORY).and(owned),
         Link::new("embedded, owned queues, no masks", Stand::Memory, "reaper=owner&masks=no", &IN_MEMORY).and(owned),
         Link::new("vfio-user, another process's controller", Stand::Served, "", &IN_MEMORY[..2]),
+        Link::new("vfio-user, doorbells in registers alone", Stand::Served, "shadow=no", &IN_MEMORY[..2]),
         Link::new("vfio-user, shared vectors", Stand::Served, "vectors=2", &IN_MEMORY[..2]),
         Link::new("kernel, a file", Stand::File, "", &[]),
         Link::new("kernel, a file through the page cache", Stand::File, "buffered=yes", &[]),

@@ -77,7 +77,7 @@ fn a_devices_counters_keep_what_queues_have_counted_that_are_gone() {
 /// begins it again.
 #[test]
 fn doorbells_in_memory_spare_registers_before_and_after_a_reset() {
-    let served = Served::new("mem:16M?profile=null");
+    let served = Served::new("mem:16M?profile=optane");
     for (said, kept) in [("", true), ("?shadow=no", false)] {
         let uri = format!("vfio-user:{}{said}", served.socket().display());
         let device = Device::open_with(&uri, &options(1).mode(Mode::INTERRUPT)).unwrap();

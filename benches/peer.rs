@@ -78,8 +78,7 @@ fn complain(what: &str) -> ExitCode {
 }
 
 fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked =
-        Asked { perf: None, targets: Vec::new(), served: Vec::new(), pairs: 10, seconds: 1, depths: vec![1, 32, 128], cpu: 1 };
+    let mut asked = Asked { perf: None, targets: Vec::new(), served: Vec::new(), pairs: 10, seconds: 1, depths: vec![1, 32, 128], cpu: 1 };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         let number = |value: String| value.parse().map_err(|_| format!("{word} {value}: that is no number"));
@@ -90,7 +89,8 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--pairs" => asked.pairs = number(value()?)?,
             "--seconds" => asked.seconds = number(value()?)? as u32,
             "--depths" => {
-                asked.depths = value()?.split(',').map(|depth| number(depth.to_owned()).map(|depth| depth as u32)).collect::<Result<_, _>>()?;
+                asked.depths =
+                    value()?.split(',').map(|depth| number(depth.to_owned()).map(|depth| depth as u32)).collect::<Result<_, _>>()?;
             }
             "--cpu" => asked.cpu = number(value()?)?,
             "--bench" => {}
@@ -193,7 +193,9 @@ fn compare(asked: &Asked, perf: &Path) -> Result<(), String> {
     }
     eprintln!();
     println!("4 KiB random reads, medians of {} pairs of {} s; the goal is at least × 1", asked.pairs, asked.seconds);
-    println!("| row | depth | ratio of IOPS | its 95 % interval | kIOPS | of the other | goal |\n| --- | --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| row | depth | ratio of IOPS | its 95 % interval | kIOPS | of the other | goal |\n| --- | --- | --- | --- | --- | --- | --- |"
+    );
     for (row, [ours, theirs]) in rows.iter().zip(&figures) {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
         let [low, high] = interval(&ratios, &mut rng);

@@ -91,7 +91,7 @@ impl Place {
 
     /// It is a drive that Reap drives itself.
     pub fn is_on_bus(&self) -> bool {
-        self.base.starts_with("pcie:") || self.served.is_some()
+        self.base.starts_with("pcie:") || self.base.starts_with("vfio-user:")
     }
 
     /// Its queues can be sent to another thread.

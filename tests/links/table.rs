@@ -72,7 +72,8 @@ fn links() -> Vec<Link> {
     match env::var(GIVEN) {
         Ok(uri) => {
             let more = [(Resizing, "a device that was given has its size"), (ReadOnly, "a drive on the bus has no `readonly=`")];
-            let lacks = if uri.starts_with("pcie:") { &more[..] } else { &more[..1] };
+            let driven = uri.starts_with("pcie:") || uri.starts_with("vfio-user:");
+            let lacks = if driven { &more[..] } else { &more[..1] };
             vec![Link::new(&uri, Stand::Given(uri.clone()), "", lacks)]
         }
         Err(_) => table(),

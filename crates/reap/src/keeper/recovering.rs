@@ -53,7 +53,7 @@ impl Keeper {
             RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => Held::take_back,
             RecoveryAsk::Restored(inventory) => {
                 // Before anybody posts. It may be said again: some lanes are put off.
-                self.link.keep_doorbells(inventory.doorbells_kept);
+                self.link.learn(inventory);
                 Held::reopen
             }
             _ => return self.recovered(ask, now),

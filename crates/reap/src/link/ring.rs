@@ -17,12 +17,13 @@ mod prp_table;
 mod tended;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Delivery, Mode};
+use driver::Inventory;
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
-use nvme::{Doorbells, Vector};
+use nvme::{Doorbells, Nsid, Vector};
 
 use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
@@ -81,6 +82,8 @@ pub(crate) struct RingLink {
     reach: Reach,
     number: u32,
     notes: Vec<String>,
+    /// Namespaces whose Write Zeroes takes the Deallocate bit.
+    freeing: Mutex<Vec<Nsid>>,
 }
 
 /// The controller's end.
@@ -152,7 +155,7 @@ impl RingLink {
         let bells = Bells::Here(bells);
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
         let (far, number, notes) = (Far::Here(Box::new(end)), next_number(), Vec::new());
-        Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes })
+        Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes, freeing: Mutex::default() })
     }
 
     /// A controller on the bus, or in another process. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
@@ -171,7 +174,7 @@ impl RingLink {
             Beyond::Peer(peer) => HostProperties::of_peer(bells.clone(), peer.clone()),
         };
         let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());
-        Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes })
+        Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes, freeing: Mutex::default() })
     }
 
     /// Bus addresses of doorbells in memory and of their EventIdx, where they can be kept.
@@ -215,6 +218,18 @@ impl RingLink {
     /// What was found when it was opened.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// What its bring-up has found.
+    pub(crate) fn learn(&self, inventory: &Inventory) {
+        self.keep_doorbells(inventory.doorbells_kept);
+        let freeing = inventory.namespaces.iter().filter(|ns| ns.frees_zeroes).map(|ns| ns.nsid).collect();
+        *self.freeing.lock().unwrap_or_else(PoisonError::into_inner) = freeing;
+    }
+
+    /// Whether a Write Zeroes to this namespace may ask to deallocate.
+    pub(super) fn frees_zeroes(&self, nsid: Nsid) -> bool {
+        self.freeing.lock().unwrap_or_else(PoisonError::into_inner).contains(&nsid)
     }
 
     /// The PRP lists of every buffer of the pool.

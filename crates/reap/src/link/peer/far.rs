@@ -68,12 +68,12 @@ impl Peer {
     }
 
     /// The server's configuration space outlives its clients: one that comes next may give no eventfds, and SPDK's target fails a controller that
-    /// has none for a message. The kernel leaves a drive's MSI-X off as well. Nobody waits for the answer.
+    /// has none for a message. The kernel leaves a drive's MSI-X off as well. No answer is wanted: nobody would be there.
     fn part(&self) {
         if let Some(&offset) = self.messages.get()
             && !self.client.is_over()
         {
-            _ = self.client.ask(&Request::RegionWrite(Access { offset, region: region::CONFIG, count: 2 }, &[0, 0]));
+            _ = self.client.post(&Request::RegionWrite(Access { offset, region: region::CONFIG, count: 2 }, &[0, 0]));
         }
         self.client.close();
     }

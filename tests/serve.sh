@@ -2,6 +2,7 @@
 # `reap serve` under the nvme driver of a stock kernel, in a guest: one boot. Says what it left out and why.
 # REAP_SERVE_HANG=1 has the controller hang as well, until the kernel aborts and resets: the guest's clock has to keep pace with this
 # machine's for that, so it is a run for a quiet machine.
+# REAP_SERVE_MORE='&doorbells=mapped' adds to the device's parameters.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 skip() { echo "SKIPPED: $*"; exit 0; }
@@ -36,7 +37,7 @@ if [ -n "${REAP_SERVE_HANG:-}" ]; then
 else
     echo "SKIPPED: a hang, aborts and a reset: REAP_SERVE_HANG=1 runs them, on a quiet machine"
 fi
-target/debug/reap serve 'mem:256M?profile=optane&aborts=never' --vfio-user "$work/socket" "${script[@]}" 2>"$work/server" &
+target/debug/reap serve "mem:256M?profile=optane&aborts=never${REAP_SERVE_MORE:-}" --vfio-user "$work/socket" "${script[@]}" 2>"$work/server" &
 server=$!
 for tenth in $(seq 100); do [ -S "$work/socket" ] && break; sleep 0.1; done
 

@@ -1,6 +1,6 @@
 //! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages, and what they ask.
 
-use vfio_user::{Assembler, Command, DeviceInfo, Flags, IrqInfo, RegionInfo, Request, Version};
+use vfio_user::{Assembler, Command, DeviceInfo, Flags, IrqInfo, Region, Request, Version};
 
 use crate::source::Source;
 
@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
 
 fn read(command: u16, body: &[u8]) {
     // A client reads answers of the same shape.
-    _ = (DeviceInfo::from_bytes(body), RegionInfo::from_bytes(body), IrqInfo::from_bytes(body), Version::from_bytes(body));
+    _ = (DeviceInfo::from_bytes(body), Region::from_answer(0, body), IrqInfo::from_bytes(body), Version::from_bytes(body));
     let Some(command) = Command::from_number(command) else { return };
     let Ok(request) = Request::from_bytes(command, body) else { return };
     let bytes = request.to_bytes(1, Flags::REQUEST);

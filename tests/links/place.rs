@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use reap::{Device, Mode, Nanos, OpenError, OpenOptions, Queue};
+use reap::serve::{ServeError, Server};
+use reap::{Device, Mode, MultipathUri, Nanos, OpenError, OpenOptions, Queue};
 
 /// Bytes of every device that a test makes.
 pub const BYTES: u64 = 16 << 20;
@@ -26,8 +27,8 @@ pub enum Stand {
     File,
     /// A loop device over a file.
     Loop,
-    /// A controller in memory, that a thread serves over vfio-user.
-    Served,
+    /// A controller in memory, that a thread serves over vfio-user, with these parameters.
+    Served(&'static str),
     /// This URI.
     Given(String),
 }
@@ -67,8 +68,8 @@ impl Place {
                 let looped = Loop::over(file.path())?;
                 Place { looped: Some(looped), file: Some(file), ..place(String::new()) }.rebased()
             }
-            Stand::Served => {
-                let served = Served::new("mem:16M?profile=optane");
+            Stand::Served(more) => {
+                let served = Served::new(&format!("mem:16M?profile=optane{more}"));
                 let base = format!("vfio-user:{}", served.socket().display());
                 Place { _served: Some(served), ..place(base) }
             }
@@ -176,27 +177,43 @@ pub fn companion() -> Device {
 
 /// A device that a thread of this process serves, gone with it.
 pub struct Served {
-    socket: Scratch,
+    sockets: Vec<Scratch>,
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Served {
     pub fn new(uri: &str) -> Served {
-        let (uri, socket) = (uri.parse().unwrap(), Scratch::short("sock"));
+        let uri = uri.parse().unwrap();
+        Served::start(1, move |sockets| Server::new(&uri, &sockets[0], None))
+    }
+
+    /// So many controllers of one subsystem, each at a socket.
+    pub fn several(device: &str, sockets: usize) -> Served {
+        let uri = MultipathUri::repeated(device, sockets).unwrap();
+        Served::start(sockets, move |sockets| Server::with_paths(&uri, sockets, None))
+    }
+
+    fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Served {
+        let sockets: Vec<_> = (0..sockets).map(|_| Scratch::short("sock")).collect();
         let (stop, stopped) = UnixStream::pair().unwrap();
-        let ((tell, told), path) = (std::sync::mpsc::channel(), socket.path().to_owned());
+        let ((tell, told), paths) = (std::sync::mpsc::channel(), sockets.iter().map(|socket| socket.path().to_owned()).collect::<Vec<_>>());
         let thread = std::thread::spawn(move || {
-            let mut server = reap::serve::Server::new(&uri, &path, None).unwrap();
+            let mut server = server(&paths).unwrap();
             tell.send(()).unwrap();
             server.run(&stopped, &mut |_| {}).unwrap();
         });
         told.recv().unwrap();
-        Served { socket, stop, thread: Some(thread) }
+        Served { sockets, stop, thread: Some(thread) }
     }
 
     pub fn socket(&self) -> &Path {
-        self.socket.path()
+        self.sockets[0].path()
+    }
+
+    /// The device at each socket.
+    pub fn uris(&self) -> impl Iterator<Item = String> {
+        self.sockets.iter().map(|socket| format!("vfio-user:{}", socket.path().display()))
     }
 }
 

@@ -2,18 +2,21 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use reap::serve::Server;
-use reap::{DeviceUri, Script};
+use reap::{MultipathUri, Script};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::{CtlArgs, ServeArgs};
 use crate::{output, stop};
 
-/// Schemes of devices that are somebody else's controllers, or several.
-const OTHERS: [&str; 4] = ["kernel:", "pcie:", "vfio-user:", "multipath:"];
+/// Schemes of devices that are somebody else's controllers.
+const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
+/// The scheme of several.
+const SEVERAL: &str = "multipath:";
 
 /// Serves until a signal comes.
 ///
@@ -23,12 +26,11 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
         bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
     }
-    let uri: DeviceUri = args.device.parse()?;
     let script = args.script.as_deref().map(|path| {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read the script {}", path.display()))?;
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
     });
-    let mut server = Server::new(&uri, &args.vfio_user, script.transpose()?)?;
+    let mut server = server(&args.device, &args.vfio_user, script.transpose()?)?;
     // The flag has the second signal end the program, should the first not do it.
     let _flag = stop::on_signal().context("cannot listen for signals")?;
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
@@ -38,6 +40,15 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     }
     server.run(&stop, &mut |event| output::say(event))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// One controller, or one of a subsystem for each socket.
+fn server(device: &str, sockets: &[PathBuf], script: Option<Script>) -> Result<Server> {
+    Ok(match sockets {
+        _ if device.starts_with(SEVERAL) => Server::with_paths(&device.parse()?, sockets, script)?,
+        [socket] => Server::new(&device.parse()?, socket, script)?,
+        _ => Server::with_paths(&MultipathUri::repeated(device, sockets.len())?, sockets, script)?,
+    })
 }
 
 /// Asks a server that runs.

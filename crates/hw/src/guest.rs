@@ -5,6 +5,7 @@
 //! across a change. A file that its owner can shorten is never mapped here, because touching what is gone would be a signal: such a file
 //! is read and written by system calls.
 
+mod doorbells;
 mod file;
 
 use std::cell::Cell;
@@ -13,6 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
+pub use doorbells::DoorbellFile;
 use file::{FileKey, GuestFile};
 
 /// Ranges begin and end at multiples of this.

@@ -40,7 +40,7 @@ pub use dma::{
     PinError, Pinner, PoolError, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
 pub use eventfd::EventFd;
-pub use guest::{GuestError, GuestMemory, GuestRange, Rights, Unreachable};
+pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
 pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::{Interest, Poller};

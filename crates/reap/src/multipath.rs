@@ -20,5 +20,5 @@ mod uri;
 pub(crate) use fan::Fan;
 pub(crate) use joined::Multipath;
 pub use joined::PathReport;
-pub(crate) use open::open;
+pub(crate) use open::{open, the_subsystem};
 pub use uri::{MultipathUri, PathUri};

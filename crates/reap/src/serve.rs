@@ -3,6 +3,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | which thread does it, and when does it sleep? | `server.rs` |
+//! | what is there for each controller: socket, client, callers? | `outlet.rs` |
 //! | where is the socket? | `place.rs` |
 //! | who may meddle while it runs? | `control.rs` |
 //! | what does one client ask, and in which order may it? | `session.rs` |
@@ -19,6 +20,7 @@ mod control;
 mod event;
 mod function;
 mod host;
+mod outlet;
 mod place;
 mod served;
 mod server;

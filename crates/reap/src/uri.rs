@@ -37,9 +37,11 @@ pub struct DeviceUri {
     pub fetch: Fetch,
     /// `aborts=before|after|deferred|never`: when an aborted command completes ([`device::AbortOrder`]).
     pub aborts: AbortOrder,
-    /// `doorbells=now|late`: late, each doorbell write reaches the controller some time after it was written, and writes to different
+    /// `doorbells=now|late|mapped`: late, each doorbell write reaches the controller some time after it was written, and writes to different
     /// doorbells in any order.
     pub late_doorbells: bool,
+    /// Mapped, where it is served: a client maps the doorbells, and the server polls them.
+    pub mapped_doorbells: bool,
     /// `shadow=yes|no`: where it is served, whether the controller lets its host keep doorbells in memory (Doorbell Buffer Config); it does
     /// unless this says no.
     pub shadow: Option<bool>,
@@ -178,6 +180,7 @@ impl DeviceUri {
             fetch: Fetch::default(),
             aborts: AbortOrder::default(),
             late_doorbells: false,
+            mapped_doorbells: false,
             shadow: None,
             own_thread: false,
             owner: false,
@@ -202,7 +205,10 @@ impl DeviceUri {
             }
             "fetch" => self.fetch = Fetch::named(one_of(key, value, &Fetch::NAMES)?).unwrap_or_default(),
             "aborts" => self.aborts = AbortOrder::named(one_of(key, value, &AbortOrder::NAMES)?).unwrap_or_default(),
-            "doorbells" => self.late_doorbells = one_of(key, value, &["now", "late"])? == "late",
+            "doorbells" => {
+                let when = one_of(key, value, &["now", "late", "mapped"])?;
+                (self.late_doorbells, self.mapped_doorbells) = (when == "late", when == "mapped");
+            }
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
@@ -248,7 +254,7 @@ impl DeviceUri {
 
     /// A parameter that has no meaning for a host in this process.
     pub(crate) fn of_another_process(&self) -> Option<&'static str> {
-        self.shadow.map(|_| "shadow=")
+        self.mapped_doorbells.then_some("doorbells=mapped").or_else(|| self.shadow.map(|_| "shadow="))
     }
 
     fn check(&self) -> Result<(), String> {

@@ -7,11 +7,11 @@ use crate::socket::Socket;
 /// Flags of a region (`VFIO_REGION_INFO_FLAG_*`).
 const READ: u32 = 1;
 const WRITE: u32 = 1 << 1;
-const MMAP: u32 = 1 << 2;
-const CAPS: u32 = 1 << 3;
+pub(crate) const MMAP: u32 = 1 << 2;
+pub(crate) const CAPS: u32 = 1 << 3;
 
 /// The capability that lists which parts of a region can be mapped (`VFIO_REGION_INFO_CAP_SPARSE_MMAP`).
-const SPARSE_MMAP: u16 = 1;
+pub(crate) const SPARSE_MMAP: u16 = 1;
 
 /// A device (`struct vfio_device_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

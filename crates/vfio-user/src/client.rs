@@ -235,7 +235,7 @@ impl Client {
     /// # Errors
     /// See [`CallError`].
     pub fn region(&self, index: u32) -> Result<(Region, Vec<OwnedFd>), CallError> {
-        let (body, fds) = self.call(&Request::RegionInfo { index }, &[])?;
+        let (body, fds) = self.call(&Request::RegionInfo { index, room: Region::MOST_BYTES }, &[])?;
         Ok((Region::from_answer(index, &body)?, fds))
     }
 

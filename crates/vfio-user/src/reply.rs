@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use crate::answers::{Area, CAPS, MMAP, SPARSE_MMAP};
 use crate::bytes::{Malformed, Put, Reader};
 use crate::header::{Flags, Header};
 use crate::request::{Access, DmaUnmap, put_access};
@@ -21,13 +22,41 @@ impl DeviceInfo {
     const FLAGS: u32 = 1 | 1 << 1;
 }
 
-/// What a region is (`struct vfio_region_info`). None here is mapped: each access is a message.
+/// What a region is (`struct vfio_region_info`). Any of it can be reached by messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
     /// Which.
     pub index: u32,
     /// Bytes; 0: there is none of that index.
     pub size: u64,
+    /// The part that can be mapped too, if one can. It lies in the file of a descriptor that goes with the answer, where it lies in the region.
+    pub mappable: Option<Area>,
+    /// Bytes that the client has room for. With too few the answer says how many it takes, and names no part.
+    pub room: u32,
+}
+
+impl RegionInfo {
+    /// Bytes of an answer that names a part: the structure, the head of the capability, and one area.
+    const WITH_AREA: u32 = REGION_INFO + 16 + 16;
+
+    /// Whether the answer goes with the descriptor of the part that can be mapped.
+    pub fn has_descriptor(&self) -> bool {
+        self.mappable.is_some() && self.room >= RegionInfo::WITH_AREA
+    }
+
+    fn put(&self, body: &mut Vec<u8>) {
+        let flags = if self.size > 0 { READ_WRITE } else { 0 };
+        let takes = if self.mappable.is_some() { RegionInfo::WITH_AREA } else { REGION_INFO };
+        match self.mappable.filter(|_| self.has_descriptor()) {
+            // No word of capabilities: QEMU takes an answer for a lie that has some and says not where.
+            None => _ = body.u32(takes).u32(flags).u32(self.index).u32(0).u64(self.size).u64(0),
+            Some(Area { offset, bytes }) => {
+                body.u32(takes).u32(flags | MMAP | CAPS).u32(self.index).u32(REGION_INFO).u64(self.size).u64(0);
+                // Version 1 of the capability, which is the last, and has one area.
+                body.u16(SPARSE_MMAP).u16(1).u32(0).u32(1).u32(0).u64(offset).u64(bytes);
+            }
+        }
+    }
 }
 
 /// What interrupts are (`struct vfio_irq_info`): each goes to an eventfd, and none can be masked.
@@ -62,6 +91,8 @@ pub enum Reply<'a> {
     RegionWrite(Access),
 }
 
+/// Bytes of `struct vfio_region_info`.
+const REGION_INFO: u32 = 32;
 /// Flags of a region that can be read and written.
 const READ_WRITE: u32 = 1 | 1 << 1;
 /// Flags of interrupts: they go to eventfds (bit 0), and their number is set once and for all (bit 3).
@@ -76,10 +107,7 @@ impl Reply<'_> {
             Reply::Version(version) => body = version.to_bytes(),
             Reply::DmaUnmap(unmap) => _ = body.u32(24).u32(if unmap.all { 2 } else { 0 }).u64(unmap.address).u64(unmap.size),
             Reply::DeviceInfo(info) => _ = body.u32(16).u32(DeviceInfo::FLAGS).u32(info.regions).u32(info.irqs),
-            Reply::RegionInfo(info) => {
-                let flags = if info.size > 0 { READ_WRITE } else { 0 };
-                body.u32(32).u32(flags).u32(info.index).u32(0).u64(info.size).u64(0);
-            }
+            Reply::RegionInfo(info) => info.put(&mut body),
             Reply::IrqInfo(info) => {
                 let flags = if info.count > 0 { EVENTFD_FIXED } else { 0 };
                 body.u32(16).u32(flags).u32(info.index).u32(info.count);
@@ -107,18 +135,6 @@ impl DeviceInfo {
         let mut reader = Reader::new("answer to GET_INFO", body);
         let (_argsz, _flags) = (reader.u32()?, reader.u32()?);
         Ok(DeviceInfo { regions: reader.u32()?, irqs: reader.u32()? })
-    }
-}
-
-impl RegionInfo {
-    /// Reads an answer's body.
-    ///
-    /// # Errors
-    /// It is too short.
-    pub fn from_bytes(body: &[u8]) -> Result<RegionInfo, Malformed> {
-        let mut reader = Reader::new("answer to GET_REGION_INFO", body);
-        let (_argsz, _flags, index, _cap) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        Ok(RegionInfo { index, size: reader.u64()? })
     }
 }
 

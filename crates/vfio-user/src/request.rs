@@ -63,6 +63,8 @@ pub enum Request<'a> {
     RegionInfo {
         /// Which.
         index: u32,
+        /// Bytes that the answer may have (`argsz`); what does not fit is left out.
+        room: u32,
     },
     /// What is this kind of interrupts?
     IrqInfo {
@@ -95,8 +97,11 @@ impl<'a> Request<'a> {
             Command::DmaMap => Request::DmaMap(dma_map(Reader::new("DMA_MAP message", body))?),
             Command::DmaUnmap => Request::DmaUnmap(dma_unmap(Reader::new("DMA_UNMAP message", body))?),
             Command::DeviceGetInfo => Request::DeviceInfo,
-            Command::DeviceGetRegionInfo => Request::RegionInfo { index: index(Reader::new("GET_REGION_INFO message", body))? },
-            Command::DeviceGetIrqInfo => Request::IrqInfo { index: index(Reader::new("GET_IRQ_INFO message", body))? },
+            Command::DeviceGetRegionInfo => {
+                let (room, index) = question(Reader::new("GET_REGION_INFO message", body))?;
+                Request::RegionInfo { index, room }
+            }
+            Command::DeviceGetIrqInfo => Request::IrqInfo { index: question(Reader::new("GET_IRQ_INFO message", body))?.1 },
             Command::DeviceSetIrqs => Request::SetIrqs(SetIrqs::read(Reader::new("SET_IRQS message", body))?),
             Command::RegionRead => Request::RegionRead(access(&mut Reader::new("REGION_READ message", body))?),
             Command::RegionWrite => {
@@ -140,8 +145,7 @@ impl<'a> Request<'a> {
                 body.u32(24).u32(flags).u64(unmap.address).u64(unmap.size);
             }
             Request::DeviceInfo => _ = body.u32(16).u32(0).u32(0).u32(0),
-            // As much as an answer may take: a server leaves out what does not fit.
-            Request::RegionInfo { index } => _ = body.u32(MOST_REGION_INFO).u32(0).u32(*index).u32(0).u64(0).u64(0),
+            Request::RegionInfo { index, room } => _ = body.u32(*room).u32(0).u32(*index).u32(0).u64(0).u64(0),
             Request::IrqInfo { index } => _ = body.u32(16).u32(0).u32(*index).u32(0),
             Request::SetIrqs(set) => set.put(&mut body),
             Request::RegionRead(access) => put_access(access, &mut body),
@@ -174,10 +178,10 @@ fn dma_unmap(mut reader: Reader<'_>) -> Result<DmaUnmap, Malformed> {
     Ok(DmaUnmap { all: flags & ALL != 0, bitmap: flags & BITMAP != 0, address: reader.u64()?, size: reader.u64()? })
 }
 
-/// What a region's and an interrupt's question have in common.
-fn index(mut reader: Reader<'_>) -> Result<u32, Malformed> {
-    let (_argsz, _flags) = (reader.u32()?, reader.u32()?);
-    reader.u32()
+/// What a region's and an interrupt's question have in common: room for the answer, and the index.
+fn question(mut reader: Reader<'_>) -> Result<(u32, u32), Malformed> {
+    let (room, _flags) = (reader.u32()?, reader.u32()?);
+    Ok((room, reader.u32()?))
 }
 
 fn access(reader: &mut Reader<'_>) -> Result<Access, Malformed> {

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::Duration;
 
-use reap::serve::Server;
+use reap::serve::{self, Server};
 use reap::{Device, IoError, Mode, OpenError, Pages, PeerFault, RegisterError};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -80,6 +80,39 @@ fn a_server_that_is_killed_under_requests_fails_them_and_hangs_none() {
         let device = Device::open_with(&process.uri(), &options(1)).unwrap();
         Job::of(1).run(&device.local_queue().unwrap());
     }
+}
+
+/// Nothing is sent to ring a doorbell that the server lets this side map.
+#[test]
+fn mapped_doorbells_send_no_message() {
+    for (more, mapped) in [("&doorbells=mapped", true), ("", false)] {
+        let served = Served::new(&format!("mem:16M?profile=optane{more}"));
+        let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+        Job::of(1).run(&device.local_queue().unwrap());
+        let status = serve::ask(served.socket(), "status").unwrap();
+        assert_eq!(status.contains("\ndoorbells mapped, 0 messages\n"), mapped, "{status}");
+    }
+}
+
+/// Two devices, each with a controller of one subsystem: what one writes the other reads, and neither needs the other.
+#[test]
+fn devices_on_several_sockets_share_their_namespaces() {
+    let served = Served::several("mem:16M?profile=optane", 2);
+    let devices: Vec<_> = served.uris().map(|uri| Device::open_with(&uri, &options(1)).unwrap()).collect();
+    let queues: Vec<_> = devices.iter().map(|device| device.local_queue().unwrap()).collect();
+    for (generation, writer, reader) in [(1, 0, 1), (2, 1, 0)] {
+        let job = Job { generation, ..Job::of(1) };
+        job.pass(&queues[writer], true);
+        job.pass(&queues[reader], false);
+    }
+    let job = Job { generation: 2, ..Job::of(1) };
+    let mut left = queues.into_iter().zip(devices);
+    drop(left.next());
+    let (queue, device) = left.next().unwrap();
+    job.pass(&queue, false);
+    let again = Device::open_with(&served.uris().next().unwrap(), &options(1)).unwrap();
+    job.pass(&again.local_queue().unwrap(), false);
+    assert_eq!((device.health().resets, again.health().resets), (0, 0));
 }
 
 /// A server that does nothing for a while holds up nobody but who waits for its completions.

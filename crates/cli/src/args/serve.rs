@@ -8,13 +8,14 @@ use clap::Args;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
-    /// The device: mem:SIZE or file:PATH, with the parameters that `reap run --device` takes
+    /// The device: mem:SIZE or file:PATH, with the parameters that `reap run --device` takes, or multipath:?path=…&path=… of such
     #[arg(value_name = "DEVICE")]
     pub device: String,
-    /// Where clients come: a Unix socket, which is made, and removed in the end
+    /// Where clients come: a Unix socket, which is made, and removed in the end. Given several times, each is one of so many controllers of one
+    /// subsystem, which share the namespaces
     #[arg(long, value_name = "SOCKET", required = true)]
-    pub vfio_user: PathBuf,
-    /// What happens to the controller, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
+    pub vfio_user: Vec<PathBuf>,
+    /// What happens to the controllers, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
 }
@@ -44,6 +45,8 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   reap serve mem:1G --vfio-user /tmp/nvme.sock
   reap serve 'file:disk.img?profile=tlc' --vfio-user /tmp/nvme.sock --script hang.txt
+  reap serve 'mem:1G?profile=null&doorbells=mapped' --vfio-user /tmp/nvme.sock      it polls, and never idles while a client is there
+  reap serve mem:1G --vfio-user /tmp/a.sock --vfio-user /tmp/b.sock                 two controllers, one namespace
 
 QEMU 10.1 and later connects to it, with RAM that another process can map:
   qemu-system-x86_64 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=1G,share=on \\

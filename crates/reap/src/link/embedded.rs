@@ -195,7 +195,12 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
 }
 
 /// A controller of its own, or one of a subsystem.
-fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Member<'_>>, port: P) -> Result<Controller<P>, OpenError> {
+pub(crate) fn controller<P: Port>(
+    mut config: Config,
+    uri: &DeviceUri,
+    member: Option<Member<'_>>,
+    port: P,
+) -> Result<Controller<P>, OpenError> {
     let Some(Member { subsystem, ana, .. }) = member else { return Ok(Controller::new(config, namespaces(uri)?, port)) };
     config.controller_id = subsystem.next_controller_id();
     config.ana = Some(Ana::new(ana));
@@ -213,7 +218,7 @@ pub(crate) fn subsystem(uri: &DeviceUri, nqn: &str) -> Result<Subsystem, OpenErr
 }
 
 /// The namespaces of `uri`, on their media.
-pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
+fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
             let budget = device::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));

@@ -56,7 +56,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
 
 /// The subsystem whose controllers the paths are. Paths to different media would be of different subsystems, and of that
 /// nothing but the names could be said once they are open.
-fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
+pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     let Some((first, others)) = paths.split_first() else {
         return Err(OpenError::Options("multipath needs at least one path".into()));
     };

@@ -78,14 +78,7 @@ impl FromStr for MultipathUri {
         let example = "write it as `multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc&policy=latency`";
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, format!("expected `{SCHEME}`; {example}")))?;
         let query = rest.strip_prefix('?').ok_or_else(|| fail(SCHEME.len(), format!("a `?` and paths must follow; {example}")))?;
-        let mut parsed = MultipathUri {
-            paths: Vec::new(),
-            policy: Policy::Latency,
-            nsid: None,
-            failover: FailoverConfig::default(),
-            keep_alive: Nanos::from_secs(1),
-            script: Script::default(),
-        };
+        let mut parsed = MultipathUri::of(Vec::new());
         let mut at = SCHEME.len() + 1;
         for pair in query.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -113,6 +106,27 @@ enum Wrong {
 }
 
 impl MultipathUri {
+    /// So many controllers of one device, `mem:SIZE` or `file:PATH` with parameters, which may have those of a path as well.
+    ///
+    /// # Errors
+    /// The device's URI does not parse.
+    pub fn repeated(device: &str, paths: usize) -> Result<MultipathUri, UriError> {
+        let path = path(device).map_err(|what| UriError { uri: device.to_owned(), column: 1, what })?;
+        Ok(MultipathUri::of(vec![path; paths.min(PathSet::MOST)]))
+    }
+
+    /// Nothing is said but the paths.
+    fn of(paths: Vec<PathUri>) -> MultipathUri {
+        MultipathUri {
+            paths,
+            policy: Policy::Latency,
+            nsid: None,
+            failover: FailoverConfig::default(),
+            keep_alive: Nanos::from_secs(1),
+            script: Script::default(),
+        }
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), Wrong> {
         let value = &decode(value).map_err(Wrong::Value)?;
         let set = match key {

@@ -13,9 +13,6 @@ use hw::Poller;
 
 use super::place::{Place, SocketFault};
 
-/// The first key of callers in the poller.
-pub(super) const CALLERS: u64 = 1 << 32;
-
 /// Callers at one time: the one that has waited longest makes room.
 const MOST_CALLERS: usize = 8;
 /// Bytes of a line, its end not included.
@@ -48,10 +45,11 @@ struct Caller {
 }
 
 impl Control {
-    /// Listens beside the server's socket. A file of a server that is gone is replaced.
-    pub(super) fn beside(socket: &Path) -> Result<Control, SocketFault> {
+    /// Listens beside the socket of outlet `n`. A file of a server that is gone is replaced.
+    pub(super) fn beside(socket: &Path, n: usize) -> Result<Control, SocketFault> {
         let (place, _) = Place::take(&path_of(socket))?;
-        Ok(Control { place, callers: Vec::new(), next: CALLERS })
+        // Callers of each have keys of their own in the poller, above all others.
+        Ok(Control { place, callers: Vec::new(), next: (n as u64 + 1) << 32 })
     }
 
     /// Takes in who calls.

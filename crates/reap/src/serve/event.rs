@@ -9,6 +9,13 @@ use std::path::PathBuf;
 pub enum ServeEvent {
     /// A socket that a server had left behind was taken over.
     TookOver(PathBuf),
+    /// Where several controllers are served: it happened at this one's socket.
+    At {
+        /// Whose.
+        socket: PathBuf,
+        /// What.
+        event: Box<ServeEvent>,
+    },
     /// Clients can come.
     Listening {
         /// Where.
@@ -16,6 +23,8 @@ pub enum ServeEvent {
         /// What is served.
         device: String,
     },
+    /// Doorbells can be mapped, and the server polls them.
+    Polls,
     /// A client came, and speaks the protocol.
     Attached,
     /// Another one came, and was sent away.
@@ -43,7 +52,12 @@ impl fmt::Display for ServeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServeEvent::TookOver(socket) => write!(f, "{}: nobody listened there any more; the socket file is replaced", socket.display()),
+            ServeEvent::At { socket, event } => write!(f, "{}: {event}", socket.display()),
             ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
+            ServeEvent::Polls => write!(
+                f,
+                "clients may map the doorbells, and a mapped one wakes nobody: the server polls them, and never idles while it has a client"
+            ),
             ServeEvent::Attached => write!(f, "a client has come"),
             ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),

@@ -1,20 +1,23 @@
 //! The PCI function: what a client's requests do, but for the protocol's own.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use device::{Change, Step};
 use hw::{EventFd, GuestRange, Rights};
-use nvme::Registers;
 use nvme::regs::{self, Csts};
 use rustix::io::Errno;
 use units::Nanos;
-use vfio_user::{Access, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionInfo, Reply, Request, SetIrqs, irq, region};
+use vfio_user::{
+    Access, Area, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionInfo, Reply, Request, SetIrqs, irq, region,
+};
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
-use super::host::Host;
-use super::served::{STRIDE, Served, controller};
+use super::host::{Host, STRIDE};
+use super::served::{Served, controller};
 use crate::error::OpenError;
+use crate::link::embedded::Member;
 use crate::uri::DeviceUri;
 
 /// Bytes of one access at most: more than any client needs.
@@ -41,6 +44,10 @@ pub(super) struct Function {
     vectors: u16,
     namespaces: u32,
     bar0_bytes: u32,
+    /// A client may map doorbells.
+    maps: bool,
+    /// It reports ANA states.
+    ana: bool,
     /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
     table: Box<[u8]>,
     /// Messages that rang a doorbell.
@@ -50,10 +57,11 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The controller of a URI, on a bus that nobody is at yet.
-    pub(super) fn new(uri: &DeviceUri) -> Result<Function, OpenError> {
+    /// The controller of a URI, by itself or one of a subsystem, on a bus that nobody is at yet.
+    pub(super) fn new(uri: &DeviceUri, member: Option<Member<'_>>) -> Result<Function, OpenError> {
         let host = Rc::new(Host::new(uri.queues, uri.vectors));
-        let controller = controller(uri, &host)?;
+        let ana = member.is_some();
+        let controller = controller(uri, &host, member)?;
         // Registers, then a doorbell pair for each queue pair and the admin one.
         let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
@@ -62,6 +70,8 @@ impl Function {
             vectors: uri.vectors,
             namespaces: uri.namespaces,
             bar0_bytes,
+            maps: uri.mapped_doorbells,
+            ana,
             table: table(uri.vectors),
             doorbells: 0,
             data: Vec::new(),
@@ -72,6 +82,24 @@ impl Function {
     /// Lets the controller work.
     pub(super) fn step(&mut self, now: Nanos) -> Step {
         self.controller.step(now)
+    }
+
+    /// Whether a client may ring without a message, so that the controller has to be stepped all the time.
+    pub(super) fn maps_doorbells(&self) -> bool {
+        self.maps
+    }
+
+    /// What a client maps for that.
+    pub(super) fn doorbell_file(&self) -> Option<OwnedFd> {
+        self.host.mapped_doorbells()
+    }
+
+    /// A client comes.
+    ///
+    /// # Errors
+    /// There is no memory for doorbells that it could map.
+    pub(super) fn attach(&mut self) -> io::Result<()> {
+        if self.maps { self.host.map_doorbells(self.bar0_bytes) } else { Ok(()) }
     }
 
     /// Before the thread sleeps: whether the client has gone on meanwhile, so that it must not.
@@ -96,7 +124,7 @@ impl Function {
     /// Something is asked to happen to the controller now.
     pub(super) fn try_change(&mut self, change: Change) -> Result<(), String> {
         match change {
-            Change::Ana { .. } => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
+            Change::Ana { .. } if !self.ana => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
             Change::Resize { nsid, .. } if !(1..=self.namespaces).contains(&nsid.0) => {
                 Err(format!("there is no namespace {nsid}: they are 1 to {}", self.namespaces))
             }
@@ -109,10 +137,14 @@ impl Function {
 
     /// How the controller stands, a line for each matter.
     pub(super) fn status(&self) -> String {
-        let csts = Csts::from_bits(self.host.bar.read32(regs::CSTS));
+        let csts = Csts::from_bits(self.host.read32(regs::CSTS));
         let changes: Vec<String> = self.controller.circumstances().iter().map(ToString::to_string).collect();
         let faults = if changes.is_empty() { "none".to_owned() } else { changes.join("; ") };
-        let doorbells = if self.host.has_shadow() { "in memory" } else { "registers" };
+        let doorbells = match (self.host.has_shadow(), self.maps) {
+            (true, _) => "in memory",
+            (false, true) => "mapped",
+            (false, false) => "registers",
+        };
         format!(
             "csts {:#010x}{}{}\ndoorbells {doorbells}, {} messages\ncommands {}\nfaults {faults}\n",
             csts.into_bits(),
@@ -154,8 +186,8 @@ impl Function {
             Request::DmaMap(map) => self.map(map, fds),
             Request::DmaUnmap(unmap) => self.unmap(unmap),
             Request::DeviceInfo => Ok(Reply::DeviceInfo(DeviceInfo { regions: region::COUNT, irqs: irq::COUNT })),
-            Request::RegionInfo { index } => match index {
-                0..region::COUNT => Ok(Reply::RegionInfo(RegionInfo { index: *index, size: self.region_bytes(*index) })),
+            Request::RegionInfo { index, room } => match index {
+                0..region::COUNT => Ok(Reply::RegionInfo(self.region(*index, *room))),
                 _ => Err(Refusal::new(Errno::INVAL, format!("there is no region {index}: they are 0 to {}", region::COUNT - 1))),
             },
             Request::IrqInfo { index } => match index {
@@ -246,6 +278,13 @@ impl Function {
         Ok(())
     }
 
+    fn region(&self, index: u32, room: u32) -> RegionInfo {
+        let size = self.region_bytes(index);
+        let first = u64::from(regs::DOORBELLS);
+        let mappable = (self.maps && index == region::BAR0).then(|| Area { offset: first, bytes: size - first });
+        RegionInfo { index, size, mappable, room }
+    }
+
     fn region_bytes(&self, index: u32) -> u64 {
         match index {
             region::BAR0 => self.bar0_bytes.into(),
@@ -324,7 +363,7 @@ fn copy(from: &[u8], base: usize, offset: usize, into: &mut [u8]) {
 /// Registers are words; a read may take any bytes of them.
 fn read_registers(host: &Host, offset: u32, into: &mut [u8]) {
     for (at, place) in (offset..).zip(into) {
-        let word = host.bar.read32(at & !3).to_le_bytes();
+        let word = host.read32(at & !3).to_le_bytes();
         *place = word.get((at & 3) as usize).copied().unwrap_or(u8::MAX);
     }
 }
@@ -348,11 +387,11 @@ fn write_register(host: &Host, offset: u32, value: u32) {
         regs::CC | regs::AQA | regs::ASQ | ASQ_HIGH | regs::ACQ | ACQ_HIGH => true,
         regs::NSSR => value == regs::NSSR_RESET,
         // Its only bit that a write changes, and only while it is set.
-        regs::CSTS => Csts::from_bits(value).nssro() && Csts::from_bits(host.bar.read32(regs::CSTS)).nssro(),
+        regs::CSTS => Csts::from_bits(value).nssro() && Csts::from_bits(host.read32(regs::CSTS)).nssro(),
         _ => offset >= regs::DOORBELLS,
     };
     if takes {
-        host.bar.write32(offset, value);
+        host.write32(offset, value);
     }
 }
 

@@ -1,13 +1,19 @@
 //! The host as a served controller sees it: memory that the client has mapped, registers that it writes by messages, eventfds.
 
 use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use device::{BusError, Message, Port, ShadowBuffers};
-use hw::{Bar, EventFd, GuestMemory, Rights, Unreachable};
+use hw::{Bar, DoorbellFile, EventFd, GuestMemory, Rights, Unreachable};
+use nvme::regs;
 use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
 use super::shadow::Shadow;
+
+/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
+pub(super) const STRIDE: u8 = 0;
 
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
@@ -18,7 +24,9 @@ const NO_COMMAND: u64 = 0x7f;
 /// What controller and function share of one host.
 pub(super) struct Host {
     pub(super) memory: RefCell<GuestMemory>,
-    pub(super) bar: Bar,
+    bar: Bar,
+    /// The doorbells' registers, where the client may map them; else they are the BAR's.
+    mapped: RefCell<Option<DoorbellFile>>,
     vectors: RefCell<Box<[Line]>>,
     /// Where the client writes doorbells, if not to registers.
     shadow: RefCell<Option<Shadow>>,
@@ -41,6 +49,7 @@ impl Host {
         Host {
             memory: RefCell::default(),
             bar: Bar::new(queues + 1),
+            mapped: RefCell::default(),
             vectors: RefCell::new(vectors),
             shadow: RefCell::default(),
             queue_lost: Cell::new(false),
@@ -93,16 +102,52 @@ impl Host {
     }
 
     /// What a doorbell's register says.
+    #[inline]
     fn register(&self, queue: QueueId, completion: bool) -> u32 {
-        if completion { self.bar.cq_head(queue) } else { self.bar.sq_tail(queue) }
+        match &*self.mapped.borrow() {
+            Some(mapped) => mapped.load(offset(queue, completion)),
+            None if completion => self.bar.cq_head(queue),
+            None => self.bar.sq_tail(queue),
+        }
+    }
+
+    /// A register as the client reads it by a message.
+    pub(super) fn read32(&self, offset: u32) -> u32 {
+        match &*self.mapped.borrow() {
+            Some(mapped) if offset >= regs::DOORBELLS => mapped.load(offset),
+            _ => self.bar.read32(offset),
+        }
+    }
+
+    /// A register as the client writes it by a message.
+    pub(super) fn write32(&self, offset: u32, value: u32) {
+        match &*self.mapped.borrow() {
+            Some(mapped) if offset >= regs::DOORBELLS => mapped.store(offset, value),
+            _ => self.bar.write32(offset, value),
+        }
+    }
+
+    /// From now on the client may map doorbells: those of the last one, which may still write to them, count no more. So many bytes are BAR 0.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(super) fn map_doorbells(&self, bytes: u32) -> io::Result<()> {
+        let fresh = DoorbellFile::new(bytes.into())?;
+        self.mapped.replace(Some(fresh));
+        Ok(())
+    }
+
+    /// A descriptor of the doorbells, for a client to map.
+    pub(super) fn mapped_doorbells(&self) -> Option<OwnedFd> {
+        self.mapped.borrow().as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
     /// A new queue's doorbell.
     fn set_doorbell(&self, queue: QueueId, completion: bool, value: u32) {
-        if completion {
-            self.bar.ring_cq(queue, value)
-        } else {
-            self.bar.ring_sq(queue, value)
+        match &*self.mapped.borrow() {
+            Some(mapped) => mapped.store(offset(queue, completion), value),
+            None if completion => self.bar.ring_cq(queue, value),
+            None => self.bar.ring_sq(queue, value),
         }
         if let Some(shadow) = &*self.shadow.borrow() {
             self.note(shadow.set(&self.memory.borrow(), queue, completion, value));
@@ -223,7 +268,8 @@ impl Port for GuestPort {
 
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
         let Host { memory, bar, shadow, .. } = &*self.0;
-        let made = buffers.map(|buffers| Shadow::new(buffers, &memory.borrow(), bar)).transpose().map_err(refused)?;
+        let register = |queue, completion| self.0.register(queue, completion);
+        let made = buffers.map(|buffers| Shadow::new(buffers, &memory.borrow(), bar.doorbells(), register)).transpose().map_err(refused)?;
         shadow.replace(made);
         Ok(())
     }
@@ -270,6 +316,11 @@ impl GuestPort {
         }
         self.0.memory.borrow().check(addr, len, rights).map_err(refused)
     }
+}
+
+/// Where a doorbell's register is.
+fn offset(queue: QueueId, completion: bool) -> u32 {
+    regs::DOORBELLS + ((2 * u32::from(queue.0) + u32::from(completion)) << (2 + STRIDE))
 }
 
 fn refused(error: Unreachable) -> BusError {

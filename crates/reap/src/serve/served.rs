@@ -5,13 +5,10 @@ use std::rc::Rc;
 use device::{Change, Controller, FaultPlan, FaultyPort, Port, Step};
 use units::Nanos;
 
-use super::host::{GuestPort, Host};
+use super::host::{GuestPort, Host, STRIDE};
 use crate::error::OpenError;
-use crate::link::embedded::{LATE_DOORBELL, config, namespaces};
+use crate::link::embedded::{self, LATE_DOORBELL, Member, config};
 use crate::uri::{DeviceUri, Wire};
-
-/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
-pub(super) const STRIDE: u8 = 0;
 
 /// A controller with its port, of whatever kind.
 pub(super) trait Served {
@@ -100,8 +97,8 @@ impl Served for Late {
     }
 }
 
-/// The controller of `uri` on this host.
-pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>) -> Result<Box<dyn Served>, OpenError> {
+/// The controller of `uri` on this host, by itself or one of a subsystem.
+pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>, member: Option<Member<'_>>) -> Result<Box<dyn Served>, OpenError> {
     if let Some(word) = of_this_process(uri) {
         let what =
             format!("`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out");
@@ -110,10 +107,10 @@ pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>) -> Result<Box<dyn Ser
     let (mut config, port) = (config(uri)?, GuestPort(host.clone()));
     (config.shadow_doorbells, config.doorbell_stride) = (uri.shadow != Some(false), STRIDE);
     if !uri.late_doorbells {
-        return Ok(Box::new(Controller::new(config, namespaces(uri)?, port)));
+        return Ok(Box::new(embedded::controller(config, uri, member, port)?));
     }
     let port = FaultyPort::new(port, FaultPlan::default().with_late_doorbells(LATE_DOORBELL, uri.seed));
-    let controller = Controller::new(config, namespaces(uri)?, port.clone());
+    let controller = embedded::controller(config, uri, member, port.clone())?;
     Ok(Box::new(Late { controller, port }))
 }
 

@@ -1,19 +1,20 @@
-//! The server: a socket, at most one client, and the thread that does it all.
+//! The server: controllers at their sockets, and the thread that does it all.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use device::{Order, Script};
-use hw::{Interest, Poller};
+use device::{Change, Script};
+use hw::Poller;
 use units::Nanos;
 
-use super::control::{self, Control};
 use super::event::ServeEvent;
 use super::function::Function;
-use super::place::{Place, SocketFault};
-use super::session::{Heard, Session};
+use super::outlet::{Outlet, Tell};
+use super::place::SocketFault;
 use crate::error::OpenError;
+use crate::link::embedded::Member;
+use crate::multipath::{self, MultipathUri};
 use crate::uri::DeviceUri;
 
 /// Why a device cannot be served.
@@ -32,28 +33,36 @@ pub enum ServeError {
         #[source]
         fault: SocketFault,
     },
-    /// The script is for devices with several paths.
-    #[error("the script names path {path}, and a device that is served has one: write `path 0`")]
+    /// The script names a controller that there is not.
+    #[error("the script names path {path}, and there are {paths}, counted from 0: one for each socket")]
     Path {
         /// The path that it names.
         path: usize,
+        /// How many there are.
+        paths: usize,
+    },
+    /// Each path is a controller at a socket of its own.
+    #[error("the device has {paths} paths, and {sockets} sockets are named: each path takes one")]
+    Sockets {
+        /// How many paths there are.
+        paths: usize,
+        /// How many sockets.
+        sockets: usize,
     },
     /// The thread cannot sleep.
     #[error("cannot wait for clients: {0}")]
     System(#[from] io::Error),
 }
 
-const LISTENER: u64 = 0;
-const CLIENT: u64 = 1;
-const STOP: u64 = 2;
-const CONTROL: u64 = 3;
+/// The poller's key of what ends the server; those of outlets are above.
+const STOP: u64 = 0;
 
-/// Messages that are dealt with before the controller gets its turn.
-const MESSAGES: usize = 16;
-/// Steps of the controller before the socket gets its turn.
+/// Steps of the controllers before the sockets get their turn.
 const STEPS: usize = 16;
+/// For how long mapped doorbells are polled before the sockets get their turn, which is a system call.
+const POLL: Nanos = Nanos::from_micros(100);
 
-/// A device that waits for clients, or has one.
+/// A device that waits for clients, or has some: one at each socket.
 ///
 /// ```no_run
 /// let uri = "mem:1G?profile=tlc".parse()?;
@@ -64,25 +73,18 @@ const STEPS: usize = 16;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Server {
-    function: Function,
-    place: Place,
-    control: Control,
-    device: String,
-    session: Option<Session>,
+    outlets: Vec<Outlet>,
     poller: Poller,
     /// What is still to happen; it begins when the first client has come.
     script: Option<Script>,
     /// To be told when it runs.
     news: Vec<ServeEvent>,
-    /// What the poller has been told to look for at the client's socket.
-    interest: Interest,
-    /// Commands that clients before this one have had completed, and doorbells that they rang by messages.
-    before: (u64, u64),
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("place", &self.place).field("has_client", &self.session.is_some()).finish_non_exhaustive()
+        let clients = self.outlets.iter().filter(|outlet| outlet.has_client()).count();
+        f.debug_struct("Server").field("outlets", &self.outlets.len()).field("clients", &clients).finish_non_exhaustive()
     }
 }
 
@@ -92,25 +94,60 @@ impl Server {
     /// # Errors
     /// See [`ServeError`].
     pub fn new(uri: &DeviceUri, path: &Path, script: Option<Script>) -> Result<Server, ServeError> {
-        if let Some(step) = script.iter().flat_map(|script| &script.steps).find(|step| step.path != 0) {
-            return Err(ServeError::Path { path: step.path });
-        }
-        let function = Function::new(uri)?;
-        let (place, stale) = Place::take(path).map_err(|fault| ServeError::Socket { path: path.to_owned(), fault })?;
-        let control = Control::beside(path).map_err(|fault| ServeError::Socket { path: control::path_of(path), fault })?;
-        let poller = Poller::new()?;
-        poller.add(&place.listener, LISTENER)?;
-        poller.add(&control.place.listener, CONTROL)?;
-        let mut news = Vec::new();
-        if stale {
-            news.push(ServeEvent::TookOver(path.to_owned()));
-        }
-        news.push(ServeEvent::Listening { socket: path.to_owned(), device: uri.to_string() });
-        let device = uri.to_string();
-        Ok(Server { function, place, control, device, session: None, poller, script, news, interest: Interest::READ, before: (0, 0) })
+        let script = checked(script.unwrap_or_default(), 1)?;
+        let mut server = Server { outlets: Vec::new(), poller: Poller::new()?, script: Some(script), news: Vec::new() };
+        server.add(Function::new(uri, None)?, uri.to_string(), path)?;
+        server.tell_of_polls();
+        Ok(server)
     }
 
-    /// Serves one client after another until `stop` can be read from. It sleeps where there is nothing to do.
+    /// The controllers of one subsystem, with the namespaces that they share: path `n` at `sockets[n]`, each with clients of its own. Both the
+    /// URI's script and `script` count from when the first client has come to any.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn with_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script>) -> Result<Server, ServeError> {
+        let paths = uri.paths.len();
+        if sockets.len() != paths {
+            return Err(ServeError::Sockets { paths, sockets: sockets.len() });
+        }
+        let mut steps = uri.script.clone();
+        steps.steps.extend(script.unwrap_or_default().steps);
+        let script = checked(steps, paths)?;
+        let mut server = Server { outlets: Vec::new(), poller: Poller::new()?, script: Some(script), news: Vec::new() };
+        let mut subsystem = multipath::the_subsystem(&uri.paths)?;
+        for (n, (path, socket)) in uri.paths.iter().zip(sockets).enumerate() {
+            let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
+            let function = Function::new(&path.device, Some(member))?;
+            let outlet = server.add(function, path.text.clone(), socket)?;
+            outlet.name(socket);
+            if path.delay > Nanos::ZERO {
+                outlet.change(Nanos::ZERO, Change::Delay(path.delay));
+            }
+        }
+        server.tell_of_polls();
+        Ok(server)
+    }
+
+    /// One more controller at a socket.
+    fn add(&mut self, function: Function, device: String, socket: &Path) -> Result<&mut Outlet, ServeError> {
+        let fault = |(path, fault)| ServeError::Socket { path, fault };
+        let (outlet, stale) = Outlet::new(function, device.clone(), socket, self.outlets.len()).map_err(fault)?;
+        outlet.listen_by(&self.poller)?;
+        if stale {
+            self.news.push(ServeEvent::TookOver(socket.to_owned()));
+        }
+        self.news.push(ServeEvent::Listening { socket: socket.to_owned(), device });
+        Ok(self.outlets.push_mut(outlet))
+    }
+
+    fn tell_of_polls(&mut self) {
+        if self.outlets.iter().any(Outlet::maps_doorbells) {
+            self.news.push(ServeEvent::Polls);
+        }
+    }
+
+    /// Serves one client after another at each socket until `stop` can be read from. It sleeps where there is nothing to do.
     ///
     /// # Errors
     /// The thread cannot sleep.
@@ -129,14 +166,8 @@ impl Server {
                 self.listen(tell);
                 break Ok(());
             }
-            if arrived.contains(&LISTENER) {
-                self.admit(tell);
-            }
-            if arrived.contains(&CONTROL) {
-                self.control.admit(&self.poller);
-            }
-            for key in arrived.iter().filter(|key| **key >= control::CALLERS) {
-                self.hear(*key, tell);
+            for outlet in &mut self.outlets {
+                outlet.look(&arrived, &self.poller, tell);
             }
             timeout = self.turn(tell);
         };
@@ -144,114 +175,78 @@ impl Server {
         done
     }
 
-    /// Something came at the control socket.
-    fn hear(&mut self, key: u64, tell: &mut dyn FnMut(ServeEvent)) {
-        let Server { function, control, session, device, .. } = self;
-        control.hear(key, |order| match order {
-            Order::Fault(change) => function.try_change(change).map(|()| {
-                tell(ServeEvent::Fault(change.to_string()));
-                String::new()
-            }),
-            Order::Status => {
-                let client = session.as_ref().map_or("none", |session| if session.is_agreed() { "attached" } else { "connected" });
-                Ok(format!("device {device}\nclient {client}\n{}", function.status()))
-            }
-        });
-    }
-
-    /// Takes in a client, or sends it away.
-    fn admit(&mut self, tell: &mut dyn FnMut(ServeEvent)) {
-        while let Ok((stream, _)) = self.place.listener.accept() {
-            // The client before may have gone first, and its end not been heard yet.
-            self.listen(tell);
-            if self.session.is_some() {
-                tell(ServeEvent::Busy);
-                continue;
-            }
-            let session = Session::new(stream).and_then(|session| self.poller.add(&session, CLIENT).map(|()| session));
-            match session {
-                Ok(session) => {
-                    self.interest = Interest::READ;
-                    self.session = Some(session);
-                }
-                Err(error) => tell(ServeEvent::Refused(format!("a connection: {error}"))),
-            }
-        }
-    }
-
-    /// Messages, then the controller: at most how long nothing will happen by itself.
-    fn turn(&mut self, tell: &mut dyn FnMut(ServeEvent)) -> Option<Nanos> {
+    /// Messages, then the controllers: at most how long nothing will happen by itself.
+    fn turn(&mut self, tell: Tell<'_>) -> Option<Nanos> {
         let more = self.listen(tell);
+        if self.outlets.iter().any(|outlet| outlet.has_client() && outlet.maps_doorbells()) {
+            self.poll();
+            self.lose_queues(tell);
+            return Some(Nanos::ZERO);
+        }
         let (mut worked, mut next) = (false, None);
         for _ in 0..STEPS {
-            let step = self.function.step(hw::now());
-            (worked, next) = (step.worked, step.next);
+            (worked, next) = self.step(hw::now());
             if !worked {
                 break;
             }
         }
         // The last thing before a sleep: from here on a client that goes on tells, or has been seen.
-        worked |= !more && !worked && self.function.arm();
-        if self.function.fail_without_queue() {
-            tell(ServeEvent::QueueLost);
-            worked = true;
-        }
+        worked |= !more && !worked && self.outlets.iter_mut().fold(false, |moved, outlet| moved | outlet.arm());
+        worked |= self.lose_queues(tell);
         if more || worked { Some(Nanos::ZERO) } else { next.map(|next| next - hw::now()) }
     }
 
-    /// Deals with what the client has sent. Whether there may be more.
-    fn listen(&mut self, tell: &mut dyn FnMut(ServeEvent)) -> bool {
-        for _ in 0..MESSAGES {
-            let Some(session) = &mut self.session else { return false };
-            let agreed = session.is_agreed();
-            let heard = session.turn(&mut self.function, tell);
-            if !agreed && session.is_agreed() {
-                tell(ServeEvent::Attached);
-                self.begin_script();
-            }
-            match heard {
-                Ok(Heard::Message) => {}
-                Ok(Heard::Nothing) => {
-                    self.look_for_room();
-                    return false;
-                }
-                Ok(Heard::End) => {
-                    self.detach(None, tell);
-                    return false;
-                }
-                Err(error) => {
-                    self.detach(Some(error.to_string()), tell);
-                    return false;
-                }
-            }
+    /// One step of each controller: whether one has worked, and when the next thing happens by itself.
+    #[inline]
+    fn step(&mut self, now: Nanos) -> (bool, Option<Nanos>) {
+        let (mut worked, mut next) = (false, None);
+        for outlet in &mut self.outlets {
+            let step = outlet.step(now);
+            worked |= step.worked;
+            next = next.into_iter().chain(step.next).min();
         }
-        true
+        (worked, next)
     }
 
-    /// Has the poller report when the client takes answers again, as long as some wait.
-    fn look_for_room(&mut self) {
-        let Some(session) = &self.session else { return };
-        let interest = Interest { read: true, write: session.owes() };
-        if interest != self.interest && self.poller.change(session, CLIENT, interest).is_ok() {
-            self.interest = interest;
+    /// The controllers for a while, of whose doorbells nobody tells.
+    fn poll(&mut self) {
+        let mut now = hw::now();
+        let until = now + POLL;
+        while now < until {
+            self.step(now);
+            now = hw::now();
         }
+    }
+
+    /// Whether memory of a queue turned out to be gone.
+    fn lose_queues(&mut self, tell: Tell<'_>) -> bool {
+        self.outlets.iter_mut().fold(false, |lost, outlet| lost | outlet.lose_queue(tell))
+    }
+
+    /// Deals with what clients have sent. Whether there may be more.
+    fn listen(&mut self, tell: Tell<'_>) -> bool {
+        let more = self.outlets.iter_mut().fold(false, |more, outlet| more | outlet.listen(&self.poller, tell));
+        if self.script.is_some() && self.outlets.iter().any(Outlet::had_client) {
+            self.begin_script();
+        }
+        more
     }
 
     /// What the script says counts from now.
     fn begin_script(&mut self) {
         let now = hw::now();
         for step in self.script.take().into_iter().flat_map(|script| script.steps) {
-            self.function.change(now + step.at, step.change);
+            if let Some(outlet) = self.outlets.get_mut(step.path) {
+                outlet.change(now + step.at, step.change);
+            }
         }
     }
+}
 
-    fn detach(&mut self, why: Option<String>, tell: &mut dyn FnMut(ServeEvent)) {
-        let Some(session) = self.session.take() else { return };
-        // The descriptor leaves the poller with its last copy, which is this one.
-        drop(session);
-        self.function.detach();
-        let (completed, doorbells) = (self.function.completed(), self.function.doorbells());
-        tell(ServeEvent::Detached { why, commands: completed - self.before.0, doorbells: doorbells - self.before.1 });
-        self.before = (completed, doorbells);
+/// The script, if each controller that it names is there.
+fn checked(script: Script, paths: usize) -> Result<Script, ServeError> {
+    match script.steps.iter().find(|step| step.path >= paths) {
+        Some(step) => Err(ServeError::Path { path: step.path, paths }),
+        None => Ok(script),
     }
 }

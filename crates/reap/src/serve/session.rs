@@ -1,5 +1,6 @@
 //! One client: its messages, in the order in which they may come.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -53,6 +54,14 @@ impl Session {
 
     /// Deals with the next message, if there is one.
     pub(super) fn turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
+        match self.try_turn(function, tell) {
+            // It has gone before it had all answers, which is not known to be a fault.
+            Err(SocketError::System(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Heard::End),
+            turn => turn,
+        }
+    }
+
+    fn try_turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
         if !self.socket.flush()? {
             return Ok(Heard::Nothing);
         }
@@ -89,6 +98,7 @@ impl Session {
             Ok(reply) => reply.to_bytes(&header),
             Err(refusal) => Reply::Error(refusal.errno).to_bytes(&header),
         };
+        let hands_over = matches!(&reply, Ok(Reply::RegionInfo(info)) if info.has_descriptor());
         if let Err(refusal) = &reply {
             self.refused += 1;
             match self.refused {
@@ -97,7 +107,12 @@ impl Session {
                 _ => {}
             }
         }
-        if header.flags.wants_reply() { self.socket.send(&bytes) } else { Ok(()) }
+        let file = if hands_over { function.doorbell_file() } else { None };
+        match file {
+            _ if !header.flags.wants_reply() => Ok(()),
+            Some(file) => self.socket.send_with(&bytes, &[file.as_fd()]),
+            None => self.socket.send(&bytes),
+        }
     }
 
     /// Version 0.0, the lowest of all, is what every client of major version 0 speaks.

@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use device::ShadowBuffers;
 use handover::shadow::{self, ShadowDoorbell};
-use hw::{Bar, GuestMemory, Rights, Unreachable};
-use nvme::{Doorbells, QueueId};
+use hw::{GuestMemory, Rights, Unreachable};
+use nvme::QueueId;
 
 /// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells to their registers alone, though the
 /// specification has them write both. So these count from when they have first moved in memory, as do those that were rung before there
@@ -54,18 +54,23 @@ impl ShadowDoorbell for Words<'_> {
 }
 
 impl Shadow {
-    /// The client keeps its doorbells there from now on.
+    /// The client keeps its doorbells there from now on: at most so many, whose registers say this, by queue and whether it is a head.
     ///
     /// # Errors
     /// The client's memory is not that, or not to be read or written so.
-    pub(super) fn new(buffers: ShadowBuffers, memory: &GuestMemory, bar: &Bar) -> Result<Shadow, Unreachable> {
+    pub(super) fn new(
+        buffers: ShadowBuffers,
+        memory: &GuestMemory,
+        doorbells: u32,
+        register: impl Fn(QueueId, bool) -> u32,
+    ) -> Result<Shadow, Unreachable> {
         memory.check(buffers.bells, buffers.bytes, Rights { read: true, write: false })?;
         memory.check(buffers.events, buffers.bytes, Rights { read: false, write: true })?;
-        let count = (buffers.bytes / buffers.stride).min(u64::from(bar.doorbells()));
+        let count = (buffers.bytes / buffers.stride).min(u64::from(doorbells));
         let bell = |n: u64| {
             let words = words(&buffers, memory, n);
             let queue = QueueId((n / 2) as u16);
-            let rung = if n % 2 == 1 { bar.cq_head(queue) } else { bar.sq_tail(queue) };
+            let rung = register(queue, n % 2 == 1);
             let seen = words.value()?;
             let counts = queue != QueueId::ADMIN && (rung == 0 || seen != 0);
             Ok(Bell { seen: Cell::new(seen), armed: Cell::new(None), counts: Cell::new(counts) })

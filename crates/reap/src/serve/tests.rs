@@ -2,6 +2,8 @@
 
 mod client;
 mod control;
+mod mapped;
+mod paths;
 mod shadow;
 
 use std::os::fd::AsFd;
@@ -130,7 +132,7 @@ fn lies_cost_an_error_and_the_stream_stays_in_step() {
         (map(RAM, 0x1000, 0), &[pipe.as_fd()], Errno::INVAL),
         (Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0x1000, size: 0x1000 }), &[], Errno::INVAL),
         (Request::DmaUnmap(DmaUnmap { all: false, bitmap: true, address: 0, size: RAM }), &[], Errno::OPNOTSUPP),
-        (Request::RegionInfo { index: 9 }, &[], Errno::INVAL),
+        (Request::RegionInfo { index: 9, room: 32 }, &[], Errno::INVAL),
         (Request::IrqInfo { index: u32::MAX }, &[], Errno::INVAL),
         (region_read(region::BAR0, 0xffff_ffff_ffff_fffe, 4), &[], Errno::INVAL),
         (region_read(region::BAR5, 0, 1), &[], Errno::INVAL),
@@ -249,7 +251,7 @@ fn sockets_that_cannot_be_had() {
     assert_eq!(std::fs::read_to_string(&path).expect("the file"), "precious");
     assert!(matches!(fault(&dir.path().join("none/socket")), SocketFault::System(_)));
     let script = Script::default().with(Nanos::ZERO, 1, Change::Back);
-    assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1 })));
+    assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1, paths: 1 })));
     let wire = "mem:16M?wire=stream".parse().expect("a URI");
     let said = Server::new(&wire, &dir.path().join("other"), None).expect_err("refused").to_string();
     assert!(said.contains("`wire=`") && said.contains("leave it out"), "{said}");

@@ -48,7 +48,7 @@ fn every_mistake_is_told_with_its_column() {
         ("mem:1G?masks=no&pending=kept", 5, "no message is ever pending"),
         ("mem:1G?fetch=soon", 8, "expected `late`, `early` or `mixed`"),
         ("mem:1G?aborts=first", 8, "expected `before`, `after`, `deferred` or `never`"),
-        ("mem:1G?doorbells=slow", 8, "expected `now` or `late`"),
+        ("mem:1G?doorbells=slow", 8, "expected `now`, `late` or `mapped`"),
         ("mem:1G?doorbell=late", 8, "did you mean `doorbells`"),
         ("mem:1G?thread=mine", 8, "expected `shared` or `own`"),
         ("mem:1G?size=1G", 8, "before the `?`"),

@@ -3,7 +3,8 @@ use proptest::prelude::*;
 
 use super::{Access, DmaMap, DmaUnmap, Request};
 use crate::{
-    Capabilities, Command, DeviceInfo, Flags, Header, IrqAction, IrqData, IrqInfo, Malformed, RegionInfo, Reply, SetIrqs, Version,
+    Area, Capabilities, Command, DeviceInfo, Flags, Header, IrqAction, IrqData, IrqInfo, Malformed, Region, RegionInfo, Reply, SetIrqs,
+    Version,
 };
 
 /// A request of any kind, whose data are `data`.
@@ -25,7 +26,7 @@ fn request(data: &[u8]) -> impl Strategy<Value = Request<'_>> {
             1 => Request::DmaMap(DmaMap { readable: x, writable: y, offset: a, address: b, size: c }),
             2 => Request::DmaUnmap(DmaUnmap { all: x, bitmap: y, address: a, size: b }),
             3 => Request::DeviceInfo,
-            4 => Request::RegionInfo { index: d },
+            4 => Request::RegionInfo { index: d, room: e },
             5 => Request::IrqInfo { index: d },
             6 => Request::SetIrqs(SetIrqs { index: d, start: f / 2, count, action, data: irqs }),
             7 => Request::RegionRead(access),
@@ -70,7 +71,7 @@ proptest! {
         if let Some(command) = Command::from_number(number) {
             _ = Request::from_bytes(command, &body);
         }
-        _ = (DeviceInfo::from_bytes(&body), RegionInfo::from_bytes(&body), IrqInfo::from_bytes(&body), Version::from_bytes(&body));
+        _ = (DeviceInfo::from_bytes(&body), Region::from_answer(0, &body), IrqInfo::from_bytes(&body), Version::from_bytes(&body));
     }
 }
 
@@ -128,11 +129,26 @@ fn answers_have_the_question_s_identifier_and_say_what_failed() {
     let read = Header::from_bytes(&refused).expect("a header");
     assert_eq!((read.id, read.command, read.size, read.error), (0xabcd, 5, 16, 22));
     assert!(read.flags.is_reply() && read.flags.is_error());
-    let info = RegionInfo { index: 4, size: 0x10000 };
-    let bytes = Reply::RegionInfo(info).to_bytes(&header);
-    assert_eq!(RegionInfo::from_bytes(&bytes[16..]), Ok(info));
+    let info = RegionInfo { index: 4, size: 0x10000, mappable: None, room: 32 };
+    let region = Region { readable: true, writable: true, bytes: 0x10000, ..Region::default() };
+    assert_eq!(Region::from_answer(4, &Reply::RegionInfo(info).to_bytes(&header)[16..]), Ok(region));
     let info = IrqInfo { index: 2, count: 65 };
     assert_eq!(IrqInfo::from_bytes(&Reply::IrqInfo(info).to_bytes(&header)[16..]), Ok(info));
     let info = DeviceInfo { regions: 9, irqs: 5 };
     assert_eq!(DeviceInfo::from_bytes(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
+}
+
+/// A part that can be mapped goes, with its descriptor, to who has room for it; who has not is told how much it takes, and asks again.
+#[test]
+fn parts_go_to_who_has_room_for_them() {
+    let header = Header { id: 1, command: 5, size: 48, flags: Flags::REQUEST, error: 0 };
+    let part = Area { offset: 0x1000, bytes: 0x1000 };
+    let info = |room| RegionInfo { index: 0, size: 0x2000, mappable: Some(part), room };
+    let body = |room| Reply::RegionInfo(info(room)).to_bytes(&header)[16..].to_vec();
+    let needed = u32::from_ne_bytes(body(32)[..4].try_into().expect("four bytes"));
+    assert_eq!((body(32).len(), body(needed).len()), (32, needed as usize));
+    assert_eq!(Region::from_answer(0, &body(32)).map(|region| region.areas), Ok(Vec::new()));
+    assert!(!info(needed - 1).has_descriptor() && info(needed).has_descriptor());
+    let region = Region::from_answer(0, &body(needed)).expect("a region");
+    assert_eq!((region.areas, region.file_offset, region.bytes), (vec![part], 0, 0x2000));
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,11 @@ use nvme::{Cqe, QueueId, Sqe, Status, Vector, opcode};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use vfio_user::{
-    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Request, SetIrqs, Socket, Version, irq, region,
+    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region, Request, SetIrqs, Socket, Version, irq,
+    region,
 };
 
-use super::super::{ServeEvent, Server};
+use super::super::{ServeError, ServeEvent, Server};
 
 /// Bytes of guest memory, from address 0 on.
 pub(super) const RAM: u64 = 0x20_0000;
@@ -45,32 +46,50 @@ pub(super) fn memory(bytes: u64, sealed: bool) -> File {
 pub(super) struct Running {
     stop: UnixStream,
     thread: JoinHandle<Vec<ServeEvent>>,
-    socket: PathBuf,
+    sockets: Vec<PathBuf>,
     _dir: tempfile::TempDir,
 }
 
 impl Running {
     pub(super) fn new(uri: &str, script: Option<Script>) -> Running {
+        let uri = uri.parse().expect("a URI");
+        Running::start(1, move |sockets| Server::new(&uri, &sockets[0], script))
+    }
+
+    /// One of several controllers, each at a socket.
+    pub(super) fn several(uri: &str, paths: usize, script: Option<Script>) -> Running {
+        let uri = uri.parse().expect("a URI");
+        Running::start(paths, move |sockets| Server::with_paths(&uri, sockets, script))
+    }
+
+    fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Running {
         let dir = tempfile::tempdir().expect("a directory");
-        let (uri, socket) = (uri.parse().expect("a URI"), dir.path().join("socket"));
-        let ((stop, stopped), path) = (UnixStream::pair().expect("sockets"), socket.clone());
+        let sockets: Vec<PathBuf> = (0..sockets).map(|n| dir.path().join(format!("socket{n}"))).collect();
+        let ((stop, stopped), paths) = (UnixStream::pair().expect("sockets"), sockets.clone());
         let thread = thread::spawn(move || {
             let mut told = Vec::new();
-            let mut server = Server::new(&uri, &path, script).expect("a server");
-            server.run(&stopped, &mut |event| told.push(event)).expect("served");
+            server(&paths).expect("a server").run(&stopped, &mut |event| told.push(event)).expect("served");
             told
         });
-        Running { stop, thread, socket, _dir: dir }
+        Running { stop, thread, sockets, _dir: dir }
     }
 
     pub(super) fn socket(&self) -> &Path {
-        &self.socket
+        &self.sockets[0]
+    }
+
+    pub(super) fn socket_at(&self, path: usize) -> &Path {
+        &self.sockets[path]
     }
 
     pub(super) fn connect(&self) -> UnixStream {
+        self.connect_at(0)
+    }
+
+    fn connect_at(&self, path: usize) -> UnixStream {
         let begun = Instant::now();
         loop {
-            match UnixStream::connect(&self.socket) {
+            match UnixStream::connect(&self.sockets[path]) {
                 Ok(stream) => return stream,
                 Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
                 Err(_) => thread::sleep(Duration::from_millis(1)),
@@ -140,7 +159,11 @@ pub(super) struct Guest {
     cid: u16,
     /// From this queue on doorbells are kept in memory, if any are.
     shadows: Option<usize>,
-    /// Doorbells written to the register.
+    /// Doorbells that are mapped. What is written to the file the mapping has.
+    pub(super) bells: Option<File>,
+    /// Descriptors of the last answer.
+    came: Vec<OwnedFd>,
+    /// Doorbells written to the register by messages.
     pub(super) rung: u64,
 }
 
@@ -153,15 +176,25 @@ impl Guest {
     fn on(stream: UnixStream, sealed: bool) -> Guest {
         let vectors = [EventFd::new().expect("an eventfd"), EventFd::new().expect("an eventfd")];
         let socket = Socket::new(stream, 1 << 20).expect("a socket");
-        Guest { socket, ram: memory(RAM, sealed), vectors, taken: 0, pairs: [Pair::default(); 2], asked: 0, cid: 0, shadows: None, rung: 0 }
+        let (ram, pairs) = (memory(RAM, sealed), [Pair::default(); 2]);
+        Guest { socket, ram, vectors, taken: 0, pairs, asked: 0, cid: 0, shadows: None, bells: None, came: Vec::new(), rung: 0 }
     }
 
     /// One that has its memory mapped and its interrupts set.
     pub(super) fn new(server: &Running, sealed: bool) -> Guest {
+        Guest::come(server, 0, sealed)
+    }
+
+    /// The same at one of several sockets.
+    pub(super) fn new_at(server: &Running, path: usize) -> Guest {
+        Guest::come(server, path, true)
+    }
+
+    fn come(server: &Running, path: usize, sealed: bool) -> Guest {
         let begun = Instant::now();
         let mut guest = loop {
             // As long as the server has not seen that the client before is gone it sends this one away.
-            let mut guest = Guest::on(server.connect(), sealed);
+            let mut guest = Guest::on(server.connect_at(path), sealed);
             let version = Version { major: 0, minor: 0, capabilities: Capabilities::default() };
             match guest.try_ask(&Request::Version(version).to_bytes(1, Flags::REQUEST), &[]) {
                 Some(answer) => {
@@ -185,6 +218,7 @@ impl Guest {
             match self.socket.receive() {
                 Ok(Received::Message(message)) => {
                     assert!(message.header.flags.is_reply() && bytes.starts_with(&message.header.id.to_ne_bytes()));
+                    self.came = message.fds;
                     let error = || Errno::from_raw_os_error(message.header.error as i32);
                     return Some(if message.header.flags.is_error() { Err(error()) } else { Ok(message.body) });
                 }
@@ -275,6 +309,14 @@ impl Guest {
         guest
     }
 
+    /// The same at one of several sockets.
+    pub(super) fn with_queues_at(server: &Running, path: usize) -> Guest {
+        let mut guest = Guest::new_at(server, path);
+        guest.enable();
+        guest.make_queues();
+        guest
+    }
+
     pub(super) fn enable(&mut self) {
         let aqa = Aqa::new().with_asqs(ENTRIES as u16 - 1).with_acqs(ENTRIES as u16 - 1);
         self.set_register(regs::AQA, aqa.into_bits());
@@ -314,9 +356,30 @@ impl Guest {
         let at = 8 * queue as u64 + 4 * u64::from(completion);
         let in_memory = self.shadows.is_some_and(|first| queue >= first);
         if !in_memory || shadow::announce(&Words { guest: self, at }, old, new) == Ok(true) {
-            self.rung += 1;
-            self.set_register(0x1000 + at as u32, new);
+            self.ring(0x1000 + at as u32, new);
         }
+    }
+
+    /// Writes a doorbell's register, by the mapping or by a message.
+    fn ring(&mut self, at: u32, value: u32) {
+        if let Some(bells) = &self.bells {
+            bells.write_all_at(&value.to_ne_bytes(), at.into()).expect("written");
+            return;
+        }
+        self.rung += 1;
+        self.set_register(at, value);
+    }
+
+    /// What can be mapped of BAR 0, and its descriptors, for an answer of so many bytes.
+    pub(super) fn mappable(&mut self, room: u32) -> (Region, Vec<OwnedFd>) {
+        let body = self.ask(&Request::RegionInfo { index: region::BAR0, room }, &[]).expect("an answer");
+        (Region::from_answer(region::BAR0, &body).expect("a region"), std::mem::take(&mut self.came))
+    }
+
+    /// Doorbells are written there, as by a mapping, from now on.
+    pub(super) fn map_doorbells(&mut self) {
+        let (_, mut files) = self.mappable(Region::MOST_BYTES);
+        self.bells = Some(files.pop().expect("a descriptor").into());
     }
 
     /// Doorbell Buffer Config with these buffers.

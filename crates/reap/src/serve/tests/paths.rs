@@ -1,0 +1,96 @@
+//! Several controllers of one subsystem, each at a socket of its own.
+
+use nvme::Status;
+
+use super::super::{ServeError, ServeEvent, Server, ask};
+use super::client::{Guest, Running};
+use crate::multipath::MultipathUri;
+
+const TWO: &str = "multipath:?path=mem:16M&path=mem:16M?ana=non-optimized";
+
+/// SUBNQN and CNTLID of a controller (Identify Controller, Base 5.1.13.2.1).
+fn identity(guest: &mut Guest) -> (Vec<u8>, u16) {
+    assert_eq!(guest.identify(0x4_0000), Status::SUCCESS);
+    let page = guest.read_ram(0x4_0000, 4096);
+    (page[768..1024].to_vec(), u16::from_le_bytes([page[78], page[79]]))
+}
+
+#[test]
+fn what_one_client_writes_the_other_reads() {
+    let server = Running::several(TWO, 2, None);
+    let (mut one, mut other) = (Guest::with_queues_at(&server, 0), Guest::with_queues_at(&server, 1));
+    let (first, second) = (identity(&mut one), identity(&mut other));
+    assert!(first.0 == second.0 && first.1 != second.1, "one subsystem, two controllers");
+    for n in 0..20u8 {
+        one.write_ram(0x4_0000, &[n; 512]);
+        assert_eq!(one.write(n.into(), 1, 0x4_0000), Status::SUCCESS);
+        assert_eq!(other.read(n.into(), 1, 0x8_0000), Status::SUCCESS);
+        assert_eq!(other.read_ram(0x8_0000, 512), [n; 512]);
+    }
+    // Clients come and go on their own.
+    drop(one);
+    assert_eq!(other.read(1, 1, 0x8_0000), Status::SUCCESS);
+    let mut next = Guest::with_queues_at(&server, 0);
+    assert_eq!(next.read(1, 1, 0x8_0000), Status::SUCCESS);
+    assert_eq!(next.read_ram(0x8_0000, 512), [1; 512]);
+    drop((next, other));
+    let (first, told) = (server.socket().to_owned(), server.stop());
+    let gone = |at: &ServeEvent| matches!(at, ServeEvent::At { socket, event } if *socket == first && matches!(**event, ServeEvent::Detached { .. }));
+    assert_eq!(told.iter().filter(|event| gone(event)).count(), 2, "{told:?}");
+}
+
+/// Nothing of one controller's is the other's: not its ANA state, its faults, nor a queue that is gone.
+#[test]
+fn what_happens_to_one_the_other_does_not_feel() {
+    let server = Running::several("multipath:?path=mem:16M&path=mem:16M&script=at%200s%20path%201%20wrong-status%200x281", 2, None);
+    let (mut one, mut other) = (Guest::with_queues_at(&server, 0), Guest::with_queues_at(&server, 1));
+    assert_eq!((one.read(0, 1, 0x8_0000), other.read(0, 1, 0x8_0000)), (Status::SUCCESS, Status(0x281)), "the script's");
+    ask(server.socket_at(1), "fault ana inaccessible").expect("done");
+    assert_eq!(other.read(0, 1, 0x8_0000).kind(), Status::ANA_INACCESSIBLE);
+    assert_eq!(one.read(0, 1, 0x8_0000), Status::SUCCESS);
+    ask(server.socket_at(1), "fault ana optimized").expect("done");
+    assert_eq!(other.read(0, 1, 0x8_0000), Status::SUCCESS);
+    one.unmap_ram();
+    one.ring_io();
+    one.wait_for(|csts| csts.cfs());
+    assert_eq!(other.read(0, 1, 0x8_0000), Status::SUCCESS);
+    assert!(ask(server.socket_at(0), "status").expect("an answer").contains(" failed"));
+    assert!(!ask(server.socket_at(1), "status").expect("an answer").contains(" failed"));
+}
+
+/// One that may be rung without a message has the thread poll, and the other is served as well.
+#[test]
+fn one_of_them_may_have_mapped_doorbells() {
+    let server = Running::several("multipath:?path=mem:16M&path=mem:16M?doorbells=mapped", 2, None);
+    let (mut one, mut other) = (Guest::with_queues_at(&server, 0), Guest::new_at(&server, 1));
+    other.map_doorbells();
+    other.enable();
+    other.make_queues();
+    one.keep_doorbells(1);
+    for n in 0..50 {
+        assert_eq!((one.read(n % 16, 1, 0x8_0000), other.read(n % 16, 1, 0x8_0000)), (Status::SUCCESS, Status::SUCCESS));
+    }
+    drop(other);
+    (0..50).for_each(|n| assert_eq!(one.read(n % 16, 1, 0x8_0000), Status::SUCCESS));
+}
+
+#[test]
+fn as_many_sockets_as_paths() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sockets = ["a", "b", "c"].map(|name| dir.path().join(name));
+    let uri: MultipathUri = TWO.parse().expect("a URI");
+    let said = |sockets: &[_], script: &str| {
+        Server::with_paths(&uri, sockets, Some(script.parse().expect("a script"))).map(|_| ()).expect_err("refused").to_string()
+    };
+    assert!(said(&sockets, "").contains("has 2 paths, and 3 sockets are named"));
+    assert!(said(&sockets[..1], "").contains("has 2 paths, and 1 sockets are named"));
+    assert!(said(&sockets[..2], "at 1s path 2 hold").contains("names path 2, and there are 2"));
+    assert!(said(&[sockets[0].clone(), sockets[0].clone()], "").contains("another process serves there"));
+    assert!(!sockets[0].exists(), "what failed leaves nothing behind");
+    let apart: MultipathUri = "multipath:?path=mem:16M&path=mem:32M".parse().expect("a URI");
+    assert!(matches!(Server::with_paths(&apart, &sockets[..2], None), Err(ServeError::Open(_))));
+    let same = MultipathUri::repeated("mem:16M?profile=null", 2).expect("a device");
+    assert_eq!(same.paths.len(), 2);
+    Server::with_paths(&same, &sockets[..2], None).expect("a server");
+    assert!(MultipathUri::repeated("mem:16M?profil=null", 2).expect_err("refused").to_string().contains("did you mean"));
+}

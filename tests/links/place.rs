@@ -40,8 +40,7 @@ pub struct Place {
     /// The file, or the file behind the loop device.
     pub file: Option<Scratch>,
     pub looped: Option<Loop>,
-    /// Serves for as long as this lives.
-    _served: Option<Served>,
+    served: Option<Served>,
     sends: bool,
     /// A device that was given is one test's at a time.
     _turn: Option<MutexGuard<'static, ()>>,
@@ -51,7 +50,7 @@ impl Place {
     /// Makes one. Why there is none here, where that is no fault.
     pub fn new(stand: &Stand, more: &'static str, sends: bool) -> Result<Place, String> {
         static TURN: Mutex<()> = Mutex::new(());
-        let place = |base: String| Place { base, more, file: None, looped: None, _served: None, sends, _turn: None };
+        let place = |base: String| Place { base, more, file: None, looped: None, served: None, sends, _turn: None };
         Ok(match stand {
             Stand::Memory => place("mem:16M?profile=optane".into()),
             Stand::Media => {
@@ -71,7 +70,7 @@ impl Place {
             Stand::Served(more) => {
                 let served = Served::new(&format!("mem:16M?profile=optane{more}"));
                 let base = format!("vfio-user:{}", served.socket().display());
-                Place { _served: Some(served), ..place(base) }
+                Place { served: Some(served), ..place(base) }
             }
             Stand::Given(uri) => {
                 let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +92,7 @@ impl Place {
 
     /// It is a drive that Reap drives itself.
     pub fn is_on_bus(&self) -> bool {
-        self.base.starts_with("pcie:") || self.base.starts_with("vfio-user:")
+        self.base.starts_with("pcie:") || self.served.is_some()
     }
 
     /// Its queues can be sent to another thread.

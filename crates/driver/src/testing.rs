@@ -6,7 +6,6 @@ pub mod controller;
 pub mod host;
 #[cfg(not(loom))]
 pub mod wire;
-pub mod words;
 
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ mod caller;
 mod choose;
 mod flow;
 mod forecast;
+mod fresh;
 mod ledger;
 mod price;
 
@@ -21,6 +22,7 @@ use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuni
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
+use fresh::Fresh;
 use ledger::Ledger;
 use price::Price;
 
@@ -73,6 +75,7 @@ pub(super) struct Adaptive {
     forecast: Forecast,
     caller: Caller,
     flow: Flow,
+    fresh: Fresh,
     ledger: Ledger,
     decisions: Decisions,
     wait: Option<Wait>,
@@ -96,6 +99,7 @@ impl Adaptive {
             forecast: Forecast::new(),
             caller: Caller::default(),
             flow: Flow::new(),
+            fresh: Fresh::new(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
@@ -113,7 +117,7 @@ impl Adaptive {
         let lambda = std::mem::replace(&mut self.price, earlier.price).lambda;
         self.price.lambda = lambda;
         self.forecast = earlier.forecast.resumes();
-        self.flow = earlier.flow.resumes();
+        (self.flow, self.fresh) = (earlier.flow.resumes(), earlier.fresh.resumes());
         (self.ledger, self.distrusts) = (earlier.ledger, earlier.distrusts);
     }
 
@@ -143,6 +147,7 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
+        self.fresh.sent(now, batch.commands, batch.in_flight, self.flow.most());
         if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
             self.judge(now, &over, batch.in_flight);
         }
@@ -164,14 +169,14 @@ impl Adaptive {
         if !self.caller.is_closed() {
             return self.flow.is_open();
         }
-        let (lambda, delay) = (self.price.lambda, self.price.delay);
-        let alone = self.forecast.alone();
+        let (lambda, delay, alone) = (self.price.lambda, self.price.delay, self.fresh.alone(self.flow.full()));
         self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, alone });
     }
 
     /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
-        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
+        let applies = self.caller.is_closed() && !self.fresh.is_under_way();
+        if applies { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
     }
 
     /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
@@ -189,7 +194,7 @@ impl Adaptive {
     /// and of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
-        let new = self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
+        let new = self.fresh.is_under_way() || self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
         new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
@@ -204,6 +209,7 @@ impl Adaptive {
             self.distrusts = true;
         }
         self.flow.took(age);
+        done.iter().for_each(|done| self.fresh.found(self.clock, done.age));
         let told = (age - self.price.delay).max(Nanos(1));
         let (from, to) = match last.found {
             Found::Looking => (age, age),
@@ -211,7 +217,7 @@ impl Adaptive {
             // It was not there when the nap began.
             Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
         };
-        self.forecast.learn(last.class, (from, to), last.found == Found::Looking);
+        self.forecast.learn(last.class, (from, to));
     }
 
     #[inline]
@@ -255,41 +261,40 @@ impl Adaptive {
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let (wait, under_hold) = (self.begin(now, seen.in_flight), std::mem::take(&mut self.under_hold));
+        self.under_hold = false;
+        let wait = self.begin(now, seen.in_flight);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        // What others do with the CPU meanwhile is worth more than any instant.
-        if seen.leaving || seen.cpu_wanted {
+        if seen.leaving {
             return self.sleep(now);
         }
-        if self.caller.is_closed() && seen.in_flight > 1 && self.flow.full() > 0.0 && self.flow.drains(now) {
+        if !seen.cpu_wanted && self.caller.is_closed() && seen.in_flight > 1 && self.flow.full() > 0.0 && self.fresh.drains(now) {
             // All of them, once: the device is idle then, and what a command takes by itself is seen.
-            self.forecast.drains();
             return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
         }
         if wait.explores > Nanos::ZERO {
-            return Plan::Spin { until: now + wait.explores.min(SLICE) };
+            let until = now + wait.explores.min(SLICE);
+            return if seen.cpu_wanted { Plan::Nap { until } } else { Plan::Spin { until } };
         }
         let cpu = self.price.cpu;
         if self.price.is_bounded() && !self.ledger.may_predict(cpu, MARGIN) {
             // As if nothing were known.
             let left = cpu - wait.spun;
-            let rents = left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
+            let rents = !seen.cpu_wanted && left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
-        if self.stays_awake() {
+        if !seen.cpu_wanted && self.stays_awake() {
             return Plan::Spin { until: now + Nanos(self.most() as u64) };
-        }
-        if under_hold && spare > seen.held as f32 && !self.decisions.waits.is_multiple_of(STRETCH.into()) {
-            // It has been weighed, and nothing has changed.
-            self.under_hold = true;
-            return self.sleep(now);
         }
         if !self.forecast.is_known() {
             // After a sleep something is.
             return self.sleep(now);
         }
-        let points = if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.flow.cap()) };
+        let points = if spare > 1.0 {
+            self.forecast.full(self.flow.full(), self.fresh.alone(self.flow.full()), spare)
+        } else {
+            self.forecast.look(now, self.flow.cap())
+        };
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
         self.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan
@@ -315,14 +320,9 @@ impl Adaptive {
         let seldom = if in_flight > 1 { MEMORY } else { MEMORY * STRETCH };
         let turn = self.decisions.waits.is_multiple_of(seldom.into()) || self.decisions.waits <= MARGIN;
         let learns = turn && !self.gathers() && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
-        // As long as looking may pay. Of an idle device it is worth more.
-        let explores = match (self.forecast.was_idle(), learns) {
-            (true, _) => SLICE.0 as f32,
-            (_, true) => self.most().min(self.price.sleep()),
-            _ => 0.0,
-        };
-        self.decisions.explored += u64::from(explores > 0.0);
-        let explores = Nanos(explores as u64);
+        self.decisions.explored += u64::from(learns);
+        // As long as looking may pay.
+        let explores = Nanos(if learns { self.most().min(self.price.sleep()) as u64 } else { 0 });
         *self.wait.insert(Wait { since: now, explores, ..Wait::default() })
     }
 
@@ -364,16 +364,11 @@ impl Adaptive {
         let woke = seen.woke.map(|woke| woke.cause);
         let told = doing == Doing::Sleep && woke == Some(Cause::Notification);
         (self.step.told, self.step.slept_through) = (told, doing == Doing::Sleep && woke.is_some() && !told);
-        if doing == Doing::Sleep {
-            self.price.armed(seen.woke.is_none().then_some(now - asked));
-        } else {
-            self.price.forgets();
-        }
         let Some(woke) = seen.woke else { return Nanos::ZERO };
         self.flow.slept();
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
         if let Some(wait) = &mut self.wait {
-            (wait.slept, wait.spun) = (true, Nanos::ZERO);
+            (wait.slept, wait.spun, wait.explores) = (true, Nanos::ZERO, Nanos::ZERO);
             // Under hold the first came before, nobody knows when.
             if told && seen.held <= 1 {
                 wait.came = Some(wait.since.max(now - self.price.delay));

@@ -38,8 +38,9 @@ impl Adaptive {
     pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spare: f32, spun: Nanos) -> Option<Plan> {
         let lambda = self.lambda(seen);
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
-        let sleep = cpu + lambda * self.price.delay.0 as f32;
-        let horizon = (sleep.min(self.most()) - spun.0 as f32).max(0.0);
+        let sleep = cpu + lambda * self.price.delayed();
+        // What others do with the CPU meanwhile is worth more than any instant.
+        let horizon = if seen.cpu_wanted { 0.0 } else { (sleep.min(self.most()) - spun.0 as f32).max(0.0) };
         // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
         let awake_from = |from: &Point| {
             let end = at(points, from.at + horizon);
@@ -70,7 +71,10 @@ impl Adaptive {
             let back = at(points, goes_on + late);
             let waits = back.late + late * (1.0 + instants) / 2.0;
             consider((nap + lambda * waits) / (back.found + instants), Plan::Nap { until: now + span(goes_on) }, false);
-            consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on.min(self.most())) }, false);
+            if !seen.cpu_wanted {
+                let spin = Plan::Spin { until: now + span(goes_on.min(self.most())) };
+                consider(goes_on / (at(points, goes_on).found + 1.0), spin, false);
+            }
         }
         self.decisions.gathered += u64::from(best.2);
         best.1
@@ -85,15 +89,13 @@ impl Adaptive {
     /// What a sleep costs: the first is found late by D, those that come meanwhile by less, and each of these sends a message. Where it is
     /// for several, the last of them takes the place of the first, and those before it were of no use yet.
     pub(super) fn sleeping(&self, points: &[Point; INSTANTS], wants: u32, spare: f32, lambda: f32) -> f32 {
-        let (delay, several) = (self.price.delay.0 as f32, wants.max(1) as f32);
+        let (delay, several) = (self.price.delayed(), wants.max(1) as f32);
         let ends = |point: &&Point| if wants < 2 { point.none < 0.5 } else { point.found >= several };
         let told = points.iter().find(ends).unwrap_or(&points[INSTANTS - 1]);
         let awake = at(points, told.at + delay);
         let more = (awake.found - told.found).max(0.0);
         let first = if spare < 1.0 { delay * several } else { 0.0 };
         let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
-        // A sleep that lasts beyond the caller's instants spares the thread a waking for them, at most one.
-        let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
-        self.price.if_met(self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late, several + more)
+        (self.price.cpu.0 as f32 + more * self.price.message.0 as f32 + lambda * late) / (several + more)
     }
 }

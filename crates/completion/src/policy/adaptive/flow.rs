@@ -4,9 +4,6 @@ use units::Nanos;
 
 use super::forecast::{MEMORY, STRETCH};
 
-/// What a command takes by itself is seen anew this often.
-const DRAINS: Nanos = Nanos::from_millis(1_000);
-
 /// A device that does so much of what it does without gathering is as quick.
 const AS_QUICK: f32 = 0.99;
 
@@ -19,6 +16,8 @@ pub(super) struct Flow {
     planned: Shown,
     trial: Trial,
     stretch: Stretch,
+    /// Completions in a nanosecond where none is gathered.
+    full: f32,
     /// The most in a nanosecond while commands waited within the device.
     cap: f32,
     /// So many may be found late, and how much of what seems to be spare that is, as trial has shown.
@@ -29,7 +28,6 @@ pub(super) struct Flow {
     /// Being awake is the cheaper way; and trials until the other way is tried.
     stays: bool,
     left: u32,
-    drained: Nanos,
 }
 
 /// The stretch under way.
@@ -173,8 +171,12 @@ impl Flow {
 
     /// A trial is over. The `first` of either way is one stretch: a guess, made before it was known what is to spare.
     fn compare(&mut self, awake: bool, first: bool, in_flight: f32, around: &Around) {
+        let rate = if awake { self.awake.rate } else { self.planned.rate };
+        let gathers = !awake && self.spare > 1.0;
+        // The device may have become quicker meanwhile; what is more by chance counts little.
+        self.full = if gathers { self.full + (rate - self.full).max(0.0) / STRETCH as f32 } else { rate };
         // Soon less, slowly more: so that what was too much is seldom tried.
-        let share = if self.full() > 0.0 { self.planned.rate / self.full() } else { 1.0 };
+        let share = self.planned.rate / self.full;
         let (quick, used) = (self.spare <= 1.0 || share >= AS_QUICK, self.used);
         if !awake {
             let used = if quick { used + used / STRETCH as f32 } else { used * share.powi(STRETCH as i32) };
@@ -206,13 +208,12 @@ impl Flow {
 
     /// By Little's law so many wait within the device.
     fn spares(&mut self, in_flight: f32, around: &Around) {
-        let busy = if self.awake.is_known() { around.alone * self.full() } else { f32::INFINITY };
-        self.spare = (in_flight - busy).max(0.0) * self.used;
+        self.spare = (in_flight - around.alone * self.full).max(0.0) * self.used;
         if self.spare > 1.0 {
-            self.cap = self.cap.max(self.full());
+            self.cap = self.cap.max(self.full);
         }
         // Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
-        let asked = (self.spare - self.full() * around.delay.0 as f32).clamp(0.0, self.spare / 2.0) as u16;
+        let asked = (self.spare - self.full * around.delay.0 as f32).clamp(0.0, self.spare / 2.0) as u16;
         // Within a factor of two nothing is changed: a change is a command to the controller.
         if asked < self.holds / 2 || asked >= self.holds * 2 {
             self.holds = if asked < 2 { 0 } else { asked };
@@ -242,21 +243,14 @@ impl Flow {
         if self.cap > 0.0 { self.cap } else { f32::INFINITY }
     }
 
-    /// Whether it is time to have the device idle once. The first commands of all have met it so.
-    pub(super) fn drains(&mut self, now: Nanos) -> bool {
-        if self.drained == Nanos::ZERO {
-            self.drained = now;
-        }
-        let due = now > self.drained + DRAINS;
-        if due {
-            self.drained = now;
-        }
-        due
+    /// The most that was in flight in the stretch under way.
+    pub(super) fn most(&self) -> u32 {
+        self.stretch.most
     }
 
-    /// Completions in a nanosecond of a device that is kept busy, once a trial was spent awake.
+    /// Completions in a nanosecond where none is gathered, once that is known.
     pub(super) fn full(&self) -> f32 {
-        self.awake.rate
+        self.full
     }
 }
 

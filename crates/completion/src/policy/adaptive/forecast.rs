@@ -31,8 +31,6 @@ struct Times {
     low: usize,
     /// The longest of late.
     longest: f32,
-    /// The shortest that was looked for since the last drain.
-    quickest: f32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +46,6 @@ pub(super) struct Forecast {
     ring: [Sent; BATCHES],
     len: usize,
     commands: u32,
-    alone: f32,
-    /// The device was idle when what is in flight was sent.
-    idle: bool,
 }
 
 /// What is expected at an instant.
@@ -109,14 +104,12 @@ impl Times {
 
 impl Forecast {
     pub(super) fn new() -> Forecast {
-        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0, quickest: f32::INFINITY };
+        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0 };
         Forecast {
             times: Box::new([none; Class::COUNT]),
             ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES],
             len: 0,
             commands: 0,
-            alone: 0.0,
-            idle: false,
         }
     }
 
@@ -158,15 +151,9 @@ impl Forecast {
         }
     }
 
-    /// One of this class was found; it completed at an age between these. `seen`: a look has found it as it came.
-    pub(super) fn learn(&mut self, class: Class, (from, to): (Nanos, Nanos), seen: bool) {
-        let times = &mut self.times[class.index()];
-        times.add(from.0 as f32, to.0 as f32);
-        // What a sleep has hidden is its own doing.
-        times.quickest = if seen { times.quickest.min(to.0 as f32) } else { times.quickest };
-        if times.quickest.is_finite() {
-            self.alone += (times.quickest - self.alone) / if self.alone > 0.0 { MEMORY as f32 } else { 1.0 };
-        }
+    /// One of this class was found; it completed at an age between these.
+    pub(super) fn learn(&mut self, class: Class, (from, to): (Nanos, Nanos)) {
+        self.times[class.index()].add(from.0 as f32, to.0 as f32);
     }
 
     /// In flight.
@@ -176,23 +163,6 @@ impl Forecast {
 
     pub(super) fn is_known(&self) -> bool {
         self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class.index()].samples > 0.0)
-    }
-
-    /// The least that a command takes, on average over those of late: one that does not wait within the device. Endless if no look was long
-    /// enough to see one come.
-    pub(super) fn alone(&self) -> f32 {
-        if self.alone > 0.0 { self.alone } else { f32::INFINITY }
-    }
-
-    /// The device is about to be idle: how long a command takes by itself is seen anew.
-    pub(super) fn drains(&mut self) {
-        self.idle = true;
-        self.times.iter_mut().for_each(|times| times.quickest = f32::INFINITY);
-    }
-
-    /// Whether the device was idle when what is in flight was sent; told once.
-    pub(super) fn was_idle(&mut self) -> bool {
-        std::mem::take(&mut self.idle)
     }
 
     /// The class of the oldest in flight.
@@ -244,7 +214,7 @@ impl Forecast {
     }
 
     /// The same for a device that does what it can, which is so many in a nanosecond, and has some to spare.
-    pub(super) fn full(&self, rate: f32, spare: f32) -> [Point; INSTANTS] {
+    pub(super) fn full(&self, rate: f32, alone: f32, spare: f32) -> [Point; INSTANTS] {
         let mut points = [Point::default(); INSTANTS];
         for (n, point) in points.iter_mut().enumerate() {
             point.found = self.commands as f32 * (n + 1) as f32 / INSTANTS as f32;
@@ -253,7 +223,7 @@ impl Forecast {
         self.waits(&mut points, spare);
         // Until the first of those that are sent then complete it goes on.
         for point in &mut points {
-            point.late += self.missed(point.found, spare) * self.alone;
+            point.late += self.missed(point.found, spare) * alone;
         }
         points
     }

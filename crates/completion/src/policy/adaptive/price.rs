@@ -2,7 +2,6 @@
 
 use units::Nanos;
 
-use super::forecast::MEMORY;
 use crate::{Cause, LatencyPrice, Tuning, Woke};
 
 /// An estimate goes one part in so many towards what was seen.
@@ -18,15 +17,13 @@ pub(super) struct Price {
     /// B: CPU time of a sleep; and that of a nap.
     pub(super) cpu: Nanos,
     pub(super) nap: Nanos,
-    /// How late a timer is.
+    /// How late a timer is, and was where nobody else wanted the CPU.
     pub(super) late: Nanos,
+    on_time: Nanos,
     /// D: from an entry to the look of the thread that it has woken.
     pub(super) delay: Nanos,
     /// What each further notification costs.
     pub(super) message: Nanos,
-    /// The share of sleeps that never were, because the look after arming has met an entry, and how long it took to get there.
-    met: f32,
-    arming: f32,
 }
 
 impl Price {
@@ -37,16 +34,20 @@ impl Price {
             cpu: machine.cpu.max(Nanos(1)),
             nap: machine.nap.max(Nanos(1)),
             late: machine.late,
+            on_time: machine.late,
             delay: machine.delay,
             message: machine.message,
-            met: 0.0,
-            arming: 0.0,
         }
+    }
+
+    /// D, and longer where others keep the thread from its CPU, as timers show.
+    pub(super) fn delayed(&self) -> f32 {
+        (self.delay + (self.late - self.on_time)).0 as f32
     }
 
     /// A sleep, in CPU time: its own, and what the first command that it finds is late.
     pub(super) fn sleep(&self) -> f32 {
-        self.cpu.0 as f32 + self.lambda * self.delay.0 as f32
+        self.cpu.0 as f32 + self.lambda * self.delayed()
     }
 
     /// Whether the ledger's bound holds: where latency is worth more than CPU time, twice the CPU time may be well spent.
@@ -58,27 +59,6 @@ impl Price {
     pub(super) fn soonest(&self) -> Nanos {
         // The CPU time before the thread blocks is less than half of all.
         self.late + Nanos(self.nap.0 / 2)
-    }
-
-    /// The look after arming has met an entry, `span` after the decision, or the thread slept.
-    pub(super) fn armed(&mut self, met: Option<Nanos>) {
-        let step = STEP as f32;
-        self.met += (f32::from(u8::from(met.is_some())) - self.met) / step;
-        if let Some(span) = met {
-            self.arming += (span.0 as f32 - self.arming) / step;
-        }
-    }
-
-    /// No sleep was tried: what is known of their beginnings grows old.
-    pub(super) fn forgets(&mut self) {
-        self.met -= self.met / MEMORY as f32;
-    }
-
-    /// What a sleep costs for each completion, that costs `cpu` and finds so many if the thread gets to sleep at all. Where entries come
-    /// as soon as it has armed, it finds one at a time for the price of arming.
-    pub(super) fn if_met(&self, cost: f32, found: f32) -> f32 {
-        let sleeps = 1.0 - self.met;
-        (sleeps * cost + self.met * self.arming) / (sleeps * found + self.met)
     }
 
     /// A nap or a sleep is over: what it has cost.

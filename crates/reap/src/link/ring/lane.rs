@@ -244,8 +244,7 @@ impl Post for RingPosting<'_> {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let frees = self.lane.link.frees_zeroes(part.nsid);
-        self.sq.post(other_command(part, &self.lane.prp, frees), token.0, now).is_ok()
+        self.sq.post(other_command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
     #[inline(always)]
@@ -265,13 +264,12 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     }
 }
 
-/// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
-/// Deallocate bit.
-pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, frees: bool) -> Sqe {
+/// What a part is to a controller that is no Read and no Write, or one with Force Unit Access.
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
-            let room = if part.keep || !frees { Flags::NONE } else { Flags::DEALLOCATE };
+            let room = if part.keep { Flags::NONE } else { Flags::DEALLOCATE };
             nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
         }
         Op::Deallocate => {
@@ -292,6 +290,3 @@ pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, frees: boo
         Op::Flush => nvme::io::flush(part.nsid),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,7 +11,6 @@ fn namespace() -> driver::Namespace {
         block_log2: 9,
         boundary: 0,
         read_only: false,
-        frees_zeroes: true,
         shared: true,
         ana_group: 7,
         nguid: [1; 16],

@@ -290,11 +290,7 @@ impl Adaptive {
             // After a sleep something is.
             return self.sleep(now);
         }
-        let points = if spare > 1.0 {
-            self.forecast.full(self.flow.full(), self.fresh.alone(self.flow.full()), spare)
-        } else {
-            self.forecast.look(now, self.flow.cap())
-        };
+        let points = if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.flow.cap()) };
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
         self.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan

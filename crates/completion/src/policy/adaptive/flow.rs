@@ -177,16 +177,14 @@ impl Flow {
         self.full = if gathers { self.full + (rate - self.full).max(0.0) / STRETCH as f32 } else { rate };
         // Soon less, slowly more: so that what was too much is seldom tried.
         let share = self.planned.rate / self.full;
-        let (quick, used) = (self.spare <= 1.0 || share >= AS_QUICK, self.used);
         if !awake {
-            let used = if quick { used + used / STRETCH as f32 } else { used * share.powi(STRETCH as i32) };
+            let quick = self.spare <= 1.0 || share >= AS_QUICK;
+            let used = self.used * if quick { 1.0 + 1.0 / STRETCH as f32 } else { share.powi(STRETCH as i32) };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
         }
         let stays = !first && self.awake.is_known() && self.awake.cost < self.planned.cost * AS_QUICK;
         let stayed = std::mem::replace(&mut self.stays, stays);
-        // What can be mended is tried again at once.
         self.left = match self.left {
-            _ if self.stays && !quick && self.used < used => 0,
             _ if self.stays != stayed => self.pause(),
             0 if first => STRETCH,
             0 => self.pause(),

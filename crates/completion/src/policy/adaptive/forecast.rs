@@ -214,25 +214,14 @@ impl Forecast {
     }
 
     /// The same for a device that does what it can, which is so many in a nanosecond, and has some to spare.
-    pub(super) fn full(&self, rate: f32, alone: f32, spare: f32) -> [Point; INSTANTS] {
+    pub(super) fn full(&self, rate: f32, spare: f32) -> [Point; INSTANTS] {
         let mut points = [Point::default(); INSTANTS];
         for (n, point) in points.iter_mut().enumerate() {
             point.found = self.commands as f32 * (n + 1) as f32 / INSTANTS as f32;
             point.at = point.found / rate;
         }
         self.waits(&mut points, spare);
-        // Until the first of those that are sent then complete it goes on.
-        for point in &mut points {
-            point.late += self.missed(point.found, spare) * alone;
-        }
         points
-    }
-
-    /// How many are kept waiting when so many are found. A device that lacks one of those that keep it busy is slower by that part for
-    /// all.
-    fn missed(&self, found: f32, spare: f32) -> f32 {
-        let all = self.commands as f32;
-        (found - spare).max(0.0) * all / (all - spare).max(1.0)
     }
 
     /// What follows from how many are found at each instant.
@@ -242,7 +231,7 @@ impl Forecast {
         for point in points {
             let span = point.at - before.at;
             point.none = if single { 1.0 - point.found.min(1.0) } else { (-point.found).exp() };
-            point.late = before.late + (self.missed(before.found, spare) + self.missed(point.found, spare)) / 2.0 * span;
+            point.late = before.late + ((before.found - spare).max(0.0) + (point.found - spare).max(0.0)) / 2.0 * span;
             point.awake = before.awake + (before.none + point.none) / 2.0 * span;
             before = *point;
         }

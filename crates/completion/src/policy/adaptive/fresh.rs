@@ -90,3 +90,6 @@ impl Fresh {
         if self.is_known() && full > 0.0 { (2.0 * self.takes - self.of / full).max(1.0 / full) } else { f32::INFINITY }
     }
 }
+
+#[cfg(test)]
+mod tests;

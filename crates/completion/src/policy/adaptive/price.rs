@@ -75,6 +75,3 @@ impl Price {
         cost
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -195,8 +195,8 @@ fn device(text: &str) -> Result<String, String> {
 /// adaptive's one knob.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct PriceArgs {
-    /// CPU time that adaptive may spend to find a completion one unit of time sooner: a number like 0.3 or 5, or inf. At 0 only
-    /// CPU time counts, at inf only latency [default: 0.3]
+    /// CPU time that adaptive may spend to find a completion one unit of time sooner: a number like 0.2 or 5, or inf. At 0 only
+    /// CPU time counts, at inf only latency [default: 0.2]
     #[arg(long, value_name = "CPU")]
     latency_price: Option<LatencyPrice>,
 }

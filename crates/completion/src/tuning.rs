@@ -36,7 +36,7 @@ impl Default for Cycle {
     }
 }
 
-/// The price of latency, λ: how much CPU time may be spent to find a completion one unit of time sooner, 0 … ∞; 0.3 unless the
+/// The price of latency, λ: how much CPU time may be spent to find a completion one unit of time sooner, 0 … ∞; 0.2 unless the
 /// user says otherwise. Kept in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LatencyPrice(u32);
@@ -92,13 +92,13 @@ impl LatencyPrice {
 
 impl Default for LatencyPrice {
     fn default() -> LatencyPrice {
-        LatencyPrice(300)
+        LatencyPrice(200)
     }
 }
 
 /// Why a text is no [`LatencyPrice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no latency price: CPU time for a unit of latency, a number like 0.3 or 5, or inf")]
+#[error("'{0}' is no latency price: CPU time for a unit of latency, a number like 0.2 or 5, or inf")]
 pub struct PriceError(String);
 
 impl fmt::Display for LatencyPrice {
@@ -110,7 +110,7 @@ impl fmt::Display for LatencyPrice {
     }
 }
 
-/// `0.3`, `5`, `inf`.
+/// `0.2`, `5`, `inf`.
 impl FromStr for LatencyPrice {
     type Err = PriceError;
 

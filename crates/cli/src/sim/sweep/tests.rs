@@ -33,7 +33,7 @@ fn a_cell_gives_rows_and_regrets() {
     let verdicts = |results: &[Option<Ran>]| Verdicts::of(&cells, &tasks, results, &modes, PRICES);
     schema(&verdicts(&results).json(), &cells[0]);
     let told = verdicts(&results).show();
-    assert!(told.starts_with("adaptive at its default, 0.3: dominated in ") && told.contains(" of 1 cells"), "{told}");
+    assert!(told.starts_with("adaptive at its default, 0.2: dominated in ") && told.contains(" of 1 cells"), "{told}");
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
 
     // Stopped before all settings were run: no verdict, but the rows stay.

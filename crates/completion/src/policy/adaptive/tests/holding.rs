@@ -18,7 +18,7 @@ fn what_is_to_spare_is_asked_for_and_slept_for() {
     closed.held = holds.into();
     closed.run(2_000);
     let ran = closed.run(100_000);
-    assert!(ran.looks * u64::from(holds) < ran.found * 2, "{} of {}, {holds} held", ran.looks, ran.found);
+    assert!(ran.found > ran.looks * 10, "{} of {}, {holds} held", ran.looks, ran.found);
     assert!(ran.took * 100 < ran.found * APART * 102, "{} of {}", ran.took, ran.found);
 }
 

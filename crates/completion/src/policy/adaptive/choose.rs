@@ -96,6 +96,8 @@ impl Adaptive {
         let more = (awake.found - told.found).max(0.0);
         let first = if spare < 1.0 { delay * several } else { 0.0 };
         let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
-        (self.price.cpu.0 as f32 + more * self.price.message.0 as f32 + lambda * late) / (several + more)
+        // A sleep that lasts beyond the caller's instants spares the thread a waking for them, at most one.
+        let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
+        (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (several + more)
     }
 }

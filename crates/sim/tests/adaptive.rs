@@ -158,7 +158,9 @@ fn no_drain_takes_longer_than_100_us_at_any_backlog() {
     }
 }
 
-/// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 2 %. The modes' own
+const LEARNING: Nanos = Nanos::from_millis(20);
+
+/// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 1 %. The modes' own
 /// figures are those that `reap sim --published` sets beside the published ones. On the slow machine the best mode completes on
 /// a CPU of its own: there `adaptive`, too, leaves the completing to it.
 #[test]
@@ -176,6 +178,8 @@ fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
         let outcome = |case: &Case, mode: Option<Mode>| {
             let mut scenario = case.scenario().expect("a shipped scenario");
             scenario.mode = mode.unwrap_or(scenario.mode);
+            // 10 ms of 20 million I/Os a second are six trials: what is measured begins when those are over.
+            scenario.jobs.iter_mut().for_each(|spec| spec.job.ramp_time = spec.job.ramp_time.max(LEARNING));
             scenario.run().unwrap_or_else(|error| panic!("{}: {error}", case.name))
         };
         let mine = outcome(of(adaptive), Some(Mode::ADAPTIVE));
@@ -187,7 +191,7 @@ fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
             mine.iops(),
             mine.cpu_ns_per_io()
         );
-        assert!(speed >= 0.98, "{adaptive}: {speed}");
+        assert!(speed >= 0.99, "{adaptive}: {speed}");
         let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
         assert!(helped || !adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }

@@ -16,7 +16,7 @@ pub(super) struct Flow {
     planned: Shown,
     trial: Trial,
     stretch: Stretch,
-    /// Completions in a nanosecond where none is gathered.
+    /// Completions in a nanosecond awake, or else where none is gathered.
     full: f32,
     /// The most in a nanosecond while commands waited within the device.
     cap: f32,
@@ -171,10 +171,12 @@ impl Flow {
 
     /// A trial is over. The `first` of either way is one stretch: a guess, made before it was known what is to spare.
     fn compare(&mut self, awake: bool, first: bool, in_flight: f32, around: &Around) {
-        let rate = if awake { self.awake.rate } else { self.planned.rate };
-        let gathers = !awake && self.spare > 1.0;
-        // The device may have become quicker meanwhile; what is more by chance counts little.
-        self.full = if gathers { self.full + (rate - self.full).max(0.0) / STRETCH as f32 } else { rate };
+        // The device may have become quicker meanwhile.
+        self.full = match self.planned.rate {
+            _ if self.awake.is_known() => self.awake.rate,
+            rate if self.spare > 1.0 => self.full.max(rate),
+            rate => rate,
+        };
         // Soon less, slowly more: so that what was too much is seldom tried.
         let share = self.planned.rate / self.full;
         if !awake {
@@ -246,7 +248,7 @@ impl Flow {
         self.stretch.most
     }
 
-    /// Completions in a nanosecond where none is gathered, once that is known.
+    /// Completions in a nanosecond awake, or else where none is gathered, once that is known.
     pub(super) fn full(&self) -> f32 {
         self.full
     }

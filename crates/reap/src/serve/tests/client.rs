@@ -181,6 +181,8 @@ impl Guest {
                 Ok(Received::Nothing) => assert!(begun.elapsed() < PATIENCE, "no answer"),
                 Ok(Received::End) | Err(_) => return None,
             }
+            // What a full socket has not taken.
+            _ = self.socket.flush();
             thread::yield_now();
         }
     }

@@ -1,6 +1,6 @@
 //! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages, and what they ask.
 
-use vfio_user::{Assembler, Command, DeviceInfo, Flags, IrqInfo, Region, Request, Version};
+use vfio_user::{Assembler, Command, DeviceInfo, DmaAsk, Flags, Header, IrqInfo, Region, Request, Version};
 
 use crate::source::Source;
 
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
             Ok(None) => {}
             Ok(Some(message)) => {
                 assert!(message.header.size as usize == 16 + message.body.len() && message.fds.len() <= MOST_FDS);
-                read(message.header.command, &message.body);
+                read(&message.header, &message.body);
             }
             // The connection is over.
             Err(error) => {
@@ -33,10 +33,15 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn read(command: u16, body: &[u8]) {
+fn read(header: &Header, body: &[u8]) {
     // A client reads answers of the same shape.
     _ = (DeviceInfo::from_bytes(body), Region::from_answer(0, body), IrqInfo::from_bytes(body), Version::from_bytes(body));
-    let Some(command) = Command::from_number(command) else { return };
+    // What it gives of its memory is as much as was asked for.
+    for ask in [DmaAsk::Read { address: 0, count: 4 }, DmaAsk::Write { address: 0, data: &[7; 4] }] {
+        let given = ask.read_answer(header, body).ok().flatten().map(<[u8]>::len);
+        assert!(given.is_none_or(|len| len == if matches!(ask, DmaAsk::Read { .. }) { 4 } else { 0 }));
+    }
+    let Some(command) = Command::from_number(header.command) else { return };
     let Ok(request) = Request::from_bytes(command, body) else { return };
     let bytes = request.to_bytes(1, Flags::REQUEST);
     assert_eq!(Request::from_bytes(command, &bytes[16..]), Ok(request));

@@ -83,7 +83,7 @@ pub trait Port {
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError>;
     /// Copies from the controller into host memory (the data of a Read, an Identify page).
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError>;
-    /// Whether a range lies in registered memory: what `dma_write` would answer, without copying.
+    /// Whether a range lies in registered memory: what `dma_read` would answer, without copying.
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError>;
     /// The doorbells, of which a controller reads tails and heads.
     fn doorbells(&self) -> &impl Doorbells;

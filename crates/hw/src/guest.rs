@@ -102,6 +102,14 @@ pub struct GuestRange {
     pub rights: Rights,
 }
 
+/// A piece of a range, in one place.
+enum Piece<'a> {
+    /// In a file, from this byte on.
+    File(&'a GuestFile, u64),
+    /// It has this address, and no memory that can be reached here.
+    Elsewhere(u64),
+}
+
 #[derive(Debug)]
 struct Mapped {
     bytes: u64,
@@ -214,11 +222,23 @@ impl GuestMemory {
     /// # Errors
     /// Not all of the range can be read; some of it may have been.
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Unreachable> {
+        self.read_with(addr, into, |_, _| false)
+    }
+
+    /// The same, where `elsewhere` reads what was mapped without a file, if it can: from this address on.
+    ///
+    /// # Errors
+    /// As of [`GuestMemory::read`].
+    #[inline]
+    pub fn read_with(&self, addr: u64, into: &mut [u8], mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool) -> Result<(), Unreachable> {
         let mut rest = into;
-        self.each_piece(addr, rest.len() as u64, Rights { read: true, write: false }, |file, at, len| {
+        self.each_piece(addr, rest.len() as u64, Rights { read: true, write: false }, |piece, len| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
             rest = later;
-            file.read(at, now)
+            match piece {
+                Piece::File(file, at) => file.read(at, now),
+                Piece::Elsewhere(at) => elsewhere(at, now),
+            }
         })
     }
 
@@ -227,11 +247,23 @@ impl GuestMemory {
     /// # Errors
     /// Not all of the range can be written to; some of it may have been.
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Unreachable> {
+        self.write_with(addr, from, |_, _| false)
+    }
+
+    /// The same, where `elsewhere` writes what was mapped without a file, if it can: from this address on.
+    ///
+    /// # Errors
+    /// As of [`GuestMemory::write`].
+    #[inline]
+    pub fn write_with(&self, addr: u64, from: &[u8], mut elsewhere: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Unreachable> {
         let mut rest = from;
-        self.each_piece(addr, rest.len() as u64, Rights { read: false, write: true }, |file, at, len| {
+        self.each_piece(addr, rest.len() as u64, Rights { read: false, write: true }, |piece, len| {
             let (now, later) = rest.split_at(len);
             rest = later;
-            file.write(at, now)
+            match piece {
+                Piece::File(file, at) => file.write(at, now),
+                Piece::Elsewhere(at) => elsewhere(at, now),
+            }
         })
     }
 
@@ -240,7 +272,15 @@ impl GuestMemory {
     /// # Errors
     /// It cannot.
     pub fn check(&self, addr: u64, len: u64, rights: Rights) -> Result<(), Unreachable> {
-        self.each_piece(addr, len, rights, |_, _, _| true)
+        self.check_with(addr, len, rights, || false)
+    }
+
+    /// The same, where `elsewhere` says whether what was mapped without a file can be reached.
+    ///
+    /// # Errors
+    /// As of [`GuestMemory::check`].
+    pub fn check_with(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), Unreachable> {
+        self.each_piece(addr, len, rights, |piece, _| matches!(piece, Piece::File(..)) || elsewhere())
     }
 
     /// The words of a queue entry, after whatever announced it.
@@ -268,7 +308,7 @@ impl GuestMemory {
     /// # Errors
     /// It cannot be read, or is not 4-byte aligned.
     pub fn load_half(&self, addr: u64) -> Result<u32, Unreachable> {
-        let found = self.piece(addr, Rights { read: true, write: false }).filter(|_| addr.is_multiple_of(4));
+        let found = self.in_file(addr, Rights { read: true, write: false }).filter(|_| addr.is_multiple_of(4));
         found.and_then(|(file, at, _)| file.load_half(at)).ok_or_else(|| self.refuse(addr, 4))
     }
 
@@ -277,38 +317,52 @@ impl GuestMemory {
     /// # Errors
     /// It cannot be written to, or is not 4-byte aligned.
     pub fn store_half(&self, addr: u64, half: u32) -> Result<(), Unreachable> {
-        let found = self.piece(addr, Rights { read: false, write: true }).filter(|_| addr.is_multiple_of(4));
+        let found = self.in_file(addr, Rights { read: false, write: true }).filter(|_| addr.is_multiple_of(4));
         found.and_then(|(file, at, _)| file.store_half(at, half).then_some(())).ok_or_else(|| self.refuse(addr, 4))
     }
 
     fn entry(&self, addr: u64, len: u64, rights: Rights) -> Option<(&GuestFile, u64)> {
-        let (file, at, there) = self.piece(addr, rights).filter(|_| addr.is_multiple_of(8))?;
+        let (file, at, there) = self.in_file(addr, rights).filter(|_| addr.is_multiple_of(8))?;
         (there >= len).then_some((file, at))
     }
 
-    /// The memory at an address: the file, where in it, and how many bytes there are in one piece.
-    fn piece(&self, addr: u64, rights: Rights) -> Option<(&GuestFile, u64, u64)> {
+    /// The file at an address, where in it, and how many bytes there are in one piece.
+    fn in_file(&self, addr: u64, rights: Rights) -> Option<(&GuestFile, u64, u64)> {
+        match self.piece(addr, rights)? {
+            (Piece::File(file, at), there) => Some((file, at, there)),
+            (Piece::Elsewhere(_), _) => None,
+        }
+    }
+
+    /// What is at an address, and how many bytes there are in one piece.
+    #[inline]
+    fn piece(&self, addr: u64, rights: Rights) -> Option<(Piece<'_>, u64)> {
         let (first, mapped) = self.ranges.range(..=addr).next_back()?;
         let within = addr - first;
         let allowed = within < mapped.bytes && (mapped.rights.read || !rights.read) && (mapped.rights.write || !rights.write);
-        let (file, offset) = mapped.memory.as_ref().filter(|_| allowed)?;
-        Some((file, offset + within, mapped.bytes - within))
+        let piece = match &mapped.memory {
+            _ if !allowed => return None,
+            Some((file, offset)) => Piece::File(file, offset + within),
+            None => Piece::Elsewhere(addr),
+        };
+        Some((piece, mapped.bytes - within))
     }
 
-    /// Calls `act` for each piece of a range, as long as it says that it could.
-    fn each_piece(
-        &self,
+    /// Calls `act` for each piece of a range, with its length, as long as it says that it could.
+    #[inline]
+    fn each_piece<'a>(
+        &'a self,
         addr: u64,
         len: u64,
         rights: Rights,
-        mut act: impl FnMut(&GuestFile, u64, usize) -> bool,
+        mut act: impl FnMut(Piece<'a>, usize) -> bool,
     ) -> Result<(), Unreachable> {
         let Some(end) = addr.checked_add(len) else { return Err(self.refuse(addr, len)) };
         let mut at = addr;
         while at < end {
-            let Some((file, offset, there)) = self.piece(at, rights) else { return Err(self.refuse(addr, len)) };
+            let Some((piece, there)) = self.piece(at, rights) else { return Err(self.refuse(addr, len)) };
             let now = there.min(end - at);
-            if !act(file, offset, now as usize) {
+            if !act(piece, now as usize) {
                 return Err(self.refuse(addr, len));
             }
             at += now;

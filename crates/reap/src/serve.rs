@@ -6,6 +6,7 @@
 //! | what is there for each controller: socket, client, callers? | `outlet.rs` |
 //! | where is the socket? | `place.rs` |
 //! | who may meddle while it runs? | `control.rs` |
+//! | how do both sides ask each other? | `connection.rs` |
 //! | what does one client ask, and in which order may it? | `session.rs` |
 //! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
 //! | what does the controller see of its host? | `host.rs` |
@@ -16,6 +17,7 @@
 //! nothing is locked.
 
 mod config_space;
+mod connection;
 mod control;
 mod event;
 mod function;

@@ -1,10 +1,12 @@
-//! The socket: bytes and descriptors, without ever waiting.
+//! The socket: bytes and descriptors. It waits only where it is asked to.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
@@ -137,6 +139,19 @@ impl Socket {
             }
         }
         Ok(true)
+    }
+
+    /// Waits until something has come, or there is room for what waits to be sent; so long at most.
+    ///
+    /// # Errors
+    /// What `poll` says.
+    pub fn wait(&self, most: Duration) -> io::Result<()> {
+        let looked_for = if self.owes() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let most = Timespec::try_from(most).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&self.stream, looked_for)], Some(&most)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Whether something waits to be sent.

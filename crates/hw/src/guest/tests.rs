@@ -256,3 +256,36 @@ fn halves_of_words_go_both_ways_and_only_where_they_may() {
         assert_eq!(guest.load_half(0x11000), Ok(7));
     }
 }
+
+/// What was mapped without a file is somebody else's to reach, piece by piece, and only where it may be.
+#[test]
+fn memory_that_is_elsewhere() {
+    let file = memory(0x1000, true);
+    let mut guest = GuestMemory::default();
+    guest.map(range(0, 0x1000, BOTH), None).expect("mapped");
+    guest.map(range(0x1000, 0x1000, BOTH), Some((fd(&file), 0))).expect("mapped");
+    guest.map(range(0x2000, 0x1000, READ), None).expect("mapped");
+    let mut asked = Vec::new();
+    let mut bytes = [0; 0x1004];
+    let done = guest.read_with(0xffe, &mut bytes, |at, piece| {
+        asked.push((at, piece.len()));
+        piece.fill(7);
+        true
+    });
+    assert_eq!((done, &bytes[..3], &bytes[0x1001..]), (Ok(()), &[7, 7, 0][..], &[0, 7, 7][..]));
+    assert_eq!(asked, [(0xffe, 2), (0x2000, 2)]);
+    let mut written = Vec::new();
+    let mut write = |addr, from: &[u8]| {
+        guest.write_with(addr, from, |at, piece| {
+            written.push((at, piece.to_vec()));
+            at < 0x800
+        })
+    };
+    assert_eq!((write(0x10, &[1, 2]), write(0x1ffe, &[3; 4])), (Ok(()), Err(Unreachable { addr: 0x1ffe, len: 4 })));
+    assert!(write(0x900, &[5]).is_err() && write(0x3000, &[6]).is_err());
+    assert_eq!(written, [(0x10, vec![1, 2]), (0x900, vec![5])]);
+    assert!(guest.check_with(0, 0x2000, BOTH, || true).is_ok() && guest.check_with(0, 0x2000, BOTH, || false).is_err());
+    assert!(guest.check_with(0x2000, 1, WRITE, || true).is_err() && guest.check_with(0x3000, 1, READ, || true).is_err());
+    // Words are in files alone.
+    assert!(guest.load::<8>(0).is_err() && guest.store(0, [0; 2]).is_err() && guest.load_half(0).is_err());
+}

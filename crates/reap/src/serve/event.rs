@@ -35,6 +35,8 @@ pub enum ServeEvent {
     MoreRefused,
     /// Somebody has had this happen to the controller.
     Fault(String),
+    /// The client does not answer, or not as it should, when it is asked for memory that it mapped without a descriptor. It is not asked again.
+    GivesNoMemory,
     /// A queue lies in memory that the client has taken away: the controller failed (CSTS.CFS).
     QueueLost,
     /// The client went, and the controller was reset.
@@ -63,6 +65,10 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
             ServeEvent::MoreRefused => write!(f, "refused: more of this client's requests, which are not told of one by one"),
             ServeEvent::Fault(change) => write!(f, "asked for: {change}"),
+            ServeEvent::GivesNoMemory => write!(
+                f,
+                "the client mapped memory without a descriptor, and does not answer DMA messages about it; commands that point there fail"
+            ),
             ServeEvent::QueueLost => {
                 write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset")
             }

@@ -14,14 +14,12 @@ use vfio_user::{
 };
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
+use super::connection::{Connection, MOST_DATA};
 use super::host::{Host, STRIDE};
 use super::served::{Served, controller};
 use crate::error::OpenError;
 use crate::link::embedded::Member;
 use crate::uri::DeviceUri;
-
-/// Bytes of one access at most: more than any client needs.
-pub(super) const MOST_DATA: u32 = 0x1_0000;
 
 /// A request that is refused: the error that the client gets, and the reason in words.
 #[derive(Debug)]
@@ -98,8 +96,12 @@ impl Function {
     ///
     /// # Errors
     /// There is no memory for doorbells that it could map.
-    pub(super) fn attach(&mut self) -> io::Result<()> {
-        if self.maps { self.host.map_doorbells(self.bar0_bytes) } else { Ok(()) }
+    pub(super) fn attach(&mut self, connection: &Rc<Connection>) -> io::Result<()> {
+        if self.maps {
+            self.host.map_doorbells(self.bar0_bytes)?;
+        }
+        self.host.ask_by(connection);
+        Ok(())
     }
 
     /// Before the thread sleeps: whether the client has gone on meanwhile, so that it must not.

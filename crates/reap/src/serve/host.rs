@@ -10,6 +10,7 @@ use hw::{Bar, DoorbellFile, EventFd, GuestMemory, Rights, Unreachable};
 use nvme::regs;
 use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
+use super::connection::Connection;
 use super::shadow::Shadow;
 
 /// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
@@ -30,6 +31,8 @@ pub(super) struct Host {
     vectors: RefCell<Box<[Line]>>,
     /// Where the client writes doorbells, if not to registers.
     shadow: RefCell<Option<Shadow>>,
+    /// By which the client is asked for memory that came without a descriptor.
+    connection: RefCell<Option<Rc<Connection>>>,
     /// A queue's memory could not be reached.
     queue_lost: Cell<bool>,
 }
@@ -52,6 +55,7 @@ impl Host {
             mapped: RefCell::default(),
             vectors: RefCell::new(vectors),
             shadow: RefCell::default(),
+            connection: RefCell::default(),
             queue_lost: Cell::new(false),
         }
     }
@@ -79,8 +83,19 @@ impl Host {
     /// No interrupts, and no memory: the client is gone.
     pub(super) fn forget(&self) {
         self.memory.borrow_mut().clear();
+        self.connection.take();
         self.vectors.borrow_mut().fill_with(Line::default);
         self.queue_lost.set(false);
+    }
+
+    /// A client has come: it is asked for memory there.
+    pub(super) fn ask_by(&self, connection: &Rc<Connection>) {
+        self.connection.replace(Some(connection.clone()));
+    }
+
+    /// What the client says to this. False also where there is none.
+    fn ask(&self, what: impl FnOnce(&Connection) -> bool) -> bool {
+        self.connection.borrow().as_deref().is_some_and(what)
     }
 
     /// Whether a queue turned out to be gone since this was asked last.
@@ -220,16 +235,16 @@ impl Port for GuestPort {
 
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().read(addr, into).map_err(refused)
+        self.0.memory.borrow().read_with(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece))).map_err(refused)
     }
 
     #[inline]
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().write(addr, from).map_err(refused)
+        self.0.memory.borrow().write_with(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece))).map_err(refused)
     }
 
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.0.memory.borrow().check(addr, len, WRITE).map_err(refused)
+        self.0.memory.borrow().check_with(addr, len, READ, || self.0.ask(Connection::answers)).map_err(refused)
     }
 
     #[inline]

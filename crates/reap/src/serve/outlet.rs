@@ -114,6 +114,13 @@ impl Outlet {
         lost
     }
 
+    /// Tells of a client that the controller has asked for memory in vain.
+    pub(super) fn tell_of_silence(&self, tell: Tell<'_>) {
+        if self.session.as_ref().is_some_and(|session| session.connection().take_given_up()) {
+            self.tell(ServeEvent::GivesNoMemory, tell);
+        }
+    }
+
     fn tell(&self, event: ServeEvent, tell: Tell<'_>) {
         match &self.socket {
             None => tell(event),
@@ -163,7 +170,7 @@ impl Outlet {
                 continue;
             }
             let session = Session::new(stream).and_then(|session| poller.add(&session, self.keys.client).map(|()| session));
-            match self.function.attach().and(session) {
+            match session.and_then(|session| self.function.attach(session.connection()).map(|()| session)) {
                 Ok(session) => {
                     self.interest = Interest::READ;
                     self.session = Some(session);
@@ -211,10 +218,16 @@ impl Outlet {
         self.had_client
     }
 
+    /// Whether the client has sent something, while the controller asked it for memory, that the poller does not report.
+    pub(super) fn has_waiting(&self) -> bool {
+        let connection = self.session.as_ref().map(Session::connection);
+        connection.is_some_and(|connection| !self.interest.write && (connection.has_waiting() || connection.owes()))
+    }
+
     /// Has the poller report when the client takes answers again, as long as some wait.
     fn look_for_room(&mut self, poller: &Poller) {
         let Some(session) = &self.session else { return };
-        let interest = Interest { read: true, write: session.owes() };
+        let interest = Interest { read: true, write: session.connection().owes() };
         if interest != self.interest && poller.change(session, self.keys.client, interest).is_ok() {
             self.interest = interest;
         }
@@ -222,7 +235,7 @@ impl Outlet {
 
     fn detach(&mut self, why: Option<String>, tell: Tell<'_>) {
         let Some(session) = self.session.take() else { return };
-        // The descriptor leaves the poller with its last copy, which is this one.
+        // The connection leaves the poller with its last descriptor. The controller lets go of it too.
         drop(session);
         self.function.detach();
         let (completed, doorbells) = (self.function.completed(), self.function.doorbells());

@@ -193,6 +193,8 @@ impl Server {
         // The last thing before a sleep: from here on a client that goes on tells, or has been seen.
         worked |= !more && !worked && self.outlets.iter_mut().fold(false, |moved, outlet| moved | outlet.arm());
         worked |= self.lose_queues(tell);
+        // What came while a controller asked for memory, the poller does not report.
+        worked |= self.outlets.iter().any(Outlet::has_waiting);
         if more || worked { Some(Nanos::ZERO) } else { next.map(|next| next - hw::now()) }
     }
 
@@ -218,9 +220,12 @@ impl Server {
         }
     }
 
-    /// Whether memory of a queue turned out to be gone.
+    /// Whether memory of a queue turned out to be gone. Tells of that, and of clients that do not give memory.
     fn lose_queues(&mut self, tell: Tell<'_>) -> bool {
-        self.outlets.iter_mut().fold(false, |lost, outlet| lost | outlet.lose_queue(tell))
+        self.outlets.iter_mut().fold(false, |lost, outlet| {
+            outlet.tell_of_silence(tell);
+            lost | outlet.lose_queue(tell)
+        })
     }
 
     /// Deals with what clients have sent. Whether there may be more.

@@ -3,12 +3,14 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 
 use rustix::io::Errno;
 use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Request, Socket, SocketError, Version};
 
+use super::connection::{Connection, MOST_DATA};
 use super::event::ServeEvent;
-use super::function::{Function, MOST_DATA, Refusal};
+use super::function::{Function, Refusal};
 
 /// Refused requests of one client that are told of.
 const TOLD: u32 = 8;
@@ -19,7 +21,7 @@ const OURS: Capabilities =
 
 /// A client that is connected.
 pub(super) struct Session {
-    socket: Socket,
+    connection: Rc<Connection>,
     /// Both sides have said what they speak.
     agreed: bool,
     refused: u32,
@@ -38,8 +40,7 @@ pub(super) enum Heard {
 
 impl Session {
     pub(super) fn new(stream: UnixStream) -> std::io::Result<Session> {
-        // Header and access header, and data behind them; a SET_IRQS with a byte for each vector is shorter.
-        Ok(Session { socket: Socket::new(stream, MOST_DATA + 64)?, agreed: false, refused: 0 })
+        Ok(Session { connection: Rc::new(Connection::new(stream)?), agreed: false, refused: 0 })
     }
 
     /// Whether client and server have agreed on what they speak.
@@ -47,9 +48,9 @@ impl Session {
         self.agreed
     }
 
-    /// Whether answers wait for the client to take them.
-    pub(super) fn owes(&self) -> bool {
-        self.socket.owes()
+    /// By which the controller may ask for memory.
+    pub(super) fn connection(&self) -> &Rc<Connection> {
+        &self.connection
     }
 
     /// Deals with the next message, if there is one.
@@ -62,10 +63,10 @@ impl Session {
     }
 
     fn try_turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
-        if !self.socket.flush()? {
+        if !self.connection.flush()? {
             return Ok(Heard::Nothing);
         }
-        match self.socket.receive()? {
+        match self.connection.receive()? {
             Received::End => Ok(Heard::End),
             Received::Nothing => Ok(Heard::Nothing),
             Received::Message(message) => self.answer(message, function, tell).map(|()| Heard::Message),
@@ -75,6 +76,9 @@ impl Session {
     fn answer(&mut self, message: Message<OwnedFd>, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<(), SocketError> {
         let Message { header, body, fds } = message;
         if header.flags.is_reply() {
+            if self.connection.is_late(header.id) {
+                return Ok(());
+            }
             return Err(Malformed::Unasked { id: header.id }.into());
         }
         let command = Command::from_number(header.command);
@@ -110,8 +114,8 @@ impl Session {
         let file = if hands_over { function.doorbell_file() } else { None };
         match file {
             _ if !header.flags.wants_reply() => Ok(()),
-            Some(file) => self.socket.send_with(&bytes, &[file.as_fd()]),
-            None => self.socket.send(&bytes),
+            Some(file) => self.connection.send(&bytes, &[file.as_fd()]),
+            None => self.connection.send(&bytes, &[]),
         }
     }
 
@@ -122,12 +126,13 @@ impl Session {
             return Err(Refusal::new(Errno::INVAL, why));
         }
         self.agreed = true;
+        self.connection.limit(theirs.capabilities.max_data_xfer_size);
         Ok(Reply::Version(Version { major: 0, minor: 0, capabilities: OURS }))
     }
 }
 
 impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.connection.as_fd()
     }
 }

@@ -2,8 +2,11 @@
 
 mod client;
 mod control;
+mod lent;
 mod mapped;
+mod messages;
 mod paths;
+mod running;
 mod shadow;
 
 use std::os::fd::AsFd;
@@ -17,7 +20,9 @@ use units::Nanos;
 use vfio_user::{Access, Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, Version, irq, region};
 
 use super::{ServeError, ServeEvent, Server, SocketFault};
-use client::{Guest, RAM, Running, memory};
+use client::{Guest, memory};
+use lent::RAM;
+use running::Running;
 
 const NULL: &str = "mem:16M?profile=null";
 

@@ -1,15 +1,12 @@
 //! The client: a guest's emulator and its NVMe driver, in as few lines as do.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
-use device::Script;
 use handover::shadow;
 use hw::EventFd;
 use nvme::admin::{CreateCq, CreateSq};
@@ -22,16 +19,13 @@ use vfio_user::{
     region,
 };
 
-use super::super::{ServeError, ServeEvent, Server};
+use super::lent::{Lent, RAM};
+use super::running::{PATIENCE, Running};
 
-/// Bytes of guest memory, from address 0 on.
-pub(super) const RAM: u64 = 0x20_0000;
 /// Entries of each queue.
 const ENTRIES: u32 = 8;
 /// Where the queues are: submission, then completion, a page each; the admin pair first.
 const QUEUES: u64 = 0x1_0000;
-/// Longer than anything here takes on a machine with much else to do.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn memory(bytes: u64, sealed: bool) -> File {
     let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
@@ -40,68 +34,6 @@ pub(super) fn memory(bytes: u64, sealed: bool) -> File {
         fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
     }
     file.into()
-}
-
-/// A server on a thread of its own.
-pub(super) struct Running {
-    stop: UnixStream,
-    thread: JoinHandle<Vec<ServeEvent>>,
-    sockets: Vec<PathBuf>,
-    _dir: tempfile::TempDir,
-}
-
-impl Running {
-    pub(super) fn new(uri: &str, script: Option<Script>) -> Running {
-        let uri = uri.parse().expect("a URI");
-        Running::start(1, move |sockets| Server::new(&uri, &sockets[0], script))
-    }
-
-    /// One of several controllers, each at a socket.
-    pub(super) fn several(uri: &str, paths: usize, script: Option<Script>) -> Running {
-        let uri = uri.parse().expect("a URI");
-        Running::start(paths, move |sockets| Server::with_paths(&uri, sockets, script))
-    }
-
-    fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Running {
-        let dir = tempfile::tempdir().expect("a directory");
-        let sockets: Vec<PathBuf> = (0..sockets).map(|n| dir.path().join(format!("socket{n}"))).collect();
-        let ((stop, stopped), paths) = (UnixStream::pair().expect("sockets"), sockets.clone());
-        let thread = thread::spawn(move || {
-            let mut told = Vec::new();
-            server(&paths).expect("a server").run(&stopped, &mut |event| told.push(event)).expect("served");
-            told
-        });
-        Running { stop, thread, sockets, _dir: dir }
-    }
-
-    pub(super) fn socket(&self) -> &Path {
-        &self.sockets[0]
-    }
-
-    pub(super) fn socket_at(&self, path: usize) -> &Path {
-        &self.sockets[path]
-    }
-
-    pub(super) fn connect(&self) -> UnixStream {
-        self.connect_at(0)
-    }
-
-    fn connect_at(&self, path: usize) -> UnixStream {
-        let begun = Instant::now();
-        loop {
-            match UnixStream::connect(&self.sockets[path]) {
-                Ok(stream) => return stream,
-                Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
-                Err(_) => thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    /// Ends it; what it has told.
-    pub(super) fn stop(mut self) -> Vec<ServeEvent> {
-        self.stop.write_all(&[1]).expect("told");
-        self.thread.join().expect("no panic")
-    }
 }
 
 /// Where doorbells are kept in memory, and their EventIdx.
@@ -165,6 +97,10 @@ pub(super) struct Guest {
     came: Vec<OwnedFd>,
     /// Doorbells written to the register by messages.
     pub(super) rung: u64,
+    /// Memory that the server has no descriptor for.
+    pub(super) lent: Lent,
+    /// Where lists of pages are.
+    pub(super) list: u64,
 }
 
 impl Guest {
@@ -176,26 +112,45 @@ impl Guest {
     fn on(stream: UnixStream, sealed: bool) -> Guest {
         let vectors = [EventFd::new().expect("an eventfd"), EventFd::new().expect("an eventfd")];
         let socket = Socket::new(stream, 1 << 20).expect("a socket");
-        let (ram, pairs) = (memory(RAM, sealed), [Pair::default(); 2]);
-        Guest { socket, ram, vectors, taken: 0, pairs, asked: 0, cid: 0, shadows: None, bells: None, came: Vec::new(), rung: 0 }
+        let (ram, pairs, lent) = (memory(RAM, sealed), [Pair::default(); 2], Lent::default());
+        Guest {
+            socket,
+            ram,
+            vectors,
+            taken: 0,
+            pairs,
+            asked: 0,
+            cid: 0,
+            shadows: None,
+            bells: None,
+            came: Vec::new(),
+            rung: 0,
+            lent,
+            list: RAM - 4096,
+        }
     }
 
     /// One that has its memory mapped and its interrupts set.
     pub(super) fn new(server: &Running, sealed: bool) -> Guest {
-        Guest::come(server, 0, sealed)
+        Guest::come(server, 0, sealed, Capabilities::default())
+    }
+
+    /// The same, of a client that takes so many bytes in a message.
+    pub(super) fn taking(server: &Running, most: u32) -> Guest {
+        Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most, ..Capabilities::default() })
     }
 
     /// The same at one of several sockets.
     pub(super) fn new_at(server: &Running, path: usize) -> Guest {
-        Guest::come(server, path, true)
+        Guest::come(server, path, true, Capabilities::default())
     }
 
-    fn come(server: &Running, path: usize, sealed: bool) -> Guest {
+    fn come(server: &Running, path: usize, sealed: bool, capabilities: Capabilities) -> Guest {
         let begun = Instant::now();
         let mut guest = loop {
             // As long as the server has not seen that the client before is gone it sends this one away.
             let mut guest = Guest::on(server.connect_at(path), sealed);
-            let version = Version { major: 0, minor: 0, capabilities: Capabilities::default() };
+            let version = Version { major: 0, minor: 0, capabilities };
             match guest.try_ask(&Request::Version(version).to_bytes(1, Flags::REQUEST), &[]) {
                 Some(answer) => {
                     assert!(answer.is_ok());
@@ -216,6 +171,7 @@ impl Guest {
         let begun = Instant::now();
         loop {
             match self.socket.receive() {
+                Ok(Received::Message(message)) if !message.header.flags.is_reply() => self.lend(&message.header, &message.body),
                 Ok(Received::Message(message)) => {
                     assert!(message.header.flags.is_reply() && bytes.starts_with(&message.header.id.to_ne_bytes()));
                     self.came = message.fds;
@@ -225,8 +181,43 @@ impl Guest {
                 Ok(Received::Nothing) => assert!(begun.elapsed() < PATIENCE, "no answer"),
                 Ok(Received::End) | Err(_) => return None,
             }
+            // What a full socket has not taken.
+            _ = self.socket.flush();
             thread::yield_now();
         }
+    }
+
+    /// The server asks for memory.
+    fn lend(&mut self, header: &Header, body: &[u8]) {
+        for bytes in self.lent.hear(header, body) {
+            // Not taken: the server has let this client go.
+            _ = self.socket.send(&bytes);
+            while matches!(self.socket.flush(), Ok(false)) {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Deals with what the server asks meanwhile.
+    pub(super) fn serve(&mut self) {
+        while let Ok(Received::Message(message)) = self.socket.receive() {
+            assert!(!message.header.flags.is_reply(), "an answer to nothing");
+            self.lend(&message.header, &message.body);
+        }
+        thread::yield_now();
+    }
+
+    /// Until the server has closed the connection.
+    pub(super) fn wait_closed(&mut self) {
+        let begun = Instant::now();
+        while !matches!(self.socket.receive(), Ok(Received::End) | Err(_)) {
+            assert!(begun.elapsed() < PATIENCE, "the connection goes on");
+            thread::yield_now();
+        }
+    }
+
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) {
+        self.socket.send(bytes).expect("sent");
     }
 
     pub(super) fn ask(&mut self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<Vec<u8>, Errno> {
@@ -336,6 +327,12 @@ impl Guest {
                 .to_sqe();
         sq.opcode = opcode::admin::CREATE_SQ;
         assert_eq!(self.admin(sq), Status::SUCCESS);
+    }
+
+    /// Asks for a second completion queue there.
+    pub(super) fn queue_at(&mut self, addr: u64) -> Status {
+        let cq = CreateCq { queue: QueueId(2), entries: ENTRIES, addr, contiguous: true, vector: None };
+        self.admin(cq.to_sqe()).kind()
     }
 
     /// Stores an entry and rings.
@@ -458,7 +455,7 @@ impl Guest {
                 return cqe;
             }
             assert!(begun.elapsed() < PATIENCE, "no completion");
-            thread::yield_now();
+            self.serve();
         }
     }
 
@@ -477,8 +474,12 @@ impl Guest {
     fn io(&mut self, op: u8, lba: u64, blocks: u32, at: u64) -> u16 {
         // A second page directly, more by a list on the last page of memory.
         let list: Vec<u8> = (1..16).flat_map(|page| (at + page * 4096).to_le_bytes()).collect();
-        self.write_ram(RAM - 4096, &list);
-        let prp2 = if blocks <= 16 { at + 4096 } else { RAM - 4096 };
+        if self.list < RAM {
+            self.write_ram(self.list, &list)
+        } else {
+            self.lent.put(self.list, &list)
+        }
+        let prp2 = if blocks <= 16 { at + 4096 } else { self.list };
         self.post(1, Sqe { opcode: op, nsid: 1, prp1: at, prp2, cdw10: lba as u32, cdw12: blocks - 1, ..Sqe::default() })
     }
 
@@ -544,7 +545,7 @@ impl Guest {
         let begun = Instant::now();
         while self.messages() < count {
             assert!(begun.elapsed() < PATIENCE, "no message");
-            thread::yield_now();
+            self.serve();
         }
     }
 }

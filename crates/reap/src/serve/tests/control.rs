@@ -9,7 +9,8 @@ use nvme::Status;
 
 use super::super::control::path_of;
 use super::super::{ControlError, ServeEvent, ask};
-use super::client::{Guest, Running};
+use super::client::Guest;
+use super::running::Running;
 
 const OPTANE: &str = "mem:16M?profile=optane&namespaces=2";
 

@@ -7,7 +7,8 @@ use vfio_user::{Area, Region};
 
 use super::super::ServeEvent;
 use super::NULL;
-use super::client::{Guest, Running};
+use super::client::Guest;
+use super::running::Running;
 
 const MAPPED: &str = "mem:16M?profile=null&doorbells=mapped";
 

@@ -3,7 +3,8 @@
 use nvme::Status;
 
 use super::super::{ServeError, ServeEvent, Server, ask};
-use super::client::{Guest, Running};
+use super::client::Guest;
+use super::running::Running;
 use crate::multipath::MultipathUri;
 
 const TWO: &str = "multipath:?path=mem:16M&path=mem:16M?ana=non-optimized";

@@ -7,7 +7,9 @@ use vfio_user::{DmaMap, Request};
 
 use super::super::ServeEvent;
 use super::NULL;
-use super::client::{Guest, RAM, Running, memory};
+use super::client::{Guest, memory};
+use super::lent::RAM;
+use super::running::Running;
 
 /// Of each read two doorbells are moved. Both are messages where they are registers. In memory a head is one once a lap, as nobody waits for it.
 #[test]

@@ -198,6 +198,12 @@ impl Adaptive {
         new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
+    /// Of a burst each counts, and else the freshest alone.
+    #[inline]
+    pub(super) fn wants_last_alone(&self) -> bool {
+        !self.fresh.is_under_way()
+    }
+
     #[inline]
     pub(super) fn completed(&mut self, done: &[Done]) {
         // The last one is the freshest; the others have waited for this look as well.
@@ -360,6 +366,11 @@ impl Adaptive {
         let woke = seen.woke.map(|woke| woke.cause);
         let told = doing == Doing::Sleep && woke == Some(Cause::Notification);
         (self.step.told, self.step.slept_through) = (told, doing == Doing::Sleep && woke.is_some() && !told);
+        if doing == Doing::Sleep {
+            self.price.armed(seen.woke.is_none().then_some(now - asked));
+        } else {
+            self.price.forgets();
+        }
         let Some(woke) = seen.woke else { return Nanos::ZERO };
         self.flow.slept();
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);

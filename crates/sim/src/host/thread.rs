@@ -399,7 +399,13 @@ impl Thread {
                 Some(Done { class, age, found: found.unwrap_or(Found::AfterSleep { at_most: age }) })
             };
             self.done.clear();
-            self.done.extend(self.taken.iter().filter_map(done));
+            // As the library does: a policy that asks for one and needs all is wrong here as there.
+            let mut records = self.taken.iter().filter_map(done);
+            if lane.waiter.policy.wants_last_alone() {
+                self.done.extend(records.next_back());
+            } else {
+                self.done.extend(records);
+            }
             lane.waiter.policy.completed(&self.done);
         }
     }

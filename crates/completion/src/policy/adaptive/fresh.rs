@@ -17,6 +17,8 @@ pub(super) struct Fresh {
     sent: u32,
     left: u32,
     sum: u64,
+    /// How many were sent after them: one that is still not found then is lost, and the burst tells nothing.
+    after: u32,
     /// When the device is to be idle once more, and whether that was waited for since the last burst.
     due: Nanos,
     waited: bool,
@@ -26,7 +28,19 @@ impl Fresh {
     /// The first commands of all meet an idle device.
     pub(super) fn new() -> Fresh {
         let never = Nanos::MAX;
-        Fresh { samples: 0, takes: 0.0, of: 0.0, last: Nanos::ZERO, open: false, sent: 0, left: 0, sum: 0, due: never, waited: true }
+        Fresh {
+            samples: 0,
+            takes: 0.0,
+            of: 0.0,
+            last: Nanos::ZERO,
+            open: false,
+            sent: 0,
+            left: 0,
+            sum: 0,
+            after: 0,
+            due: never,
+            waited: true,
+        }
     }
 
     /// Others have had the device meanwhile: the burst under way tells nothing.
@@ -38,9 +52,14 @@ impl Fresh {
     #[inline]
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, most: u32) {
         if self.waited && (in_flight - commands) * STRETCH <= most {
-            *self = Fresh { last: now, open: true, sent: commands, left: commands, sum: 0, waited: false, ..*self };
+            *self = Fresh { last: now, open: true, sent: commands, left: commands, sum: 0, after: 0, waited: false, ..*self };
         } else if self.open {
             (self.last, self.sent, self.left) = (now, self.sent + commands, self.left + commands);
+        } else if self.left > 0 {
+            self.after += commands;
+            if self.after > self.sent * STRETCH {
+                (self.left, self.due) = (0, now + Nanos((now - self.last).0 * u64::from(MEMORY)));
+            }
         }
     }
 

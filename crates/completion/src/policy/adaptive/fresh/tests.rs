@@ -68,3 +68,16 @@ fn a_burst_ends_with_another_mode() {
     assert!(!fresh.is_under_way());
     assert!(fresh.drains(us(12)), "and the next is waited for");
 }
+
+/// A command that was aborted is never found.
+#[test]
+fn a_burst_of_which_one_is_lost_is_given_up() {
+    let mut fresh = Fresh::new();
+    fresh.sent(us(1), 8, 8, 8);
+    (0..7).for_each(|_| fresh.found(us(11), us(10)));
+    (0..8 * STRETCH).for_each(|n| fresh.sent(us(11 + u64::from(n)), 1, 8, 8));
+    assert!(fresh.is_under_way());
+    fresh.sent(us(100), 1, 8, 8);
+    assert!(!fresh.is_under_way());
+    assert!(!fresh.drains(us(200)) && fresh.drains(us(10_000)), "the next is tried, and not at once");
+}

@@ -366,11 +366,6 @@ impl Adaptive {
         let woke = seen.woke.map(|woke| woke.cause);
         let told = doing == Doing::Sleep && woke == Some(Cause::Notification);
         (self.step.told, self.step.slept_through) = (told, doing == Doing::Sleep && woke.is_some() && !told);
-        if doing == Doing::Sleep {
-            self.price.armed(seen.woke.is_none().then_some(now - asked));
-        } else {
-            self.price.forgets();
-        }
         let Some(woke) = seen.woke else { return Nanos::ZERO };
         self.flow.slept();
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);

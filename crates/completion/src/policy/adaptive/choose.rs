@@ -98,6 +98,6 @@ impl Adaptive {
         let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
         // A sleep that lasts beyond the caller's instants spares the thread a waking for them, at most one.
         let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
-        self.price.if_met(self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late, several + more)
+        (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (several + more)
     }
 }

@@ -192,8 +192,9 @@ impl Flow {
             0 => self.pause(),
             left => left - 1,
         };
-        // At best each takes what it takes by itself.
-        let promises = self.planned.cost > around.alone * (1.0 / in_flight + around.lambda);
+        // At best each takes what it takes by itself, and is found at once.
+        let least = (around.alone - around.delay.0 as f32).max(0.0);
+        let promises = self.planned.cost > least * (1.0 / in_flight + around.lambda);
         if self.left == 0 && !self.stays && !promises {
             self.left = STRETCH;
         }

@@ -2,7 +2,6 @@
 
 use units::Nanos;
 
-use super::forecast::MEMORY;
 use crate::{Cause, LatencyPrice, Tuning, Woke};
 
 /// An estimate goes one part in so many towards what was seen.
@@ -25,9 +24,6 @@ pub(super) struct Price {
     pub(super) delay: Nanos,
     /// What each further notification costs.
     pub(super) message: Nanos,
-    /// The share of sleeps that never were, because the look after arming has met an entry, and how long it took to get there.
-    met: f32,
-    arming: f32,
 }
 
 impl Price {
@@ -41,8 +37,6 @@ impl Price {
             on_time: machine.late,
             delay: machine.delay,
             message: machine.message,
-            met: 0.0,
-            arming: 0.0,
         }
     }
 
@@ -67,27 +61,6 @@ impl Price {
         self.late + Nanos(self.nap.0 / 2)
     }
 
-    /// The look after arming has met an entry, `span` after the decision, or the thread slept.
-    pub(super) fn armed(&mut self, met: Option<Nanos>) {
-        let step = STEP as f32;
-        self.met += (f32::from(u8::from(met.is_some())) - self.met) / step;
-        if let Some(span) = met {
-            self.arming += (span.0 as f32 - self.arming) / step;
-        }
-    }
-
-    /// No sleep was tried: what is known of their beginnings grows old.
-    pub(super) fn forgets(&mut self) {
-        self.met -= self.met / MEMORY as f32;
-    }
-
-    /// What a sleep costs for each completion, that costs `cpu` and finds so many if the thread gets to sleep at all. Where entries come
-    /// as soon as it has armed, it finds one at a time for the price of arming.
-    pub(super) fn if_met(&self, cost: f32, found: f32) -> f32 {
-        let sleeps = 1.0 - self.met;
-        (sleeps * cost + self.met * self.arming) / (sleeps * found + self.met)
-    }
-
     /// A nap or a sleep is over: what it has cost.
     pub(super) fn took(&mut self, nap: bool, cycle: Option<Nanos>, woke: Woke, length: Nanos) -> Nanos {
         let cost = if nap { &mut self.nap } else { &mut self.cpu };
@@ -102,6 +75,3 @@ impl Price {
         cost
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -51,7 +51,7 @@ impl Fresh {
     /// So many are sent, and so many are in flight then, of `most` at most: a device that has few others is idle.
     #[inline]
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, most: u32) {
-        if self.waited && (in_flight - commands) * STRETCH <= most {
+        if self.waited && in_flight.saturating_sub(commands) * STRETCH <= most {
             *self = Fresh { last: now, open: true, sent: commands, left: commands, sum: 0, after: 0, waited: false, ..*self };
         } else if self.open {
             (self.last, self.sent, self.left) = (now, self.sent + commands, self.left + commands);

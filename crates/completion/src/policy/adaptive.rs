@@ -4,8 +4,8 @@
 //! A look that is free is taken first: after a commit, before a sleep, while looks find entries. On a look in vain one pass over
 //! the instants at which something may complete ([`forecast`]) prices a spin, a nap to each of them, a nap or a spin to the
 //! caller's own next instant, and a sleep ([`choose`]). In a closed loop a late find delays somebody only if the device runs dry:
-//! how many to gather there, or to have the device hold back, is found by trial ([`flow`]). A ledger vetoes what has cost too much.
-//! `docs/adaptive.md` has the reasons and the figures.
+//! how many to gather there, or to have the device hold back, is found by bursts ([`fresh`]) and by trial ([`flow`]). A ledger
+//! vetoes what has cost too much. `docs/adaptive.md` has the reasons and the figures.
 
 mod caller;
 mod choose;
@@ -271,6 +271,7 @@ impl Adaptive {
         let wait = self.begin(now, seen.in_flight);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
+        // It has to be armed by then.
         if seen.leaving {
             return self.sleep(now);
         }

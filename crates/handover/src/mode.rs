@@ -26,16 +26,28 @@ where
         ModeCell { asked: AtomicU32::new(word), in_force: AtomicU32::new(word), mode: PhantomData }
     }
 
-    /// Owner, as it begins: `mode` is asked for and in force, whatever an owner before it left.
-    pub fn begin(&self, mode: T) {
+    /// Owner, as it begins in the mode that all owners of its kind `begin` in: it is asked for and in force, whatever an owner
+    /// before it left. A mode that somebody makes the one to begin with, and then asks every owner for, is asked for afterwards.
+    pub fn begin(&self, begins: impl Fn() -> T) -> T {
+        let mode = begins();
         let word = mode.into();
         self.in_force.store(word, Ordering::Release);
-        self.asked.store(word, Ordering::Relaxed);
+        // What this takes the place of was asked for earlier: acquired, it has the second reading find that mode.
+        self.asked.swap(word, Ordering::AcqRel);
+        self.ask_instead(mode, begins());
+        mode
     }
 
     /// Any thread: asks for a mode. Of several that are asked for between two batches the last one is adopted.
     pub fn ask(&self, mode: T) {
-        self.asked.store(mode.into(), Ordering::Relaxed);
+        // A store would do: the models only know which of two read-modify-writes came later.
+        self.asked.swap(mode.into(), Ordering::AcqRel);
+    }
+
+    /// Any thread: asks for `mode` where `unfit` is asked for, and for nothing where somebody has asked for another meanwhile.
+    /// Whether it did.
+    pub fn ask_instead(&self, unfit: T, mode: T) -> bool {
+        self.asked.compare_exchange(unfit.into(), mode.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Owner, between batches: the mode to change to, if another than `current` is asked for. It is then in force.

@@ -4,6 +4,8 @@ use super::*;
 enum Mode {
     Interrupt,
     Poll,
+    #[cfg_attr(not(loom), allow(dead_code))]
+    Unfit,
 }
 
 impl From<Mode> for u32 {
@@ -15,7 +17,7 @@ impl From<Mode> for u32 {
 impl TryFrom<u32> for Mode {
     type Error = ();
     fn try_from(word: u32) -> Result<Mode, ()> {
-        [Mode::Interrupt, Mode::Poll].into_iter().find(|mode| *mode as u32 == word).ok_or(())
+        [Mode::Interrupt, Mode::Poll, Mode::Unfit].into_iter().find(|mode| *mode as u32 == word).ok_or(())
     }
 }
 
@@ -34,9 +36,18 @@ fn the_last_mode_asked_for_is_adopted_once() {
     cell.ask(Mode::Interrupt);
     assert_eq!(cell.asked(), Some(Mode::Interrupt));
     // Another owner begins, whatever was asked of the one before.
-    cell.begin(Mode::Poll);
+    assert_eq!(cell.begin(|| Mode::Poll), Mode::Poll);
     assert_eq!((cell.asked(), cell.settled(), cell.adopt(Mode::Poll)), (Some(Mode::Poll), true, None));
     assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
+}
+
+#[cfg(not(loom))]
+#[test]
+fn a_mode_takes_the_place_of_the_unfit_one_alone() {
+    let cell = ModeCell::new(Mode::Poll);
+    assert!(!cell.ask_instead(Mode::Interrupt, Mode::Poll));
+    assert!(cell.ask_instead(Mode::Poll, Mode::Interrupt));
+    assert_eq!(cell.asked(), Some(Mode::Interrupt));
 }
 
 /// A thread asks for another mode while a command is in flight and its owner sleeps, or is about to.
@@ -138,5 +149,62 @@ mod models {
     #[test]
     fn a_poller_that_sleeps_without_a_look_misses_the_entry() {
         fails(2, || switch(Mode::Poll, Mode::Interrupt, Omit::LookAtQueue));
+    }
+
+    /// The housekeeping thread takes back a mode that does not fit, as the application asks for one that does. Whether that stands.
+    fn takes_back(fall_back: fn(&ModeCell<Mode>)) -> bool {
+        let cell = Arc::new(ModeCell::new(Mode::Unfit));
+        let application = {
+            let cell = cell.clone();
+            thread::spawn(move || cell.ask(Mode::Poll))
+        };
+        fall_back(&cell);
+        application.join().unwrap();
+        cell.asked() == Some(Mode::Poll)
+    }
+
+    #[test]
+    fn a_mode_asked_for_outlives_the_taking_back_of_another() {
+        holds(3, || takes_back(|cell| _ = cell.ask_instead(Mode::Unfit, Mode::Interrupt)));
+    }
+
+    #[test]
+    fn a_mode_that_is_taken_back_by_a_store_takes_another_with_it() {
+        let store = |cell: &ModeCell<Mode>| {
+            if cell.asked() == Some(Mode::Unfit) {
+                cell.ask(Mode::Interrupt);
+            }
+        };
+        fails(2, move || takes_back(store));
+    }
+
+    /// A queue begins, as another becomes the mode that its device's queues begin in. Whether it gets that.
+    fn begins(begin: fn(&ModeCell<Mode>, &dyn Fn() -> Mode)) -> bool {
+        let cell = Arc::new(ModeCell::new(Mode::Interrupt));
+        let default = Arc::new(AtomicU32::new(Mode::Interrupt.into()));
+        let application = {
+            let (cell, default) = (cell.clone(), default.clone());
+            thread::spawn(move || {
+                default.store(Mode::Poll.into(), Ordering::Relaxed);
+                cell.ask(Mode::Poll);
+            })
+        };
+        begin(&cell, &|| Mode::try_from(default.load(Ordering::Relaxed)).unwrap());
+        application.join().unwrap();
+        cell.asked() == Some(Mode::Poll)
+    }
+
+    #[test]
+    fn a_queue_that_begins_as_its_device_changes_gets_the_new_mode() {
+        holds(3, || begins(|cell, default| _ = cell.begin(default)));
+    }
+
+    #[test]
+    fn a_queue_that_begins_with_a_store_may_keep_the_old_mode() {
+        let stores = |cell: &ModeCell<Mode>, default: &dyn Fn() -> Mode| {
+            cell.ask(default());
+            cell.ask(default());
+        };
+        fails(2, move || begins(stores));
     }
 }

@@ -210,8 +210,9 @@ fn asked(queue: &HwQueue) -> u16 {
 pub(super) fn fall_back(queues: &[Arc<HwQueue>]) -> bool {
     let mut any = false;
     for soft in queues.iter().flat_map(|queue| &queue.softs) {
-        if soft.mode.asked().and_then(Mode::moderation).is_some_and(completion::Moderation::is_all_there_is) {
-            soft.mode.ask(Mode::INTERRUPT);
+        let unfit = soft.mode.asked().filter(|mode| mode.moderation().is_some_and(completion::Moderation::is_all_there_is));
+        // The application may ask for another at this moment, which stands.
+        if unfit.is_some_and(|unfit| soft.mode.ask_instead(unfit, Mode::INTERRUPT)) {
             soft.tell();
             any = true;
         }

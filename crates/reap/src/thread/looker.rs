@@ -94,7 +94,7 @@ impl Looker {
         match self.waiter.policy.take_dismissal() {
             Some((dismissed, why)) if dismissed == asked => {
                 self.dismissal = Some(format!("policy `{dismissed}` was taken away, and `interrupt` goes on: {why}"));
-                soft.mode.ask(Mode::INTERRUPT);
+                soft.mode.ask_instead(asked, Mode::INTERRUPT);
                 // In force from here on, as one that was asked for.
                 soft.mode.adopt(asked).unwrap_or(Mode::INTERRUPT)
             }

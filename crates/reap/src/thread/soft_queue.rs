@@ -82,11 +82,8 @@ impl SoftQueue {
         let soft = queue.softs[usize::from(me)].clone();
         place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
         let tuning = Tuning { price: controller.price(), machine: cycle::known() };
-        let begins = || queue.means(mode.unwrap_or_else(|| controller.mode()));
-        let policy = Policy::with(begins(), &tuning);
-        soft.mode.begin(policy.mode());
-        // Another may have been asked for since it was read.
-        soft.mode.ask(begins());
+        let begins = soft.mode.begin(|| queue.means(mode.unwrap_or_else(|| controller.mode())));
+        let policy = Policy::with(begins, &tuning);
         let mut looker = Looker::new(me, policy);
         if soft.open() > 0 {
             // The last thread's entries may have come while the vector was masked: begin with a look.

@@ -66,7 +66,7 @@ pub struct Controller<P: Port> {
 /// What a step did and when the next one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Something was fetched, posted or announced, or a register changed.
+    /// Something was fetched, posted or announced, or a register changed, or there is room now for what could not be fetched.
     pub worked: bool,
     /// The controller's own next event; `None`: only the host can cause one.
     pub next: Option<Nanos>,
@@ -194,7 +194,8 @@ impl<P: Port> Controller<P> {
             worked |= self.send_pending();
         }
         if !worked {
-            self.look_at_one_head();
+            // What it makes room for the fetch has not seen: a thread that slept now would leave it, and ask for no head either.
+            worked = self.look_at_one_head();
         }
         let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive).min(self.outside.next());
         let next = if more { now } else { own.min(self.next_change().unwrap_or(Nanos::MAX)) };
@@ -417,15 +418,18 @@ impl<P: Port> Controller<P> {
         interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, port.doorbells()))
     }
 
-    /// Finds impossible head doorbells of queues that are never full.
+    /// Finds impossible head doorbells of queues that are never full. Whether there is room now in a queue that was full.
     #[inline]
-    fn look_at_one_head(&mut self) {
+    fn look_at_one_head(&mut self) -> bool {
         self.idle_turn = if self.idle_turn + 1 < self.queues.cqs() { self.idle_turn + 1 } else { 0 };
-        let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return };
+        let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return false };
+        let was_full = cq.free() == 0;
         if let Consumed::Invalid(head) = cq.consumed(self.port.doorbells()) {
             let queue = cq.id;
             self.bad_doorbell(queue, head);
+            return false;
         }
+        was_full && cq.free() > 0
     }
 }
 

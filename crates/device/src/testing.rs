@@ -109,6 +109,8 @@ pub(crate) struct Bar {
     pub(crate) overrun: Cell<bool>,
     /// A broken twin: every head doorbell says that the host has taken everything.
     never_full: Cell<bool>,
+    /// The host moves this queue's head there right after the controller has looked at it next.
+    pub(crate) late_head: Cell<Option<(QueueId, u32)>>,
 }
 
 impl Bar {
@@ -149,7 +151,12 @@ impl Doorbells for Bar {
         if self.never_full.get() {
             return self.cqs.borrow().values().find(|(id, _)| *id == queue).map_or(0, |&(_, tail)| tail);
         }
-        self.bells.borrow()[usize::from(queue.0)][1]
+        let head = self.bells.borrow()[usize::from(queue.0)][1];
+        if let Some((_, later)) = self.late_head.get().filter(|&(of, _)| of == queue) {
+            self.late_head.set(None);
+            self.ring_cq(queue, later);
+        }
+        head
     }
 }
 
@@ -183,6 +190,7 @@ impl TestPort {
             cqs: RefCell::default(),
             overrun: Cell::new(false),
             never_full: Cell::new(false),
+            late_head: Cell::default(),
         };
         TestPort {
             memory: Memory::new(bytes),

@@ -1,5 +1,5 @@
 use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
-use nvme::{CqSlots, Doorbells, QueueId, Registers, Status};
+use nvme::{CqSlots, Doorbells, QueueId, Registers, Status, Vector};
 use proptest::prelude::*;
 use units::Nanos;
 
@@ -471,4 +471,37 @@ fn a_controller_may_be_made_to_fail() {
     host.device.change(host.now, Change::Fail);
     host.settle();
     assert!(host.csts().cfs());
+}
+
+/// The host takes an entry right after the fetch has found the queue full. A controller that takes itself for idle then asks for the next head;
+/// one that has found the room while it looked around goes on by itself, for of this head nobody tells it.
+#[test]
+fn room_that_comes_during_a_step_is_used_or_asked_for() {
+    let mut host = host(Profile::null());
+    let mut pair = host.pair_with(1, 1, 16, 4, Some(Vector(1)));
+    let to = host.page(1);
+    for _ in 0..8 {
+        let cid = host.cid();
+        host.post(&mut pair, read(0, 1, to, 512), cid);
+    }
+    host.ring(&pair);
+    host.settle();
+    let mut found = 0;
+    for (round, head) in [1, 2, 3, 0].into_iter().enumerate() {
+        // Which queue it looks at while it is idle changes from step to step.
+        (0..round % 2).for_each(|_| assert!(!host.device.step(host.now).worked));
+        let before = host.device.counters().fetched;
+        host.port.bar.late_head.set(Some((QueueId(1), head)));
+        let step = host.device.step(host.now);
+        assert!(host.port.bar.late_head.get().is_none() && host.device.counters().fetched == before);
+        if step.worked {
+            found += 1;
+        } else {
+            host.device.arm_doorbells();
+            assert!(host.port.awaited.take().contains(&(QueueId(1), true)), "round {round}: it sleeps, and asks for no head");
+        }
+        host.settle();
+        assert_eq!(host.device.counters().fetched - before, 1);
+    }
+    assert!(found > 0, "the look at that queue was never the one in question");
 }

@@ -1,7 +1,8 @@
-//! A controller whose host does as it likes: commands, PRP lists, doorbells and registers of any kind, at any time.
+//! A controller whose host does as it likes: commands, PRP lists and SGLs, doorbells and registers of any kind, at any time.
 
 use device::{Ana, Budget, Config, Mem, Namespace, Profile};
 use nvme::opcode::{admin, io};
+use nvme::sgl::Descriptor;
 use nvme::{Doorbells, QueueId, Registers, regs};
 use units::Nanos;
 
@@ -24,6 +25,8 @@ pub fn run(data: &[u8]) {
     if kind & 8 != 0 {
         (config.ready_delay, config.shutdown_delay) = (Nanos::from_millis(1), Nanos::from_millis(2));
     }
+    config.sgls = kind & 0x10 != 0;
+    let sgls = config.sgls;
     let media = |bytes, block| Namespace::mem(Mem::new(bytes, Budget::new(2 << 20)), block).expect("whole blocks");
     let mut host = Host::new(config, vec![media(1 << 20, 512), media(8 << 20, 4096)], Bus::new(MEMORY));
     // Else the bytes have to bring it up.
@@ -37,14 +40,16 @@ pub fn run(data: &[u8]) {
         if source.is_over() {
             break;
         }
-        act(&mut host, &mut source);
+        act(&mut host, &mut source, sgls);
     }
     settle(&mut host);
 }
 
-fn act(host: &mut Host, source: &mut Source) {
+fn act(host: &mut Host, source: &mut Source, sgls: bool) {
     match source.u8() % 10 {
-        0..4 => command(host, source),
+        0..3 => command(host, source, false),
+        3 if sgls && source.u8() & 3 == 0 => segment(host, source),
+        3 => command(host, source, sgls),
         4 => {
             let at = BASE + u64::from(source.u16()) * 8;
             let bytes = source.below(64);
@@ -65,8 +70,30 @@ fn act(host: &mut Host, source: &mut Source) {
     }
 }
 
+/// A few descriptors that are often right, where data are.
+fn segment(host: &mut Host, source: &mut Source) {
+    let at = DATA + u64::from(source.u8()) * 16;
+    for n in 0..source.below(40) as u64 {
+        let descriptor = any_descriptor(source);
+        let [low, high] = [descriptor.dptr().prp1, descriptor.dptr().prp2].map(u64::to_le_bytes);
+        // What leaves the memory is not written.
+        let _ = host.bus.write(at + n * 16, &[low, high].concat());
+    }
+}
+
+fn any_descriptor(source: &mut Source) -> Descriptor {
+    let (how, to) = (source.u8(), source.u16());
+    match how % 8 {
+        0..4 => Descriptor::data_block(DATA + u64::from(to) * 4, 512 << (how / 8 % 4)),
+        4 => Descriptor::data_block(DATA + u64::from(to), source.any_size() as u32),
+        5 => Descriptor::segment(DATA + u64::from(to % 256) * 16, u32::from(source.u8() % 64)),
+        6 => Descriptor::last_segment(DATA + u64::from(to % 256) * 16, u32::from(source.u8() % 64)),
+        _ => Descriptor { addr: source.any_size(), len: source.any_size() as u32, reserved: [0; 3], kind: source.u8() },
+    }
+}
+
 /// A command in the next slot of a queue, nearly always announced.
-fn command(host: &mut Host, source: &mut Source) {
+fn command(host: &mut Host, source: &mut Source, sgl: bool) {
     let how = source.u8();
     let queue = usize::from(how & 1);
     let mut words = [0u64; 8];
@@ -91,6 +118,11 @@ fn command(host: &mut Host, source: &mut Source) {
     words[0] = u64::from(opcode) | u64::from(source.u8() & 0x43) << 8 | u64::from(source.u16()) << 16 | u64::from(source.u8() % 4) << 32;
     words[3] = DATA + u64::from(source.u16()) * 4;
     words[4] = DATA + u64::from(source.u16()) * 8;
+    if sgl {
+        let pointer = any_descriptor(source).dptr();
+        words[0] = words[0] & !0xff00 | u64::from(nvme::Sqe::PSDT_SGL) << 8;
+        (words[3], words[4]) = (pointer.prp1, pointer.prp2);
+    }
     for word in &mut words[5..] {
         *word = source.any_size();
     }

@@ -15,6 +15,7 @@ pub mod prp;
 pub mod recordings;
 pub mod scenarios;
 pub mod scripts;
+pub mod sgl;
 pub mod uris;
 pub mod verify;
 pub mod vfio_user;

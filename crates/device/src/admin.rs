@@ -4,13 +4,13 @@ use nvme::admin::{Abort, CreateCq, CreateSq, DeleteCq, DeleteSq, GetFeatures, Ge
 use nvme::features::{HostBehavior, NumberOfQueues, VectorConfig, fid, select};
 use nvme::log::ana::GROUPS_ONLY;
 use nvme::log::{FirmwareSlots, lid};
-use nvme::prp::{Dptr, Walker};
+use nvme::prp::Dptr;
 use nvme::{Cid, Cqe, Nsid, Page, QueueId, Sqe, Status, Text, opcode};
 use units::Nanos;
 
 use crate::features::{Simple, capabilities};
 use crate::identify;
-use crate::io::{gather, scatter};
+use crate::io::{Data, gather, scatter};
 use crate::logs::FailedCommand;
 use crate::schedule::Due;
 use crate::{AbortOrder, Controller, Port, ShadowBuffers};
@@ -38,7 +38,7 @@ impl<P: Port> Controller<P> {
 
     fn carry_out(&mut self, now: Nanos, sqe: &Sqe) {
         let outcome = match sqe.opcode {
-            // FUSE and PSDT: no fused commands, no SGLs.
+            // FUSE and PSDT: no fused commands; on a bus admin commands have no SGLs (Base 4.1.1).
             _ if sqe.flags != 0 => refuse(Status::INVALID_FIELD),
             opcode::admin::ASYNC_EVENT_REQUEST if self.events.request(sqe.cid()) => return,
             _ => self.admin(now, sqe),
@@ -91,7 +91,7 @@ impl<P: Port> Controller<P> {
 
     /// Copies a page to where the host wants it.
     fn send(&self, page: &[u8], to: Dptr) -> Outcome {
-        let mut data = Walker::new(to, page.len() as u64, self.store.page)?;
+        let mut data = Data::prps(to, page.len() as u64, self.store.page)?;
         scatter(page, &mut data, &self.port).map(|()| 0)
     }
 
@@ -332,7 +332,7 @@ impl<P: Port> Controller<P> {
 
     fn set_host_behavior(&mut self, from: Dptr) -> Outcome {
         let mut bytes = [0; HostBehavior::LEN];
-        let mut data = Walker::new(from, bytes.len() as u64, self.store.page)?;
+        let mut data = Data::prps(from, bytes.len() as u64, self.store.page)?;
         gather(&mut bytes, &mut data, &self.port)?;
         self.features.host_behavior = HostBehavior::from_page(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
         Ok(0)

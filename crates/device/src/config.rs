@@ -66,6 +66,9 @@ pub struct Config {
     /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer Config). The port has to bear it
     /// ([`crate::Port::shadow_doorbells`]), and the thread that steps the controller calls [`crate::Controller::arm_doorbells`] before it sleeps.
     pub shadow_doorbells: bool,
+    /// Whether I/O commands may have SGLs (SGLS): of data blocks that are dword aligned, in segments of any number, of
+    /// [`nvme::sgl::MOST_DESCRIPTORS`] descriptors at most.
+    pub sgls: bool,
     /// Doorbells are 4 << this bytes apart (CAP.DSTRD), 15 at most.
     pub doorbell_stride: u8,
 }
@@ -100,6 +103,7 @@ impl Config {
             checks: true,
             uncorrectable: true,
             shadow_doorbells: false,
+            sgls: false,
             doorbell_stride: Config::A_LINE_EACH,
         }
     }

@@ -85,6 +85,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         mnan: store.highest(),
         oncs: optional_commands(config),
         vwc: cache,
+        sgls: if config.sgls { Controller::SGLS_DWORDS } else { 0 },
         subnqn: Text::nul_terminated(&nqn(config)),
         ..Controller::zeroed()
     }

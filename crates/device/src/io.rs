@@ -1,18 +1,21 @@
 //! I/O commands: what they ask for, whether they may, and the moving of their data.
 
 mod checks;
+mod data;
 mod dataless;
 
 use nvme::io::{Flags, Transfer};
-use nvme::prp::{Dptr, PageSize, Segment, Walker};
+use nvme::prp::{Dptr, PageSize, Segment};
 use nvme::{Nsid, Sqe, Status, opcode};
 use units::Op;
 
 use std::sync::PoisonError;
 
 use crate::config::{Config, Medium};
-use crate::media::{Access, Media, MediaError};
-use crate::{BusError, Mem, Namespace, Port};
+use crate::media::Media;
+use crate::{Namespace, Port};
+pub(crate) use data::{Data, gather, scatter};
+use data::{Pointer, read_mem, refused, status_of, write_mem};
 
 /// An I/O command that has been found valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub(crate) struct Request {
     pub(crate) lba: u64,
     /// To move, or to zero; of a Dataset Management, of its list of ranges.
     pub(crate) bytes: u32,
-    dptr: Dptr,
+    data: Pointer,
 }
 
 /// What was fetched for a command.
@@ -58,6 +61,8 @@ pub(crate) struct Store {
     dataset_management: bool,
     checks: bool,
     uncorrectable: bool,
+    /// Commands may have SGLs.
+    sgls: bool,
     /// Where the data of other than memory media pass through.
     scratch: Vec<u8>,
 }
@@ -95,6 +100,7 @@ impl Store {
             dataset_management: config.dataset_management,
             checks: config.checks,
             uncorrectable: config.uncorrectable,
+            sgls: config.sgls,
             scratch,
         }
     }
@@ -153,9 +159,8 @@ impl Store {
     /// Checks a command as far as that goes without touching its data.
     #[inline(always)]
     pub(crate) fn decode(&self, sqe: &Sqe) -> Result<Request, Status> {
-        // FUSE: no fused commands. PSDT: no SGLs.
         if sqe.flags != 0 {
-            return Err(Status::INVALID_FIELD.with_dnr());
+            return self.decode_flagged(sqe);
         }
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
@@ -163,6 +168,17 @@ impl Store {
             _ => return self.decode_other(sqe),
         };
         self.decode_transfer(sqe, op, self.max_transfer.into())
+    }
+
+    /// A command with FUSE or PSDT: those with SGLs, where there are such. There are no fused commands, and no lists of metadata.
+    #[cold]
+    #[inline(never)]
+    fn decode_flagged(&self, sqe: &Sqe) -> Result<Request, Status> {
+        if !self.sgls || sqe.flags != Sqe::PSDT_SGL {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let request = self.decode(&Sqe { flags: 0, ..*sqe })?;
+        Ok(Request { data: Pointer { sgl: true, ..request.data }, ..request })
     }
 
     /// A command on a run of blocks, of at most `most` bytes.
@@ -185,7 +201,15 @@ impl Store {
         }
         // Without a cache a Read has nothing to make durable first.
         let durable = (!self.write_cache & (op != Op::Read)) | transfer.flags.contains(Flags::FUA);
-        Ok(Request { op, durable, deallocate: false, nsid: sqe.nsid(), lba: transfer.lba.0, bytes: bytes as u32, dptr: sqe.dptr() })
+        Ok(Request {
+            op,
+            durable,
+            deallocate: false,
+            nsid: sqe.nsid(),
+            lba: transfer.lba.0,
+            bytes: bytes as u32,
+            data: Pointer::prps(sqe.dptr()),
+        })
     }
 
     fn decode_flush(&self, nsid: Nsid) -> Result<Request, Status> {
@@ -193,7 +217,7 @@ impl Store {
             self.active(nsid)?;
         }
         self.refusal(nsid).map_or(Ok(()), Err)?;
-        Ok(Request { op: Op::Flush, durable: true, deallocate: false, nsid, lba: 0, bytes: 0, dptr: Dptr::NONE })
+        Ok(Request { op: Op::Flush, durable: true, deallocate: false, nsid, lba: 0, bytes: 0, data: Pointer::prps(Dptr::NONE) })
     }
 
     /// The status of an I/O command to a namespace, or to all, in its ANA state; `None`: it is carried out.
@@ -222,7 +246,7 @@ impl Store {
             return Err(namespace.refusal);
         }
         let at = request.lba << namespace.block_shift;
-        let mut data = Walker::new(request.dptr, u64::from(bytes), page)?;
+        let mut data = Data::of(request.data, bytes, page, port)?;
         let mut shared;
         let medium = match &mut namespace.medium {
             Medium::Shared(medium) => {
@@ -261,7 +285,7 @@ impl Store {
             Op::Deallocate => self.take_list(request, port),
             Op::Read | Op::Write | Op::Flush | Op::Compare => {
                 let mut bytes = vec![0; request.bytes as usize];
-                let mut data = Walker::new(request.dptr, u64::from(request.bytes), self.page)?;
+                let mut data = Data::of(request.data, request.bytes, self.page, port)?;
                 gather(&mut bytes, &mut data, port)?;
                 Ok(bytes)
             }
@@ -297,9 +321,9 @@ impl Store {
 
     /// Where the data of a Read go.
     fn places(&self, request: &Request, port: &impl Port) -> Result<Vec<Segment>, Status> {
-        let mut data = Walker::new(request.dptr, request.bytes.into(), self.page)?;
+        let mut data = Data::of(request.data, request.bytes, self.page, port)?;
         let mut places = Vec::new();
-        while let Some(segment) = data.next(|from, into| port.dma_read(from, into)).map_err(prp_status)? {
+        while let Some(segment) = data.next(port)? {
             places.push(segment);
         }
         Ok(places)
@@ -339,83 +363,6 @@ impl Store {
         let chosen = self.iter_mut().filter(|namespace| nsid == Nsid::ALL || namespace.nsid == Some(nsid));
         // All of them, even if one fails; the first error is the command's.
         chosen.map(|namespace| namespace.media_mut().flush().map_err(status_of)).fold(Ok(()), Result::and)
-    }
-}
-
-#[inline]
-fn read_mem(mem: &Mem, mut at: u64, data: &mut Walker, port: &impl Port) -> Result<(), Status> {
-    while let Some(Segment { mut addr, mut len }) = data.next(|from, into| port.dma_read(from, into)).map_err(prp_status)? {
-        while len > 0 {
-            let piece = mem.piece(at, len);
-            if piece.is_empty() {
-                return Err(Status::INTERNAL_ERROR);
-            }
-            port.dma_write(addr, piece).map_err(refused)?;
-            let n = piece.len() as u64;
-            (at, addr, len) = (at + n, addr + n, len - n);
-        }
-    }
-    Ok(())
-}
-
-#[inline]
-fn write_mem(mem: &mut Mem, mut at: u64, data: &mut Walker, port: &impl Port) -> Result<(), Status> {
-    while let Some(Segment { mut addr, mut len }) = data.next(|from, into| port.dma_read(from, into)).map_err(prp_status)? {
-        port.check(addr, len).map_err(refused)?;
-        while len > 0 {
-            let piece = mem.piece_mut(at, len).map_err(status_of)?;
-            port.dma_read(addr, piece).map_err(refused)?;
-            let n = piece.len() as u64;
-            (at, addr, len) = (at + n, addr + n, len - n);
-        }
-    }
-    Ok(())
-}
-
-/// Copies a buffer into the host's memory.
-pub(crate) fn scatter(from: &[u8], data: &mut Walker, port: &impl Port) -> Result<(), Status> {
-    let mut rest = from;
-    while let Some(segment) = data.next(|from, into| port.dma_read(from, into)).map_err(prp_status)? {
-        let (now, later) = rest.split_at_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
-        port.dma_write(segment.addr, now).map_err(refused)?;
-        rest = later;
-    }
-    Ok(())
-}
-
-/// Fills a buffer from the host's memory.
-pub(crate) fn gather(into: &mut [u8], data: &mut Walker, port: &impl Port) -> Result<(), Status> {
-    let mut rest = into;
-    while let Some(segment) = data.next(|from, into| port.dma_read(from, into)).map_err(prp_status)? {
-        let (now, later) = rest.split_at_mut_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
-        port.dma_read(segment.addr, now).map_err(refused)?;
-        rest = later;
-    }
-    Ok(())
-}
-
-/// An address outside the host's memory. The same command would fail again.
-fn refused(error: BusError) -> Status {
-    tracing::debug!(%error, "a command's data could not be transferred");
-    Status::DATA_TRANSFER_ERROR.with_dnr()
-}
-
-fn prp_status(status: Status) -> Status {
-    status.with_dnr()
-}
-
-/// The status of a medium's refusal.
-fn status_of(error: MediaError) -> Status {
-    tracing::warn!(%error, "a medium refused");
-    match error {
-        // What NVM 3.1 names for a thin provisioned namespace that has run out; later, with blocks to spare, the same
-        // write may succeed.
-        MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
-        MediaError::Io { what: Access::Read, .. } => Status::UNRECOVERED_READ_ERROR,
-        MediaError::Io { .. } => Status::WRITE_FAULT,
-        MediaError::Spoilt { .. } => Status::UNRECOVERED_READ_ERROR.with_dnr(),
-        MediaError::FlushLost => Status::WRITE_FAULT.with_dnr(),
-        MediaError::OutOfRange { .. } => Status::INTERNAL_ERROR,
     }
 }
 

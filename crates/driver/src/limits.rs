@@ -28,6 +28,8 @@ pub struct Limits {
     /// Most bytes of a Write Zeroes (WZSL, in units of CAP.MPSMIN; where that is not said, as many as a Write moves, although MDTS
     /// does not count there: controllers take it for less); `None`: there is no such command (ONCS bit 3).
     pub write_zeroes: Option<u64>,
+    /// I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords (SGLS).
+    pub sgls: bool,
     /// What a Deallocate may name; `None`: there is no Dataset Management (ONCS bit 2).
     pub deallocate: Option<DeallocateLimits>,
     /// There is Compare (ONCS bit 0), of at most `max_transfer`.
@@ -126,6 +128,7 @@ impl Limits {
             aborts: controller.abort_limit(),
             async_events: controller.async_event_limit(),
             volatile_cache: controller.vwc.present(),
+            sgls: controller.has_sgls(),
             write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
             deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNSAID),
             compare: has(identify::Controller::ONCS_COMPARE),

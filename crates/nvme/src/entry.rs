@@ -64,6 +64,8 @@ impl Sqe {
     pub const FUSE: u8 = 0b11;
     /// CDW0.PSDT within [`Sqe::flags`]: 0 for PRPs.
     pub const PSDT: u8 = 0b11 << 6;
+    /// CDW0.PSDT: DPTR is an SGL descriptor, and MPTR the address of a buffer ([`crate::sgl`]).
+    pub const PSDT_SGL: u8 = 0b01 << 6;
 
     /// The entry as the eight 64-bit words that a ring slot holds.
     #[inline]

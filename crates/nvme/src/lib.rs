@@ -9,7 +9,7 @@
 //! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
 //! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]: their values.
 //! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
-//! - [`prp`]: where a command's data are.
+//! - [`prp`] and [`sgl`]: where a command's data are.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ mod page;
 pub mod prp;
 pub mod regs;
 mod ring;
+pub mod sgl;
 mod status;
 #[cfg(test)]
 mod testing;

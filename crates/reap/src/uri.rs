@@ -45,6 +45,8 @@ pub struct DeviceUri {
     /// `shadow=yes|no`: where it is served, whether the controller lets its host keep doorbells in memory (Doorbell Buffer Config); it does
     /// unless this says no.
     pub shadow: Option<bool>,
+    /// `sgl=yes|no`: whether commands may have SGLs (SGLS); they may not unless this says yes.
+    pub sgls: bool,
     /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
     pub own_thread: bool,
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
@@ -108,7 +110,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "profile",
     "lba",
     "namespaces",
@@ -120,6 +122,7 @@ const KEYS: [&str; 19] = [
     "aborts",
     "doorbells",
     "shadow",
+    "sgl",
     "thread",
     "reaper",
     "wire",
@@ -182,6 +185,7 @@ impl DeviceUri {
             late_doorbells: false,
             mapped_doorbells: false,
             shadow: None,
+            sgls: false,
             own_thread: false,
             owner: false,
             wire: Wire::Rings,
@@ -210,6 +214,7 @@ impl DeviceUri {
                 (self.late_doorbells, self.mapped_doorbells) = (when == "late", when == "mapped");
             }
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
+            "sgl" => self.sgls = one_of(key, value, &["yes", "no"])? == "yes",
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "wire" => {

@@ -2,11 +2,10 @@
 //! change blocks and move none of their data.
 
 use nvme::io::{DatasetManagement, Range, Transfer};
-use nvme::prp::Walker;
 use nvme::{Nsid, Sqe, Status, opcode};
 use units::Op;
 
-use super::{Request, Store, gather, status_of};
+use super::{Data, Pointer, Request, Store, gather, status_of};
 use crate::config::Config;
 use crate::{Namespace, Port};
 
@@ -50,7 +49,7 @@ impl Store {
             nsid: sqe.nsid(),
             lba: 0,
             bytes: command.bytes() as u32,
-            dptr: sqe.dptr(),
+            data: Pointer::prps(sqe.dptr()),
         })
     }
 
@@ -103,7 +102,7 @@ impl Store {
     /// Fetches the list of ranges of a Dataset Management.
     pub(super) fn take_list(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
         let mut list = vec![0; request.bytes as usize];
-        let mut data = Walker::new(request.dptr, request.bytes.into(), self.page)?;
+        let mut data = Data::of(request.data, request.bytes, self.page, port)?;
         gather(&mut list, &mut data, port)?;
         Ok(list)
     }

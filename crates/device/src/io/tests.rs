@@ -1,5 +1,6 @@
 mod checks;
 mod dataless;
+mod sgl;
 mod spoilt;
 
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use units::Nanos;
 
 use super::*;
 use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
-use crate::{Budget, Config, Media, Profile, WriteCache};
+use crate::{Access, Budget, Config, Media, MediaError, Profile, WriteCache};
 
 fn host(namespaces: Vec<Namespace>) -> (Host<TestPort>, Pair) {
     let mut host = Host::new(Config::new(Profile::optane()), namespaces).ready();

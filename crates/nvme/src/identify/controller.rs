@@ -190,7 +190,7 @@ pub struct Controller {
     pub acwu: u16,
     /// OCFS, 535:534. Copy descriptor formats.
     pub ocfs: u16,
-    /// SGLS, 539:536. SGL support; 0: PRPs only.
+    /// SGLS, 539:536. SGL support ([`Controller::has_sgls`]); 0: PRPs only.
     pub sgls: u32,
     /// MNAN, 543:540. Most namespaces; 0: as many as NN.
     pub mnan: u32,
@@ -277,6 +277,8 @@ impl Controller {
     pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
     /// ONCS bit 7: Verify.
     pub const ONCS_VERIFY: u16 = 1 << 7;
+    /// SGLS bits 1:0, the value 10b: SGLs in I/O commands, of data blocks that are dword aligned and of whole dwords.
+    pub const SGLS_DWORDS: u32 = 0b10;
     /// CTRATT bit 0: 128-bit host identifier.
     pub const CTRATT_HOST_ID_128: u32 = 1;
     /// CTRATT bit 6: traffic based keep alive.
@@ -289,6 +291,11 @@ impl Controller {
             return None;
         }
         1u64.checked_shl(u32::from(self.mdts) + 12 + u32::from(cap.mpsmin()))
+    }
+
+    /// Whether I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords (SGLS bits 1:0; 11b is reserved).
+    pub fn has_sgls(&self) -> bool {
+        matches!(self.sgls & 0b11, 0b01 | Controller::SGLS_DWORDS)
     }
 
     /// Whether submission entries of 2^`log2` bytes are supported.

@@ -44,6 +44,10 @@ impl Keeper {
 
     /// Carries out what recovery asks. What needs lanes that some thread has at this moment is put off, and gone on with.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
+        if let RecoveryAsk::Restored(inventory) = &ask {
+            // Before any lane is open again.
+            self.link.set_sgls(inventory.limits.is_some_and(|limits| limits.sgls));
+        }
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
         let verb = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),

@@ -34,7 +34,11 @@ fn turn_until<T>(keeper: &mut Keeper, mut looked_for: impl FnMut(&mut Keeper) ->
 
 /// A controller that is up, and its keeper without a housekeeping thread: a test takes each of its turns.
 fn up() -> (Keeper, Opened) {
-    let uri = "mem:1M?profile=null&namespaces=2".parse().unwrap();
+    up_at("mem:1M?profile=null&namespaces=2")
+}
+
+fn up_at(uri: &str) -> (Keeper, Opened) {
+    let uri = uri.parse().unwrap();
     let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), Reach::new(8 << 20).unwrap(), None).unwrap();
     let control = Control::new(Arc::new(Kick::new().unwrap()));
     let (tell, told) = sync_channel(1);
@@ -183,4 +187,17 @@ fn a_handle_of_another_format_is_refused() {
     assert_eq!(queue.wait(1, None), Ok(1));
     drop((queue, controller));
     turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
+}
+
+/// What a controller says of SGLs is what its lanes keep to, and after a reset what it says then.
+#[test]
+fn sgls_are_used_where_the_controller_has_them() {
+    let (keeper, _opened) = up();
+    assert!(!keeper.link.uses_sgls());
+    let (mut keeper, _opened) = up_at("mem:1M?profile=null&sgl=yes");
+    assert!(keeper.link.uses_sgls());
+    let mut inventory = keeper.inventory.clone();
+    inventory.limits.as_mut().unwrap().sgls = false;
+    keeper.recover(RecoveryAsk::Restored(Box::new(inventory)), hw::now());
+    assert!(!keeper.link.uses_sgls());
 }

@@ -189,7 +189,7 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
     config.seed = uri.seed;
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;
-    config.vectors = uri.vectors;
+    (config.vectors, config.sgls) = (uri.vectors, uri.sgls);
     (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
     Ok(config)
 }

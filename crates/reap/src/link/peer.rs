@@ -77,7 +77,7 @@ pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingLink,
         );
     }
     peer.serve(&reach.pool);
-    Ok(RingLink::on_bus(OnBus { beyond: Beyond::Peer(Arc::new(peer)), registers, vectors, reach, notes }))
+    Ok(RingLink::on_bus(OnBus { beyond: Beyond::Peer(Arc::new(peer)), registers, vectors, reach, wants_sgls: uri.sgl, notes }))
 }
 
 /// A connection to the server, once it has let go of the client before. As VFIO's group is waited for.

@@ -18,6 +18,8 @@ mod tended;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use completion::{Delivery, Mode};
 use hw::vfio::{PciDevice, PciRegisters};
@@ -79,6 +81,10 @@ pub(crate) struct RingLink {
     vectors: Arc<Vectors>,
     facts: Facts,
     reach: Reach,
+    /// SGLs are used where the controller has them.
+    wants_sgls: bool,
+    /// It has them.
+    sgls: AtomicBool,
     number: u32,
     notes: Vec<String>,
 }
@@ -116,6 +122,8 @@ pub(super) struct OnBus {
     /// Its vectors, whose messages signal already.
     pub vectors: Vectors,
     pub reach: Reach,
+    /// SGLs are to be used where the controller has them.
+    pub wants_sgls: bool,
     /// What is otherwise than was asked for.
     pub notes: Vec<String>,
 }
@@ -150,12 +158,13 @@ impl RingLink {
         let bells = Bells::Here(bells);
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
         let (far, number, notes) = (Far::Here(Box::new(end)), next_number(), Vec::new());
-        Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes })
+        let (wants_sgls, sgls) = (true, AtomicBool::default());
+        Ok(RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes })
     }
 
     /// A controller on the bus, or in another process. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
     pub(super) fn on_bus(bus: OnBus) -> RingLink {
-        let OnBus { beyond, registers, vectors, reach, notes } = bus;
+        let OnBus { beyond, registers, vectors, reach, wants_sgls, notes } = bus;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
         let bells = Bells::Bus(Arc::new(registers));
@@ -164,7 +173,8 @@ impl RingLink {
             Beyond::Peer(peer) => HostProperties::of_peer(bells.clone(), peer.clone()),
         };
         let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());
-        RingLink { bells, properties, far, vectors, facts, reach, number, notes }
+        let sgls = AtomicBool::default();
+        RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes }
     }
 
     /// What a mode comes to on it, where that is something else than its name says.
@@ -180,6 +190,17 @@ impl RingLink {
     /// What was found when it was opened.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// The controller is up, and has SGLs or has not. A reset may bring another answer; no lane is open then.
+    pub(crate) fn set_sgls(&self, has: bool) {
+        self.sgls.store(has && self.wants_sgls, Relaxed);
+    }
+
+    /// Whether data that would need a PRP list are named by an SGL descriptor.
+    #[inline]
+    pub(crate) fn uses_sgls(&self) -> bool {
+        self.sgls.load(Relaxed)
     }
 
     /// The PRP lists of every buffer of the pool.

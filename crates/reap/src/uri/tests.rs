@@ -50,6 +50,7 @@ fn every_mistake_is_told_with_its_column() {
         ("mem:1G?aborts=first", 8, "expected `before`, `after`, `deferred` or `never`"),
         ("mem:1G?doorbells=slow", 8, "expected `now`, `late` or `mapped`"),
         ("mem:1G?doorbell=late", 8, "did you mean `doorbells`"),
+        ("mem:1G?sgl=perhaps", 8, "expected `yes` or `no`"),
         ("mem:1G?thread=mine", 8, "expected `shared` or `own`"),
         ("mem:1G?size=1G", 8, "before the `?`"),
         ("file:", 6, "a path must follow"),

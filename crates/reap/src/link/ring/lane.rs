@@ -6,7 +6,6 @@ use driver::{Completed, Counters, Reaped, SqGuard};
 use handover::Posted;
 use hw::{Birth, CqRing, EventFd, SqRing};
 use nvme::io::{Flags, Range};
-use nvme::prp::Dptr;
 use nvme::{Lba, QueueId, Sqe, Vector};
 use units::{Nanos, Op};
 
@@ -240,11 +239,11 @@ impl RingPosting<'_> {
 impl Post for RingPosting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
+        self.sq.post(command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(other_command(part, &self.lane.prp), token.0, now).is_ok()
+        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
     }
 
     #[inline(always)]
@@ -253,40 +252,37 @@ impl Post for RingPosting<'_> {
     }
 }
 
-/// What a part is to a controller.
+/// What a part is to a controller; `sgls`: to one that has them.
 #[inline(always)]
-pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
-    let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
-    let data = Dptr { prp1, prp2 };
-    match part.op {
+pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
+    let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
+    let sqe = match part.op {
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
         _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
-    }
+    };
+    Sqe { flags, ..sqe }
 }
 
 /// What a part is to a controller that is no Read and no Write, or one with Force Unit Access.
-pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
             let room = if part.keep { Flags::NONE } else { Flags::DEALLOCATE };
             nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
         }
-        Op::Deallocate => {
-            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
-            nvme::io::deallocate(part.nsid, part.bytes / Range::LEN as u32, Dptr { prp1, prp2 })
-        }
-        Op::Compare => {
-            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
-            nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 })
-        }
         Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
         Op::WriteUncorrectable => nvme::io::write_uncorrectable(part.nsid, Lba(part.lba), part.blocks),
-        Op::Read | Op::Write => {
-            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
-            let make = if part.op == Op::Read { nvme::io::read } else { nvme::io::write };
-            make(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 }, Flags::FUA)
-        }
         Op::Flush => nvme::io::flush(part.nsid),
+        Op::Read | Op::Write | Op::Compare | Op::Deallocate => {
+            let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
+            let sqe = match part.op {
+                Op::Deallocate => nvme::io::deallocate(part.nsid, part.bytes / Range::LEN as u32, data),
+                Op::Compare => nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, data),
+                Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA),
+                _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA),
+            };
+            Sqe { flags, ..sqe }
+        }
     }
 }

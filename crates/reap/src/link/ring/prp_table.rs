@@ -1,4 +1,4 @@
-//! PRP lists that no command writes: one table over the whole buffer pool, and one over each region.
+//! Data pointers, and PRP lists that no command writes: one table over the whole buffer pool, and one over each region.
 //!
 //! A pool is contiguous in bus addresses, and so is a region: the PRP list of any buffer is a run of consecutive page
 //! addresses. A list may begin anywhere in a page of the list (Base 4.1.1), but must not cross into the next without a
@@ -14,6 +14,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use hw::{AllocError, DmaPool, Lent, Memory, Region, RegisterError};
+use nvme::Sqe;
+use nvme::prp::Dptr;
+use nvme::sgl::Descriptor;
 
 /// Bytes of a memory page: CC.MPS = 0 (Base 3.1.4.5).
 const PAGE: u64 = 4096;
@@ -47,21 +50,29 @@ impl PrpTable {
         Ok(PrpTable { pool: pool.clone(), base: pool.base(), pages: pool.len() / PAGE, lists, written })
     }
 
-    /// PRP1 and PRP2 of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1).
-    #[inline]
-    pub(crate) fn pointers(&self, addr: u64, bytes: u32, buf: &Option<Lent>) -> (u64, u64) {
+    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1). One or two pages are
+    /// PRP entries. More are a PRP list, or, where the controller has `sgls`, an SGL data block, of which it fetches nothing: the buffer
+    /// is one run of bus addresses. Beside it CDW0.PSDT.
+    #[inline(always)]
+    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: bool) -> (Dptr, u8) {
         let offset = addr % PAGE;
         let end = offset + u64::from(bytes);
         if end <= PAGE {
-            return (addr, 0);
+            return (Dptr { prp1: addr, prp2: 0 }, 0);
         }
         let second = addr - offset + PAGE;
         if end <= 2 * PAGE {
-            return (addr, second);
+            return (Dptr { prp1: addr, prp2: second }, 0);
         }
+        if sgls { (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL) } else { (self.listed(addr, second, buf), 0) }
+    }
+
+    /// PRP1 and the list of the pages from `second` on.
+    #[inline]
+    fn listed(&self, addr: u64, second: u64, buf: &Option<Lent>) -> Dptr {
         let page = second.wrapping_sub(self.base) / PAGE;
         let written = self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
-        (addr, if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) })
+        Dptr { prp1: addr, prp2: if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) } }
     }
 
     /// The entry for the page at `second`, which is in a part of the table that is yet to be written, or not in the pool.

@@ -403,11 +403,11 @@ impl StreamPosting<'_> {
 
 impl Post for StreamPosting<'_> {
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
+        self.sq.post(command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(other_command(part, &self.lane.prp), token.0, now).is_ok()
+        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
     }
 
     fn commit(&mut self) -> u32 {

@@ -1,0 +1,153 @@
+//! The data of a command: where they are, and the moving of them.
+
+use std::vec::IntoIter;
+
+use nvme::prp::{Dptr, PageSize, Segment, Walker};
+use nvme::{Status, sgl};
+
+use crate::media::{Access, MediaError};
+use crate::{BusError, Mem, Port};
+
+/// What a command says of where its data are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pointer {
+    pub(super) dptr: Dptr,
+    /// It is an SGL descriptor.
+    pub(super) sgl: bool,
+}
+
+impl Pointer {
+    #[inline]
+    pub(super) fn prps(dptr: Dptr) -> Pointer {
+        Pointer { dptr, sgl: false }
+    }
+}
+
+/// Where the data of a command are, run by run, whichever way its host says so.
+pub(crate) enum Data {
+    /// Lists are read as the data move.
+    Prps(Walker),
+    /// A data block in the command itself.
+    Block(Option<Segment>),
+    /// All of a list, read before any data move: only its end tells whether it is right.
+    Listed(IntoIter<Segment>),
+}
+
+impl Data {
+    /// By PRPs.
+    #[inline]
+    pub(crate) fn prps(dptr: Dptr, len: u64, page: PageSize) -> Result<Data, Status> {
+        Walker::new(dptr, len, page).map(Data::Prps)
+    }
+
+    /// As a command says.
+    #[inline]
+    pub(super) fn of(Pointer { dptr, sgl }: Pointer, bytes: u32, page: PageSize, port: &impl Port) -> Result<Data, Status> {
+        if sgl { Data::listed(dptr, bytes.into(), port) } else { Data::prps(dptr, bytes.into(), page) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn listed(dptr: Dptr, len: u64, port: &impl Port) -> Result<Data, Status> {
+        let (mut first, mut all) = (None, Vec::new());
+        sgl::walk(
+            dptr,
+            len,
+            |from, into| port.dma_read(from, into),
+            |run| {
+                // Of one run, as most lists are, no list is made.
+                if let Some(before) = first.replace(run) {
+                    all.push(before);
+                }
+            },
+        )?;
+        if all.is_empty() {
+            return Ok(Data::Block(first));
+        }
+        all.extend(first);
+        Ok(Data::Listed(all.into_iter()))
+    }
+
+    /// The next run; `None` after the last.
+    #[inline]
+    pub(super) fn next(&mut self, port: &impl Port) -> Result<Option<Segment>, Status> {
+        match self {
+            Data::Prps(walker) => walker.next(|from, into| port.dma_read(from, into)).map_err(Status::with_dnr),
+            Data::Block(block) => Ok(block.take()),
+            Data::Listed(runs) => Ok(runs.next()),
+        }
+    }
+}
+
+#[inline]
+pub(super) fn read_mem(mem: &Mem, mut at: u64, data: &mut Data, port: &impl Port) -> Result<(), Status> {
+    while let Some(Segment { mut addr, mut len }) = data.next(port)? {
+        while len > 0 {
+            let piece = mem.piece(at, len);
+            if piece.is_empty() {
+                return Err(Status::INTERNAL_ERROR);
+            }
+            port.dma_write(addr, piece).map_err(refused)?;
+            let n = piece.len() as u64;
+            (at, addr, len) = (at + n, addr + n, len - n);
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+pub(super) fn write_mem(mem: &mut Mem, mut at: u64, data: &mut Data, port: &impl Port) -> Result<(), Status> {
+    while let Some(Segment { mut addr, mut len }) = data.next(port)? {
+        port.check(addr, len).map_err(refused)?;
+        while len > 0 {
+            let piece = mem.piece_mut(at, len).map_err(status_of)?;
+            port.dma_read(addr, piece).map_err(refused)?;
+            let n = piece.len() as u64;
+            (at, addr, len) = (at + n, addr + n, len - n);
+        }
+    }
+    Ok(())
+}
+
+/// Copies a buffer into the host's memory.
+pub(crate) fn scatter(from: &[u8], data: &mut Data, port: &impl Port) -> Result<(), Status> {
+    let mut rest = from;
+    while let Some(segment) = data.next(port)? {
+        let (now, later) = rest.split_at_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
+        port.dma_write(segment.addr, now).map_err(refused)?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Fills a buffer from the host's memory.
+pub(crate) fn gather(into: &mut [u8], data: &mut Data, port: &impl Port) -> Result<(), Status> {
+    let mut rest = into;
+    while let Some(segment) = data.next(port)? {
+        let (now, later) = rest.split_at_mut_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
+        port.dma_read(segment.addr, now).map_err(refused)?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// An address outside the host's memory. The same command would fail again.
+pub(super) fn refused(error: BusError) -> Status {
+    tracing::debug!(%error, "a command's data could not be transferred");
+    Status::DATA_TRANSFER_ERROR.with_dnr()
+}
+
+/// The status of a medium's refusal.
+pub(super) fn status_of(error: MediaError) -> Status {
+    tracing::warn!(%error, "a medium refused");
+    match error {
+        // What NVM 3.1 names for a thin provisioned namespace that has run out; later, with blocks to spare, the same
+        // write may succeed.
+        MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
+        MediaError::Io { what: Access::Read, .. } => Status::UNRECOVERED_READ_ERROR,
+        MediaError::Io { .. } => Status::WRITE_FAULT,
+        MediaError::Spoilt { .. } => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+        MediaError::FlushLost => Status::WRITE_FAULT.with_dnr(),
+        MediaError::OutOfRange { .. } => Status::INTERNAL_ERROR,
+    }
+}

@@ -53,6 +53,7 @@ impl Keeper {
     /// The controller is up: makes the hardware queues and hands them to the thread that opened it.
     fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
         self.inventory = inventory;
+        self.link.learn(&self.inventory);
         if let Err(error) = self.make_queues() {
             return self.close_down(error, now);
         }

@@ -15,17 +15,17 @@ use super::ring::{Beyond, OnBus, Reach, RingLink};
 use crate::error::OpenError;
 use crate::options::OpenOptions;
 use crate::uri::UriError;
-use crate::uri::values::{each_parameter, no_parameter, within};
+use crate::uri::values::{each_parameter, no_parameter, one_of, within};
 
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "pcie:";
 
-const KEYS: [&str; 1] = ["vectors"];
+const KEYS: [&str; 2] = ["vectors", "shadow"];
 
 /// MSI-X has no more (PCI Express Base 7.7.2.2).
 pub(super) const MOST_VECTORS: u64 = 2048;
 
-/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N]`.
+/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N&shadow=yes|no]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PcieUri {
@@ -33,6 +33,8 @@ pub struct PcieUri {
     pub bdf: Bdf,
     /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
     pub vectors: Option<u16>,
+    /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the drive offers to read them there. Yes by default.
+    pub shadow: bool,
 }
 
 impl FromStr for PcieUri {
@@ -43,10 +45,11 @@ impl FromStr for PcieUri {
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
         let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
         let bdf = body.parse().map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
-        let mut parsed = PcieUri { bdf, vectors: None };
+        let mut parsed = PcieUri { bdf, vectors: None, shadow: true };
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| match key {
             "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
+            "shadow" => one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes"),
             _ => Err(no_parameter(key, &KEYS)),
         })
         .map_err(|(at, what)| fail(at, what))?;
@@ -56,8 +59,10 @@ impl FromStr for PcieUri {
 
 impl fmt::Display for PcieUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = [self.vectors.map(|vectors| format!("vectors={vectors}")), (!self.shadow).then(|| "shadow=no".to_owned())];
+        let said: Vec<_> = said.into_iter().flatten().collect();
         write!(f, "{SCHEME}{}", self.bdf)?;
-        self.vectors.map_or(Ok(()), |vectors| write!(f, "?vectors={vectors}"))
+        if said.is_empty() { Ok(()) } else { write!(f, "?{}", said.join("&")) }
     }
 }
 
@@ -80,7 +85,9 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let windows = device.container().windows().to_vec();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
-    Ok(RingLink::on_bus(OnBus { beyond: Beyond::Bus(device), registers, vectors, reach, notes: note.into_iter().collect() }))
+    // A drive that offers it is another program's: each write to a register is a trap, mapped or not.
+    let (shadow, notes) = (uri.shadow, note.into_iter().collect());
+    RingLink::on_bus(OnBus { beyond: Beyond::Bus(device), registers, vectors, reach, notes, shadow }, options.pool_bytes)
 }
 
 /// Vectors for `queues` queues and the admin queue, as far as there are so many: a word where there are not.

@@ -16,11 +16,15 @@
 //! A program that is missing is named, and nothing is installed. It writes to the file, which it makes if it is not there. With 30
 //! rounds it takes half an hour.
 
+#[path = "shared/pairs.rs"]
+mod pairs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use pairs::{interval, median};
+use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::Value;
 
@@ -337,26 +341,4 @@ fn print(asked: &Asked, cells: &[(&str, Cell<'_>)], figures: &[Vec<Vec<Figures>>
             );
         }
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n => (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0,
-    }
-}
-
-/// 95 % of the medians of resamples.
-fn interval(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> [f64; 2] {
-    let mut resample = values.to_vec();
-    let mut medians: Vec<f64> = (0..2_000)
-        .map(|_| {
-            resample.fill_with(|| values[rng.random_range(0..values.len())]);
-            median(&resample)
-        })
-        .collect();
-    medians.sort_unstable_by(f64::total_cmp);
-    [medians[49], medians[1950]]
 }

@@ -67,6 +67,8 @@ pub fn run(data: &[u8]) {
         queues: WantedQueues::New { depth: DEPTH, vectors: vec![Some(Vector(1)), None] },
         admin_timeout: SECOND,
         keep_alive: Nanos::ZERO,
+        // Where nothing is: what it says of doorbells in memory moves none here.
+        doorbells: Some((1 << 40, (1 << 40) + 4096)),
     };
     let inventory = host.bring_up(&config).unwrap_or_default();
     if inventory.queues.is_empty() {

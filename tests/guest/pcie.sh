@@ -119,7 +119,7 @@ done_by "a slow drive" reap bind "$slow"
 export REAP_TEST_DRIVE=$first REAP_TEST_FEW=$few REAP_TEST_SLOW=$slow REAP_TEST_MARK=$mark
 given() { # given TEST: one of those that need a drive
     links --test-threads=1 --nocapture --ignored --exact "faults::pcie::$1" >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
-    grep -oE '(test result|counted): .*' /tmp/out
+    grep -oE '(test result|counted|kept): .*' /tmp/out
 }
 given what_a_drive_has_too_few_of_is_said_and_shared
 given a_groups_queues_have_one_eventfd_in_posted

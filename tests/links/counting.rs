@@ -1,8 +1,9 @@
 //! Counters that add up.
 
-use reap::Mode;
+use reap::{Device, Mode};
 
-use super::table::everywhere;
+use super::place::{Served, options};
+use super::table::{everywhere, watched};
 use super::work::{Job, begin};
 
 #[test]
@@ -70,4 +71,36 @@ fn a_devices_counters_keep_what_queues_have_counted_that_are_gone() {
             before = after;
         }
     });
+}
+
+/// A controller of another process, to which a register is a message: few are where doorbells are in memory. A reset ends that, and bring-up
+/// begins it again.
+#[test]
+fn doorbells_in_memory_spare_registers_before_and_after_a_reset() {
+    let served = Served::new("mem:16M?profile=optane");
+    for (said, kept) in [("", true), ("?shadow=no", false)] {
+        let uri = format!("vfio-user:{}{said}", served.socket().display());
+        let device = Device::open_with(&uri, &options(1).mode(Mode::INTERRUPT)).unwrap();
+        let queue = device.local_queue().unwrap();
+        for round in 0..3 {
+            let before = device.counters();
+            Job { requests: 500, depth: 8, ..Job::of(1) }.run(&queue);
+            let after = device.counters();
+            let sq = after.sq_doorbells - before.sq_doorbells;
+            let cq = after.cq_doorbells - before.cq_doorbells;
+            assert_eq!(after.doorbell_registers.is_some(), kept, "round {round}");
+            if let Some(registers) = after.doorbell_registers {
+                let registers = registers - before.doorbell_registers.unwrap_or(0);
+                // Of the tails at most all. Of the heads one a lap of 17 entries, since nobody waits for them.
+                assert!((1..=sq + 1000 / 17 + 2).contains(&registers), "round {round}: {registers} of {sq} and {cq}");
+            }
+            let resets = device.health().resets;
+            device.reset();
+            watched("a reset", || {
+                while device.health().resets == resets {
+                    std::thread::yield_now()
+                }
+            });
+        }
+    }
 }

@@ -40,7 +40,8 @@ pub struct Place {
     /// The file, or the file behind the loop device.
     pub file: Option<Scratch>,
     pub looped: Option<Loop>,
-    served: Option<Served>,
+    /// Serves for as long as this lives.
+    _served: Option<Served>,
     sends: bool,
     /// A device that was given is one test's at a time.
     _turn: Option<MutexGuard<'static, ()>>,
@@ -50,7 +51,7 @@ impl Place {
     /// Makes one. Why there is none here, where that is no fault.
     pub fn new(stand: &Stand, more: &'static str, sends: bool) -> Result<Place, String> {
         static TURN: Mutex<()> = Mutex::new(());
-        let place = |base: String| Place { base, more, file: None, looped: None, served: None, sends, _turn: None };
+        let place = |base: String| Place { base, more, file: None, looped: None, _served: None, sends, _turn: None };
         Ok(match stand {
             Stand::Memory => place("mem:16M?profile=optane".into()),
             Stand::Media => {
@@ -70,7 +71,7 @@ impl Place {
             Stand::Served(more) => {
                 let served = Served::new(&format!("mem:16M?profile=optane{more}"));
                 let base = format!("vfio-user:{}", served.socket().display());
-                Place { served: Some(served), ..place(base) }
+                Place { _served: Some(served), ..place(base) }
             }
             Stand::Given(uri) => {
                 let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +93,7 @@ impl Place {
 
     /// It is a drive that Reap drives itself.
     pub fn is_on_bus(&self) -> bool {
-        self.base.starts_with("pcie:") || self.served.is_some()
+        self.base.starts_with("pcie:") || self.base.starts_with("vfio-user:")
     }
 
     /// Its queues can be sent to another thread.

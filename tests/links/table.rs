@@ -58,6 +58,7 @@ fn table() -> Vec<Link> {
         Link::new("embedded, owned queues, no masks", Stand::Memory, "reaper=owner&masks=no", &IN_MEMORY).and(owned),
         Link::new("vfio-user, another process's controller", Stand::Served(""), "", &IN_MEMORY[..2]),
         Link::new("vfio-user, mapped doorbells", Stand::Served("&doorbells=mapped"), "", &IN_MEMORY[..2]),
+        Link::new("vfio-user, doorbells in registers alone", Stand::Served(""), "shadow=no", &IN_MEMORY[..2]),
         Link::new("vfio-user, SGLs", Stand::Served("&sgl=yes&fetch=mixed"), "", &IN_MEMORY[..2]),
         Link::new("vfio-user, shared vectors", Stand::Served(""), "vectors=2", &IN_MEMORY[..2]),
         Link::new("kernel, a file", Stand::File, "", &[]),
@@ -74,7 +75,8 @@ fn links() -> Vec<Link> {
     match env::var(GIVEN) {
         Ok(uri) => {
             let more = [(Resizing, "a device that was given has its size"), (ReadOnly, "a drive on the bus has no `readonly=`")];
-            let lacks = if uri.starts_with("pcie:") { &more[..] } else { &more[..1] };
+            let driven = uri.starts_with("pcie:") || uri.starts_with("vfio-user:");
+            let lacks = if driven { &more[..] } else { &more[..1] };
             vec![Link::new(&uri, Stand::Given(uri.clone()), "", lacks)]
         }
         Err(_) => table(),

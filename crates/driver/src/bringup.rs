@@ -7,7 +7,7 @@ mod learning;
 mod outcome;
 mod queues;
 
-use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns};
+use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns, doorbell_buffer_config};
 use nvme::features::{AsyncEventConfig, NumberOfQueues, fid};
 use nvme::prp::Dptr;
 use nvme::regs::{Aqa, Cap, Cc, Csts, Version};
@@ -37,6 +37,8 @@ pub struct BringupConfig {
     /// The keep-alive time-out (KATO) to set, rounded up to what the controller can do; zero: none. A host that asks for one sends Keep
     /// Alive, at least twice in [`Inventory::keep_alive`].
     pub keep_alive: Nanos,
+    /// Bus addresses of two zeroed pages, where the host can keep doorbells: theirs, and that of their EventIdx. `None`: it keeps none.
+    pub doorbells: Option<(u64, u64)>,
 }
 
 /// What bring-up asks of its executor. Each is to be carried out before the next step.
@@ -118,6 +120,7 @@ enum Command {
     Descriptors(usize),
     NumberOfQueues,
     AsyncEvents,
+    Doorbells,
     KeepAlive,
     CreateCq(usize),
     CreateSq(usize),
@@ -312,6 +315,10 @@ impl Bringup {
                 let wanted = wanted.with_ana_change(offered.ana_change());
                 plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
             }
+            Command::Doorbells => {
+                let (bells, events) = self.config.doorbells.unwrap_or_default();
+                plain(doorbell_buffer_config(bells, events))
+            }
             Command::KeepAlive => plain(SetFeatures::new(fid::KEEP_ALIVE_TIMER, self.wanted_keep_alive()).to_sqe()),
             Command::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),
             Command::CreateSq(n) => plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default()),
@@ -390,6 +397,7 @@ impl Bringup {
                 Command::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.nsid(n)),
                 Command::NumberOfQueues => BringupPhase::NumberOfQueues,
                 Command::AsyncEvents => BringupPhase::AsyncEvents,
+                Command::Doorbells => BringupPhase::Doorbells,
                 Command::KeepAlive => BringupPhase::KeepAlive,
                 Command::CreateCq(n) => BringupPhase::CreateCq(self.queue_id(n)),
                 Command::CreateSq(n) => BringupPhase::CreateSq(self.queue_id(n)),

@@ -14,6 +14,7 @@ pub mod multipath;
 mod properties;
 mod queue_pair;
 mod recovery;
+mod shadow;
 mod shutdown;
 mod stop;
 #[cfg(test)]
@@ -30,4 +31,5 @@ pub use limits::{DeallocateLimits, Limits, Namespace, RefusedFormat, Unusable};
 pub use properties::{Access, Answer, Asked, Properties, Property, PropertyError, RegisterValues, Ticket};
 pub use queue_pair::{Abandoned, Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch, believable};
+pub use shadow::Shadow;
 pub use shutdown::{Shutdown, ShutdownAsk, ShutdownError};

@@ -179,6 +179,8 @@ pub struct Namespace {
     pub boundary: u32,
     /// The controller refuses writes (NSATTR bit 0).
     pub read_only: bool,
+    /// Write Zeroes takes the Deallocate bit (DLFEAT bit 3). Elsewhere it may be an invalid field.
+    pub frees_zeroes: bool,
     /// Several controllers of the subsystem may be attached to it (NMIC bit 0).
     pub shared: bool,
     /// The ANA group that it is in (ANAGRPID); 0: none.
@@ -308,6 +310,7 @@ impl Namespace {
             block_log2: lbads,
             boundary: identify.noiob.into(),
             read_only: identify.nsattr & 1 != 0,
+            frees_zeroes: identify.dlfeat & identify::Namespace::DLFEAT_WRITE_ZEROES != 0,
             shared: identify.nmic & identify::Namespace::NMIC_SHARED != 0,
             ana_group: identify.anagrpid,
             nguid: identify.nguid,

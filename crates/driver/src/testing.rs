@@ -6,6 +6,7 @@ pub mod controller;
 pub mod host;
 #[cfg(not(loom))]
 pub mod wire;
+pub mod words;
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Doorbells in memory: when a host that has written one has to tell the controller as well.
 
+use std::convert::Infallible;
+
 use crate::sync::atomic::{Ordering, fence};
 
 /// One doorbell of a host that writes it to memory (Base 5.2.5, Doorbell Buffer Config): its shadow, which the host writes, and its EventIdx,
@@ -26,6 +28,17 @@ pub trait ShadowDoorbell {
 
     /// Controller.
     fn set_event(&self, value: u32) -> Result<(), Self::Fault>;
+}
+
+/// All doorbells of a host that are kept in memory.
+pub trait ShadowDoorbells {
+    /// One of them. The host's own memory is always within its reach.
+    type Bell<'a>: ShadowDoorbell<Fault = Infallible>
+    where
+        Self: 'a;
+
+    /// The n-th: the tail of queue 0, its head, the tail of queue 1, and so on. `None`: there is no place for it.
+    fn bell(&self, n: usize) -> Option<Self::Bell<'_>>;
 }
 
 /// Controller, before it sleeps: has the host ring the register once it goes on from `seen`. What the doorbell says now: if that is not `seen`

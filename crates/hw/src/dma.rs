@@ -6,6 +6,7 @@
 //! | what stands behind it? | `mapping.rs` |
 //! | what is a buffer, held or lent? | `buffer.rs` |
 //! | what is ring memory, and a ring in it? | `ring.rs` |
+//! | where are doorbells that are kept in memory? | `doorbells.rs` |
 //! | which bytes may the device reach now? | `extent.rs` |
 //! | which bus addresses are whose? | `space.rs` |
 //! | what is memory that a caller owns? | `memory.rs` (what it has to keep to), `region.rs` (registered), `registered.rs` (as the device and the buffers know it) |
@@ -27,6 +28,7 @@
 
 mod buddy;
 mod buffer;
+mod doorbells;
 mod extent;
 mod lock;
 mod mapping;
@@ -41,6 +43,7 @@ mod space;
 
 pub(crate) use buffer::Owner;
 pub use buffer::{DmaBuf, Lent, PoolKey};
+pub use doorbells::{DoorbellPages, DoorbellWords};
 pub use extent::{OutOfPool, Piece};
 pub(crate) use lock::lock;
 pub use mapping::Backing;

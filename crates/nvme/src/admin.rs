@@ -276,6 +276,12 @@ impl Abort {
     }
 }
 
+/// Doorbell Buffer Config: the host keeps its doorbells in the page at bus address `bells`, and the controller says in the one at
+/// `events` after which value of each its register is to be rung (Base 5.2.5).
+pub fn doorbell_buffer_config(bells: u64, events: u64) -> Sqe {
+    Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: bells, prp2: events, ..Sqe::default() }
+}
+
 /// Keep Alive: restarts the Keep Alive Timer (Base 5.1.14).
 pub fn keep_alive() -> Sqe {
     Sqe { opcode: opcode::admin::KEEP_ALIVE, ..Sqe::default() }

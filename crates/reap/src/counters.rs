@@ -61,6 +61,9 @@ pub struct DeviceCounters {
     pub sq_doorbells: u64,
     /// Writes to completion queue doorbells.
     pub cq_doorbells: u64,
+    /// Of these writes, how many went to a register. The others went to memory alone, where the controller reads them (Doorbell Buffer Config).
+    /// `None`: all.
+    pub doorbell_registers: Option<u64>,
     /// System calls of its queues, where they reach the device by these: `kernel:` devices.
     pub system_calls: Option<u64>,
     /// Bytes of buffers that a lost controller may still write to.
@@ -76,6 +79,9 @@ impl DeviceCounters {
             notify: self.notify + other.notify,
             sq_doorbells: self.sq_doorbells + other.sq_doorbells,
             cq_doorbells: self.cq_doorbells + other.cq_doorbells,
+            doorbell_registers: self
+                .doorbell_registers
+                .map_or(other.doorbell_registers, |rung| Some(rung + other.doorbell_registers.unwrap_or(0))),
             system_calls: self.system_calls.map_or(other.system_calls, |calls| Some(calls + other.system_calls.unwrap_or(0))),
             // Paths share their pool.
             leaked_bytes: self.leaked_bytes.max(other.leaked_bytes),

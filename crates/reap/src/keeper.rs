@@ -203,7 +203,7 @@ impl Keeper {
         let polled = std::iter::repeat_n(None, if link.has_two_lanes() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
         let wanted = WantedQueues::New { depth: options.depth, vectors };
-        let config = bringup_config(seat.as_ref(), &admin, wanted);
+        let config = bringup_config(seat.as_ref(), &link, &admin, wanted);
         link.arm(Vector(0));
         let reporter = control.reporter();
         link.properties().tell(Arc::new(move || reporter.kick()));
@@ -336,7 +336,7 @@ impl Keeper {
 
     /// How to bring the controller up again: with the queues that there are.
     fn again(&self) -> BringupConfig {
-        bringup_config(self.seat.as_ref(), &self.admin, WantedQueues::Again(self.inventory.queues.clone()))
+        bringup_config(self.seat.as_ref(), &self.link, &self.admin, WantedQueues::Again(self.inventory.queues.clone()))
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
@@ -461,10 +461,11 @@ fn admin_timeout(options: &OpenOptions) -> Nanos {
 }
 
 /// However impatient the caller is with I/O, a controller that is slow to answer while it comes up is not refused, nor given up.
-fn bringup_config(seat: Option<&Seat>, admin: &Admin, queues: WantedQueues) -> BringupConfig {
+fn bringup_config(seat: Option<&Seat>, link: &RingLink, admin: &Admin, queues: WantedQueues) -> BringupConfig {
     let (admin_sq, admin_cq) = admin.addrs;
     let keep_alive = seat.map_or(Nanos::ZERO, |seat| seat.board.keep_alive);
-    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive }
+    let doorbells = link.doorbell_pages();
+    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive, doorbells }
 }
 
 /// Where its life has not ended, a turn has panicked: nobody stops the controller, which may write to whatever it was given.

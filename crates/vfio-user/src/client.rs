@@ -177,6 +177,14 @@ impl Client {
         Ok(ticket)
     }
 
+    /// Sends a request that the server does not answer, if there is room for it now.
+    ///
+    /// # Errors
+    /// There is no connection any more.
+    pub fn post(&self, request: &Request<'_>) -> Result<(), CallError> {
+        self.send(&request.to_bytes(0, Flags::NO_REPLY), &[], Instant::now(), request.command())
+    }
+
     /// Answers to [`Client::ask`] that have come since this was called last.
     pub fn fetch(&self) -> Vec<(Ticket, Answer)> {
         std::mem::take(&mut self.0.state().late)

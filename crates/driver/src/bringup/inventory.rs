@@ -34,6 +34,10 @@ pub struct Inventory {
     pub async_events_offered: u32,
     /// LPA: log pages can be read from an offset on.
     pub log_offsets: bool,
+    /// OACS: the host may keep doorbells in memory (Doorbell Buffer Config).
+    pub doorbells_offered: bool,
+    /// It does, in the pages of [`crate::BringupConfig::doorbells`], until the controller is reset.
+    pub doorbells_kept: bool,
     /// RTD3E in microseconds: how long a shutdown may take; 0: not said.
     pub shutdown_micros: u32,
 }

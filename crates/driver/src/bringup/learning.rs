@@ -39,7 +39,11 @@ impl Bringup {
                 self.lay_out()?;
                 to_post(Command::AsyncEvents)
             }
-            Command::AsyncEvents => self.next_queue(0),
+            Command::AsyncEvents => self.before_queues(),
+            Command::Doorbells => {
+                self.inventory.doorbells_kept = true;
+                self.next_queue(0)
+            }
             Command::KeepAlive => {
                 self.inventory.keep_alive = Nanos::from_millis(self.wanted_keep_alive().into());
                 State::Ready
@@ -60,7 +64,9 @@ impl Bringup {
             // Then its formats are not extended.
             Command::NvmNamespace { n, format } => Ok(self.learn_extended(n, format, ExtendedFormat::new())),
             Command::Descriptors(n) => Ok(self.next_namespace(n + 1)),
-            Command::AsyncEvents => Ok(self.next_queue(0)),
+            Command::AsyncEvents => Ok(self.before_queues()),
+            // There are registers still.
+            Command::Doorbells => Ok(self.next_queue(0)),
             Command::KeepAlive => Ok(State::Ready),
             // Detached since it was listed.
             Command::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
@@ -76,6 +82,7 @@ impl Bringup {
         self.inventory.limits = Some(limits);
         self.inventory.async_events_offered = controller.oaes;
         self.inventory.log_offsets = controller.lpa & identify::Controller::LPA_EXTENDED_DATA != 0;
+        self.inventory.doorbells_offered = controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
         self.inventory.shutdown_micros = controller.rtd3e;
         Ok(())
     }
@@ -158,6 +165,12 @@ impl Bringup {
     fn after_queues(&self) -> State {
         let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
         if wanted { to_post(Command::KeepAlive) } else { State::Ready }
+    }
+
+    /// Doorbells are kept in memory before the first of a queue is rung, so that none has moved elsewhere.
+    fn before_queues(&self) -> State {
+        let keeps = self.config.doorbells.is_some() && self.inventory.doorbells_offered;
+        if keeps { to_post(Command::Doorbells) } else { self.next_queue(0) }
     }
 
     fn next_queue(&self, n: usize) -> State {

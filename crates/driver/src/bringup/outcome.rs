@@ -44,6 +44,8 @@ pub enum BringupPhase {
     NumberOfQueues,
     /// Set Features, Asynchronous Event Configuration (0Bh).
     AsyncEvents,
+    /// Doorbell Buffer Config.
+    Doorbells,
     /// Set Features, Keep Alive Timer (0Fh).
     KeepAlive,
     /// Create I/O Completion Queue.
@@ -68,6 +70,7 @@ impl std::fmt::Display for BringupPhase {
             BringupPhase::NamespaceDescriptors(nsid) => write!(f, "Identify, descriptors of namespace {nsid}"),
             BringupPhase::NumberOfQueues => f.write_str("Set Features, Number of Queues"),
             BringupPhase::AsyncEvents => f.write_str("Set Features, Asynchronous Event Configuration"),
+            BringupPhase::Doorbells => f.write_str("Doorbell Buffer Config"),
             BringupPhase::KeepAlive => f.write_str("Set Features, Keep Alive Timer"),
             BringupPhase::CreateCq(id) => write!(f, "Create I/O Completion Queue {id}"),
             BringupPhase::CreateSq(id) => write!(f, "Create I/O Submission Queue {id}"),

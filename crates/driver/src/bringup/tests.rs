@@ -99,6 +99,37 @@ fn a_keep_alive_time_out_is_set_where_there_is_one() {
     assert_eq!(attempt(1, 250, true), (Nanos::ZERO, true));
 }
 
+/// Before the first I/O queue is made, so that none of its doorbells has moved elsewhere. Where the controller offers nothing, refuses, or the
+/// host has no memory for them, there are registers.
+#[test]
+fn doorbells_are_kept_in_memory_where_both_want_it() {
+    let attempt = |offered: bool, wanted, refused: bool| {
+        let mut script = Script::default();
+        script.identify.oacs = if offered { nvme::identify::Controller::OACS_DOORBELL_BUFFERS } else { 0 };
+        script.refuse.extend(refused.then_some(((admin::DOORBELL_BUFFER_CONFIG, 0), Status::INVALID_FIELD)));
+        let (mut host, config) = Host::new(Controller::new(script));
+        let inventory = host.bring_up(BringupConfig { doorbells: wanted, ..config.clone() }).unwrap();
+        let asked = |host: &Host| host.controller.asked.iter().filter(|asked| asked.0 == admin::DOORBELL_BUFFER_CONFIG).count();
+        if let Some(at) = host.controller.asked.iter().position(|asked| asked.0 == admin::DOORBELL_BUFFER_CONFIG) {
+            assert_eq!(host.controller.asked[at + 1], (admin::CREATE_CQ, 0), "{:x?}", host.controller.asked);
+        }
+        assert_eq!(inventory.doorbells_offered, offered);
+        let first = asked(&host);
+        // After a reset it has forgotten them.
+        host.admin.abandon();
+        host.admin.reopen();
+        let again = BringupConfig { doorbells: wanted, queues: WantedQueues::Again(inventory.queues.clone()), ..config };
+        assert_eq!(host.bring_up(again).map(|again| again.doorbells_kept), Ok(inventory.doorbells_kept));
+        assert_eq!(asked(&host), 2 * first);
+        (inventory.doorbells_kept, first)
+    };
+    let pages = Some((0x1_0000, 0x1_1000));
+    assert_eq!(attempt(true, pages, false), (true, 1));
+    assert_eq!(attempt(true, pages, true), (false, 1));
+    assert_eq!(attempt(false, pages, false), (false, 0));
+    assert_eq!(attempt(true, None, false), (false, 0));
+}
+
 #[test]
 fn what_matters_with_several_paths_is_learnt() {
     let mut script = Script::default();

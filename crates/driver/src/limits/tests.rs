@@ -54,6 +54,15 @@ proptest! {
 }
 
 #[test]
+fn whether_zeroes_can_deallocate_is_one_bit() {
+    for (dlfeat, frees) in [(0, false), (1, false), (8, true), (9, true), (0xf7, false)] {
+        let mut identify = namespace(100, 9);
+        identify.dlfeat = dlfeat;
+        assert_eq!(Namespace::new(Nsid(1), &identify).unwrap().frees_zeroes, frees, "{dlfeat:#x}");
+    }
+}
+
+#[test]
 fn refusals_name_what_was_found() {
     let mut identify = namespace(100, 12);
     identify.lbaf[0].set_ms(8);

@@ -96,6 +96,11 @@ impl PciRegisters {
         self.mapped(regs::sq_tail_doorbell(QueueId(1), self.dstrd)).is_some()
     }
 
+    /// CAP.DSTRD: doorbells are 2^(2 + so much) bytes apart.
+    pub fn stride(&self) -> u8 {
+        self.dstrd
+    }
+
     /// Where the 32 bits at `offset` are, if they are mapped.
     #[inline]
     fn mapped(&self, offset: u32) -> Option<NonNull<u32>> {

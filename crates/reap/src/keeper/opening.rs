@@ -53,7 +53,7 @@ impl Keeper {
     /// The controller is up: makes the hardware queues and hands them to the thread that opened it.
     fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
         self.inventory = inventory;
-        self.link.set_sgls(self.inventory.limits.is_some_and(|limits| limits.sgls));
+        self.link.learn(&self.inventory);
         if let Err(error) = self.make_queues() {
             return self.close_down(error, now);
         }

@@ -44,10 +44,6 @@ impl Keeper {
 
     /// Carries out what recovery asks. What needs lanes that some thread has at this moment is put off, and gone on with.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
-        if let RecoveryAsk::Restored(inventory) = &ask {
-            // Before any lane is open again.
-            self.link.set_sgls(inventory.limits.is_some_and(|limits| limits.sgls));
-        }
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
         let verb = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),
@@ -55,7 +51,11 @@ impl Keeper {
             RecoveryAsk::Lost(_) if !self.is_cut_off() => return self.recovered(ask, now),
             // What was in flight is given back.
             RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => Held::take_back,
-            RecoveryAsk::Restored(_) => Held::reopen,
+            RecoveryAsk::Restored(inventory) => {
+                // Before anybody posts. It may be said again: some lanes are put off.
+                self.link.learn(inventory);
+                Held::reopen
+            }
             _ => return self.recovered(ask, now),
         };
         if self.to_do.is_empty() {
@@ -152,6 +152,7 @@ impl Keeper {
 
     fn abandon(&mut self, buffers: Buffers) {
         self.ended_aborts.clear();
+        self.link.forget_doorbells();
         self.admin.pair.abandon();
         self.events.forget();
         self.forget_question();
@@ -233,6 +234,7 @@ impl Keeper {
     /// The controller may still write to its rings: nobody else may ever have that memory.
     pub(super) fn leak_rings(&mut self) {
         std::mem::forget(std::mem::take(&mut self.rings));
+        self.link.leak_doorbells();
         self.admin.leak_rings();
     }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use hw::Vectors;
+use driver::Shadow;
 use hw::vfio::PciRegisters;
+use hw::{DoorbellPages, Vectors};
 use nvme::{Doorbells, QueueId, Registers, Vector};
 
 use super::embedded;
@@ -14,7 +15,36 @@ pub(in crate::link) enum Bells {
     /// In this process.
     Here(embedded::Bells),
     /// On the bus, or another process's.
-    Bus(Arc<PciRegisters>),
+    Bus(Arc<BusBells>),
+}
+
+/// A way to registers and doorbells that is dear: what is spared of it by doorbells in memory.
+pub(in crate::link) struct BusBells {
+    registers: PciRegisters,
+    shadow: Option<Shadow<DoorbellPages>>,
+}
+
+impl BusBells {
+    pub(in crate::link) fn new(registers: PciRegisters, pages: Option<DoorbellPages>) -> BusBells {
+        BusBells { registers, shadow: pages.map(Shadow::new) }
+    }
+
+    /// A call, so that it costs a controller in this process nothing.
+    #[inline(never)]
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        match &self.shadow {
+            None => self.registers.ring_sq(queue, tail),
+            Some(shadow) => shadow.ring_sq(&self.registers, queue, tail),
+        }
+    }
+
+    #[inline(never)]
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        match &self.shadow {
+            None => self.registers.ring_cq(queue, head),
+            Some(shadow) => shadow.ring_cq(&self.registers, queue, head),
+        }
+    }
 }
 
 impl Bells {
@@ -26,6 +56,14 @@ impl Bells {
             Bells::Bus(_) => _ = vectors.arm(vector),
         }
     }
+
+    /// Doorbells in memory, where the controller may be asked to read them there.
+    pub(in crate::link) fn shadow(&self) -> Option<&Shadow<DoorbellPages>> {
+        match self {
+            Bells::Here(_) => None,
+            Bells::Bus(bus) => bus.shadow.as_ref(),
+        }
+    }
 }
 
 impl Doorbells for Bells {
@@ -33,7 +71,7 @@ impl Doorbells for Bells {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         match self {
             Bells::Here(bells) => bells.ring_sq(queue, tail),
-            Bells::Bus(registers) => registers.ring_sq(queue, tail),
+            Bells::Bus(bus) => bus.ring_sq(queue, tail),
         }
     }
 
@@ -41,21 +79,21 @@ impl Doorbells for Bells {
     fn ring_cq(&self, queue: QueueId, head: u32) {
         match self {
             Bells::Here(bells) => bells.ring_cq(queue, head),
-            Bells::Bus(registers) => registers.ring_cq(queue, head),
+            Bells::Bus(bus) => bus.ring_cq(queue, head),
         }
     }
 
     fn sq_tail(&self, queue: QueueId) -> u32 {
         match self {
             Bells::Here(bells) => bells.sq_tail(queue),
-            Bells::Bus(registers) => registers.sq_tail(queue),
+            Bells::Bus(bus) => bus.registers.sq_tail(queue),
         }
     }
 
     fn cq_head(&self, queue: QueueId) -> u32 {
         match self {
             Bells::Here(bells) => bells.cq_head(queue),
-            Bells::Bus(registers) => registers.cq_head(queue),
+            Bells::Bus(bus) => bus.registers.cq_head(queue),
         }
     }
 }
@@ -64,14 +102,14 @@ impl Registers for Bells {
     fn read32(&self, offset: u32) -> u32 {
         match self {
             Bells::Here(bells) => bells.read32(offset),
-            Bells::Bus(registers) => registers.read32(offset),
+            Bells::Bus(bus) => bus.registers.read32(offset),
         }
     }
 
     fn write32(&self, offset: u32, value: u32) {
         match self {
             Bells::Here(bells) => bells.write32(offset, value),
-            Bells::Bus(registers) => registers.write32(offset, value),
+            Bells::Bus(bus) => bus.registers.write32(offset, value),
         }
     }
 }

@@ -20,12 +20,12 @@ use crate::uri::values::{each_parameter, no_parameter, one_of, within};
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "pcie:";
 
-const KEYS: [&str; 2] = ["vectors", "sgl"];
+const KEYS: [&str; 3] = ["vectors", "shadow", "sgl"];
 
 /// MSI-X has no more (PCI Express Base 7.7.2.2).
 pub(super) const MOST_VECTORS: u64 = 2048;
 
-/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N&sgl=yes|no]`.
+/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N&shadow=yes|no&sgl=yes|no]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PcieUri {
@@ -33,6 +33,8 @@ pub struct PcieUri {
     pub bdf: Bdf,
     /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
     pub vectors: Option<u16>,
+    /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the drive offers to read them there. Yes by default.
+    pub shadow: bool,
     /// `sgl=yes|no`: whether long data are named by SGLs where the drive has them; they are unless this says no.
     pub sgl: bool,
 }
@@ -45,10 +47,11 @@ impl FromStr for PcieUri {
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
         let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
         let bdf = body.parse().map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
-        let mut parsed = PcieUri { bdf, vectors: None, sgl: true };
+        let mut parsed = PcieUri { bdf, vectors: None, shadow: true, sgl: true };
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| match key {
             "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
+            "shadow" => one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes"),
             "sgl" => one_of(key, value, &["yes", "no"]).map(|said| parsed.sgl = said == "yes"),
             _ => Err(no_parameter(key, &KEYS)),
         })
@@ -59,9 +62,13 @@ impl FromStr for PcieUri {
 
 impl fmt::Display for PcieUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}", self.bdf)?;
-        let said = [self.vectors.map(|vectors| format!("vectors={vectors}")), (!self.sgl).then(|| "sgl=no".to_owned())];
+        let said = [
+            self.vectors.map(|vectors| format!("vectors={vectors}")),
+            (!self.shadow).then(|| "shadow=no".to_owned()),
+            (!self.sgl).then(|| "sgl=no".to_owned()),
+        ];
         let said: Vec<_> = said.into_iter().flatten().collect();
+        write!(f, "{SCHEME}{}", self.bdf)?;
         if said.is_empty() { Ok(()) } else { write!(f, "?{}", said.join("&")) }
     }
 }
@@ -85,8 +92,9 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let windows = device.container().windows().to_vec();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
-    let (beyond, notes) = (Beyond::Bus(device), note.into_iter().collect());
-    Ok(RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls: uri.sgl, notes }))
+    // A drive that offers it is another program's: each write to a register is a trap, mapped or not.
+    let (beyond, shadow, notes) = (Beyond::Bus(device), uri.shadow, note.into_iter().collect());
+    RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
 }
 
 /// Vectors for `queues` queues and the admin queue, as far as there are so many: a word where there are not.

@@ -67,7 +67,7 @@ pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingLink,
     begin(&client, &mut notes).map_err(fault)?;
     let (registers, vectors) = (registers(&client, uri, &mut notes), vectors(&client, uri, options.hardware(), &mut notes));
     let (registers, vectors) = (registers.map_err(fault)?, vectors.map_err(fault)?);
-    enable_messages(&client).map_err(fault)?;
+    peer.sends_messages(enable_messages(&client).map_err(fault)?);
     let backing = if uri.huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
     let pool = PoolOptions { backing, pinner: Some(Arc::new(Mapper(client.clone()))), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
@@ -77,7 +77,10 @@ pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingLink,
         );
     }
     peer.serve(&reach.pool);
-    Ok(RingLink::on_bus(OnBus { beyond: Beyond::Peer(Arc::new(peer)), registers, vectors, reach, wants_sgls: uri.sgl, notes }))
+    // Where a doorbell is a store, memory spares nothing: it would take a fence and a look more.
+    let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
+    let (beyond, wants_sgls) = (Beyond::Peer(Arc::new(peer)), uri.sgl);
+    RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls, notes, shadow }, options.pool_bytes)
 }
 
 /// A connection to the server, once it has let go of the client before. As VFIO's group is waited for.
@@ -214,8 +217,8 @@ fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<St
     Ok(vectors)
 }
 
-/// Lets the function send messages, by its MSI-X capability. What a vector's own mask says the server does not ask: eventfds take its place.
-fn enable_messages(client: &Client) -> Result<(), PeerFault> {
+/// Lets the function send messages, by its MSI-X capability; where its Message Control is. What a vector's own mask says the server does not ask: eventfds take its place.
+fn enable_messages(client: &Client) -> Result<u64, PeerFault> {
     let failed = |source| PeerFault::Server { what: "switch MSI-X on", source };
     let [mut at] = client.read_config(FIRST_CAPABILITY).map_err(failed)?;
     // There is room for so many. A chain that has more goes in a circle.
@@ -227,7 +230,8 @@ fn enable_messages(client: &Client) -> Result<(), PeerFault> {
         let [id, next, low, high] = client.read_config(at.into()).map_err(failed)?;
         if id == MSIX {
             let control = u16::from_le_bytes([low, high]) & !MSIX_MASK_ALL | MSIX_ENABLE;
-            return client.write(region::CONFIG, u64::from(at) + 2, &control.to_le_bytes()).map_err(failed);
+            let offset = u64::from(at) + 2;
+            return client.write(region::CONFIG, offset, &control.to_le_bytes()).map(|()| offset).map_err(failed);
         }
         at = next;
     }

@@ -17,16 +17,17 @@ mod prp_table;
 mod tended;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Delivery, Mode};
+use driver::Inventory;
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
-use nvme::{Doorbells, Vector};
+use nvme::{Doorbells, Nsid, Vector};
 
-use super::bells::Bells;
+use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
@@ -87,6 +88,8 @@ pub(crate) struct RingLink {
     sgls: AtomicBool,
     number: u32,
     notes: Vec<String>,
+    /// Namespaces whose Write Zeroes takes the Deallocate bit.
+    freeing: Mutex<Vec<Nsid>>,
 }
 
 /// The controller's end.
@@ -126,6 +129,8 @@ pub(super) struct OnBus {
     pub wants_sgls: bool,
     /// What is otherwise than was asked for.
     pub notes: Vec<String>,
+    /// Doorbells are kept in memory, if the controller offers to read them there.
+    pub shadow: bool,
 }
 
 impl RingLink {
@@ -158,23 +163,56 @@ impl RingLink {
         let bells = Bells::Here(bells);
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
         let (far, number, notes) = (Far::Here(Box::new(end)), next_number(), Vec::new());
-        let (wants_sgls, sgls) = (true, AtomicBool::default());
-        Ok(RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes })
+        let (wants_sgls, sgls, freeing) = (true, AtomicBool::default(), Mutex::default());
+        Ok(RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes, freeing })
     }
 
     /// A controller on the bus, or in another process. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
-    pub(super) fn on_bus(bus: OnBus) -> RingLink {
-        let OnBus { beyond, registers, vectors, reach, wants_sgls, notes } = bus;
+    ///
+    /// # Errors
+    /// The pool has no room for the doorbells.
+    pub(super) fn on_bus(bus: OnBus, pool_bytes: u64) -> Result<RingLink, OpenError> {
+        let OnBus { beyond, registers, vectors, reach, wants_sgls, notes, shadow } = bus;
+        let pages = shadow.then(|| reach.pool.alloc_doorbells(registers.stride())).transpose();
+        let pages = pages.map_err(|error| OpenError::no_memory(error, pool_bytes, 0))?;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
-        let bells = Bells::Bus(Arc::new(registers));
+        let bells = Bells::Bus(Arc::new(BusBells::new(registers, pages)));
         let properties = match &beyond {
             Beyond::Bus(_) => HostProperties::new(bells.clone(), None),
             Beyond::Peer(peer) => HostProperties::of_peer(bells.clone(), peer.clone()),
         };
         let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());
-        let sgls = AtomicBool::default();
-        RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes }
+        let (sgls, freeing) = (AtomicBool::default(), Mutex::default());
+        Ok(RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes, freeing })
+    }
+
+    /// Bus addresses of doorbells in memory and of their EventIdx, where they can be kept.
+    pub(crate) fn doorbell_pages(&self) -> Option<(u64, u64)> {
+        self.bells.shadow().map(|shadow| shadow.words().addrs())
+    }
+
+    /// Whether the controller reads them, from here on. No I/O queue is in use meanwhile.
+    pub(crate) fn keep_doorbells(&self, kept: bool) {
+        self.bells.shadow().into_iter().for_each(|shadow| shadow.keep(kept));
+    }
+
+    /// The controller has stopped, and has forgotten them.
+    pub(crate) fn forget_doorbells(&self) {
+        if let Some(shadow) = self.bells.shadow() {
+            shadow.keep(false);
+            shadow.words().clear();
+        }
+    }
+
+    /// The controller may still write there: nobody else may ever have that memory.
+    pub(crate) fn leak_doorbells(&self) {
+        self.bells.shadow().into_iter().for_each(|shadow| std::mem::forget(shadow.words().clone()));
+    }
+
+    /// Registers of I/O queues that were written while doorbells were kept in memory. `None`: they are not.
+    pub(crate) fn doorbells_rung(&self) -> Option<u64> {
+        self.bells.shadow().filter(|shadow| shadow.is_kept() || shadow.rung() > 0).map(|shadow| shadow.rung())
     }
 
     /// What a mode comes to on it, where that is something else than its name says.
@@ -192,15 +230,23 @@ impl RingLink {
         &self.notes
     }
 
-    /// The controller is up, and has SGLs or has not. A reset may bring another answer; no lane is open then.
-    pub(crate) fn set_sgls(&self, has: bool) {
-        self.sgls.store(has && self.wants_sgls, Relaxed);
+    /// What its bring-up has found, the first or one after a reset. No I/O queue is in use meanwhile.
+    pub(crate) fn learn(&self, inventory: &Inventory) {
+        self.keep_doorbells(inventory.doorbells_kept);
+        self.sgls.store(self.wants_sgls && inventory.limits.is_some_and(|limits| limits.sgls), Relaxed);
+        let freeing = inventory.namespaces.iter().filter(|ns| ns.frees_zeroes).map(|ns| ns.nsid).collect();
+        *self.freeing.lock().unwrap_or_else(PoisonError::into_inner) = freeing;
     }
 
     /// Whether data that would need a PRP list are named by an SGL descriptor.
     #[inline]
     pub(crate) fn uses_sgls(&self) -> bool {
         self.sgls.load(Relaxed)
+    }
+
+    /// Whether a Write Zeroes to this namespace may ask to deallocate.
+    pub(super) fn frees_zeroes(&self, nsid: Nsid) -> bool {
+        self.freeing.lock().unwrap_or_else(PoisonError::into_inner).contains(&nsid)
     }
 
     /// The PRP lists of every buffer of the pool.

@@ -293,7 +293,11 @@ impl Controller {
     /// What has been counted since it was opened.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let notify = self.0.link.end().map(|end| end.notify_time()).unwrap_or_default();
-        let device = DeviceCounters { notify, leaked_bytes: self.pool().leaked(), ..self.0.roster.past() };
+        let doorbell_registers = match &self.0.link {
+            Link::Ring(link) => link.doorbells_rung(),
+            Link::Kernel(_) => None,
+        };
+        let device = DeviceCounters { notify, doorbell_registers, leaked_bytes: self.pool().leaked(), ..self.0.roster.past() };
         let mut vectors = Vec::new();
         let mut is_counted = |vector| {
             let before = vectors.contains(&vector);

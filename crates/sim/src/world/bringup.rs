@@ -526,7 +526,7 @@ fn bring_up_device<P: Bus>(
     let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
-    let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive };
+    let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive, doorbells: None };
     let mut setup = Setup { now: BEGINNING, controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);

@@ -140,6 +140,7 @@ impl End {
             queues: WantedQueues::New { depth: 8, vectors: vec![Some(Vector(1))] },
             admin_timeout: Nanos::from_secs(1),
             keep_alive: KEEP_ALIVE,
+            doorbells: None,
         };
         let mut bringup = Bringup::new(config.clone());
         let inventory = loop {

@@ -10,6 +10,7 @@ fn identity(controller: u16) -> PathIdentity {
         block_log2: 9,
         boundary: 0,
         read_only: false,
+        frees_zeroes: true,
         shared: true,
         ana_group: 1,
         nguid: [1; 16],

@@ -8,6 +8,7 @@ fn a_drive_is_named_by_its_address() {
     assert_eq!((uri.bdf.bus, uri.vectors), (1, Some(3)));
     assert_eq!(uri.to_string(), "pcie:0000:01:00.0?vectors=3");
     assert_eq!("pcie:01:00.0?sgl=no&vectors=2".parse::<PcieUri>().unwrap().to_string(), "pcie:0000:01:00.0?vectors=2&sgl=no");
+    assert_eq!("pcie:01:00.0?shadow=no".parse::<PcieUri>().unwrap().to_string(), "pcie:0000:01:00.0?shadow=no");
     assert_eq!("pcie:c1:00.1".parse::<PcieUri>().unwrap().to_string(), "pcie:0000:c1:00.1");
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::vfio_user::{Access, CallError, Client, ClientMemory, End, Request, region, region_data};
 use driver::{Answer, Asked, Ticket};
@@ -21,18 +21,20 @@ pub(crate) struct Peer {
     open: Mutex<BTreeMap<Ticket, driver::Access>>,
     /// The end of the connection has been told of.
     told: AtomicBool,
+    /// Where the Message Control of MSI-X is, once its messages are on.
+    messages: OnceLock<u64>,
 }
 
 /// The connection ends with it, however many have the client still: buffers that outlive their device keep no server.
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.client.close();
+        self.part();
     }
 }
 
 impl Peer {
     pub(super) fn new(client: Arc<Client>, socket: &Path) -> Peer {
-        Peer { client, socket: socket.to_owned(), open: Mutex::default(), told: AtomicBool::new(false) }
+        Peer { client, socket: socket.to_owned(), open: Mutex::default(), told: AtomicBool::new(false), messages: OnceLock::new() }
     }
 
     /// Messages of `vector` signal `signal` from now on.
@@ -57,6 +59,22 @@ impl Peer {
     pub(in crate::link) fn close(&self) {
         // Nobody is told of an end that was wanted.
         self.told.store(true, Ordering::Relaxed);
+        self.part();
+    }
+
+    /// Messages are on from now on, by the Message Control at this offset of the configuration space.
+    pub(super) fn sends_messages(&self, control: u64) {
+        _ = self.messages.set(control);
+    }
+
+    /// The server's configuration space outlives its clients: one that comes next may give no eventfds, and SPDK's target fails a controller that
+    /// has none for a message. The kernel leaves a drive's MSI-X off as well. No answer is wanted: nobody would be there.
+    fn part(&self) {
+        if let Some(&offset) = self.messages.get()
+            && !self.client.is_over()
+        {
+            _ = self.client.post(&Request::RegionWrite(Access { offset, region: region::CONFIG, count: 2 }, &[0, 0]));
+        }
         self.client.close();
     }
 

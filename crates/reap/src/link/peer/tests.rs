@@ -156,6 +156,49 @@ fn the_function_may_reach_memory_and_send_messages() {
     assert_eq!(written.lock().unwrap()[2], (0, 0x1008, vec![5, 0, 0, 0]));
 }
 
+/// A server's configuration space outlives its clients: the next one may give no eventfds for messages.
+#[test]
+fn who_leaves_switches_messages_off() {
+    let (link, written) = Says::default().open();
+    drop(link.unwrap_or_else(|error| panic!("{error}")));
+    while written.lock().unwrap().len() < 3 {
+        thread::yield_now();
+    }
+    assert_eq!(written.lock().unwrap()[2..], [(7, 0x52, vec![0, 0])]);
+    // One that was never opened so far has none to switch off.
+    let (refused, written) = Says { chain: [(1, 0), (0, 0)], ..Says::default() }.open();
+    assert!(refused.is_err());
+    assert_eq!(written.lock().unwrap().len(), 1);
+}
+
+/// Where a doorbell is a message, and not where it is a store; unless somebody wants it otherwise.
+#[test]
+fn doorbells_are_kept_in_memory_where_they_are_dear() {
+    for (mappable, said, kept) in [(false, None, true), (true, None, false), (false, Some(false), false), (true, Some(true), true)] {
+        let files = if mappable { vec![file(0x3000, SealFlags::SHRINK)] } else { Vec::new() };
+        let (uri, written, _dir) = Says { mappable, files, ..Says::default() }.serve();
+        let uri = VfioUserUri { shadow: said, ..uri };
+        let link = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20)).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(link.doorbell_pages().is_some(), kept, "mappable {mappable}, {said:?}");
+        // Until the controller has been told of them registers are rung.
+        assert_eq!(link.doorbells_rung(), None);
+        let before = written.lock().unwrap().len();
+        link.doorbells().ring_sq(QueueId(1), 5);
+        while !mappable && written.lock().unwrap().len() == before {
+            thread::yield_now();
+        }
+        // EventIdx is 0 still, which is not passed again.
+        link.keep_doorbells(true);
+        link.doorbells().ring_sq(QueueId(1), 1);
+        link.doorbells().ring_sq(QueueId(1), 2);
+        assert_eq!(link.doorbells_rung(), kept.then_some(1));
+        link.forget_doorbells();
+        link.keep_doorbells(true);
+        link.doorbells().ring_sq(QueueId(1), 1);
+        assert_eq!(link.doorbells_rung(), kept.then_some(2), "they begin at 0 again");
+    }
+}
+
 #[test]
 fn a_mapped_doorbell_is_a_store_into_the_servers_file() {
     let doorbells = file(0x3000, SealFlags::SHRINK);

@@ -11,9 +11,9 @@ use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter,
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "vfio-user:";
 
-const KEYS: [&str; 4] = ["vectors", "hugepages", "trust", "sgl"];
+const KEYS: [&str; 5] = ["vectors", "hugepages", "trust", "shadow", "sgl"];
 
-/// What a vfio-user URI says, checked but not yet opened: `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no&sgl=yes|no]`.
+/// What a vfio-user URI says, checked but not yet opened: `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no&shadow=yes|no&sgl=yes|no]`.
 ///
 /// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub struct VfioUserUri {
     pub huge_pages: bool,
     /// `trust=yes|no`: whether doorbells are mapped although the server could make their file shorter, which would end this process.
     pub trust: bool,
+    /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the controller offers to read them there. `None`: where
+    /// a doorbell is a message.
+    pub shadow: Option<bool>,
     /// `sgl=yes|no`: whether long data are named by SGLs where the controller has them; they are unless this says no.
     pub sgl: bool,
 }
@@ -40,7 +43,7 @@ impl FromStr for VfioUserUri {
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, expected.into()))?;
         let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
         let socket = decode_path(body).map_err(|what| fail(SCHEME.len(), what))?;
-        let mut parsed = VfioUserUri { socket, vectors: None, huge_pages: false, trust: false, sgl: true };
+        let mut parsed = VfioUserUri { socket, vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true };
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
         Ok(parsed)
@@ -53,6 +56,7 @@ impl VfioUserUri {
             "vectors" => self.vectors = Some(within(key, value, 1, MOST_VECTORS)? as u16),
             "hugepages" => self.huge_pages = one_of(key, value, &["yes", "no"])? == "yes",
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
+            "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "sgl" => self.sgl = one_of(key, value, &["yes", "no"])? == "yes",
             _ => return Err(no_parameter(key, &KEYS)),
         }
@@ -66,6 +70,7 @@ impl fmt::Display for VfioUserUri {
             self.vectors.map(|vectors| format!("vectors={vectors}")),
             self.huge_pages.then(|| "hugepages=yes".to_owned()),
             self.trust.then(|| "trust=yes".to_owned()),
+            self.shadow.map(|shadow| format!("shadow={}", if shadow { "yes" } else { "no" })),
             (!self.sgl).then(|| "sgl=no".to_owned()),
         ];
         let said: Vec<_> = said.into_iter().flatten().collect();

@@ -243,7 +243,8 @@ impl Post for RingPosting<'_> {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
+        let (sgls, frees) = (self.lane.link.uses_sgls(), self.lane.link.frees_zeroes(part.nsid));
+        self.sq.post(other_command(part, &self.lane.prp, sgls, frees), token.0, now).is_ok()
     }
 
     #[inline(always)]
@@ -263,12 +264,13 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> S
     Sqe { flags, ..sqe }
 }
 
-/// What a part is to a controller that is no Read and no Write, or one with Force Unit Access.
-pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
+/// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
+/// Deallocate bit.
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool, frees: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
-            let room = if part.keep { Flags::NONE } else { Flags::DEALLOCATE };
+            let room = if part.keep || !frees { Flags::NONE } else { Flags::DEALLOCATE };
             nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
         }
         Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
@@ -286,3 +288,6 @@ pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -407,7 +407,8 @@ impl Post for StreamPosting<'_> {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
+        let (sgls, frees) = (self.lane.link.uses_sgls(), self.lane.link.frees_zeroes(part.nsid));
+        self.sq.post(other_command(part, &self.lane.prp, sgls, frees), token.0, now).is_ok()
     }
 
     fn commit(&mut self) -> u32 {

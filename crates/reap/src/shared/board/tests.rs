@@ -11,6 +11,7 @@ fn namespace() -> driver::Namespace {
         block_log2: 9,
         boundary: 0,
         read_only: false,
+        frees_zeroes: true,
         shared: true,
         ana_group: 7,
         nguid: [1; 16],

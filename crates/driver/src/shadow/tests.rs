@@ -1,0 +1,179 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{Bells, words::Pages};
+use crate::{QueuePair, QueueSizes};
+use nvme::{Consumer, SqSlots, Sqe};
+use units::Nanos;
+
+const QUEUE: QueueId = QueueId(1);
+
+fn moved(shadow: &Shadow<Pages>, bells: &Bells, tail: u32) -> bool {
+    let before = bells.sq_tail(QUEUE);
+    bells.ring_sq(QUEUE, u32::MAX);
+    shadow.ring_sq(bells, QUEUE, tail);
+    let rung = bells.sq_tail(QUEUE) != u32::MAX;
+    if !rung {
+        bells.ring_sq(QUEUE, before);
+    }
+    rung
+}
+
+#[test]
+fn a_register_is_written_where_the_controller_asked_for_it() {
+    let (shadow, bells) = (Shadow::new(Pages::new(2)), Bells::new(1));
+    assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2), "nobody reads memory yet");
+    assert_eq!((shadow.words().value(2), shadow.rung()), (0, 0));
+    shadow.keep(true);
+    assert!(moved(&shadow, &bells, 1), "EventIdx 0 was passed");
+    assert!(!moved(&shadow, &bells, 2) && !moved(&shadow, &bells, 3));
+    assert_eq!((shadow.words().value(2), shadow.rung(), shadow.is_kept()), (3, 1, true));
+    shadow.words().arm(2, 3);
+    assert!(moved(&shadow, &bells, 0), "round the end");
+    shadow.keep(false);
+    assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2));
+    assert_eq!(shadow.words().value(2), 0);
+}
+
+#[test]
+fn a_doorbell_without_a_place_is_its_register() {
+    let (shadow, bells) = (Shadow::new(Pages::new(1)), Bells::new(1));
+    shadow.keep(true);
+    assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2));
+    shadow.ring_cq(&bells, QUEUE, 5);
+    assert_eq!(bells.cq_head(QUEUE), 5);
+}
+
+/// Kept or not: a controller that looks at either finds them.
+#[test]
+fn the_admin_queues_doorbells_are_written_to_both() {
+    let (shadow, bells) = (Shadow::new(Pages::new(2)), Bells::new(1));
+    for (kept, value) in [(false, 1), (false, 2), (true, 3), (true, 4)] {
+        shadow.keep(kept);
+        shadow.ring_sq(&bells, QueueId::ADMIN, value);
+        shadow.ring_cq(&bells, QueueId::ADMIN, value + 10);
+        assert_eq!((bells.sq_tail(QueueId::ADMIN), bells.cq_head(QueueId::ADMIN)), (value, value + 10));
+        assert_eq!((shadow.words().value(0), shadow.words().value(1)), (value, value + 10));
+    }
+    assert_eq!(shadow.rung(), 0, "they are no I/O queue's");
+}
+
+/// What a queue pair's owner and a controller that sleeps do, in any order.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Post(u8),
+    Commit,
+    /// The controller is awake: it fetches some.
+    Fetch(u8),
+    /// It goes to sleep, if there is nothing to do.
+    Sleep,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0u8..5).prop_map(Event::Post),
+        4 => Just(Event::Commit),
+        3 => (0u8..6).prop_map(Event::Fetch),
+        2 => Just(Event::Sleep),
+    ];
+    prop::collection::vec(event, 0..400)
+}
+
+/// Registers that wake a controller.
+struct Wakes(Bells, Arc<AtomicU32>);
+
+impl Doorbells for Wakes {
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.0.ring_sq(queue, tail);
+        self.1.fetch_add(1, SeqCst);
+    }
+
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.0.ring_cq(queue, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.0.sq_tail(queue)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.0.cq_head(queue)
+    }
+}
+
+/// Doorbells of a queue pair: in memory, with registers behind.
+struct Both<'a>(&'a Shadow<Pages>, &'a Wakes);
+
+impl Doorbells for Both<'_> {
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.0.ring_sq(self.1, queue, tail);
+    }
+
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.0.ring_cq(self.1, queue, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.1.sq_tail(queue)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.1.cq_head(queue)
+    }
+}
+
+proptest! {
+    /// Over any sequence and ring size: a controller that sleeps is woken by what is announced after that, finds all that was announced
+    /// when it wakes, and is woken once for each time that it sleeps.
+    #[test]
+    fn a_controller_that_sleeps_is_woken_once_and_one_that_is_awake_is_not_told(entries in 2u32..9, events in events()) {
+        let (shadow, wakes) = (Shadow::new(Pages::new(2)), Wakes(Bells::new(1), Arc::default()));
+        shadow.keep(true);
+        let (sq, cq) = (crate::testing::MemSq::new(entries), crate::testing::MemCq::new(entries));
+        let sizes = QueueSizes { sq_entries: entries, cq_entries: entries, tags: entries - 1 };
+        let pair = QueuePair::new(QUEUE, sizes, sq.clone(), cq.clone()).unwrap();
+        let (mut fetch, mut post, mut out) = (Consumer::new(entries), nvme::Producer::new(entries), Vec::with_capacity(16));
+        let (mut asleep, mut told, mut sleeps, mut next) = (false, 0, 0, 0u64);
+        for event in events {
+            match event {
+                Event::Post(n) => {
+                    let mut sq = pair.lock_sq();
+                    for _ in 0..n {
+                        next += u64::from(sq.post(Sqe::default(), next, Nanos(next)).is_ok());
+                    }
+                }
+                Event::Commit => {
+                    let announced = pair.lock_sq().commit(&Both(&shadow, &wakes));
+                    prop_assert!(!(asleep && announced > 0) || wakes.1.load(SeqCst) > told, "it sleeps on");
+                }
+                Event::Fetch(n) if !asleep => {
+                    for _ in 0..n.min(fetch.available(shadow.words().value(2)).unwrap() as u8) {
+                        let cid = SqSlots::load(&sq, fetch.slot()).cid;
+                        fetch.advance();
+                        let cqe = nvme::Cqe { cid, sq_id: 1, sq_head: fetch.slot() as u16, ..nvme::Cqe::default() };
+                        nvme::CqSlots::store(&cq, post.slot(), &cqe.with_status(nvme::Status::SUCCESS, post.phase()));
+                        post.advance();
+                    }
+                    out.clear();
+                    prop_assert_eq!(pair.reap(&Both(&shadow, &wakes), 16, &mut out).violation, None);
+                }
+                Event::Sleep if !asleep => {
+                    told = wakes.1.load(SeqCst);
+                    let now = shadow.words().arm(2, fetch.slot());
+                    asleep = now == fetch.slot();
+                    sleeps += u32::from(now == fetch.slot());
+                }
+                _ => {}
+            }
+            if asleep && wakes.1.load(SeqCst) > told {
+                asleep = false;
+                prop_assert!(fetch.available(shadow.words().value(2)).unwrap() > 0, "woken for nothing");
+            }
+        }
+        // EventIdx is 0 to begin with, and one that was armed and not passed is passed again after 65,536 moves.
+        prop_assert!(wakes.1.load(SeqCst) <= 2 * sleeps + 1 + next as u32 / entries, "{} wakes of {sleeps} sleeps", wakes.1.load(SeqCst));
+    }
+}

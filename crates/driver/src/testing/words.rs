@@ -1,0 +1,63 @@
+//! Doorbells in plain memory, for this crate's tests.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use handover::shadow::{self, ShadowDoorbell, ShadowDoorbells};
+use handover::sync::atomic::AtomicU32;
+use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Doorbells, each with its EventIdx.
+#[derive(Clone, Debug)]
+pub struct Pages(Arc<[[AtomicU32; 2]]>);
+
+impl Pages {
+    /// Those of so many queues, the admin queue included.
+    pub fn new(queues: usize) -> Pages {
+        Pages((0..2 * queues).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect())
+    }
+
+    pub fn value(&self, n: usize) -> u32 {
+        self.0[n][0].load(Acquire)
+    }
+
+    /// The controller is about to sleep. What the doorbell says then.
+    pub fn arm(&self, n: usize, seen: u32) -> u32 {
+        let Ok(now) = shadow::arm(&Words(&self.0[n]), seen);
+        now
+    }
+}
+
+impl ShadowDoorbells for Pages {
+    type Bell<'a> = Words<'a>;
+
+    fn bell(&self, n: usize) -> Option<Words<'_>> {
+        self.0.get(n).map(Words)
+    }
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Words<'a>(&'a [AtomicU32; 2]);
+
+impl ShadowDoorbell for Words<'_> {
+    type Fault = Infallible;
+
+    fn value(&self) -> Result<u32, Infallible> {
+        Ok(self.0[0].load(Acquire))
+    }
+
+    fn set_value(&self, value: u32) -> Result<(), Infallible> {
+        self.0[0].store(value, Release);
+        Ok(())
+    }
+
+    fn event(&self) -> Result<u32, Infallible> {
+        Ok(self.0[1].load(Relaxed))
+    }
+
+    fn set_event(&self, value: u32) -> Result<(), Infallible> {
+        self.0[1].store(value, Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+use super::*;
+use crate::PoolOptions;
+
+fn pool() -> DmaPool {
+    PoolOptions::default().open(4 << 20).expect("a pool")
+}
+
+#[test]
+fn each_doorbell_has_words_of_its_own_as_far_apart_as_registers_are() {
+    let pool = pool();
+    for dstrd in [0, 1, 4, 9, 10, 15, 255] {
+        let pages = pool.alloc_doorbells(dstrd).expect("memory");
+        let count = (1024 >> dstrd.min(15)).max(1);
+        let all: Vec<_> = (0..count).map(|n| pages.bell(n).expect("it lies in the page")).collect();
+        assert!(pages.bell(count).is_none() && pages.bell(usize::MAX).is_none(), "DSTRD {dstrd}");
+        for (n, bell) in all.iter().enumerate() {
+            assert_eq!((bell.value(), bell.event()), (Ok(0), Ok(0)));
+            assert_eq!((bell.set_value(n as u32 + 1), bell.set_event(n as u32 + 10_000)), (Ok(()), Ok(())));
+        }
+        let wrong = all.iter().enumerate().find(|(n, bell)| (bell.value(), bell.event()) != (Ok(*n as u32 + 1), Ok(*n as u32 + 10_000)));
+        assert!(wrong.is_none(), "DSTRD {dstrd}: {wrong:?}");
+        pages.clear();
+        assert!(all.iter().all(|bell| (bell.value(), bell.event()) == (Ok(0), Ok(0))));
+    }
+}
+
+#[test]
+fn nobody_maps_a_queue_over_them_and_they_go_back_when_the_last_user_has_gone() {
+    let pool = pool();
+    let pages = pool.alloc_doorbells(0).expect("memory");
+    let (bells, events) = pages.addrs();
+    assert_eq!((bells % PAGE, events), (0, bells + PAGE));
+    assert!(pool.sq(bells, 1).is_none() && pool.cq(events, 1).is_none());
+    let user = pages.clone();
+    drop(pages);
+    assert_eq!(user.bell(0).expect("a doorbell").set_value(7), Ok(()));
+    let next = pool.alloc_doorbells(0).expect("memory");
+    assert_ne!(next.addrs(), user.addrs(), "somebody has them");
+    drop(user);
+    let again = pool.alloc_doorbells(0).expect("memory");
+    assert_eq!(again.addrs().0, bells);
+    assert_eq!(again.bell(0).expect("a doorbell").value(), Ok(0), "they are zeroed each time");
+}

@@ -4,6 +4,7 @@ mod devices;
 mod files;
 mod guest;
 mod limits;
+mod paths;
 mod pcie;
 mod peer;
 mod processes;

@@ -168,10 +168,10 @@ pub struct DeviceArgs {
     /// there is such a file or block device, else mem:1G?profile=optane]
     ///
     /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
-    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci, and `vfio-user:SOCKET` one that another process serves (`reap serve`, SPDK's target); their parameters are vectors and shadow, and of the second hugepages and trust. Everything else is embedded in
+    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci, and `vfio-user:SOCKET` one that another process serves (`reap serve`, SPDK's target); their parameters are vectors, shadow and sgl, and of the second hugepages and trust. Everything else is embedded in
     /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
-    /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
-    /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
+    /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed, sgl; for `file:` also size,
+    /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces, embedded or `vfio-user:` all;
     /// an `&` within a path is written %26, and docs/multipath.md has the rest.
     #[arg(long, value_name = "URI", value_parser = device)]
     pub device: Option<String>,

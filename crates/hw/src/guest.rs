@@ -2,8 +2,8 @@
 //!
 //! The other process can do what it likes with its memory, and is not trusted. No reference is ever made into it: each access is a copy, or
 //! the volatile load or store of a word. Every range is checked against the ranges that are mapped at that instant, and no address is kept
-//! across a change. A file that its owner can shorten is never mapped here, because touching what is gone would be a signal: such a file
-//! is read and written by system calls.
+//! across a change. A file that its owner can shorten is mapped only where that owner is trusted, because touching what is gone would be a signal:
+//! any other such file is read and written by system calls.
 
 mod doorbells;
 mod file;
@@ -126,9 +126,17 @@ pub struct GuestMemory {
     files: HashMap<FileKey, Weak<GuestFile>>,
     /// Accesses that were refused.
     refused: Cell<u64>,
+    /// Files are mapped although their owner could shorten them.
+    trusts: bool,
 }
 
 impl GuestMemory {
+    /// From now on files are mapped although their owner could shorten them, or take pages away: touching what is gone ends this process by a
+    /// signal. For owners that are trusted, and whose memory cannot be sealed, as huge pages cannot.
+    pub fn trust(&mut self) {
+        self.trusts = true;
+    }
+
     /// Ranges at one time, at most. An IOMMU in the guest makes one of each page.
     pub const MOST_RANGES: usize = 65_535;
 
@@ -169,7 +177,7 @@ impl GuestMemory {
         if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes() >= needed) {
             return Ok(known);
         }
-        let memory = Rc::new(GuestFile::new(file, size));
+        let memory = Rc::new(GuestFile::new(file, size, self.trusts));
         self.files.retain(|_, file| file.strong_count() > 0);
         self.files.insert(key, Rc::downgrade(&memory));
         Ok(memory)

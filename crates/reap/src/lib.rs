@@ -120,7 +120,7 @@ pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
 pub use link::peer::VfioUserUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
-pub use multipath::{MultipathUri, PathReport, PathUri};
+pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};
 pub use namespace::Namespace;
 pub use nvme::admin::Identify;
 pub use nvme::identify::ExtendedFormat;

@@ -20,5 +20,5 @@ mod uri;
 pub(crate) use fan::Fan;
 pub(crate) use joined::Multipath;
 pub use joined::PathReport;
-pub(crate) use open::{open, the_subsystem};
-pub use uri::{MultipathUri, PathUri};
+pub(crate) use open::{of_this_process, open, the_subsystem};
+pub use uri::{MultipathUri, PathDevice, PathUri};

@@ -284,6 +284,9 @@ pub(crate) enum How {
     Dead,
     /// The controller is lost: it may still write to the buffer.
     Lost,
+    /// The way to it is lost, and there may be others. It may still write to the buffer of a Read; what it may carry out of a Write is for those
+    /// to consider who sent it.
+    Away,
 }
 
 impl How {

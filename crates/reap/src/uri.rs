@@ -47,6 +47,9 @@ pub struct DeviceUri {
     pub shadow: Option<bool>,
     /// `sgl=yes|no`: whether commands may have SGLs (SGLS); they may not unless this says yes.
     pub sgls: bool,
+    /// `trust=yes|no`: where it is served, whether memory of a client's is mapped although the client could shorten its file, which would end the
+    /// server.
+    pub trust: bool,
     /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
     pub own_thread: bool,
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
@@ -110,7 +113,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "profile",
     "lba",
     "namespaces",
@@ -123,6 +126,7 @@ const KEYS: [&str; 20] = [
     "doorbells",
     "shadow",
     "sgl",
+    "trust",
     "thread",
     "reaper",
     "wire",
@@ -186,6 +190,7 @@ impl DeviceUri {
             mapped_doorbells: false,
             shadow: None,
             sgls: false,
+            trust: false,
             own_thread: false,
             owner: false,
             wire: Wire::Rings,
@@ -215,6 +220,7 @@ impl DeviceUri {
             }
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "sgl" => self.sgls = one_of(key, value, &["yes", "no"])? == "yes",
+            "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "wire" => {
@@ -259,7 +265,8 @@ impl DeviceUri {
 
     /// A parameter that has no meaning for a host in this process.
     pub(crate) fn of_another_process(&self) -> Option<&'static str> {
-        self.mapped_doorbells.then_some("doorbells=mapped").or_else(|| self.shadow.map(|_| "shadow="))
+        let given = [(self.mapped_doorbells, "doorbells=mapped"), (self.shadow.is_some(), "shadow="), (self.trust, "trust=yes")];
+        given.into_iter().find_map(|(given, word)| given.then_some(word))
     }
 
     fn check(&self) -> Result<(), String> {

@@ -2,11 +2,12 @@
 
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
 use reap::serve::{self, Server};
-use reap::{Device, IoError, Mode, OpenError, Pages, PeerFault, RegisterError};
+use reap::{Device, IoError, Mode, MultipathUri, OpenError, Pages, PeerFault, RegisterError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Written, eventually, is_child, start, told};
@@ -15,18 +16,36 @@ use crate::table::watched;
 use crate::work::{Job, begin, drain};
 
 /// A server in a process of its own, for as long as that lives.
-struct Process {
+pub(super) struct Process {
     child: Child,
     socket: Scratch,
+    /// Of several sockets, the others.
+    more: Vec<Scratch>,
 }
 
 impl Process {
     fn new() -> Process {
         let socket = Scratch::short("process");
-        let child = start("faults::peer::serves_until_it_is_killed", &[], &socket.path().display().to_string());
-        let process = Process { child, socket };
-        eventually("the server does not listen", || UnixStream::connect(process.socket.path()).is_ok());
+        Process::at(socket, Vec::new())
+    }
+
+    /// So many controllers of one subsystem.
+    pub(super) fn several(sockets: usize) -> Process {
+        Process::at(Scratch::short("process"), (1..sockets).map(|_| Scratch::short("process")).collect())
+    }
+
+    fn at(socket: Scratch, more: Vec<Scratch>) -> Process {
+        let sockets: Vec<_> = std::iter::once(&socket).chain(&more).map(|socket| socket.path().display().to_string()).collect();
+        let child = start("faults::peer::serves_until_it_is_killed", &[], &sockets.join(":"));
+        let process = Process { child, socket, more };
+        let all = || std::iter::once(&process.socket).chain(&process.more).all(|socket| UnixStream::connect(socket.path()).is_ok());
+        eventually("the server does not listen", all);
         process
+    }
+
+    /// The device at each socket.
+    pub(super) fn uris(&self) -> impl Iterator<Item = String> {
+        std::iter::once(&self.socket).chain(&self.more).map(|socket| format!("vfio-user:{}", socket.path().display()))
     }
 
     fn uri(&self) -> String {
@@ -49,7 +68,12 @@ impl Drop for Process {
 #[ignore = "a server in a process of its own, which other tests start and kill"]
 fn serves_until_it_is_killed() {
     if is_child() {
-        let mut server = Server::new(&"mem:16M?profile=optane".parse().unwrap(), told().as_ref(), None).unwrap();
+        let sockets: Vec<PathBuf> = told().split(':').map(PathBuf::from).collect();
+        let device = "mem:16M?profile=optane";
+        let mut server = match &sockets[..] {
+            [socket] => Server::new(&device.parse().unwrap(), socket, None).unwrap(),
+            several => Server::with_paths(&MultipathUri::repeated(device, several.len()).unwrap(), several, None).unwrap(),
+        };
         let (never, _other) = UnixStream::pair().unwrap();
         server.run(&never, &mut |_| {}).unwrap();
     }

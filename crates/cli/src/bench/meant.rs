@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, PcieUri, Profile, UriError, VfioUserUri};
+use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, Profile, UriError, VfioUserUri};
 use workload::plan::Plan;
 use workload::{Amount, Job};
 
@@ -19,6 +19,8 @@ const KERNEL: &str = "kernel:";
 const PCIE: &str = "pcie:";
 /// Of drives that another process serves.
 const VFIO_USER: &str = "vfio-user:";
+/// Of several controllers.
+const MULTIPATH: &str = "multipath:";
 /// The name of the device of jobs that name none.
 const UNNAMED: &str = "default";
 /// New files are laid out in multiples of this: whatever block direct I/O takes, they hold whole ones.
@@ -44,7 +46,8 @@ pub struct Named {
 
 /// Whether a URI is of a drive, on the bus or another process's, whose data are somebody's.
 fn is_drive(uri: &str) -> bool {
-    uri.starts_with(PCIE) || uri.starts_with(VFIO_USER)
+    let paths = || uri.starts_with(MULTIPATH) && uri.parse::<MultipathUri>().is_ok_and(|uri| uri.is_served());
+    uri.starts_with(PCIE) || uri.starts_with(VFIO_USER) || paths()
 }
 
 /// Parses a `--device`: a URI, or `kernel:` without a path.
@@ -61,6 +64,7 @@ pub fn check(text: &str) -> Result<(), UriError> {
         None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),
         None if text.starts_with(PCIE) => text.parse::<PcieUri>().map(drop),
         None if text.starts_with(VFIO_USER) => text.parse::<VfioUserUri>().map(drop),
+        None if text.starts_with(MULTIPATH) => text.parse::<MultipathUri>().map(drop),
         None => DeviceUri::behind(text).map(drop),
     }
 }

@@ -122,7 +122,8 @@ impl<P: Port> Controller<P> {
 
     /// The changes from outside that are in force, in words that could bring them about.
     pub fn circumstances(&self) -> Vec<Change> {
-        self.outside.changes()
+        let ana = self.ana.iter().flat_map(|states| states.changed(self.config.ana.as_ref()));
+        self.outside.changes().into_iter().chain(ana).collect()
     }
 
     /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is forgotten.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use nvme::log::ana::{AnaGroup, AnaLog};
 use nvme::{AnaState, Nsid};
 
+use super::change::Change;
+
 /// What a controller reports of ANA. Start from [`Ana::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ana {
@@ -54,6 +56,15 @@ impl AnaStates {
         }
         self.change_count += u64::from(changed);
         changed
+    }
+
+    /// The groups that are in another state than at power-on.
+    pub(crate) fn changed(&self, at_power_on: Option<&Ana>) -> Vec<Change> {
+        let before = |group| at_power_on.and_then(|ana| ana.groups.get(group)).copied().unwrap_or(AnaState::OPTIMIZED);
+        let changed = self.groups.iter().filter(|(group, (state, _))| *state != before(*group));
+        // Where there is one, it has no name in the words that bring the change about.
+        let alone = self.groups.len() == 1;
+        changed.map(|(&group, &(state, _))| Change::Ana { group: (!alone).then_some(group), state }).collect()
     }
 
     /// A controller reset: counts start again.

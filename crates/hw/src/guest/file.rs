@@ -37,9 +37,9 @@ enum Way {
 }
 
 impl GuestFile {
-    /// The first `bytes` bytes of a file that has as many.
-    pub(super) fn new(file: OwnedFd, bytes: u64) -> GuestFile {
-        let way = map(&file, bytes).unwrap_or_else(|| Way::Calls(file.into()));
+    /// The first `bytes` bytes of a file that has as many. `trusted`: its owner does not take any of them away.
+    pub(super) fn new(file: OwnedFd, bytes: u64, trusted: bool) -> GuestFile {
+        let way = map(&file, bytes, trusted).unwrap_or_else(|| Way::Calls(file.into()));
         GuestFile { bytes, way }
     }
 
@@ -67,7 +67,7 @@ impl GuestFile {
             Way::Mapped { memory, .. } => {
                 let Some(from) = self.within(*memory, at, into.len() as u64) else { return false };
                 // SAFETY: `within` has checked the range, which is mapped as long as `self` lives, and whose file is sealed against
-                // shrinking. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists. The guest may write to it
+                // shrinking, or its owner is trusted not to. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists. The guest may write to it
                 // meanwhile; any bytes are bytes.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
                 true
@@ -176,10 +176,13 @@ impl GuestFile {
     }
 }
 
-/// Maps a file, if its owner has given up the right to shorten it (memfd_create(2), `F_SEAL_SHRINK`).
-fn map(file: &OwnedFd, bytes: u64) -> Option<Way> {
+/// Maps a file, if its owner has given up the right to shorten it (memfd_create(2), `F_SEAL_SHRINK`), or is trusted not to.
+fn map(file: &OwnedFd, bytes: u64, trusted: bool) -> Option<Way> {
     let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && isize::try_from(*len).is_ok())?;
-    fcntl_get_seals(file).ok().filter(|seals| seals.contains(SealFlags::SHRINK))?;
+    if !trusted {
+        // Of files that cannot be sealed it is an error.
+        fcntl_get_seals(file).ok().filter(|seals| seals.contains(SealFlags::SHRINK))?;
+    }
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     let at = |protection| {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.

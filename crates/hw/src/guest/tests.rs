@@ -33,13 +33,16 @@ fn range(addr: u64, bytes: u64, rights: Rights) -> GuestRange {
 /// Both ways of reaching a file do the same.
 #[test]
 fn bytes_go_both_ways_across_ranges() {
-    for sealed in [true, false] {
+    for (sealed, trusted) in [(true, false), (false, false), (false, true)] {
         let file = memory(0x8000, sealed);
         let mut guest = GuestMemory::default();
+        if trusted {
+            guest.trust();
+        }
         // Two ranges side by side whose memory is not.
         guest.map(range(0x10000, 0x1000, BOTH), Some((fd(&file), 0x4000))).expect("mapped");
         guest.map(range(0x11000, 0x2000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
-        assert_eq!(guest.ranges.values().all(|mapped| mapped.memory.as_ref().is_some_and(|(file, _)| file.is_mapped())), sealed);
+        assert_eq!(guest.ranges.values().all(|mapped| mapped.memory.as_ref().is_some_and(|(file, _)| file.is_mapped())), sealed || trusted);
         let data: Vec<u8> = (0..0x1800).map(|n| (n % 251) as u8).collect();
         guest.write(0x10800, &data).expect("written");
         let mut back = vec![0; data.len()];

@@ -16,20 +16,22 @@ impl Keeper {
         if self.seat.is_none() {
             return;
         }
-        if cause.is_silence() && self.is_cut_off() {
-            self.give_back();
+        if cause.is_silence()
+            && let Some(how) = self.given_back()
+        {
+            self.give_back(how);
             self.tell(PathLink::Lost);
             return;
         }
         self.tell(PathLink::Resetting);
     }
 
-    /// The controller does not answer. It is kept away from the host's memory, so that all requests can be given back at
-    /// once; what of them it may still carry out is for those who sent them to consider.
+    /// The controller does not answer. It is kept away from the host's memory, or from the buffers of Reads, so that all requests can be given back
+    /// at once; what of them it may still carry out is for those who sent them to consider.
     pub(super) fn path_lost(&mut self, dead: &Dead) {
         tracing::warn!(why = %dead, "a path is lost");
-        if self.is_cut_off() {
-            self.give_back();
+        if let Some(how) = self.given_back() {
+            self.give_back(how);
         }
         self.tell(PathLink::Lost);
     }
@@ -39,7 +41,7 @@ impl Keeper {
         if self.seat.is_none() {
             return;
         }
-        self.give_back();
+        self.give_back(How::Dead);
         self.link.let_in();
         self.tell(PathLink::Connecting);
     }
@@ -75,15 +77,17 @@ impl Keeper {
         self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
     }
 
-    /// Whether the controller is kept from the host's memory, so that what was sent to it can be given back at once.
-    pub(super) fn is_cut_off(&self) -> bool {
-        self.seat.is_some() && self.link.cut_off()
+    /// How what was sent to a controller that does not answer is given back at once, where there are other ways to its namespace: with all buffers,
+    /// where it can be kept from the host's memory. Nobody can keep one of another process from it, so the buffers of Reads are left to that.
+    pub(super) fn given_back(&self) -> Option<How> {
+        self.seat.as_ref()?;
+        Some(if self.link.cut_off() { How::Dead } else { How::Away })
     }
 
-    /// Requests that were in flight, and have been taken back, and those that wait for a tag end, and have their buffers.
-    fn give_back(&mut self) {
+    /// Requests that were in flight, and have been taken back, and those that wait for a tag end.
+    fn give_back(&mut self, how: How) {
         self.ended_aborts.clear();
-        self.return_abandoned(How::Dead);
+        self.return_abandoned(how);
         self.queues.iter().for_each(|queue| queue.fail());
     }
 

@@ -47,8 +47,8 @@ impl Keeper {
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
         let verb = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),
-            RecoveryAsk::Close(_) if !(silent && self.is_cut_off()) => Held::close,
-            RecoveryAsk::Lost(_) if !self.is_cut_off() => return self.recovered(ask, now),
+            RecoveryAsk::Close(_) if !(silent && self.given_back().is_some()) => Held::close,
+            RecoveryAsk::Lost(_) if self.given_back().is_none() => return self.recovered(ask, now),
             // What was in flight is given back.
             RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => Held::take_back,
             RecoveryAsk::Restored(inventory) => {

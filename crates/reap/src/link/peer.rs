@@ -59,28 +59,67 @@ const MSIX_MASK_ALL: u16 = 1 << 14;
 /// # Errors
 /// See [`OpenError`].
 pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingLink, OpenError> {
-    let fault = |fault| OpenError::VfioUser { socket: uri.socket.clone(), fault };
-    let client = Arc::new(connect(&uri.socket).map_err(fault)?);
-    // From here on whatever fails closes the connection.
-    let peer = Peer::new(client.clone(), &uri.socket);
-    let mut notes = Vec::new();
-    begin(&client, &mut notes).map_err(fault)?;
-    let (registers, vectors) = (registers(&client, uri, &mut notes), vectors(&client, uri, options.hardware(), &mut notes));
-    let (registers, vectors) = (registers.map_err(fault)?, vectors.map_err(fault)?);
-    peer.sends_messages(enable_messages(&client).map_err(fault)?);
-    let backing = if uri.huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
-    let pool = PoolOptions { backing, pinner: Some(Arc::new(Mapper(client.clone()))), ..PoolOptions::default() };
+    let half = Half::connect(uri, options)?;
+    let (reach, note) = reach(std::slice::from_ref(&half), options)?;
+    half.join(reach, note, options.pool_bytes)
+}
+
+/// Memory that all of these controllers reach, and what is otherwise with it than was asked for.
+///
+/// # Errors
+/// The system has no such memory, or a server does not take it.
+pub(crate) fn reach(controllers: &[Half], options: &OpenOptions) -> Result<(Reach, Option<String>), OpenError> {
+    let huge_pages = controllers.iter().any(|half| half.uri.huge_pages);
+    let backing = if huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
+    let clients = controllers.iter().map(|half| half.client.clone()).collect();
+    let pool = PoolOptions { backing, pinner: Some(Arc::new(Mapper(clients))), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
-    if reach.pool.backing() != backing {
-        notes.push(
-            "too few huge pages are set aside for the pool, which has ordinary ones; `reap doctor` says how to set some aside".to_owned(),
-        );
+    let note = "too few huge pages are set aside for the pool, which has ordinary ones; `reap doctor` says how to set some aside";
+    let otherwise = reach.pool.backing() != backing;
+    Ok((reach, otherwise.then(|| note.to_owned())))
+}
+
+/// A controller that is found, and reaches no memory yet.
+pub(crate) struct Half {
+    uri: VfioUserUri,
+    client: Arc<Client>,
+    peer: Peer,
+    registers: PciRegisters,
+    vectors: Vectors,
+    notes: Vec<String>,
+}
+
+impl Half {
+    /// Finds the controller behind `uri`. Whatever fails, or drops this, closes the connection.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(crate) fn connect(uri: &VfioUserUri, options: &OpenOptions) -> Result<Half, OpenError> {
+        let fault = |fault| OpenError::VfioUser { socket: uri.socket.clone(), fault };
+        let client = Arc::new(connect(&uri.socket).map_err(fault)?);
+        // From here on whatever fails closes the connection.
+        let peer = Peer::new(client.clone(), &uri.socket);
+        let mut notes = Vec::new();
+        begin(&client, &mut notes).map_err(fault)?;
+        let (registers, vectors) = (registers(&client, uri, &mut notes), vectors(&client, uri, options.hardware(), &mut notes));
+        let (registers, vectors) = (registers.map_err(fault)?, vectors.map_err(fault)?);
+        peer.sends_messages(enable_messages(&client).map_err(fault)?);
+        Ok(Half { uri: uri.clone(), client, peer, registers, vectors, notes })
     }
-    peer.serve(&reach.pool);
-    // Where a doorbell is a store, memory spares nothing: it would take a fence and a look more.
-    let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
-    let (beyond, wants_sgls) = (Beyond::Peer(Arc::new(peer)), uri.sgl);
-    RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls, notes, shadow }, options.pool_bytes)
+
+    /// The link to it, over memory that it reaches ([`reach`]).
+    ///
+    /// # Errors
+    /// The pool has no room for the doorbells.
+    pub(crate) fn join(self, reach: Reach, note: Option<String>, pool_bytes: u64) -> Result<RingLink, OpenError> {
+        let Half { uri, peer, registers, vectors, mut notes, .. } = self;
+        notes.extend(note);
+        peer.serve(&reach.pool);
+        // Where a doorbell is a store, memory spares nothing: it would take a fence and a look more.
+        let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
+        let (beyond, wants_sgls) = (Beyond::Peer(Arc::new(peer)), uri.sgl);
+        RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls, notes, shadow }, pool_bytes)
+    }
 }
 
 /// A connection to the server, once it has let go of the client before. As VFIO's group is waited for.

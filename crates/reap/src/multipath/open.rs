@@ -7,36 +7,31 @@ use crossbeam_utils::CachePadded;
 use device::{Change, PathControl, Subsystem};
 use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, join};
+use hw::DmaPool;
 use units::Nanos;
 
 use super::joined::Multipath;
-use super::uri::{MultipathUri, PathUri};
+use super::uri::{MultipathUri, PathDevice, PathUri};
 use crate::error::OpenError;
 use crate::keeper::open as keeper;
-use crate::link::embedded::{self, Member};
+use crate::link::embedded::{Member, subsystem};
+use crate::link::peer::{self, Half};
 use crate::link::{self, Reach, RingLink};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::shared::board::{Board, Seat};
 use crate::shared::controller::{Controller, Description};
+use crate::uri::DeviceUri;
 
 /// Opens the paths of `text` and joins them.
 pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let uri: MultipathUri = text.parse()?;
-    if let Some(path) = uri.paths.iter().find(|path| path.device.owner) {
-        let text = &path.text;
-        let what = format!("path `{text}`: with `reaper=owner` its queues belong to one thread, which several paths cannot promise");
-        return Err(OpenError::Options(what));
-    }
-    let reach = Reach::new(options.pool_bytes)?;
     let board = Arc::new(Board::new(uri.paths.len(), options.software(), uri.keep_alive));
-    let mut subsystem = the_subsystem(&uri.paths)?;
+    let Links { links, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
-    for (n, path) in uri.paths.iter().enumerate() {
-        let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
-        let seat = Seat { board: board.clone(), path: PathId(n as u8) };
-        let link = RingLink::embedded(&path.device, &options.embedded, reach.clone(), Some(member))?;
+    for ((n, path), link) in (0..).zip(&uri.paths).zip(links) {
+        let seat = Seat { board: board.clone(), path: PathId(n) };
         let (controller, inventory) = keeper::open(link, Some(seat), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
@@ -49,9 +44,59 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     controllers.iter().for_each(Controller::kick_keeper);
     let control = subsystem.control();
     circumstances(&uri, &control)?;
-    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, reach.pool, control), text)?;
+    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, pool, control), text)?;
     multipath.kick_device();
     Ok(multipath)
+}
+
+/// The ways to the controllers, which all reach one pool.
+struct Links {
+    links: Vec<RingLink>,
+    pool: DmaPool,
+    /// What happens to those of this process; without any where they are other processes'.
+    subsystem: Subsystem,
+}
+
+/// Controllers of this process.
+fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
+    let reach = Reach::new(options.pool_bytes)?;
+    let mut subsystem = the_subsystem(&uri.paths)?;
+    let link = |(n, path): (usize, &PathUri)| {
+        let text = &path.text;
+        let device = of_this_process(path)?;
+        if device.owner {
+            let what = format!("path `{text}`: with `reaper=owner` its queues belong to one thread, which several paths cannot promise");
+            return Err(OpenError::Options(what));
+        }
+        let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
+        RingLink::embedded(device, &options.embedded, reach.clone(), Some(member))
+    };
+    let links = uri.paths.iter().enumerate().map(link).collect::<Result<_, _>>()?;
+    Ok(Links { links, pool: reach.pool, subsystem })
+}
+
+/// Controllers of other processes. Memory is mapped at all of them, and so each of them is found first.
+fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
+    let connect = |path: &PathUri| match &path.device {
+        PathDevice::Served(uri) => Half::connect(uri, options),
+        PathDevice::Embedded(_) => Err(OpenError::Options(format!("path `{}` is a controller of this process", path.text))),
+    };
+    let halves = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+    let (reach, mut note) = peer::reach(&halves, options)?;
+    let links = halves.into_iter().map(|half| half.join(reach.clone(), note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
+    let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OpenError::Options(e.to_string()))?;
+    Ok(Links { links, pool: reach.pool, subsystem })
+}
+
+/// The controller of a path, where it is one of this process.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
+    match &path.device {
+        PathDevice::Embedded(device) => Ok(device),
+        PathDevice::Served(_) => Err(OpenError::Options(format!("path `{}` leads to a controller of another process", path.text))),
+    }
 }
 
 /// The subsystem whose controllers the paths are. Paths to different media would be of different subsystems, and of that
@@ -60,8 +105,9 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     let Some((first, others)) = paths.split_first() else {
         return Err(OpenError::Options("multipath needs at least one path".into()));
     };
+    let device = of_this_process(first)?;
     for (n, path) in (1..).zip(others) {
-        let differences = path.device.medium_differences(&first.device).into_iter();
+        let differences = of_this_process(path)?.medium_differences(device).into_iter();
         let told: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
         if !told.is_empty() {
             let told = told.join("; ");
@@ -71,7 +117,7 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
             )));
         }
     }
-    embedded::subsystem(&first.device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), link::next_number()))
+    subsystem(device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), link::next_number()))
 }
 
 /// The namespace that each path leads to.
@@ -117,7 +163,7 @@ fn assemble(
     options: &OpenOptions,
     controllers: Arc<[Controller]>,
     inventories: &[Inventory],
-    (board, pool, control): (Arc<Board>, hw::DmaPool, PathControl),
+    (board, pool, control): (Arc<Board>, DmaPool, PathControl),
     text: &str,
 ) -> Result<Multipath, OpenError> {
     let count = controllers.len();

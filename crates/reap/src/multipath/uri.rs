@@ -9,12 +9,14 @@ use nvme::AnaState;
 use percent_encoding::percent_decode_str;
 use units::Nanos;
 
+use crate::link::VFIO_USER;
+use crate::link::peer::VfioUserUri;
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
 /// What a multipath URI says, checked but not yet opened.
 ///
-/// Each `path=` is a device URI of its own; an `&` inside it is written `%26`, and whatever else could be misread may be
-/// percent-encoded too. Beside the parameters of every device URI a path may have `delay=` (how much longer every command
+/// Each `path=` is a device URI of its own: of embedded controllers all, or, as `vfio-user:`, of such that other processes serve. An `&` inside
+/// it is written `%26`, and whatever else could be misread may be percent-encoded too. Beside the parameters of every device URI a path may have `delay=` (how much longer every command
 /// takes), `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on) and `node=` (the
 /// memory node that its controller is on: embedded ones are nowhere by themselves).
 /// Paths that name the same medium are controllers of one subsystem and share its namespaces.
@@ -34,6 +36,8 @@ pub struct MultipathUri {
     pub keep_alive: Nanos,
     /// `script=`: what happens to the controllers, and when, from the opening on: for tests.
     pub script: Script,
+    /// Which parameters are given that say how a host uses the paths.
+    pub(crate) of_the_host: Vec<&'static str>,
 }
 
 /// One path.
@@ -43,7 +47,7 @@ pub struct PathUri {
     /// As it was written, decoded.
     pub text: String,
     /// The controller.
-    pub device: DeviceUri,
+    pub device: PathDevice,
     /// `delay=`: how much longer every command takes.
     pub delay: Nanos,
     /// `ana=`: the state of its ANA group at power-on.
@@ -52,6 +56,19 @@ pub struct PathUri {
     pub node: Option<u16>,
 }
 
+/// The controller at the end of a path.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PathDevice {
+    /// `mem:`, `file:`: one in this process. Paths that name the same medium are controllers of one subsystem.
+    Embedded(DeviceUri),
+    /// `vfio-user:`: one that another process serves.
+    Served(VfioUserUri),
+}
+
+/// Parameters that say how a host uses the paths.
+const OF_THE_HOST: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
+
 const KEYS: [&str; 9] =
     ["path", "policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover", "script"];
 
@@ -59,14 +76,16 @@ impl DeviceUri {
     /// The device that `uri` names; where it names several paths, the controller of the first.
     ///
     /// # Errors
-    /// It does not parse.
+    /// It does not parse, or its paths lead to other processes.
     pub fn behind(uri: &str) -> Result<DeviceUri, UriError> {
         if !uri.starts_with(SCHEME) {
             return uri.parse();
         }
         let paths = uri.parse::<MultipathUri>()?.paths;
-        let none = || UriError { uri: uri.to_owned(), column: 1, what: "no path is given".into() };
-        paths.into_iter().next().map(|path| path.device).ok_or_else(none)
+        match paths.into_iter().next().map(|path| path.device) {
+            Some(PathDevice::Embedded(device)) => Ok(device),
+            _ => Err(UriError { uri: uri.to_owned(), column: 1, what: "its paths lead to controllers of other processes".into() }),
+        }
     }
 }
 
@@ -95,6 +114,7 @@ impl FromStr for MultipathUri {
         if let Some(step) = parsed.script.steps.iter().find(|step| step.path >= parsed.paths.len()) {
             return Err(fail(0, format!("the script names path {}, and there are {}, counted from 0", step.path, parsed.paths.len())));
         }
+        parsed.check_kinds().map_err(|what| fail(0, what))?;
         Ok(parsed)
     }
 }
@@ -124,7 +144,28 @@ impl MultipathUri {
             failover: FailoverConfig::default(),
             keep_alive: Nanos::from_secs(1),
             script: Script::default(),
+            of_the_host: Vec::new(),
         }
+    }
+
+    /// Whether its paths lead to controllers that other processes serve.
+    pub fn is_served(&self) -> bool {
+        self.paths.iter().any(|path| matches!(path.device, PathDevice::Served(_)))
+    }
+
+    /// Controllers of one subsystem are all of this process, or none is.
+    fn check_kinds(&self) -> Result<(), String> {
+        if !self.is_served() {
+            return Ok(());
+        }
+        if let Some(path) = self.paths.iter().find(|path| matches!(path.device, PathDevice::Embedded(_))) {
+            let served = "and others lead to controllers of other processes (`vfio-user:`); they cannot be of one subsystem";
+            return Err(format!("path `{}` is a controller of this process, {served}", path.text));
+        }
+        if !self.script.steps.is_empty() {
+            return Err("`script=` happens to controllers of this process; `reap serve --script` and `reap ctl` take it for others".into());
+        }
+        Ok(())
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Wrong> {
@@ -146,6 +187,7 @@ impl MultipathUri {
             "script" => value.parse().map(|script| self.script = script).map_err(|e: device::ScriptError| e.to_string()),
             _ => return Err(Wrong::Key(unknown(key, &KEYS))),
         };
+        self.of_the_host.extend(OF_THE_HOST.into_iter().find(|of_the_host| *of_the_host == key));
         set.map_err(|what| Wrong::Value(format!("`{key}`: {what}")))
     }
 }
@@ -170,7 +212,14 @@ fn path(text: &str) -> Result<PathUri, String> {
         }
     }
     let device = if own.is_empty() { body.to_owned() } else { format!("{body}?{}", own.join("&")) };
-    let device = device.parse().map_err(|e: UriError| format!("`{text}`: {}", e.what))?;
+    let wrong = |e: UriError| format!("`{text}`: {}", e.what);
+    let device = if !device.starts_with(VFIO_USER) {
+        PathDevice::Embedded(device.parse().map_err(wrong)?)
+    } else if let Some(key) = ["delay", "ana"].into_iter().find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key))) {
+        return Err(format!("`{text}`: `{key}` is what `reap serve` takes; a controller of another process is as it is"));
+    } else {
+        PathDevice::Served(device.parse().map_err(wrong)?)
+    };
     Ok(PathUri { text: text.to_owned(), device, delay, ana, node })
 }
 

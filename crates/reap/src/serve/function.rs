@@ -58,6 +58,9 @@ impl Function {
     /// The controller of a URI, by itself or one of a subsystem, on a bus that nobody is at yet.
     pub(super) fn new(uri: &DeviceUri, member: Option<Member<'_>>) -> Result<Function, OpenError> {
         let host = Rc::new(Host::new(uri.queues, uri.vectors));
+        if uri.trust {
+            host.memory.borrow_mut().trust();
+        }
         let ana = member.is_some();
         let controller = controller(uri, &host, member)?;
         // Registers, then a doorbell pair for each queue pair and the admin one.

@@ -49,6 +49,14 @@ pub enum ServeError {
         /// How many sockets.
         sockets: usize,
     },
+    /// How paths are chosen, and how long requests wait for one, is the business of the host that has them.
+    #[error(
+        "`{parameter}` says how a host uses several paths, and each client of a server is a host of its own: leave it out here, and give it to the client"
+    )]
+    OfTheHost {
+        /// The parameter.
+        parameter: &'static str,
+    },
     /// The thread cannot sleep.
     #[error("cannot wait for clients: {0}")]
     System(#[from] io::Error),
@@ -111,6 +119,10 @@ impl Server {
         if sockets.len() != paths {
             return Err(ServeError::Sockets { paths, sockets: sockets.len() });
         }
+        let node = uri.paths.iter().any(|path| path.node.is_some()).then_some("node");
+        if let Some(&parameter) = uri.of_the_host.iter().chain(&node).next() {
+            return Err(ServeError::OfTheHost { parameter });
+        }
         let mut steps = uri.script.clone();
         steps.steps.extend(script.unwrap_or_default().steps);
         let script = checked(steps, paths)?;
@@ -118,7 +130,7 @@ impl Server {
         let mut subsystem = multipath::the_subsystem(&uri.paths)?;
         for (n, (path, socket)) in uri.paths.iter().zip(sockets).enumerate() {
             let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
-            let function = Function::new(&path.device, Some(member))?;
+            let function = Function::new(multipath::of_this_process(path)?, Some(member))?;
             let outlet = server.add(function, path.text.clone(), socket)?;
             outlet.name(socket);
             if path.delay > Nanos::ZERO {

@@ -384,6 +384,10 @@ impl Requests {
                 slot.trouble().lost = true;
                 Err(Failure::DeviceLost)
             }
+            How::Away => {
+                slot.trouble().lost |= slot.is_read();
+                Err(Failure::DeviceLost)
+            }
         };
         if let Err(failure) = result {
             slot.trouble().failure.get_or_insert(failure);

@@ -165,7 +165,7 @@ fn two_names_do_not_become_one_file() {
 
 #[test]
 fn a_drive_is_written_only_by_leave() {
-    for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock"] {
+    for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock", "multipath:?path=vfio-user:/run/a.sock&path=vfio-user:/run/b.sock"] {
         let drive = |rw, allowed| devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
         assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (the drive itself, only read)")));
         assert_eq!(drive("randwrite", Allowed::All), Ok(format!("{uri} (the drive itself, read and written)")));
@@ -182,5 +182,9 @@ fn a_drive_is_one_device() {
     assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("pcie", false, false));
     let meant = Meant::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
     assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("vfio-user", false, false));
+    let served = "multipath:?path=vfio-user:/run/nvme.sock";
+    let meant = Meant::of(Some(served), &jobs("[a]\n").0).unwrap();
+    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded()), ("multipath", false));
+    assert!(super::check(served).is_ok() && super::check("multipath:?path=vfio-user:/a?vector=1").is_err());
     assert!(super::check("vfio-user:/run/nvme.sock").is_ok() && super::check("vfio-user:/run/nvme.sock?vector=1").is_err());
 }

@@ -171,23 +171,36 @@ impl RegisterCalls for Bar0 {
     }
 }
 
-/// Makes memory known to the server.
+/// Makes memory known to servers: the one of a device, or those of all its paths.
 #[derive(Debug)]
-pub(super) struct Mapper(pub(super) Arc<Client>);
+pub(super) struct Mapper(pub(super) Vec<Arc<Client>>);
+
+impl Mapper {
+    /// Servers that are there. One that is gone stands in nobody's way.
+    fn there(&self) -> impl Iterator<Item = &Arc<Client>> {
+        let alone = self.0.len() == 1;
+        self.0.iter().filter(move |client| alone || !client.is_over())
+    }
+}
 
 impl Pinner for Mapper {
     fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
         let (file, offset) = file.ok_or_else(|| io::Error::other("no file stands behind it, and the device is another process's"))?;
-        self.0.map(chunk.addr, chunk.bytes, file, offset).map_err(io::Error::other)
+        for (n, client) in self.there().enumerate() {
+            match client.map(chunk.addr, chunk.bytes, file, offset) {
+                Ok(()) => {}
+                Err(_) if self.0.len() > 1 && client.is_over() => {}
+                Err(error) => {
+                    self.there().take(n).for_each(|client| unmap(client, chunk));
+                    return Err(io::Error::other(error));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn unpin(&self, chunk: Chunk) {
-        if self.0.is_over() {
-            return;
-        }
-        if let Err(error) = self.0.unmap(chunk.addr, chunk.bytes) {
-            tracing::warn!(%error, addr = chunk.addr, bytes = chunk.bytes, "the server has not let go of memory");
-        }
+        self.0.iter().for_each(|client| unmap(client, chunk));
     }
 
     fn wants_file(&self) -> bool {
@@ -197,6 +210,15 @@ impl Pinner for Mapper {
     /// All at once: nothing of it is touched by that.
     fn chunk_bytes(&self) -> u64 {
         u64::MAX
+    }
+}
+
+fn unmap(client: &Client, chunk: Chunk) {
+    if client.is_over() {
+        return;
+    }
+    if let Err(error) = client.unmap(chunk.addr, chunk.bytes) {
+        tracing::warn!(%error, addr = chunk.addr, bytes = chunk.bytes, "the server has not let go of memory");
     }
 }
 

@@ -41,6 +41,15 @@ fn everything_else_has_a_default() {
 }
 
 #[test]
+fn paths_may_lead_to_other_processes() {
+    let uri = parse("multipath:?path=vfio-user:/a?vectors=2%26node=1&path=vfio-user:/b&policy=numa");
+    assert!(uri.is_served() && !parse("multipath:?path=mem:1M").is_served());
+    let PathDevice::Served(first) = &uri.paths[0].device else { panic!("{uri:?}") };
+    assert_eq!((first.socket.to_str(), first.vectors, uri.paths[0].node), (Some("/a"), Some(2), Some(1)));
+    assert!(DeviceUri::behind("multipath:?path=vfio-user:/a").unwrap_err().what.contains("other processes"));
+}
+
+#[test]
 fn errors_say_where_and_what() {
     assert_eq!(fails("mem:1G").0, 1);
     assert!(fails("multipath:").1.contains("a `?` and paths must follow"));
@@ -59,6 +68,10 @@ fn errors_say_where_and_what() {
     assert!(fails("multipath:?path=mem:1G&unsafe_fast_failover=maybe").1.contains("neither `true` nor `false`"));
     assert!(fails("multipath:?path=mem:1G&script=at%201s%20path%203%20lost").1.contains("names path 3, and there are 1"));
     assert!(fails("multipath:?path=%ff").1.contains("UTF-8"));
+    assert!(fails("multipath:?path=vfio-user:/a&path=mem:1M").1.contains("path `mem:1M` is a controller of this process"));
+    assert!(fails("multipath:?path=vfio-user:/a?delay=2ms").1.contains("`delay` is what `reap serve` takes"));
+    assert!(fails("multipath:?path=vfio-user:/a?vector=2").1.contains("did you mean `vectors`?"));
+    assert!(fails("multipath:?path=vfio-user:/a&script=at%201s%20path%200%20lost").1.contains("`reap ctl`"));
     let many = format!("multipath:?{}", vec!["path=mem:1M"; 65].join("&"));
     assert!(fails(&many).1.contains("64 paths already"));
 }

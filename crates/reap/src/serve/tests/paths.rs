@@ -49,7 +49,13 @@ fn what_happens_to_one_the_other_does_not_feel() {
     ask(server.socket_at(1), "fault ana inaccessible").expect("done");
     assert_eq!(other.read(0, 1, 0x8_0000).kind(), Status::ANA_INACCESSIBLE);
     assert_eq!(one.read(0, 1, 0x8_0000), Status::SUCCESS);
+    let faults = |path| {
+        let status = ask(server.socket_at(path), "status").expect("an answer");
+        status.lines().find_map(|line| line.strip_prefix("faults ").map(str::to_owned)).expect("a line")
+    };
+    assert_eq!((faults(0), faults(1)), ("none".into(), "ana inaccessible".into()));
     ask(server.socket_at(1), "fault ana optimized").expect("done");
+    assert_eq!(faults(1), "none");
     assert_eq!(other.read(0, 1, 0x8_0000), Status::SUCCESS);
     one.unmap_ram();
     one.ring_io();
@@ -88,6 +94,15 @@ fn as_many_sockets_as_paths() {
     assert!(said(&sockets[..2], "at 1s path 2 hold").contains("names path 2, and there are 2"));
     assert!(said(&[sockets[0].clone(), sockets[0].clone()], "").contains("another process serves there"));
     assert!(!sockets[0].exists(), "what failed leaves nothing behind");
+    for (parameter, uri) in [
+        ("policy", format!("{TWO}&policy=latency")),
+        ("keep_alive", format!("{TWO}&keep_alive=2s")),
+        ("no_path_timeout", format!("{TWO}&no_path_timeout=2s")),
+        ("node", "multipath:?path=mem:16M?node=0&path=mem:16M".to_owned()),
+    ] {
+        let error = Server::with_paths(&uri.parse().expect("a URI"), &sockets[..2], None).map(|_| ()).expect_err("refused");
+        assert!(matches!(&error, ServeError::OfTheHost { parameter: named } if *named == parameter), "{error}");
+    }
     let apart: MultipathUri = "multipath:?path=mem:16M&path=mem:32M".parse().expect("a URI");
     assert!(matches!(Server::with_paths(&apart, &sockets[..2], None), Err(ServeError::Open(_))));
     let same = MultipathUri::repeated("mem:16M?profile=null", 2).expect("a device");

@@ -160,6 +160,11 @@ impl Slot {
         self.trouble.is_some()
     }
 
+    /// Whether the controller writes to its buffer.
+    pub(super) fn is_read(&self) -> bool {
+        self.op == Op::Read
+    }
+
     /// Ends the request: what its caller is told, with its buffer.
     pub(super) fn complete(&mut self, now: Nanos) -> Completion {
         let Trouble { failure, lost, .. } = self.trouble.take().map(|trouble| *trouble).unwrap_or_default();

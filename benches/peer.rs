@@ -1,10 +1,17 @@
 //! Reap against SPDK's perf tool on the same vfio-user target: I/Os per second of polled 4 KiB random reads, one core each.
 //!
-//!     cargo bench -p reap-nvme-cli --bench peer -- --perf PATH --target NAME=DIR=NQN [--target …] [--pairs N --seconds S --depths 1,32,128 --cpu N]
+//!     cargo bench -p reap-nvme-cli --bench peer -- --perf PATH --target NAME=DIR=NQN [--target …] [--served NAME=DIR=NQN] [--spins NAME=PID] [--pairs N --seconds S --depths 1,32,128 --cpu N]
 //!
 //! `PATH` is a built `spdk_nvme_perf`, and `DIR` the address that a target listens at, whose socket is `DIR/cntrl`; both run already, the target on
 //! a core of its own. The initiators run on `--cpu`, CPU 1 by default, one after the other. Each pair is a run of both in random order, in all
 //! cells before the next pair. `--served NAME=DIR=NQN` is a target of another kind: the perf tool on it against the same tool on the first target.
+//! A target that spins without a client would take half of that one's core: `--spins NAME=PID` has it stopped while others are driven.
+//!
+//! For `reap serve`, in the directory `/tmp/vu/reap`, whose memory of the perf tool is huge pages:
+//!
+//!     setsid taskset -c 0 reap serve 'mem:1G?profile=null&lba=4096&doorbells=mapped&trust=yes' --vfio-user /tmp/vu/reap/cntrl
+//!
+//! Each program that runs has a session of its own (`setsid`), as the kernel shares a CPU by sessions.
 //!
 //! Both spin, ring a doorbell for what they post together, take memory of huge pages, and take two clock reads for each I/O. Reap keeps histograms
 //! of them, the perf tool sums. A figure is the median over pairs of the ratio, with its 95 % bootstrap interval. The goal, at least × 1, is met
@@ -34,6 +41,8 @@ struct Asked {
     perf: Option<PathBuf>,
     targets: Vec<Target>,
     served: Vec<Target>,
+    /// Targets that use their core whether they have a client or not, by name.
+    spins: Vec<(String, u32)>,
     pairs: usize,
     seconds: u32,
     depths: Vec<u32>,
@@ -78,7 +87,16 @@ fn complain(what: &str) -> ExitCode {
 }
 
 fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { perf: None, targets: Vec::new(), served: Vec::new(), pairs: 10, seconds: 1, depths: vec![1, 32, 128], cpu: 1 };
+    let mut asked = Asked {
+        perf: None,
+        targets: Vec::new(),
+        served: Vec::new(),
+        spins: Vec::new(),
+        pairs: 10,
+        seconds: 1,
+        depths: vec![1, 32, 128],
+        cpu: 1,
+    };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         let number = |value: String| value.parse().map_err(|_| format!("{word} {value}: that is no number"));
@@ -86,6 +104,11 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--perf" => asked.perf = Some(value()?.into()),
             "--target" => asked.targets.push(target(&value()?)?),
             "--served" => asked.served.push(target(&value()?)?),
+            "--spins" => {
+                let value = value()?;
+                let parsed = value.split_once('=').and_then(|(name, pid)| Some((name.to_owned(), pid.parse().ok()?)));
+                asked.spins.push(parsed.ok_or(format!("--spins {value}: expected NAME=PID"))?);
+            }
             "--pairs" => asked.pairs = number(value()?)?,
             "--seconds" => asked.seconds = number(value()?)? as u32,
             "--depths" => {
@@ -95,7 +118,9 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--cpu" => asked.cpu = number(value()?)?,
             "--bench" => {}
             "--test" => asked.pairs = 0,
-            _ => return Err(format!("there is no option {word}: --perf, --target, --served, --pairs, --seconds, --depths, --cpu")),
+            _ => {
+                return Err(format!("there is no option {word}: --perf, --target, --served, --spins, --pairs, --seconds, --depths, --cpu"));
+            }
         }
     }
     Ok(asked)
@@ -131,10 +156,19 @@ impl Asked {
 
     /// I/Os per second of a run.
     fn run(&self, perf: &Path, (program, target): (Program, &Target), depth: u32, dir: &Path) -> Result<f64, String> {
-        match program {
+        self.signal("-STOP", target)?;
+        let done = match program {
             Program::Reap => self.reap(target, depth, dir),
             Program::Perf => self.perf(perf, target, depth),
-        }
+        };
+        self.signal("-CONT", target)?;
+        done
+    }
+
+    /// To the targets that spin, but for this one.
+    fn signal(&self, signal: &str, but: &Target) -> Result<(), String> {
+        let mut others = self.spins.iter().filter(|(name, _)| *name != but.name);
+        others.try_for_each(|(_, pid)| finish(Command::new("kill").args([signal, &pid.to_string()])).map(drop))
     }
 
     fn reap(&self, target: &Target, depth: u32, dir: &Path) -> Result<f64, String> {
@@ -144,8 +178,8 @@ impl Asked {
             self.seconds, self.cpu
         );
         std::fs::write(&job, text).map_err(|e| format!("cannot write a job file: {e}"))?;
-        let mut command = Command::new("taskset");
-        command.args(["-c", &self.cpu.to_string(), env!("CARGO_BIN_EXE_reap"), "run"]).arg(&job).arg("--device");
+        let mut command = Command::new("setsid");
+        command.args(["--wait", "taskset", "-c", &self.cpu.to_string(), env!("CARGO_BIN_EXE_reap"), "run"]).arg(&job).arg("--device");
         command.arg(format!("vfio-user:{}?hugepages=yes&trust=yes", target.dir.join("cntrl").display()));
         command.args(["--completion", "poll", "--poll", "spins", "--output-format", "json", "--output"]).arg(&results);
         finish(&mut command)?;
@@ -155,7 +189,8 @@ impl Asked {
     }
 
     fn perf(&self, perf: &Path, target: &Target, depth: u32) -> Result<f64, String> {
-        let mut command = Command::new(perf);
+        let mut command = Command::new("setsid");
+        command.args(["--wait"]).arg(perf);
         // One file for all memory: the target cannot map it otherwise.
         command.args(["-c", &format!("{:#x}", 1u64 << self.cpu), "-g", "-s", "256", "-o", "4096", "-w", "randread"]);
         command.args(["-q", &depth.to_string(), "-t", &self.seconds.to_string(), "-r"]);

@@ -74,7 +74,7 @@ fn admin_commands_have_prps() {
 fn any_list(host: &mut Host<TestPort>, roll: &mut impl FnMut(u64) -> u64, addr: u64, len: u64) -> Descriptor {
     let (mut blocks, mut at) = (Vec::new(), addr);
     while at < addr + len {
-        let piece = (4 + roll(len / 8 + 8) & !3).min(addr + len - at) as u32;
+        let piece = ((4 + roll(len / 8 + 8)) & !3).min(addr + len - at) as u32;
         blocks.push(Descriptor::data_block(at, piece));
         at += u64::from(piece);
     }

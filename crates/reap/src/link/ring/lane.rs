@@ -1,6 +1,7 @@
 //! A lane over rings in shared memory: a queue pair, with its doorbells and its vector.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use driver::{Completed, Counters, Reaped, SqGuard};
 use handover::Posted;
@@ -239,11 +240,11 @@ impl RingPosting<'_> {
 impl Post for RingPosting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
+        self.sq.post(command(part, &self.lane.prp, self.lane.link.sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let (sgls, frees) = (self.lane.link.uses_sgls(), self.lane.link.frees_zeroes(part.nsid));
+        let (sgls, frees) = (self.lane.link.sgls(), self.lane.link.frees_zeroes(part.nsid));
         self.sq.post(other_command(part, &self.lane.prp, sgls, frees), token.0, now).is_ok()
     }
 
@@ -253,9 +254,9 @@ impl Post for RingPosting<'_> {
     }
 }
 
-/// What a part is to a controller; `sgls`: to one that has them.
+/// What a part is to a controller; `sgls`: whether it has them.
 #[inline(always)]
-pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
+pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: &AtomicBool) -> Sqe {
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
     let sqe = match part.op {
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
@@ -266,7 +267,7 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> S
 
 /// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
 /// Deallocate bit.
-pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool, frees: bool) -> Sqe {
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: &AtomicBool, frees: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };

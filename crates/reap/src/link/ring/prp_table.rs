@@ -11,7 +11,7 @@
 //! is registered, because a command could tell nobody that it cannot be.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use hw::{AllocError, DmaPool, Lent, Memory, Region, RegisterError};
 use nvme::Sqe;
@@ -54,25 +54,29 @@ impl PrpTable {
     /// PRP entries. More are a PRP list, or, where the controller has `sgls`, an SGL data block, of which it fetches nothing: the buffer
     /// is one run of bus addresses. Beside it CDW0.PSDT.
     #[inline(always)]
-    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: bool) -> (Dptr, u8) {
+    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: &AtomicBool) -> (Dptr, u8) {
         let offset = addr % PAGE;
         let end = offset + u64::from(bytes);
-        if end <= PAGE {
-            return (Dptr { prp1: addr, prp2: 0 }, 0);
-        }
-        let second = addr - offset + PAGE;
-        if end <= 2 * PAGE {
-            return (Dptr { prp1: addr, prp2: second }, 0);
-        }
-        if sgls { (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL) } else { (self.listed(addr, second, buf), 0) }
+        let (prp2, psdt) = if end <= PAGE {
+            (0, 0)
+        } else if end <= 2 * PAGE {
+            (addr - offset + PAGE, 0)
+        } else {
+            self.long(addr, bytes, buf, sgls)
+        };
+        (Dptr { prp1: addr, prp2 }, psdt)
     }
 
-    /// PRP1 and the list of the pages from `second` on.
-    #[inline]
-    fn listed(&self, addr: u64, second: u64, buf: &Option<Lent>) -> Dptr {
+    /// The second half of the pointer to what touches more than two pages. Apart, and by values, so that short commands pay for nothing of it.
+    #[inline(never)]
+    fn long(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: &AtomicBool) -> (u64, u8) {
+        if sgls.load(Relaxed) {
+            return (Descriptor::data_block(addr, bytes).dptr().prp2, Sqe::PSDT_SGL);
+        }
+        let second = addr - addr % PAGE + PAGE;
         let page = second.wrapping_sub(self.base) / PAGE;
         let written = self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
-        Dptr { prp1: addr, prp2: if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) } }
+        (if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) }, 0)
     }
 
     /// The entry for the page at `second`, which is in a part of the table that is yet to be written, or not in the pool.

@@ -403,11 +403,11 @@ impl StreamPosting<'_> {
 
 impl Post for StreamPosting<'_> {
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp, self.lane.link.uses_sgls()), token.0, now).is_ok()
+        self.sq.post(command(part, &self.lane.prp, self.lane.link.sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let (sgls, frees) = (self.lane.link.uses_sgls(), self.lane.link.frees_zeroes(part.nsid));
+        let (sgls, frees) = (self.lane.link.sgls(), self.lane.link.frees_zeroes(part.nsid));
         self.sq.post(other_command(part, &self.lane.prp, sgls, frees), token.0, now).is_ok()
     }
 

@@ -87,3 +87,26 @@ fn paragraphs_of_helps_are_not_broken() {
         }
     }
 }
+
+#[test]
+fn an_option_of_another_command_is_told_where_it_belongs() {
+    for (line, words) in [
+        ("trace --secs 3", "--duration says"),
+        ("trace --runtime=3", "--duration says"),
+        ("sim --latency-price 0.3", "latency_price = 0.5"),
+        ("sim --completion poll", "--modes names"),
+        ("compare --completion poll", "--modes names"),
+        ("run j --modes poll", "--completion names"),
+        ("compare --rw=randread", "rw is an option of jobs: `reap run` takes it"),
+        ("compare --iodepth 4", "in a job file: reap compare job.fio"),
+        ("list --explain", "--explain is an option of `reap run`"),
+        ("run j --iodepht=4", "a similar argument exists: '--iodepth'"),
+        ("compare --lod 5", "a similar argument exists: '--loads'"),
+    ] {
+        let said = refusal(line);
+        assert!(said.contains(words) && said.matches("tip:").count() == 1, "{line}: {said}");
+        assert!(!said.contains("as a value"), "{line}: {said}");
+    }
+    assert!(refusal("list --nonsense").contains("Usage: reap list"));
+    assert!(refusal("run --runtime").contains("Usage: reap run"));
+}

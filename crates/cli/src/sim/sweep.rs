@@ -270,7 +270,7 @@ impl Sweep {
         let mut forecast = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
         forecast.begin(tasks);
         for (task, ran) in tasks.iter().zip(known) {
-            ran.iter().for_each(|ran| forecast.add(task, &ran.halves));
+            ran.iter().for_each(|ran| _ = forecast.add(task, &ran.halves));
         }
         later.set(tasks.first().map_or(0.0, |task| forecast.later(task.seeds_more())));
     }

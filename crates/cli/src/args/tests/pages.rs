@@ -109,17 +109,17 @@ fn wrong_job(text: &str) -> Option<String> {
     fio::parse(&[Input { name: "job", text: text.as_bytes() }], &Page).err().map(|errors| errors.to_string())
 }
 
-/// As a shell splits them, as far as pages go: quotes of one kind, and no variables.
+/// As a shell splits them, as far as pages go: no variables, and no quotes within others.
 fn words(text: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, None);
     for c in text.chars() {
         match c {
-            '\'' => {
-                quoted = !quoted;
+            '\'' | '"' if quoted.is_none_or(|open| open == c) => {
+                quoted = if quoted.is_none() { Some(c) } else { None };
                 word.get_or_insert_default();
             }
-            '#' | '|' | '>' | '&' if !quoted && word.is_none() => break,
-            c if c.is_whitespace() && !quoted => words.extend(word.take()),
+            '#' | '|' | '>' | '&' if quoted.is_none() && word.is_none() => break,
+            c if c.is_whitespace() && quoted.is_none() => words.extend(word.take()),
             c => word.get_or_insert_default().push(c),
         }
     }
@@ -195,6 +195,7 @@ fn what_else_cannot_be_copied_is_told() {
         ("cargo run --release -p reap-nvme --example tokoi", 1),
         ("cargo add reap-nvme --path REAP/crates/reap", 0),
         ("cargo add reap-nvme --path REAP/crates/cli", 1),
+        ("RUSTFLAGS=\"--cfg loom\" cargo test -p reap-handover", 0),
         ("./test.sh", 0),
         ("fuzz/rnu.sh 60", 1),
         ("raep list", 1),

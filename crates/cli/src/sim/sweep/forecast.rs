@@ -7,7 +7,7 @@ use completion::{LatencyPrice, Mode};
 use super::tasks::Task;
 
 /// Of cells that had more seeds, the share that goes on disagreeing.
-const AGAIN: f64 = 0.5;
+const AGAIN: f64 = 0.6;
 /// Settings that all rounds of finer ones try, for each that the first does.
 const ROUNDS: f64 = 2.0;
 
@@ -74,15 +74,32 @@ impl Forecast {
         levels.sort_unstable();
         levels.dedup();
         let of_level = |level: u64| {
-            let here: Vec<&Known> = self.cells.iter().filter(|known| known.seeds == level).collect();
-            let ended: Vec<f64> = here.iter().filter_map(|known| known.leaves).collect();
-            if ended.is_empty() { 0.0 } else { ended.iter().sum::<f64>() / ended.len() as f64 * here.len() as f64 }
+            let here = || self.cells.iter().filter(|known| known.seeds == level);
+            let ended: Vec<f64> = here().filter_map(|known| known.leaves).collect();
+            match ended.len() {
+                // Who has more seeds has disagreed once.
+                0 if level > SEEDS => here().map(|known| known.more(AGAIN, self.most_seeds).0 / SEEDS as f64).sum(),
+                0 => 0.0,
+                ended_here => ended.iter().sum::<f64>() / ended_here as f64 * here().count() as f64,
+            }
         };
         levels.into_iter().map(of_level).sum::<f64>() * SEEDS as f64 / seeds.max(1) as f64
     }
 }
 
 impl Known {
+    /// What doublings add, in seeds of all runs together, and how many seeds a run then has, where the first is as likely as `part`.
+    fn more(&self, mut part: f64, most_seeds: u64) -> (f64, f64) {
+        let (mut seeds, mut more, mut expected) = (self.seeds, 0.0, self.seeds as f64);
+        while seeds * 2 <= most_seeds {
+            // Each adds as many as there were.
+            more += part * self.wanted as f64 * seeds as f64;
+            expected += part * seeds as f64;
+            (seeds, part) = (seeds * 2, part * AGAIN);
+        }
+        (more, expected)
+    }
+
     fn leaves(&self, open: bool, most_seeds: u64) -> f64 {
         let adaptive = |mode: Mode| mode == Mode::ADAPTIVE;
         let modes: Vec<&Halves> = self.got.iter().filter(|(mode, ..)| !adaptive(*mode)).map(|(.., halves)| halves).collect();
@@ -94,14 +111,7 @@ impl Known {
             .collect();
         settings.sort_by_key(|(price, _)| price.rank());
         let agree = sweep::halves_agree(&modes, &settings.iter().map(|(_, halves)| halves).collect::<Vec<_>>());
-        // Each doubling adds as many seeds as there were.
-        let (mut seeds, mut part, mut more) = (self.seeds, if agree { 0.0 } else { 1.0 }, 0.0);
-        let mut expected = self.seeds as f64;
-        while seeds * 2 <= most_seeds && part > 0.0 {
-            more += part * self.wanted as f64 * seeds as f64;
-            expected += part * seeds as f64;
-            (seeds, part) = (seeds * 2, part * AGAIN);
-        }
+        let (more, expected) = self.more(if agree { 0.0 } else { 1.0 }, most_seeds);
         let mut finer: Vec<LatencyPrice> =
             if open && settings.len() > 1 { modes.iter().flat_map(|other| sweep::finer(&settings, other)).collect() } else { Vec::new() };
         finer.sort_unstable();

@@ -216,11 +216,11 @@ impl Adaptive {
         }
         self.flow.took(age);
         done.iter().for_each(|done| self.fresh.found(self.clock, done.age));
-        let told = (age - self.price.delay).max(Nanos(1));
+        let told = age - self.price.delay;
         let (from, to) = match last.found {
             Found::Looking => (age, age),
-            Found::AfterSleep { .. } if self.step.told => (told, told),
-            // It was not there when the nap began.
+            Found::AfterSleep { .. } if self.step.told && told > asked => (told, told),
+            // It was not there when the nap or the sleep began.
             Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
         };
         self.forecast.learn(last.class, (from, to));
@@ -297,7 +297,11 @@ impl Adaptive {
             // After a sleep something is.
             return self.sleep(now);
         }
-        let points = if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.flow.cap()) };
+        let points = if spare > 1.0 {
+            self.forecast.full(self.flow.full(), spare)
+        } else {
+            self.forecast.look(now, self.flow.cap(), self.price.soonest().0 as f32)
+        };
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
         self.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan

@@ -59,10 +59,12 @@ impl Adaptive {
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
         // An urgent command is not kept waiting for others.
         let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * NEARLY };
-        let most = points.iter().position(|point| point.found >= most).unwrap_or(INSTANTS - 1);
-        for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at > soonest && point.at < last) {
+        let most = points.iter().position(|point| point.found >= most && point.at >= soonest).unwrap_or(INSTANTS - 1);
+        for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at >= soonest && point.at < last) {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
-            consider(cost, Plan::Nap { until: now + span(point.at - late) }, n > 0 && points[n - 1].found >= 1.0);
+            // It could have been over sooner, with one.
+            let gathers = n > 0 && points[n - 1].found >= 1.0 && points[n - 1].at >= soonest;
+            consider(cost, Plan::Nap { until: now + span(point.at - late) }, gathers);
         }
         if let Some(goes_on) = goes_on {
             // A thread that is awake then submits in time; a nap is late for it, and those of the caller's instants that pass meanwhile wake

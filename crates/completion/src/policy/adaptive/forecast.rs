@@ -191,8 +191,8 @@ impl Forecast {
         }
     }
 
-    /// The instants at which the oldest may complete, and what is expected by then.
-    pub(super) fn look(&self, now: Nanos, most: f32) -> [Point; INSTANTS] {
+    /// The instants at which the oldest may complete, as far as `soonest` at least, and what is expected by then.
+    pub(super) fn look(&self, now: Nanos, most: f32, soonest: f32) -> [Point; INSTANTS] {
         let mut points = [Point::default(); INSTANTS];
         let oldest = self.ring[0];
         let age = (now - oldest.at).0 as f32;
@@ -202,6 +202,8 @@ impl Forecast {
             let bucket = first + if n < 12 { n } else { 12 + (n - 12) * 6 };
             point.at = (end_of(bucket) - age).max(1.0);
         }
+        // The soonest that a nap can be over is among them.
+        points[INSTANTS - 1].at = points[INSTANTS - 1].at.max(soonest);
         self.by(now, &mut points[1..]);
         // No more complete in a span than the device can do at most: of those that come together the first come sooner.
         for n in (1..INSTANTS - 1).rev() {

@@ -44,7 +44,7 @@ fn where_the_caller_needs_several_one_sleep_is_for_all_of_them() {
     for n in 0..8 {
         policy.submitted(SENT + Nanos(n * 4_000), &Batch { commands: 1, in_flight: n as u32 + 1, class: Some(read()), urgent: 0 });
     }
-    let points = policy.forecast.look(SENT + Nanos(12_000), f32::INFINITY);
+    let points = policy.forecast.look(SENT + Nanos(12_000), f32::INFINITY, 0.0);
     let sleep = |wants, lambda| policy.sleeping(&points, wants, 0.0, lambda);
     assert_eq!(sleep(0, 0.3), sleep(1, 0.3));
     assert!(sleep(8, 0.0) < sleep(1, 0.0) / 2.0, "{} {}", sleep(8, 0.0), sleep(1, 0.0));
@@ -71,6 +71,35 @@ fn many_that_come_together_are_napped_for_together_where_latency_is_cheap() {
     let policy = |price| plan(&mut sure(price, 80_000, 32), Seen { in_flight: 32, goes_on_at: Some(Nanos::MAX), ..Seen::default() });
     let Plan::Nap { until } = policy(LatencyPrice::NONE) else { panic!() };
     assert!(until + MACHINE.late >= SENT + Nanos(80_000), "{until}");
+}
+
+/// They come together long before any timer is over, and each message would interrupt the thread that has the CPU.
+#[test]
+fn many_that_come_sooner_than_a_timer_are_napped_for_where_others_want_the_cpu() {
+    let mut policy = sure(LatencyPrice::default(), 3_000, 16);
+    let machine = Cycle { cpu: Nanos(14_000), nap: Nanos(16_000), delay: Nanos(37_000), late: Nanos(20_000), message: Nanos(3_800) };
+    policy.price = Price::new(&Tuning { price: LatencyPrice::default(), machine });
+    let plan = plan(&mut policy, Seen { in_flight: 16, cpu_wanted: true, ..Seen::default() });
+    assert!(matches!(plan, Plan::Nap { .. }), "{plan:?}");
+}
+
+/// D was measured of a CPU that had slept: one that is busy tells sooner.
+#[test]
+fn an_entry_did_not_come_before_the_sleep_that_it_ended() {
+    let mut policy = policy(LatencyPrice::default());
+    policy.price.delay = Nanos(37_000);
+    for n in 0..u64::from(MEMORY) {
+        let sent = SENT + Nanos(n * 100_000);
+        policy.submitted(sent, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
+        (policy.step.doing, policy.step.asked) = (Doing::Sleep, sent + Nanos(1_000));
+        let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
+        policy.next(sent + Nanos(30_000), &Seen { in_flight: 1, woke, ..Seen::default() });
+        let age = Nanos(30_000);
+        policy.completed(&[Done { class: read(), age, found: Found::AfterSleep { at_most: age } }]);
+    }
+    policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
+    let points = policy.forecast.look(SENT, f32::INFINITY, 0.0);
+    assert!(points[1].at >= 1_000.0, "{points:?}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn options_of_one_way_to_simulate_do_not_go_with_another() {
 fn a_number_that_is_none_is_told_what_it_should_be() {
     for (line, words) in [
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
+        ("id mem:1G -n x", "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294"),
         ("run j --queues x", "give a whole number from 1 to 64"),
         ("run j --latency-price -1", "'-1' is no latency price"),
         ("compare --repeat 0", "give a whole number from 1 to 10000"),

@@ -3,21 +3,13 @@
 use units::Nanos;
 
 use super::caller::Caller;
-use super::forecast::{INSTANTS, Point, at};
+use super::forecast::{INSTANTS, MEMORY, Point, UNSEEN, at};
+use super::price::ENDLESS;
 use super::{Adaptive, MARGIN, SLICE};
 use crate::{Plan, Seen};
 
-/// The price of latency of an urgent command, at least.
-const URGENT: f32 = 100.0;
-
 /// The price of latency for each time that the caller is behind, at least.
 const LEAST: f32 = 0.003;
-
-/// So many times more a delay counts at most, however many wait.
-const MOST: f32 = 32.0;
-
-/// Nearly all: what takes longer than anything remembered is not among them.
-const NEARLY: f32 = 31.0 / 32.0;
 
 fn span(nanos: f32) -> Nanos {
     Nanos(nanos as u64).max(Nanos(1))
@@ -27,11 +19,11 @@ impl Adaptive {
     /// What a unit of lateness costs here.
     fn lambda(&mut self, seen: &Seen) -> f32 {
         if seen.urgent_waiting > 0 {
-            return self.price.lambda.max(URGENT);
+            return ENDLESS;
         }
         // Of no price at all a load is carried nevertheless.
         let behind = self.caller.behind(self.price.delay.0 as f32, self.flow.typical());
-        (self.price.lambda * (1.0 + behind.min(MOST))).max(LEAST * behind)
+        (self.price.lambda * (1.0 + behind.min(MEMORY as f32))).max(LEAST * behind)
     }
 
     /// The cheapest action; `None`: to sleep.
@@ -58,7 +50,7 @@ impl Adaptive {
         let goes_on = Caller::clock(now, seen, self.flow.typical()).map(|at| (at - now).0 as f32);
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
         // An urgent command is not kept waiting for others.
-        let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * NEARLY };
+        let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * (1.0 - UNSEEN) };
         let most = points.iter().position(|point| point.found >= most && point.at >= soonest).unwrap_or(INSTANTS - 1);
         for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at >= soonest && point.at < last) {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);

@@ -2,10 +2,10 @@
 
 use units::Nanos;
 
-use super::forecast::{MEMORY, STRETCH};
+use super::forecast::{MEMORY, STRETCH, UNSEEN};
 
-/// A device that does so much of what it does without gathering is as quick.
-const AS_QUICK: f32 = 0.99;
+/// Rates and costs closer than that are equal: a device that does so much of what it does without gathering is as quick.
+const AS_QUICK: f32 = 1.0 - UNSEEN;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {

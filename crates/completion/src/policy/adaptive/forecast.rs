@@ -13,12 +13,10 @@ const BUCKETS: usize = 14 * 16;
 pub(super) const MEMORY: u32 = 64;
 /// So many in a row say what is so of late.
 pub(super) const STRETCH: u32 = 8;
-/// What may take longer than anything remembered.
-const UNSEEN: f32 = 1.0 / 64.0;
-/// A command that takes so many times the longest is lost.
-const LATE: u64 = 4;
+/// One in so many as are remembered: what may take longer than anything seen, and what counts as none.
+pub(super) const UNSEEN: f32 = 1.0 / MEMORY as f32;
 /// Batches that are told apart; when there are more, two neighbours count as one.
-const BATCHES: usize = 16;
+const BATCHES: usize = 2 * STRETCH as usize;
 /// Instants that are weighed.
 pub(super) const INSTANTS: usize = 20;
 
@@ -170,9 +168,9 @@ impl Forecast {
         self.ring[..self.len].first().map(|sent| sent.class)
     }
 
-    /// A command of this age has most likely completed, whatever the notification says.
+    /// A command that has taken so many times the longest has most likely completed, whatever the notification says.
     pub(super) fn deadline(&self, class: Class) -> Nanos {
-        Nanos(self.times[class.index()].longest as u64 * LATE).max(Nanos::from_millis(1))
+        Nanos(self.times[class.index()].longest as u64 * u64::from(STRETCH)).max(Nanos::from_millis(1))
     }
 
     /// How many complete within each of these spans from now on.

@@ -2,13 +2,14 @@
 
 use units::Nanos;
 
+use super::forecast::STRETCH;
 use crate::{Cause, LatencyPrice, Tuning, Woke};
 
 /// An estimate goes one part in so many towards what was seen.
-const STEP: u64 = 16;
+const PART: u64 = STRETCH as u64;
 
-/// What a wait is without end, in comparison.
-const ENDLESS: f32 = 1e6;
+/// The price of latency where nothing else counts.
+pub(super) const ENDLESS: f32 = 1e6;
 
 #[derive(Clone, Debug)]
 pub(super) struct Price {
@@ -65,12 +66,12 @@ impl Price {
     pub(super) fn took(&mut self, nap: bool, cycle: Option<Nanos>, woke: Woke, length: Nanos) -> Nanos {
         let cost = if nap { &mut self.nap } else { &mut self.cpu };
         if let Some(cycle) = cycle {
-            *cost = Nanos(cost.0 - cost.0 / STEP + cycle.0 / STEP).max(Nanos(1));
+            *cost = Nanos(cost.0 - cost.0 / PART + cycle.0 / PART).max(Nanos(1));
         }
         let cost = *cost;
         // Back sooner than going takes: the timer had passed already.
         if woke.cause == Cause::Timer && length > cost {
-            self.late = Nanos(self.late.0 - self.late.0 / STEP + woke.late.0 / STEP);
+            self.late = Nanos(self.late.0 - self.late.0 / PART + woke.late.0 / PART);
         }
         cost
     }

@@ -3,6 +3,7 @@
 mod jobs;
 mod machine;
 mod serve;
+mod slips;
 mod values;
 
 use std::ffi::OsString;
@@ -12,7 +13,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
 use hw::pci::Bdf;
-use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -53,18 +53,13 @@ impl Cli {
         let width = usize::from(rows::table::width()).min(100);
         let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative).term_width(width)).term_width(width);
         let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let matches = command.try_get_matches_from_mut(words).map_err(|mut error| {
             if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
-            // A slip of the pen in an option of a job.
-            if let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg))
-                && error.get(ContextKind::SuggestedArg).is_none()
-                && let Some(near) = fio::nearest_option(word.trim_start_matches('-').split('=').next().unwrap_or_default())
-            {
-                error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{near}")));
-            }
+            slips::mend(&mut error, &command, &asked);
             error
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
@@ -85,10 +80,14 @@ impl Cli {
             return Ok((words, None));
         }
         let mut command = Cli::command();
+        // So that it says its usage as that of a part.
+        command.build();
         let run = command.find_subcommand("run").cloned().unwrap_or_default();
         let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
         let behind = words.split_off(2);
-        let (left, jobs) = jobs::take(behind, own).map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+        let (left, jobs) = jobs::take(behind, own).map_err(|message| {
+            command.find_subcommand_mut("run").unwrap_or(&mut Cli::command()).error(ErrorKind::ValueValidation, message)
+        })?;
         words.extend(left);
         Ok((words, jobs))
     }

@@ -4,10 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use workload::fio::{self, Input, Outside, Parsed};
+use anyhow::{Context, Result, anyhow, bail};
+use workload::fio::{self, Diagnostic, Input, Outside, Parsed};
 
 use crate::output::say;
+
+/// What the jobs of the command line are called where jobs have files' names.
+const LINE: &str = "(command line)";
 
 /// No job file is this long; a device or a pipe might never end.
 const MOST_BYTES: u64 = 16 << 20;
@@ -22,16 +25,31 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
         let text = if path.as_os_str() == "-" { limited(io::stdin()) } else { text(path) };
         texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
     }
-    texts.extend(line.map(|line| ("(command line)".to_owned(), line.as_bytes().to_vec())));
+    texts.extend(line.map(|line| (LINE.to_owned(), line.as_bytes().to_vec())));
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
-    let parsed = fio::parse(&inputs, &Disk)?;
-    for warning in &parsed.warnings {
+    let told = |all: &[Diagnostic]| all.iter().map(|one| told(one, line.unwrap_or_default())).collect::<Vec<_>>();
+    let parsed = fio::parse(&inputs, &Disk).map_err(|errors| anyhow!(told(&errors.0).join("\n")))?;
+    for warning in told(&parsed.warnings) {
         say(format_args!("warning: {warning}"));
     }
-    for note in &parsed.notes {
+    for note in told(&parsed.notes) {
         say(format_args!("note: {note}"));
     }
     Ok(parsed)
+}
+
+/// What is to be said of a job. Who gave it on the command line wrote an option there, and no line of `text`, which was made of the options.
+fn told(said: &Diagnostic, text: &str) -> String {
+    let here = said.location.as_ref().filter(|at| &*at.file == LINE);
+    let Some(written) = here.and_then(|at| text.lines().nth((at.line as usize).checked_sub(1)?)) else { return said.to_string() };
+    let (option, name) = match written.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(job) => (format!("--name={job}"), format!("job '{job}'")),
+        None => (format!("--{written}"), written.split('=').next().unwrap_or(written).to_owned()),
+    };
+    // The message's own beginning says the same once more.
+    let message = said.message.strip_prefix(&name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&said.message);
+    let help = said.help.iter().map(|help| format!(" ({help})")).collect::<String>();
+    format!("{option}: {message}{help}")
 }
 
 /// The bytes of a file of people's.

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::rows::fit;
@@ -15,10 +16,11 @@ pub fn say(line: impl Display) {
     _ = io::stderr().write_all(laid(&line.to_string(), terminal()).as_bytes());
 }
 
-/// Characters of a line where stderr is a terminal, which would break lines within words.
+/// Characters of a line where stderr is a terminal, which would break lines within words, or where COLUMNS says what reads it.
 fn terminal() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|&columns| columns > 20)
+    let terminal = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
+    let columns = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    terminal.filter(|&columns| columns > 0).or_else(columns).filter(|&columns| columns > 20)
 }
 
 /// `text` in lines of so many characters, or as it is.
@@ -31,14 +33,36 @@ fn laid(text: &str, width: Option<usize>) -> String {
 
 /// How far it is, and what is left if it goes on like this, which the first step has to tell. Invisible where stderr is no terminal.
 pub fn bar(steps: u64, what: &str) -> ProgressBar {
+    bar_before(steps, what, &Later::default())
+}
+
+/// How many steps will follow those of a bar, which its results tell as they come.
+#[derive(Clone, Debug, Default)]
+pub struct Later(Arc<Mutex<f64>>);
+
+impl Later {
+    /// So many, by what is known now.
+    pub fn set(&self, steps: f64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = steps;
+    }
+
+    /// So many were known last.
+    pub fn get(&self) -> f64 {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The same, where more steps follow.
+pub fn bar_before(steps: u64, what: &str, later: &Later) -> ProgressBar {
     let bar = ProgressBar::new(steps);
-    let left = |state: &ProgressState, out: &mut dyn fmt::Write| {
+    let later = later.clone();
+    let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
         _ = match state.pos() {
             0 => Ok(()),
             // By all that is done: the next steps need not be like the last.
             done => {
-                let steps = state.len().unwrap_or(done).saturating_sub(done);
-                write!(out, ", {} left", HumanDuration(state.elapsed().mul_f64(steps as f64 / done as f64)))
+                let steps = state.len().unwrap_or(done).saturating_sub(done) as f64 + later.get();
+                write!(out, ", {} left", HumanDuration(state.elapsed().mul_f64(steps / done as f64)))
             }
         };
     };

@@ -170,7 +170,10 @@ pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>)
     }
     // With fio it is the drive or the file that is meant.
     if let (Some(path), Meant::Name(uri)) = (meant.untouched(&plan), meant) {
-        say(format_args!("note: filename={path} is no more than a name here, for an instance of {uri}: nothing at that path is touched"));
+        say(format_args!(
+            "note: filename={path} is no more than a name here, for an instance of {uri}: nothing at that path is touched; with --device kernel: \
+             it is that file or block device"
+        ));
     }
     plan
 }

@@ -143,7 +143,8 @@ impl FromStr for DeviceUri {
     fn from_str(uri: &str) -> Result<DeviceUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let Some((scheme, rest)) = uri.split_once(':') else {
-            let wanted = "expected `mem:SIZE` or `file:PATH`, such as `mem:1G?profile=optane`";
+            let wanted =
+                "expected `mem:SIZE`, `file:PATH`, `kernel:PATH`, `pcie:BDF` or `vfio-user:SOCKET`, such as `mem:1G?profile=optane`";
             let path = if uri.contains('/') {
                 "; the file or block device itself is `kernel:PATH`, and a controller of Reap's over a file `file:PATH`"
             } else {

@@ -19,7 +19,7 @@ use std::time::Duration;
 )]
 pub struct TraceArgs {
     /// `completions`, `delay`, `rate` or `latency`; seconds between outputs (2); how many outputs (until Ctrl-C)
-    #[arg(value_name = "MODE | INTERVAL | COUNT", num_args = 0..=3, hide_possible_values = true)]
+    #[arg(value_name = "MODE | INTERVAL | COUNT", num_args = 0.., hide_possible_values = true)]
     pub words: Vec<String>,
     /// Print the time of day with each output
     #[arg(short = 'T', long)]
@@ -101,14 +101,13 @@ fn usage<T>(why: String) -> Result<T, Error> {
     Err(Error::Usage(why))
 }
 
-/// Between a millisecond and a year: what a wait can be.
 /// One interrupt in so many.
 fn one_in(word: &str) -> Result<u32, String> {
     let many = word.parse::<u32>().ok().filter(|many| *many > 0);
     many.ok_or_else(|| "give a whole number, 1 or more: 0 would look at nothing".to_owned())
 }
 
-/// A span of time in seconds.
+/// A span of time in seconds, between a millisecond and a year: what a wait can be.
 fn seconds(word: &str) -> Result<Duration, String> {
     let seconds = word.parse::<f64>().ok().filter(|seconds| (0.001..=31_536_000.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds between 0.001 and 31536000".to_owned())

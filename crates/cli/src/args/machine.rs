@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use super::values::whole;
+
 /// How it is laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
@@ -55,7 +57,7 @@ pub struct IdArgs {
     #[arg(value_name = "URI")]
     pub uri: String,
     /// Only this namespace [default: the one that the path names, else all that are active]
-    #[arg(short = 'n', long = "namespace-id", value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..=0xffff_fffe))]
+    #[arg(short = 'n', long = "namespace-id", value_name = "NSID", value_parser = whole::<u32>(1..=0xffff_fffe))]
     pub namespace: Option<u32>,
     #[command(flatten)]
     pub layout: LayoutArgs,

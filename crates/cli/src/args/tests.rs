@@ -40,6 +40,7 @@ fn options_of_one_way_to_simulate_do_not_go_with_another() {
 fn a_number_that_is_none_is_told_what_it_should_be() {
     for (line, words) in [
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
+        ("id mem:1G -n x", "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294"),
         ("run j --queues x", "give a whole number from 1 to 64"),
         ("run j --latency-price -1", "'-1' is no latency price"),
         ("compare --repeat 0", "give a whole number from 1 to 10000"),
@@ -86,4 +87,27 @@ fn paragraphs_of_helps_are_not_broken() {
             assert!(line.ends_with(['.', ':']), "{}: {line}", command.get_name());
         }
     }
+}
+
+#[test]
+fn an_option_of_another_command_is_told_where_it_belongs() {
+    for (line, words) in [
+        ("trace --secs 3", "--duration says"),
+        ("trace --runtime=3", "--duration says"),
+        ("sim --latency-price 0.3", "latency_price = 0.5"),
+        ("sim --completion poll", "--modes names"),
+        ("compare --completion poll", "--modes names"),
+        ("run j --modes poll", "--completion names"),
+        ("compare --rw=randread", "rw is an option of jobs: `reap run` takes it"),
+        ("compare --iodepth 4", "in a job file: reap compare job.fio"),
+        ("list --explain", "--explain is an option of `reap run`"),
+        ("run j --iodepht=4", "a similar argument exists: '--iodepth'"),
+        ("compare --lod 5", "a similar argument exists: '--loads'"),
+    ] {
+        let said = refusal(line);
+        assert!(said.contains(words) && said.matches("tip:").count() == 1, "{line}: {said}");
+        assert!(!said.contains("as a value"), "{line}: {said}");
+    }
+    assert!(refusal("list --nonsense").contains("Usage: reap list"));
+    assert!(refusal("run --runtime").contains("Usage: reap run"));
 }

@@ -19,8 +19,8 @@ pub fn planned<T>(devices: &[(T, Vec<Setting>)], labels: &Labels, repeat: u32, e
     let more = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.more);
     let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));
     format!(
-        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}, or {} on a busy machine, where rounds are repeated. Ctrl-C prints what there is by \
-         then.",
+        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}, or {} where disturbed rounds are repeated. It takes longer where other work \
+         has the CPUs. Ctrl-C prints what there is by then.",
         efforts.iter().map(|effort| effort.blocks).sum::<u64>(),
         span(time),
         span(time + more)

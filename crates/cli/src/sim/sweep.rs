@@ -1,5 +1,6 @@
 //! `reap sim --sweep`: every mode in every cell, and how far `adaptive` is from the others.
 
+mod forecast;
 mod grid;
 mod journal;
 mod ran;
@@ -18,14 +19,16 @@ use anyhow::{Context, Result, bail, ensure};
 use completion::{LatencyPrice, Mode};
 use serde_json::{Map, Value, json};
 
+use self::forecast::Forecast;
 use self::journal::Journal;
 use self::ran::Ran;
 use self::tasks::{Task, finer, halves_agree, take_over};
 use self::verdicts::Verdicts;
-use super::{files, pool};
+use super::files;
+use super::pool::{self, Way};
 use crate::args::{SimArgs, once};
 use crate::dismissals;
-use crate::output;
+use crate::output::{self, Later};
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::{Results, Row};
@@ -55,8 +58,31 @@ struct Sweep {
     /// Runs at a time.
     threads: Option<usize>,
     stop: Arc<AtomicBool>,
+    /// What is still to come, for the progress.
+    forecast: Mutex<Forecast>,
     /// Where what is done is kept; only results that go to a file have one.
     journal: Option<Mutex<Journal>>,
+}
+
+/// What is run, one after the other.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Every mode in every cell.
+    All,
+    /// Cells whose halves disagree, with more seeds.
+    Seeds,
+    /// The knob, set finer; which time that is, from 0.
+    Finer { round: usize },
+}
+
+impl Phase {
+    fn what(self) -> &'static str {
+        match self {
+            Phase::All => "cells × modes",
+            Phase::Seeds => "more seeds",
+            Phase::Finer { .. } => "finer settings",
+        }
+    }
 }
 
 /// Runs the sweep, and prints the worst.
@@ -76,19 +102,23 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let ios = (ios(args) / SEEDS).max(1);
     let settings = settings(args.quick);
-    let mut sweep = Sweep { cells, ios, first: first_seed(args), most_seeds: most_seeds(args)?, threads: args.jobs, stop, journal: None };
+    let (first, most_seeds, threads) = (first_seed(args), most_seeds(args)?, args.jobs);
+    // A hurried sweep sets nothing finer.
+    let open = cells.iter().map(|cell| cell.kind.is_open() && !args.quick).collect();
+    let forecast = Mutex::new(Forecast::new(open, most_seeds));
+    let mut sweep = Sweep { cells, ios, first, most_seeds, threads, stop, forecast, journal: None };
     if let Some(path) = &args.json {
         sweep.journal = journal(path, args.resume, sweep.describe(&modes, &settings, seed)?)?.map(Mutex::new);
     }
     let mut tasks = tasks::tasks(&sweep.cells, &modes, &settings, seed)?;
-    let mut ran = sweep.run_all(&mut tasks, "cells × modes")?;
+    let mut ran = sweep.run_all(&mut tasks, Phase::All)?;
     sweep.settle(&mut tasks, &mut ran)?;
     let mut more = if args.quick { Vec::new() } else { finer(&sweep.cells, &tasks, &ran) };
-    for _ in 0..REFINEMENTS {
+    for round in 0..REFINEMENTS {
         if more.is_empty() || sweep.stopped() {
             break;
         }
-        ran.extend(sweep.run_all(&mut more, "finer settings")?);
+        ran.extend(sweep.run_all(&mut more, Phase::Finer { round })?);
         tasks.append(&mut more);
         more = finer(&sweep.cells, &tasks, &ran);
     }
@@ -211,19 +241,48 @@ impl Sweep {
     }
 
     /// Runs them on all cores, but for those that the journal knows; what was not begun before the stop is `None`.
-    fn run_all(&self, tasks: &mut [Task], what: &str) -> Result<Vec<Option<Ran>>> {
+    fn run_all(&self, tasks: &mut [Task], phase: Phase) -> Result<Vec<Option<Ran>>> {
         let mut all: Vec<Option<Ran>> =
             tasks.iter().map(|task| self.with_journal(|journal| journal.take(&self.name(task))).flatten()).collect();
         let mut left: Vec<usize> = (0..tasks.len()).filter(|&at| all[at].is_none()).collect();
         // Whatever stretch of them is done then speaks for the rest; and what a stop leaves are whole cells.
         left.sort_by_key(|&at| (scattered(tasks[at].cell), at));
+        let way = Way { what: phase.what(), threads: self.threads, later: Later::default() };
+        self.foresee(phase, tasks, &all, &way.later);
         // A run that fails ends the sweep: the others' results wait in the journal.
-        let run = |&at: &usize| self.run(&tasks[at]).inspect_err(|_| self.stop.store(true, Relaxed));
-        for (&at, result) in left.iter().zip(pool::each_of(self.threads, &left, what, &self.stop, run)) {
+        let run = |&at: &usize| {
+            let (ran, runs) = self.run(&tasks[at]).inspect_err(|_| self.stop.store(true, Relaxed))?;
+            self.foretell(phase, &tasks[at], &ran, &way.later);
+            anyhow::Ok((ran, runs))
+        };
+        for (&at, result) in left.iter().zip(pool::each_of(&way, &left, &self.stop, run)) {
             let Some((ran, runs)) = result.transpose().context("the sweep")? else { continue };
             (all[at], tasks[at].begun) = (Some(ran), runs);
         }
         Ok(all)
+    }
+
+    /// Says how much work follows a phase, of which the journal may know a part.
+    fn foresee(&self, phase: Phase, tasks: &[Task], known: &[Option<Ran>], later: &Later) {
+        if let Phase::Finer { round } = phase {
+            return later.set(forecast::finer_after(round) * tasks.len() as f64);
+        }
+        let mut forecast = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        forecast.begin(tasks);
+        for (task, ran) in tasks.iter().zip(known) {
+            ran.iter().for_each(|ran| _ = forecast.add(task, &ran.halves));
+        }
+        later.set(tasks.first().map_or(0.0, |task| forecast.later(task.seeds_more())));
+    }
+
+    /// The same once more, by what came of a task.
+    fn foretell(&self, phase: Phase, task: &Task, ran: &Ran, later: &Later) {
+        if let Phase::All | Phase::Seeds = phase {
+            let mut forecast = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+            if forecast.add(task, &ran.halves) {
+                later.set(forecast.later(task.seeds_more()));
+            }
+        }
     }
 
     fn run(&self, task: &Task) -> Result<(Ran, Vec<Figures>)> {
@@ -244,7 +303,7 @@ impl Sweep {
             if more.is_empty() {
                 break;
             }
-            let results = self.run_all(&mut more, "more seeds")?;
+            let results = self.run_all(&mut more, Phase::Seeds)?;
             take_over(tasks, ran, again.into_iter().zip(more.into_iter().zip(results)).collect());
         }
         Ok(())

@@ -47,6 +47,7 @@ fn what_makes_no_sense_is_refused_by_a_sentence() {
     assert!(refusal("1e300").contains("INTERVAL"));
     assert!(refusal("1 0").contains("COUNT"));
     assert!(refusal("1 2 3").contains("one argument too many"));
+    assert!(refusal("delay 1 2 3 4").contains("one argument too many"));
     assert!(refusal("--freq 0").contains("--freq"));
     assert!(refusal("--freq x").contains("for '--freq <N>': give a whole number, 1 or more"));
     for word in ["0", "NaN", "soon"] {

@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
 use super::rows::{AWAY, DECISIONS, FAILOVER, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
-use crate::rows::{Results, Row, table};
+use crate::rows::{Results, Row, fit, table};
 
 /// A column: what stands above it, and its cell.
 type Column = (&'static str, fn(&Row) -> String);
@@ -24,7 +24,7 @@ const COLUMNS: [Column; 8] = [
 pub fn show(results: &Results, machine: &str, width: u16) -> String {
     let notes = Results { notes: Vec::new(), ..results.clone() };
     let mut text = table::show(&notes, width);
-    text += &format!("{machine}:\n{}\n", cpus(results));
+    text += &format!("{machine}:\n{}\n", fit::first(width, [cpus(results)]));
     let notes = results
         .rows
         .iter()

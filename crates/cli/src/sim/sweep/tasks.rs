@@ -33,6 +33,11 @@ impl Task {
         if self.mode == Mode::ADAPTIVE { format!("{}@{}", self.mode, self.price) } else { self.mode.to_string() }
     }
 
+    /// Seeds that it has beyond those that ran before.
+    pub fn seeds_more(&self) -> u64 {
+        if self.seeds > SEEDS { self.seeds / 2 } else { self.seeds }
+    }
+
     /// The same once more, which takes over what is known of the first seeds.
     pub fn with_twice_the_seeds(&mut self) -> Task {
         Task { seeds: self.seeds * 2, begun: std::mem::take(&mut self.begun), ..*self }

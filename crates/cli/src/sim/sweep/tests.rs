@@ -99,7 +99,8 @@ fn neighbours_are_far_apart_in_the_order_of_runs() {
 }
 
 fn sweep(cells: Vec<Cell>, ios: u64, most_seeds: u64) -> Sweep {
-    Sweep { cells, ios, first: 1, most_seeds, threads: None, stop: Arc::default(), journal: None }
+    let forecast = Mutex::new(Forecast::new(vec![false; cells.len()], most_seeds));
+    Sweep { cells, ios, first: 1, most_seeds, threads: None, stop: Arc::default(), forecast, journal: None }
 }
 
 /// Two modes in a cell that is the same with every seed, and in one that is not with so few I/Os.
@@ -116,7 +117,7 @@ fn a_cell_whose_halves_disagree_gets_more_seeds() {
     for (most, expected) in [(8, 8), (15, 8), (16, 16), (40, 32)] {
         let (cells, mut tasks) = calm_and_noisy();
         let sweep = sweep(cells, 50, most);
-        let mut all = sweep.run_all(&mut tasks, "test").unwrap();
+        let mut all = sweep.run_all(&mut tasks, Phase::All).unwrap();
         sweep.settle(&mut tasks, &mut all).unwrap();
         assert_eq!(tasks.iter().map(|task| task.seeds).collect::<Vec<_>>(), [8, 8, expected, expected]);
         for (task, ran) in tasks.iter().zip(all) {
@@ -138,7 +139,7 @@ fn a_sweep_goes_on_wherever_it_was_with_as_many_seeds() {
         let (cells, mut tasks) = calm_and_noisy();
         let journal = Journal::open(&json, &Map::new(), resume).unwrap();
         let sweep = Sweep { journal: Some(Mutex::new(journal)), ..sweep(cells, 50, 32) };
-        let mut all = sweep.run_all(&mut tasks, "test").unwrap();
+        let mut all = sweep.run_all(&mut tasks, Phase::All).unwrap();
         sweep.settle(&mut tasks, &mut all).unwrap();
         (tasks.iter().map(|task| task.seeds).collect::<Vec<_>>(), all)
     };

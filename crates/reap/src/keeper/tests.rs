@@ -193,11 +193,11 @@ fn a_handle_of_another_format_is_refused() {
 #[test]
 fn sgls_are_used_where_the_controller_has_them() {
     let (keeper, _opened) = up();
-    assert!(!keeper.link.sgls().load(std::sync::atomic::Ordering::Relaxed));
+    assert!(!keeper.link.sgls());
     let (mut keeper, _opened) = up_at("mem:1M?profile=null&sgl=yes");
-    assert!(keeper.link.sgls().load(std::sync::atomic::Ordering::Relaxed));
+    assert!(keeper.link.sgls());
     let mut inventory = keeper.inventory.clone();
     inventory.limits.as_mut().unwrap().sgls = false;
     keeper.recover(RecoveryAsk::Restored(Box::new(inventory)), hw::now());
-    assert!(!keeper.link.sgls().load(std::sync::atomic::Ordering::Relaxed));
+    assert!(!keeper.link.sgls());
 }

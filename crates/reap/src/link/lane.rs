@@ -303,7 +303,7 @@ impl Lane {
 
 /// A lane's submission side, locked.
 pub(crate) enum Posting<'a> {
-    Ring(RingPosting<'a>),
+    Ring(RingPosting<'a, true>),
     Uring(UringPosting<'a>),
     Stream(StreamPosting<'a>),
 }

@@ -240,8 +240,8 @@ impl RingLink {
 
     /// Whether data that would need a PRP list are named by an SGL descriptor.
     #[inline]
-    pub(crate) fn sgls(&self) -> &AtomicBool {
-        &self.sgls
+    pub(crate) fn sgls(&self) -> bool {
+        self.sgls.load(Relaxed)
     }
 
     /// Whether a Write Zeroes to this namespace may ask to deallocate.

@@ -25,7 +25,7 @@ use super::reports::Reporter;
 use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended, UringLane};
+use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, StreamLane, Tended, UringLane};
 use crate::request::{How, Outcome, Request, Token};
 use entering::enter;
 
@@ -295,7 +295,8 @@ impl HwQueue {
         let posted = if first {
             let how = (plain, commit, self.most());
             match self.lane_of(book) {
-                Lane::Ring(lane) => post_on(lane.lock(), book, how, now),
+                Lane::Ring(lane) if lane.has_sgls() => post_by_sgls(lane, book, how, now),
+                Lane::Ring(lane) => post_on(lane.lock::<false>(), book, how, now),
                 Lane::Uring(lane) => post_on(lane.lock(), book, how, now),
                 Lane::Stream(lane) => post_bytes(lane, book, how, now),
             }
@@ -551,6 +552,13 @@ fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (
         posting.commit();
     }
     posted
+}
+
+/// The same to a controller that takes SGL data blocks, out of the way of commands that have no use for them.
+#[cold]
+#[inline(never)]
+fn post_by_sgls(lane: &RingLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> u32 {
+    post_on(lane.lock::<true>(), book, how, now)
 }
 
 /// The same over bytes, out of the way of the other lanes' instructions.

@@ -1,7 +1,6 @@
 //! A lane over rings in shared memory: a queue pair, with its doorbells and its vector.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use driver::{Completed, Counters, Reaped, SqGuard};
 use handover::Posted;
@@ -67,15 +66,21 @@ impl RingLane {
         self.owner.as_ref()
     }
 
+    /// Whether the controller takes SGL data blocks.
+    #[inline]
+    pub(crate) fn has_sgls(&self) -> bool {
+        self.link.sgls()
+    }
+
     /// Waits for the submission side: no thread runs the application's code while it has it.
     #[inline]
-    pub(crate) fn lock(&self) -> RingPosting<'_> {
+    pub(crate) fn lock<const SGLS: bool>(&self) -> RingPosting<'_, SGLS> {
         self.check();
         RingPosting { sq: self.pair.lock_sq(), lane: self }
     }
 
     /// The submission side, if nobody has it: for a thread that must not wait for those who post.
-    pub(crate) fn try_lock(&self) -> Option<RingPosting<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<RingPosting<'_, true>> {
         self.check();
         Some(RingPosting { sq: self.pair.try_lock_sq()?, lane: self })
     }
@@ -224,23 +229,24 @@ fn owner(link: &RingLink) -> Option<Owner> {
     (link.facts().reaper == Reaper::Owner).then(Owner::default)
 }
 
-/// A lane's submission side, locked.
-pub(crate) struct RingPosting<'a> {
+/// A lane's submission side, locked. `SGLS`: an SGL may name a command's data. To ask that costs short commands six instructions: without
+/// it nothing is asked, and PRPs name all.
+pub(crate) struct RingPosting<'a, const SGLS: bool> {
     sq: SqGuard<'a, SqRing, CqRing>,
     lane: &'a RingLane,
 }
 
-impl RingPosting<'_> {
+impl<const SGLS: bool> RingPosting<'_, SGLS> {
     /// Whether there is no room for another command now, or the lane is closed.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.sq.exhausted()
     }
 }
 
-impl Post for RingPosting<'_> {
+impl<const SGLS: bool> Post for RingPosting<'_, SGLS> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp, self.lane.link.sgls()), token.0, now).is_ok()
+        self.sq.post(command(part, &self.lane.prp, SGLS && self.lane.link.sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
@@ -256,7 +262,7 @@ impl Post for RingPosting<'_> {
 
 /// What a part is to a controller; `sgls`: whether it has them.
 #[inline(always)]
-pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: &AtomicBool) -> Sqe {
+pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
     let sqe = match part.op {
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
@@ -267,7 +273,7 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: &AtomicBoo
 
 /// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
 /// Deallocate bit.
-pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: &AtomicBool, frees: bool) -> Sqe {
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool, frees: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };

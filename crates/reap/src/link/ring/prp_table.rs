@@ -11,7 +11,7 @@
 //! is registered, because a command could tell nobody that it cannot be.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use hw::{AllocError, DmaPool, Lent, Memory, Region, RegisterError};
 use nvme::Sqe;
@@ -50,33 +50,32 @@ impl PrpTable {
         Ok(PrpTable { pool: pool.clone(), base: pool.base(), pages: pool.len() / PAGE, lists, written })
     }
 
-    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1). One or two pages are
-    /// PRP entries. More are a PRP list, or, where the controller has `sgls`, an SGL data block, of which it fetches nothing: the buffer
-    /// is one run of bus addresses. Beside it CDW0.PSDT.
+    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf`, and CDW0.PSDT beside it. If `sgls` may be
+    /// used, an SGL data block names more than two pages: the buffer is one run of bus addresses, and the controller fetches no list.
     #[inline(always)]
-    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: &AtomicBool) -> (Dptr, u8) {
-        let offset = addr % PAGE;
-        let end = offset + u64::from(bytes);
-        let (prp2, psdt) = if end <= PAGE {
-            (0, 0)
-        } else if end <= 2 * PAGE {
-            (addr - offset + PAGE, 0)
-        } else {
-            self.long(addr, bytes, buf, sgls)
-        };
-        (Dptr { prp1: addr, prp2 }, psdt)
+    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: bool) -> (Dptr, u8) {
+        if sgls && addr % PAGE + u64::from(bytes) > 2 * PAGE {
+            return (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL);
+        }
+        let (prp1, prp2) = self.pointers(addr, bytes, buf);
+        (Dptr { prp1, prp2 }, 0)
     }
 
-    /// The second half of the pointer to what touches more than two pages. Apart, and by values, so that short commands pay for nothing of it.
-    #[inline(never)]
-    fn long(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: &AtomicBool) -> (u64, u8) {
-        if sgls.load(Relaxed) {
-            return (Descriptor::data_block(addr, bytes).dptr().prp2, Sqe::PSDT_SGL);
+    /// PRP1 and PRP2 (Base 4.1.1).
+    #[inline]
+    fn pointers(&self, addr: u64, bytes: u32, buf: &Option<Lent>) -> (u64, u64) {
+        let offset = addr % PAGE;
+        let end = offset + u64::from(bytes);
+        if end <= PAGE {
+            return (addr, 0);
         }
-        let second = addr - addr % PAGE + PAGE;
+        let second = addr - offset + PAGE;
+        if end <= 2 * PAGE {
+            return (addr, second);
+        }
         let page = second.wrapping_sub(self.base) / PAGE;
         let written = self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
-        (if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) }, 0)
+        (addr, if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) })
     }
 
     /// The entry for the page at `second`, which is in a part of the table that is yet to be written, or not in the pool.

@@ -1,8 +1,7 @@
 //! A hardware queue: one queue pair of the controller, its vector, and the software queues that share it.
 //!
-//! What the threads of an N:1 queue have in common is here and nowhere else: the inboxes, the line of those who wait
-//! for a tag, and the role of sleeping on the vector (law 6). No lock is held here while the application's code runs but the
-//! book of the software queue whose thread runs it, and nobody waits for that.
+//! What the threads of an N:1 queue have in common is here and nowhere else: the inboxes, the line of those who wait for a tag, and
+//! the role of sleeping on the vector (law 6). While the application's code runs only the book of its own software queue is locked.
 
 mod debts;
 mod entering;
@@ -25,7 +24,7 @@ use super::reports::Reporter;
 use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, StreamLane, Tended, UringLane};
+use crate::link::{Lane, Owner, Part, Post, Posting, Tended, UringLane};
 use crate::request::{How, Outcome, Request, Token};
 use entering::enter;
 
@@ -295,10 +294,10 @@ impl HwQueue {
         let posted = if first {
             let how = (plain, commit, self.most());
             match self.lane_of(book) {
-                Lane::Ring(lane) if lane.has_sgls() => post_by_sgls(lane, book, how, now),
+                Lane::Ring(lane) if lane.has_sgls() => post_aside(|| lane.lock::<true>(), book, how, now),
                 Lane::Ring(lane) => post_on(lane.lock::<false>(), book, how, now),
                 Lane::Uring(lane) => post_on(lane.lock(), book, how, now),
-                Lane::Stream(lane) => post_bytes(lane, book, how, now),
+                Lane::Stream(lane) => post_aside(|| lane.lock(), book, how, now),
             }
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
@@ -554,18 +553,11 @@ fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (
     posted
 }
 
-/// The same to a controller that takes SGL data blocks, out of the way of commands that have no use for them.
+/// The same by SGLs or over bytes, out of the way of the other lanes' instructions.
 #[cold]
 #[inline(never)]
-fn post_by_sgls(lane: &RingLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> u32 {
-    post_on(lane.lock::<true>(), book, how, now)
-}
-
-/// The same over bytes, out of the way of the other lanes' instructions.
-#[cold]
-#[inline(never)]
-fn post_bytes(lane: &StreamLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> u32 {
-    post_on(lane.lock(), book, how, now)
+fn post_aside<P: Post>(lock: impl FnOnce() -> P, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> u32 {
+    post_on(lock(), book, how, now)
 }
 
 /// Dropped where the caller's iterator panics, in the middle of a batch.

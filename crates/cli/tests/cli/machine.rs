@@ -46,7 +46,7 @@ fn what_cannot_be_asked_is_refused_in_a_sentence() {
         ("id pcie:ff:1f.7", "there is no such PCI function here"),
         ("id kernel:nothing", "there is no such file or device; `reap list` shows what there is"),
         ("id /dev/null", "no NVMe device"),
-        ("id mem:1M -n 0", "0 is not in 1..=4294967294"),
+        ("id mem:1M -n 0", "give a whole number from 1 to 4294967294"),
         ("id", "<URI>"),
         ("doctor --for cake", "possible values: kernel, pcie, trace, figures"),
         ("list -o xml", "possible values: normal, json"),

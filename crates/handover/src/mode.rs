@@ -26,7 +26,7 @@ where
         ModeCell { asked: AtomicU32::new(word), in_force: AtomicU32::new(word), mode: PhantomData }
     }
 
-    /// Owner, as it begins in the mode that all owners of its kind `begin` in: it is asked for and in force, whatever an owner
+    /// Owner, as it begins in the mode that `begins` gives, the same for all owners of its kind: it is asked for and in force, whatever an owner
     /// before it left. A mode that somebody makes the one to begin with, and then asks every owner for, is asked for afterwards.
     pub fn begin(&self, begins: impl Fn() -> T) -> T {
         let mode = begins();

@@ -61,7 +61,7 @@ impl DoorbellPages {
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < 2 * WORDS);
         // SAFETY: `bell` and `clear` give no word beyond both pages, which are page-aligned, initialised (zeroed), live as long as
-        // `block`, and are reached by nothing but `AtomicU32`s of this process.
+        // `block`, and are reached in this process by nothing but `AtomicU32`s. The controller's accesses are whole words, too.
         unsafe { &*self.first.as_ptr().add(at).cast::<AtomicU32>() }
     }
 }

@@ -250,8 +250,9 @@ impl<const SGLS: bool> Post for RingPosting<'_, SGLS> {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let (sgls, frees) = (self.lane.link.sgls(), self.lane.link.frees_zeroes(part.nsid));
-        self.sq.post(other_command(part, &self.lane.prp, sgls, frees), token.0, now).is_ok()
+        // A lock, which others do without.
+        let frees = part.op == Op::WriteZeroes && self.lane.link.frees_zeroes(part.nsid);
+        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.sgls(), frees), token.0, now).is_ok()
     }
 
     #[inline(always)]

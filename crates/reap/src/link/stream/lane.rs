@@ -12,7 +12,7 @@ use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use handover::{Debt, LookLock};
 use hw::{Birth, CqRing, SqRing};
 use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Vector};
-use units::Nanos;
+use units::{Nanos, Op};
 
 use super::entries::Entries;
 use super::habits::DebtHabits;
@@ -407,8 +407,9 @@ impl Post for StreamPosting<'_> {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let (sgls, frees) = (self.lane.link.sgls(), self.lane.link.frees_zeroes(part.nsid));
-        self.sq.post(other_command(part, &self.lane.prp, sgls, frees), token.0, now).is_ok()
+        // A lock, which others do without.
+        let frees = part.op == Op::WriteZeroes && self.lane.link.frees_zeroes(part.nsid);
+        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.sgls(), frees), token.0, now).is_ok()
     }
 
     fn commit(&mut self) -> u32 {

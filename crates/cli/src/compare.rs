@@ -163,7 +163,7 @@ impl Comparison<'_> {
         }
         let again = Later::default();
         let bar = output::bar_before(efforts.iter().map(|effort| effort.blocks).sum(), "blocks", &again);
-        let told = scenes::is_sweep(self.args).then(|| Forecast::new(&efforts));
+        let told = scenes::is_sweep(self.args).then(|| Forecast::new(&efforts, hw::now()));
         let mut ahead = Ahead { bar: &bar, again: &again, told, scenes: devices.iter().map(|(_, settings)| settings.len()).sum() };
         let mut results = Results { device: self.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());

@@ -19,8 +19,11 @@ const SHORT: Nanos = Nanos::from_secs(10);
 /// When a comparison ends, by what was told last.
 #[derive(Clone, Debug)]
 pub struct Forecast {
+    /// When the first was told; devices are opened and filled then.
+    since: Nanos,
+    /// When the first block began.
     began: Option<Nanos>,
-    /// From the first block to the last, at least and at most.
+    /// From `since` to the last block, at least and at most.
     told: (Nanos, Nanos),
     /// A block as it was planned.
     each: Nanos,
@@ -38,12 +41,12 @@ pub struct Far {
 }
 
 impl Forecast {
-    /// As it is planned.
-    pub fn new(efforts: &[Effort]) -> Forecast {
+    /// As it is planned at `now`.
+    pub fn new(efforts: &[Effort], now: Nanos) -> Forecast {
         let sum = |of: fn(&Effort) -> Nanos| efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + of(effort));
         let (time, more) = (sum(|effort| effort.time), sum(|effort| effort.more));
         let blocks: u64 = efforts.iter().map(|effort| effort.blocks).sum();
-        Forecast { began: None, told: (time, time + more), each: Nanos(time.0 / blocks.max(1)) }
+        Forecast { since: now, began: None, told: (time, time + more), each: Nanos(time.0 / blocks.max(1)) }
     }
 
     /// The first block begins. Later calls change nothing.
@@ -53,12 +56,12 @@ impl Forecast {
 
     /// What there is to say at `now`: how much is left, where that is off from what was told last by more than a quarter.
     pub fn news(&mut self, now: Nanos, far: Far) -> Option<String> {
-        let gone = now - self.began?;
+        let (gone, blocks_take) = (now - self.since, now - self.began?);
         let blocks = far.done + far.left;
         if far.passes < PASSES || (far.done as f64) < PART * blocks as f64 {
             return None;
         }
-        let each = Nanos(gone.0 / far.done.max(1));
+        let each = Nanos(blocks_take.0 / far.done.max(1));
         let left = Nanos(each.0.saturating_mul(far.left));
         let (total, (least, most)) = ((gone + left).as_secs_f64(), self.told);
         let holds = (1.0 - HOLDS) * least.as_secs_f64()..=(1.0 + HOLDS) * most.as_secs_f64();

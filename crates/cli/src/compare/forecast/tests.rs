@@ -3,7 +3,7 @@ use super::*;
 /// A hundred blocks of a tenth of a second, and half as many again where rounds are disturbed.
 fn planned() -> Forecast {
     let effort = Effort { blocks: 100, time: Nanos::from_secs(10), more: Nanos::from_secs(5) };
-    let mut forecast = Forecast::new(&[effort, effort]);
+    let mut forecast = Forecast::new(&[effort, effort], Nanos::from_secs(1000));
     forecast.begin(Nanos::from_secs(1000));
     forecast
 }
@@ -39,6 +39,16 @@ fn blocks_that_take_longer_are_told_once_and_again_where_that_no_longer_holds() 
     assert!(forecast.news(at(38), far(100, 100)).unwrap().contains("about 38 s left"));
     // The other work is over: 76 s were told.
     assert!(forecast.news(at(42), far(150, 50)).unwrap().contains("about 14 s left"));
+}
+
+#[test]
+fn what_comes_before_the_first_block_is_time_that_is_gone_and_makes_no_block_longer() {
+    let effort = Effort { blocks: 200, time: Nanos::from_secs(20), more: Nanos::ZERO };
+    let mut forecast = Forecast::new(&[effort], Nanos::from_secs(1000));
+    forecast.begin(at(30));
+    let told = forecast.news(at(35), far(50, 150)).unwrap();
+    assert_eq!(told, "After 35 s: about 15 s left. A block takes 100 ms, where 100 were planned, and 150 of them are left.");
+    assert_eq!(forecast.news(at(40), far(100, 100)), None);
 }
 
 #[test]

@@ -360,8 +360,9 @@ Examples:
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-A sweep says first how long it will take, and again where that no longer holds; Ctrl-C ends it and prints what there is by then, a second one ends the program \
-(status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written.";
+A sweep says first how long it will take, and again where that no longer holds; Ctrl-C ends it and prints what there is by then, \
+a second one ends the program (status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be \
+written.";
 
 /// What options of `--sweep` do not go with. That they require it is not enough: clap asks for nothing that would contradict what is
 /// there.

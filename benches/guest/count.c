@@ -1,4 +1,4 @@
-// A plugin of QEMU's (API 4, QEMU 9.1 or newer) that counts the guest's instructions, of its programs and of its kernel.
+// A plugin of QEMU's (API 3, which QEMU 10.0 has) that counts the guest's instructions, of its programs and of its kernel.
 //
 // The guest executes a nop that nobody else does (the program `mark`, below): a line of the counts so far goes to the file of the argument `out=`:
 //   user kernel looks vain longest shortest
@@ -38,7 +38,7 @@ size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *one, void *bytes, si
 void *qemu_plugin_scoreboard_new(size_t size);
 uint64_t qemu_plugin_u64_sum(qemu_plugin_u64 entry);
 
-EXPORT int qemu_plugin_version = 4;
+EXPORT int qemu_plugin_version = 3;
 
 static const uint8_t MARKING[8] = {0x0f, 0x1f, 0x84, 0x00, 'R', 'e', 'a', 'p'}, PAUSING[2] = {0xf3, 0x90};
 static qemu_plugin_u64 user, kernel;

@@ -20,7 +20,7 @@ use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
 pub use values::{Seeds, once};
-use values::{any_mode, load, mode, percent, whole};
+use values::{any_mode, load, mode, percent, svg, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -64,8 +64,7 @@ impl Cli {
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Command::Run(run) = &mut cli.command {
-            if run.files.is_empty() && !jobs.as_deref().is_some_and(jobs::has_any) {
-                let message = "there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k";
+            if let Some(message) = jobs::lacking(!run.files.is_empty(), jobs.as_deref()) {
                 let run = command.find_subcommand_mut("run");
                 return Err(run.map_or_else(Cli::command, |run| run.clone()).error(ErrorKind::MissingRequiredArgument, message));
             }
@@ -361,8 +360,9 @@ Examples:
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-A sweep says first how long it will take; Ctrl-C ends it and prints what there is by then, a second one ends the program \
-(status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written.";
+A sweep says first how long it will take, and again where that no longer holds; Ctrl-C ends it and prints what there is by then, \
+a second one ends the program (status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be \
+written.";
 
 /// What options of `--sweep` do not go with. That they require it is not enough: clap asks for nothing that would contradict what is
 /// there.
@@ -497,7 +497,7 @@ pub struct PathsBenchArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw them, as SVG
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub plot: Option<PathBuf>,
     /// How often every cell is measured
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole::<u32>(1..=10_000))]

@@ -10,6 +10,7 @@ mod blocks;
 mod contender;
 mod design;
 mod experiment;
+mod forecast;
 mod host;
 mod noise;
 mod notes;
@@ -29,7 +30,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
 use completion::{Mode, Placement};
-use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{Nanos, QueueError};
@@ -41,7 +41,7 @@ use workload::plan::Plan;
 use crate::args::CompareArgs;
 use crate::bench::{Meant, Named, Rig, Setup};
 use crate::machine::Machine;
-use crate::output::{self, Aside, say};
+use crate::output::{self, Aside, Later, say};
 use crate::report::{self, Report};
 use crate::rows::{Results, json, table};
 use crate::{dismissals, jobs, run, stop};
@@ -49,7 +49,8 @@ use background::Background;
 use blocks::Field;
 pub use contender::Contender;
 use design::BLOCK;
-use experiment::Experiment;
+use experiment::{Ahead, Experiment};
+use forecast::Forecast;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
 use validity::{Doubt, Yardstick};
@@ -160,11 +161,15 @@ impl Comparison<'_> {
         if scenes::is_sweep(self.args) {
             say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
-        let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
+        let again = Later::default();
+        let bar = output::bar_before(efforts.iter().map(|effort| effort.blocks).sum(), "blocks", &again);
+        let told = scenes::is_sweep(self.args).then(|| Forecast::new(&efforts, hw::now()));
+        let mut ahead = Ahead { bar: &bar, again: &again, told, scenes: devices.iter().map(|(_, settings)| settings.len()).sum() };
         let mut results = Results { device: self.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());
         for (named, settings) in devices {
-            match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &bar) {
+            ahead.scenes -= settings.len();
+            match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &mut ahead) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
                     ended = how;
@@ -213,7 +218,7 @@ impl Comparison<'_> {
         results: &mut Results,
         remarks: &mut Vec<String>,
         rng: &mut Xoshiro256PlusPlus,
-        bar: &ProgressBar,
+        ahead: &mut Ahead,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
         let price = self.args.price.or_default();
         let setup = Setup {
@@ -239,9 +244,9 @@ impl Comparison<'_> {
             background,
             repeat: self.args.repeat as usize,
             stop: &self.stop,
-            bar,
+            bar: ahead.bar,
         };
-        let (records, ended) = experiment.run(&mut field, rng);
+        let (records, ended) = experiment.run(&mut field, ahead, rng);
         drop(reach);
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();

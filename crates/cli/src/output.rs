@@ -207,9 +207,22 @@ impl Kept {
     /// It cannot be created.
     pub fn open(path: &Path) -> io::Result<Kept> {
         let new = !path.exists();
-        let file = File::options().write(true).create(true).truncate(false).open(path)?;
+        let file = File::options().write(true).create(true).truncate(false).open(path).map_err(|error| what_to_do(path, error))?;
         Ok(Kept { file, written: false, new: new.then(|| path.to_owned()) })
     }
+}
+
+/// Why `path` cannot be created, with what to do about it where that is plain.
+fn what_to_do(path: &Path, error: io::Error) -> io::Error {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let advice = match (error.kind(), dir) {
+        (io::ErrorKind::IsADirectory, _) => "this is a directory; name a file in it".to_owned(),
+        (io::ErrorKind::NotFound, Some(dir)) if !dir.exists() => format!("there is no directory {}; make it first", dir.display()),
+        (io::ErrorKind::NotADirectory, Some(dir)) => format!("{} is no directory; name another", dir.display()),
+        (io::ErrorKind::PermissionDenied, _) => format!("{error}; name a file that you may write"),
+        _ => return error,
+    };
+    io::Error::new(error.kind(), advice)
 }
 
 impl Write for Kept {

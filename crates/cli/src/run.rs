@@ -66,6 +66,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         args.files.iter().chain(&read).map(PathBuf::as_path),
         &[("--record", args.record.as_deref()), ("--output", args.output.as_deref())],
     )?;
+    logs::check(&parsed.jobs, &plan)?;
     let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
     let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
     let mut rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;

@@ -276,8 +276,10 @@ impl TryFrom<u32> for Mode {
 }
 
 fn nearest(given: &str) -> Option<Mode> {
-    let names: Vec<String> = Mode::known().iter().map(Mode::to_string).collect();
-    units::nearest(given, names.iter().map(String::as_str)).and_then(|name| name.parse().ok())
+    // The kernel's own as well: where there is none, the next answer says so.
+    let known: Vec<(Mode, String)> = Mode::known().into_iter().chain(Mode::KERNELS).map(|mode| (mode, mode.to_string())).collect();
+    let name = units::nearest(given, known.iter().map(|(_, name)| name.as_str()))?;
+    known.iter().find(|(_, known)| known == name).map(|&(mode, _)| mode)
 }
 
 fn meant(nearest: Option<Mode>) -> String {

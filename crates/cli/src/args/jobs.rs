@@ -42,9 +42,17 @@ pub fn take(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsS
     Ok((left, Some(file).filter(|file| !file.is_empty())))
 }
 
-/// Whether the job file that options made has a job, and not only what holds for all.
-pub fn has_any(file: &str) -> bool {
-    file.lines().any(|line| line.starts_with('[') && line != "[global]")
+/// Why there is nothing to run, or options that nothing is run by: `files` says whether files are named, `line` is what options made.
+pub fn lacking(files: bool, line: Option<&str>) -> Option<String> {
+    if line.is_some_and(|line| line.lines().any(|line| line.starts_with('[') && line != "[global]")) {
+        return None;
+    }
+    if !files {
+        return Some("there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k".to_owned());
+    }
+    // fio takes such options, and runs the files as if they were not there.
+    let idle = line?.lines().find(|line| !line.starts_with('['))?;
+    Some(format!("--{idle} is for jobs that --name begins, and there is none: write it into the job file, or begin a job with --name"))
 }
 
 /// A word as an option of a job: its name, what stands behind its equals sign, and what may follow it.

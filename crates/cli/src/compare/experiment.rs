@@ -18,12 +18,13 @@ use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
 use super::design::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
+use super::forecast::{self, Far, Forecast};
 use super::results::{Labels, Record};
 use super::scenes::Setting;
 use super::statistics;
 use super::stolen::{self, Counters};
 use crate::machine::Machine;
-use crate::output::say;
+use crate::output::{Later, say};
 
 /// Measurements of the capacity that the next load is a share of: their median.
 const RECENT: usize = 3;
@@ -48,6 +49,34 @@ pub struct Experiment<'a> {
     pub bar: &'a ProgressBar,
 }
 
+/// What lies ahead of a comparison: what its progress line and its estimates are made of.
+pub struct Ahead<'a> {
+    /// Counts blocks.
+    pub bar: &'a ProgressBar,
+    /// Blocks of rounds that are likely to be run again.
+    pub again: &'a Later,
+    /// When it ends, where that was told.
+    pub told: Option<Forecast>,
+    /// Scenes of devices that have not begun.
+    pub scenes: usize,
+}
+
+impl Ahead<'_> {
+    /// So many passes over the scenes are over. Says what that changes.
+    fn look(&mut self, passes: usize, records: &[Record], repeat: usize, labels: usize) {
+        let rounds: u64 = records.iter().map(|record| forecast::again(record.rounds.len(), record.clean(), repeat)).sum();
+        // Other devices are as likely to be disturbed as this one.
+        let others = rounds as f64 * self.scenes as f64 / records.len().max(1) as f64;
+        let again = (rounds as f64 + others) * labels as f64;
+        self.again.set(again);
+        let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let far = Far { passes, done, left: planned.saturating_sub(done) + again as u64 };
+        if let Some(news) = self.told.as_mut().and_then(|told| told.news(hw::now(), far)) {
+            self.bar.suspend(|| say(news));
+        }
+    }
+}
+
 /// What polling reaches at one queue depth, measured again and again.
 struct Capacity {
     qd: u64,
@@ -58,10 +87,11 @@ struct Capacity {
 
 impl Experiment<'_> {
     /// Runs everything. A record for each scene, and, if an I/O failed, what became of it: records are of the rounds before.
-    pub fn run(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
+    pub fn run(&self, field: &mut Field, ahead: &mut Ahead, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
+        ahead.told.iter_mut().for_each(|told| told.begin(hw::now()));
         let mut capacities: Vec<Capacity> = Vec::new();
         let mut records = vec![Record::default(); self.settings.len()];
-        let rounds = self.rounds(field, &mut records, &mut capacities, rng);
+        let rounds = self.rounds(field, ahead, (&mut records, &mut capacities), rng);
         for (setting, record) in self.settings.iter().zip(&mut records) {
             record.polled = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
             if setting.wants_capacity() {
@@ -92,8 +122,8 @@ impl Experiment<'_> {
     fn rounds(
         &self,
         field: &mut Field,
-        records: &mut [Record],
-        capacities: &mut Vec<Capacity>,
+        ahead: &mut Ahead,
+        (records, capacities): (&mut [Record], &mut Vec<Capacity>),
         rng: &mut Xoshiro256PlusPlus,
     ) -> Result<()> {
         if let Some(setting) = self.settings.first() {
@@ -114,6 +144,7 @@ impl Experiment<'_> {
                 let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }
+            ahead.look(n + 1, records, self.repeat, self.labels.len());
         }
         Ok(())
     }

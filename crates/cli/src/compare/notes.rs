@@ -19,8 +19,8 @@ pub fn planned<T>(devices: &[(T, Vec<Setting>)], labels: &Labels, repeat: u32, e
     let more = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.more);
     let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));
     format!(
-        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}, or {} where disturbed rounds are repeated. It takes longer where other work \
-         has the CPUs. Ctrl-C prints what there is by then.",
+        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}, or {} where disturbed rounds are repeated. Where other work has the CPUs it \
+         takes longer, and how long is told then. Ctrl-C prints what there is by then.",
         efforts.iter().map(|effort| effort.blocks).sum::<u64>(),
         span(time),
         span(time + more)
@@ -32,7 +32,7 @@ fn counted(n: usize, what: &str) -> String {
 }
 
 /// `12 s`, `2 min 40 s`, `1 h 5 min`
-fn span(span: Nanos) -> String {
+pub fn span(span: Nanos) -> String {
     let seconds = (span.as_secs_f64().ceil() as u64).max(1);
     match seconds {
         ..100 => format!("{seconds} s"),

@@ -18,7 +18,7 @@ pub fn text(found: &Found) -> String {
         parts.push(table(&NAMESPACES, found.devices.iter().map(namespace)));
     }
     match found.controllers.is_empty() {
-        true => parts.push("There is no NVMe controller here, neither on the PCI bus nor at a driver of the kernel's.\n".to_owned()),
+        true => parts.push("There is no NVMe controller here, on PCI or at a driver of the kernel's.\n".to_owned()),
         false => parts.push(table(&CONTROLLERS, found.controllers.iter().map(controller))),
     }
     let namespaces = found.devices.iter().map(|ns| (&ns.device_path, ns.physical_size, ns.sector_size, &ns.model_number, &ns.use_));

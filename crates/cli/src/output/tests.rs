@@ -18,6 +18,23 @@ fn what_was_there_stays_until_there_is_something_to_write() {
 }
 
 #[test]
+fn a_file_that_cannot_be_created_is_answered_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let told = |name: &str| {
+        let path = dir.path().join(name);
+        let error = format!("{:#}", Output::open(Some(&path)).err().unwrap());
+        error.replace(&dir.path().display().to_string(), "DIR")
+    };
+    assert_eq!(told("none/rows.json"), "cannot write the results to DIR/none/rows.json: there is no directory DIR/none; make it first");
+    assert_eq!(told(""), "cannot write the results to DIR/: this is a directory; name a file in it");
+    assert_eq!(told("file/rows.json"), "cannot write the results to DIR/file/rows.json: DIR/file is no directory; name another");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/nowhere/rows.json", link).unwrap();
+    assert!(told("link").ends_with("No such file or directory (os error 2)"), "a link that leads nowhere");
+}
+
+#[test]
 fn a_device_is_written_to_as_it_is() {
     let mut output = Output::open(Some(Path::new("/dev/null"))).unwrap();
     output.write("nothing").unwrap();

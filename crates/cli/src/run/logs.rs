@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use workload::Job;
@@ -10,7 +11,30 @@ use workload::plan::Plan;
 use workload::report::{log_files, write_log};
 
 use super::ended::Ended;
-use crate::output::say;
+use crate::output::{Kept, say};
+
+/// Refuses files that cannot be written, before anything runs whose samples could then not be kept. Nothing is left of files that are new.
+///
+/// # Errors
+/// The first of them.
+pub fn check(jobs: &[Job], plan: &Plan) -> Result<()> {
+    for thread in &plan.threads {
+        let job = &jobs[thread.job];
+        for file in log_files(job, thread) {
+            let path = Path::new(&file.name);
+            // A reader of a pipe takes the first close for the end.
+            if path.exists() && !path.is_file() && !path.is_dir() {
+                continue;
+            }
+            Kept::open(path).with_context(|| cannot(&file.name, job))?;
+        }
+    }
+    Ok(())
+}
+
+fn cannot(name: &str, job: &Job) -> String {
+    format!("cannot write the log {name} of job '{}'", job.name)
+}
 
 /// Writes the files of all threads, in the working directory or where their names say.
 ///
@@ -25,10 +49,8 @@ pub fn write(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
         for file in log_files(job, thread) {
             let more = file.shared && begun.contains(&file.name);
             let opened = if more { File::options().append(true).open(&file.name) } else { File::create(&file.name) };
-            let mut out = BufWriter::new(opened.with_context(|| format!("the log {} of job '{}'", file.name, job.name))?);
-            write_log(file.kind, job, &targets, trail, &mut out)
-                .and_then(|()| out.flush())
-                .with_context(|| format!("the log {} of job '{}'", file.name, job.name))?;
+            let mut out = BufWriter::new(opened.with_context(|| cannot(&file.name, job))?);
+            write_log(file.kind, job, &targets, trail, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
             begun.insert(file.name);
         }
         if trail.lost > 0 {

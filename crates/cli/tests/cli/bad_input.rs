@@ -17,6 +17,7 @@ fn fails(arguments: &str, words: &[&str]) {
 fn a_typo_in_each_argument() {
     fails("rnu job.fio", &["unrecognized subcommand 'rnu'", "the commands are run, compare, sim"]);
     fails("run", &["there is no job", "JOBFILE"]);
+    fails("run job.fio --runtime=1", &["--runtime=1 is for jobs that --name begins", "write it into the job file"]);
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G or T"]);
@@ -44,7 +45,27 @@ fn a_typo_in_each_argument() {
     fails("compare --repeat 0", &["--repeat", "from 1 to 10000"]);
     fails("compare --host-work much", &["--host-work", "much"]);
     fails("compare --device mem:", &["--device", "no size"]);
-    fails("compare --json no/such/directory", &["cannot write the results to no/such/directory"]);
+    fails("compare --json no/such/directory", &["cannot write the results to no/such/directory", "no directory no/such; make it first"]);
+    fails("compare --html .", &["cannot write the results to .: this is a directory; name a file in it"]);
+    fails("compare --modes kernel-iopol", &["did you mean 'kernel-iopoll'?"]);
+    fails("compare --profiles optane,", &["--profiles", "no profile is called ``", "null, optane, tlc"]);
+    fails("paths-bench --plot chart.png", &["--plot", "chart.png", "SVG", ".svg"]);
+    fails("paths-bench --json no/such/directory", &["no directory no/such; make it first"]);
+}
+
+#[test]
+fn logs_that_cannot_be_written_are_refused_before_the_run() {
+    let place = place();
+    for option in ["write_bw_log", "write_iolog"] {
+        place.write("log.fio", &format!("[a]\nrw=randread\nbs=4k\nruntime=20ms\ntime_based\n{option}=missing/x\n"));
+        let ended =
+            place.reap("run log.fio").fails_with(&["cannot write the log missing/x", "of job 'a'", "no directory missing; make it first"]);
+        assert_eq!(ended.stdout, "", "nothing was run");
+    }
+    // One that can be written, of a run that is refused for another reason, is not left behind.
+    place.write("log.fio", "[a]\nrw=randread\nbs=4k\nwrite_bw_log=x\nwrite_iolog=missing/x\n");
+    place.reap("run log.fio").fails_with(&["missing/x"]);
+    assert!(!place.path("x_bw.1.log").exists());
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
     assert!(error.contains("did you mean 'interrupt+submit-check'?"), "{error}");
     assert!(Mode::ALL.iter().all(|m| error.contains(&m.to_string())), "{error}");
     assert!(matches!("POLL".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::POLL), .. })));
+    assert!(matches!("kernel-iopol".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::KERNEL_IOPOLL), .. })));
     assert!("".parse::<Mode>().is_err());
 }
 

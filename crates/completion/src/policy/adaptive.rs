@@ -214,7 +214,6 @@ impl Adaptive {
             self.decisions.missed_notifications += 1;
             self.distrusts = true;
         }
-        self.flow.took(age);
         done.iter().for_each(|done| self.fresh.found(self.clock, done.age));
         let told = age - self.price.delay;
         let (from, to) = match last.found {
@@ -223,6 +222,7 @@ impl Adaptive {
             // It was not there when the nap or the sleep began.
             Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
         };
+        self.flow.took(age, from);
         self.forecast.learn(last.class, (from, to));
     }
 

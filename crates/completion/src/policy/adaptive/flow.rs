@@ -7,10 +7,18 @@ use super::forecast::{MEMORY, STRETCH, UNSEEN};
 /// Rates and costs closer than that are equal: a device that does so much of what it does without gathering is as quick.
 const AS_QUICK: f32 = 1.0 - UNSEEN;
 
+/// Trials in one way until the other is tried for so many stretches: as many as keep what that takes longer, and what it costs more, to a
+/// small part of the whole.
+fn pause(way: Shown, other: Shown, stretches: u32) -> u32 {
+    let more = (way.rate / other.rate).max(other.cpu / way.cpu.max(1.0)) - 1.0;
+    ((more * (MEMORY / STRETCH * stretches) as f32) as u32).clamp(stretches, MEMORY)
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// How long a command takes until it is found.
+    /// How long a command takes until it is found, and how long it takes at least: so long it was seen not to be there.
     typical: f32,
+    least: f32,
     /// What the last trial has shown that was spent awake, and the last that followed the forecast.
     awake: Shown,
     planned: Shown,
@@ -112,9 +120,11 @@ impl Flow {
         Flow { stretch: Stretch::default(), ..self }
     }
 
-    /// A command was found at this age.
-    pub(super) fn took(&mut self, age: Nanos) {
-        self.typical += (age.0 as f32 - self.typical) / MEMORY as f32;
+    /// A command was found at this age, and had not completed by that.
+    pub(super) fn took(&mut self, age: Nanos, least: Nanos) {
+        let part = if self.typical > 0.0 { UNSEEN } else { 1.0 };
+        self.typical += (age.0 as f32 - self.typical) * part;
+        self.least += (least.0 as f32 - self.least) * part;
     }
 
     /// How long a command takes until it is found.
@@ -184,27 +194,35 @@ impl Flow {
             let used = self.used * if quick { 1.0 + 1.0 / STRETCH as f32 } else { share.powi(STRETCH as i32) };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
         }
-        let stays = !first && self.awake.is_known() && self.awake.cost < self.planned.cost * AS_QUICK;
-        let stayed = std::mem::replace(&mut self.stays, stays);
+        let cheaper = self.awake.is_known() && self.awake.cost < self.planned.cost * AS_QUICK;
+        let stayed = std::mem::replace(&mut self.stays, cheaper && !first);
+        let best = self.best(in_flight, around.lambda);
+        let (way, other) = match self.stays {
+            true => (self.awake, self.planned),
+            false => (self.planned, if self.awake.is_known() { self.awake } else { best }),
+        };
         self.left = match self.left {
-            _ if self.stays != stayed => self.pause(),
-            0 if first => STRETCH,
-            0 => self.pause(),
+            _ if self.stays != stayed => pause(way, other, STRETCH),
+            // A guess is worth a trial if it was a good one.
+            _ if first => {
+                if cheaper {
+                    0
+                } else {
+                    pause(way, other, 1)
+                }
+            }
+            0 => pause(way, other, STRETCH),
             left => left - 1,
         };
-        // At best each takes what it takes by itself, and is found at once.
-        let least = (around.alone - around.delay.0 as f32).max(0.0);
-        let promises = self.planned.cost > least * (1.0 / in_flight + around.lambda);
-        if self.left == 0 && !self.stays && !promises {
+        if self.left == 0 && !self.stays && way.cost <= best.cost {
             self.left = STRETCH;
         }
     }
 
-    /// Trials until the other way is tried again: as many as keep what it takes longer, and what it costs more, to a small part of the whole.
-    fn pause(&self) -> u32 {
-        let (way, other) = if self.stays { (self.awake, self.planned) } else { (self.planned, self.awake) };
-        let more = (way.rate / other.rate).max(other.cpu / way.cpu.max(1.0)) - 1.0;
-        ((more * MEMORY as f32) as u32).clamp(STRETCH, MEMORY)
+    /// What staying awake costs at best: each takes only as long as it was seen not to be there, and is found at once.
+    fn best(&self, in_flight: f32, lambda: f32) -> Shown {
+        let cpu = self.least.max(1.0) / in_flight;
+        Shown { rate: 1.0 / cpu, cpu, cost: cpu + lambda * self.least }
     }
 
     /// By Little's law so many wait within the device.

@@ -134,10 +134,39 @@ fn trials_of_a_slow_way_take_a_small_part_of_the_time() {
 #[test]
 fn staying_awake_is_not_tried_where_it_cannot_be_cheaper() {
     let mut all = Loop::new();
-    // Each takes as long as a device that has nothing to wait for.
-    let around = Around { alone: 64_000.0, ..QUEUED };
-    (0..500).for_each(|_| all.stretch(RATE, RATE, around));
+    // None was there sooner than it was found.
+    all.flow.took(Nanos(64_000), Nanos(64_000));
+    all.run(500, RATE);
     assert_eq!(all.awake, 0, "{:?}", all.flow);
+    // Half of what each took may have been the thread's own delay.
+    (0..MEMORY * STRETCH).for_each(|_| all.flow.took(Nanos(64_000), Nanos(32_000)));
+    all.run(500, RATE);
+    assert!(all.awake > 0, "{:?}", all.flow);
+}
+
+/// The first try is one stretch, and comes after 64 times what it costs more at best.
+#[test]
+fn a_guess_costs_a_small_part_of_the_whole() {
+    let mut all = Loop::new();
+    all.flow.took(Nanos(64_000), Nanos(50_000));
+    // At best 50 µs of one thread's time for 32 commands: 1,562 ns for each, against 500.
+    let stretches = (1..).find(|_| {
+        all.run(1, RATE);
+        all.awake > 0
+    });
+    let stretches = stretches.expect("it is tried");
+    assert!((120..=160).contains(&stretches), "{stretches}");
+    all.run(100, RATE);
+    assert_eq!(all.awake, 1, "{:?}", all.flow);
+}
+
+#[test]
+fn a_good_guess_is_followed_by_a_trial() {
+    let mut all = Loop::new();
+    (all.cpu, all.flow.least) = ([1_900, 2_000], 50_000.0);
+    all.flow.typical = 64_000.0;
+    all.run(3 * STRETCH, RATE * 0.8);
+    assert!(all.flow.stays, "{:?}", all.flow);
 }
 
 #[test]

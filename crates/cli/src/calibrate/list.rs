@@ -88,7 +88,7 @@ pub fn free(costs: &Costs) -> Option<String> {
     let prices = [costs.thread.idle_exit, costs.thread.timer];
     let free = NEVER_FREE.iter().zip(prices).filter(|(_, price)| price.0 == 0);
     let free: Vec<String> = free.map(|((group, name), _)| format!("{group}.{name}")).collect();
-    (!free.is_empty()).then(|| format!("{} came out as 0, which it is on no machine: what was measured is noise", free.join(" and ")))
+    (!free.is_empty()).then(|| format!("{} came out as 0. No machine has that: what was measured is noise", free.join(" and ")))
 }
 
 /// The list itself.

@@ -94,4 +94,7 @@ fn a_queue_joins_once_and_behind_the_others() {
     queues.tags.set(1);
     assert_eq!((line.unlocked(&queues), queues.waiting()), (Some(true), vec![0, 1]));
     assert!(!line.may_post(0) && line.may_post(1));
+    queues.tags.set(1);
+    assert!(line.is_formed());
+    assert_eq!((line.unlocked(&queues), line.is_formed()), (Some(true), false));
 }

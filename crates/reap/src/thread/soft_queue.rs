@@ -116,7 +116,7 @@ impl SoftQueue {
     }
 
     /// What it shares with others.
-    pub(super) fn hardware(&self) -> &Arc<HwQueue> {
+    pub(crate) fn hardware(&self) -> &Arc<HwQueue> {
         &self.queue
     }
 

@@ -48,6 +48,12 @@ impl RingLane {
         RingLane { pair, link, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, owner, birth: Birth::here() }
     }
 
+    /// The PRP lists that its commands use.
+    #[cfg(test)]
+    pub(crate) fn lists(&self) -> &PrpTable {
+        &self.prp
+    }
+
     /// Which process made it. A forked child has a copy of the rings at most, which no controller reads.
     pub(crate) fn birth(&self) -> Birth {
         self.birth

@@ -50,6 +50,12 @@ impl PrpTable {
         Ok(PrpTable { pool: pool.clone(), base: pool.base(), pages: pool.len() / PAGE, lists, written })
     }
 
+    /// Whether no command has needed a list.
+    #[cfg(test)]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.written.iter().all(|written| !written.load(Acquire))
+    }
+
     /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf`, and CDW0.PSDT beside it. If `sgls` may be
     /// used, an SGL data block names more than two pages: the buffer is one run of bus addresses, and the controller fetches no list.
     #[inline(always)]

@@ -1,8 +1,9 @@
-//! What tests of queues' threads ask of a hardware queue.
+//! What tests of queues' threads ask of a hardware queue; and whom it tells.
 
 use units::Nanos;
 
 use super::{HwQueue, InLine, Patience};
+use crate::{Device, OpenOptions};
 use handover::Waiting;
 
 impl HwQueue {
@@ -10,5 +11,21 @@ impl HwQueue {
     pub(crate) fn finds_no_tag(&self) -> bool {
         let line = InLine { queue: self, now: Nanos::ZERO, patience: Patience::Waits };
         line.is_exhausted(&&self.lane).unwrap_or(true)
+    }
+}
+
+/// Where one thread has the queue it is that one which may have found the lock held; where several share it, the one that sleeps on it.
+#[test]
+fn when_a_look_leaves_entries_the_thread_that_may_have_met_it_is_told_and_no_other() {
+    for threads in [1, 2] {
+        let options = OpenOptions::new().software_queues(threads).hardware_queues(1);
+        let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
+        let queue = device.queue().unwrap();
+        let hardware = queue.lanes()[0].hardware();
+        let bells = || hardware.softs.iter().map(|soft| soft.wake.bell());
+        bells().for_each(handover::Bell::arm);
+        hardware.tell_of_entries();
+        // Nobody has taken the role of sleeping on a shared one.
+        assert!(bells().all(|bell| bell.is_armed() == (threads > 1)), "{threads}");
     }
 }

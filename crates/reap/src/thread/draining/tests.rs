@@ -64,3 +64,17 @@ fn it_takes_the_role_allows_messages_and_looks() {
     drop(hand);
     assert_eq!(queue.wait(2, None).unwrap(), 2);
 }
+
+/// The notification that it takes may stand for messages of a group's other queues. Their thread is told of those, and of nothing else.
+#[test]
+fn a_notification_that_stands_for_other_queues_is_passed_on() {
+    let (_device, _queue, hardware) = open();
+    let worker = Worker::new(&hardware).unwrap();
+    let (bell, vector) = (hardware.softs[0].wake.bell(), hardware.lane.vector());
+    bell.arm();
+    worker.pass_on();
+    assert!(bell.is_armed(), "nothing was posted");
+    hardware.lane.posted(vector).unwrap().post(vector.0);
+    worker.pass_on();
+    assert!(!bell.is_armed(), "nobody was told");
+}

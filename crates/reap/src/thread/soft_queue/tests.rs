@@ -1,3 +1,4 @@
+mod gathered;
 mod looking;
 mod owned;
 mod sharing;

@@ -252,7 +252,7 @@ fn what_is_late_in_the_kernel_is_cancelled_once() {
     }
 }
 
-fn in_the_kernel(options: &OpenOptions) -> Option<(Device, tempfile::NamedTempFile)> {
+pub(super) fn in_the_kernel(options: &OpenOptions) -> Option<(Device, tempfile::NamedTempFile)> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
     match Device::open_with(&format!("kernel:{}", file.path().display()), options) {

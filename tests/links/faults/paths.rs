@@ -148,6 +148,6 @@ fn servers_in_two_containers_do_not_lead_to_one_namespace() {
     let [one, other] = [2, 2].map(|sockets| Process::several_within(&ALONE, sockets));
     // The controllers have two identifiers, as those of one subsystem have.
     let uris = one.uris().take(1).chain(other.uris().skip(1));
-    let error = Device::open_with(&paths_of(uris, ""), &options(1)).err().expect("two media are one device").to_string();
+    let error = Device::open_with(&paths_of(uris, ""), &options(1)).err().unwrap().to_string();
     assert!(error.contains("NQN"), "{error}");
 }

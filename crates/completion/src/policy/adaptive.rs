@@ -222,7 +222,8 @@ impl Adaptive {
             // It was not there when the nap or the sleep began.
             Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
         };
-        self.flow.took(age, from);
+        // Some delays are twice the usual one.
+        self.flow.took(age, if from == told { (told - self.price.delay).max(asked) } else { from });
         self.forecast.learn(last.class, (from, to));
     }
 

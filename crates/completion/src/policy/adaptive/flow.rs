@@ -212,6 +212,8 @@ impl Flow {
                 }
             }
             0 => pause(way, other, STRETCH),
+            // What it is at best shows while it is not tried.
+            left if !self.awake.is_known() => pause(way, best, 1).min(left - 1),
             left => left - 1,
         };
         if self.left == 0 && !self.stays && way.cost <= best.cost {

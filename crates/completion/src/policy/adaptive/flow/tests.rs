@@ -160,6 +160,19 @@ fn a_guess_costs_a_small_part_of_the_whole() {
     assert_eq!(all.awake, 1, "{:?}", all.flow);
 }
 
+/// A first stretch that something else disturbed says little.
+#[test]
+fn what_shows_while_staying_awake_is_not_tried_brings_the_try_forward() {
+    let mut all = Loop::new();
+    all.cpu[0] = 1_900;
+    all.flow.took(Nanos(9_000_000), Nanos(9_000_000));
+    all.run(1, RATE);
+    assert!(all.flow.left > STRETCH, "{:?}", all.flow);
+    (0..MEMORY * STRETCH).for_each(|_| all.flow.took(Nanos(64_000), Nanos(50_000)));
+    all.run(2 * STRETCH + 1, RATE);
+    assert!(all.awake > 0, "{:?}", all.flow);
+}
+
 #[test]
 fn a_good_guess_is_followed_by_a_trial() {
     let mut all = Loop::new();

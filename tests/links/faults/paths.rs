@@ -1,5 +1,6 @@
 //! Sockets of one served subsystem as paths of one device: one goes, and the requests go another way.
 
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use reap::{Device, IoError, Mode, OpenOptions, PathLink, Queue};
 use super::eventually;
 use super::peer::Process;
 use crate::place::{Served, options};
-use crate::table::watched;
+use crate::table::{skipped, watched};
 use crate::work::{Job, begin, drain};
 
 fn paths_of(uris: impl Iterator<Item = String>, more: &str) -> String {
@@ -135,4 +136,18 @@ fn what_does_not_lead_to_one_namespace_is_told_apart() {
     // A socket twice is a client too many.
     let error = Device::open_with(&paths_of(one.uris().take(1).chain(one.uris().take(1)), ""), &options(1)).err().unwrap().to_string();
     assert!(error.contains("another client"), "{error}");
+}
+
+/// Servers in containers of their own have one process identifier, and their subsystems two names: a path to each would be two media.
+#[test]
+fn servers_in_two_containers_do_not_lead_to_one_namespace() {
+    const ALONE: [&str; 5] = ["unshare", "--user", "--map-root-user", "--kill-child", "-pf"];
+    if !Command::new(ALONE[0]).args(&ALONE[1..]).arg("true").stderr(Stdio::null()).status().is_ok_and(|ended| ended.success()) {
+        return skipped("unshare gives no process identifiers of their own");
+    }
+    let [one, other] = [2, 2].map(|sockets| Process::several_within(&ALONE, sockets));
+    // The controllers have two identifiers, as those of one subsystem have.
+    let uris = one.uris().take(1).chain(other.uris().skip(1));
+    let error = Device::open_with(&paths_of(uris, ""), &options(1)).err().unwrap().to_string();
+    assert!(error.contains("NQN"), "{error}");
 }

@@ -26,17 +26,22 @@ pub(super) struct Process {
 impl Process {
     fn new() -> Process {
         let socket = Scratch::short("process");
-        Process::at(socket, Vec::new())
+        Process::at(socket, Vec::new(), &[])
     }
 
     /// So many controllers of one subsystem.
     pub(super) fn several(sockets: usize) -> Process {
-        Process::at(Scratch::short("process"), (1..sockets).map(|_| Scratch::short("process")).collect())
+        Process::several_within(&[], sockets)
     }
 
-    fn at(socket: Scratch, more: Vec<Scratch>) -> Process {
+    /// The same, started by the command `wrapper`.
+    pub(super) fn several_within(wrapper: &[&str], sockets: usize) -> Process {
+        Process::at(Scratch::short("process"), (1..sockets).map(|_| Scratch::short("process")).collect(), wrapper)
+    }
+
+    fn at(socket: Scratch, more: Vec<Scratch>, wrapper: &[&str]) -> Process {
         let sockets: Vec<_> = std::iter::once(&socket).chain(&more).map(|socket| socket.path().display().to_string()).collect();
-        let child = start("faults::peer::serves_until_it_is_killed", &[], &sockets.join(":"));
+        let child = start("faults::peer::serves_until_it_is_killed", wrapper, &sockets.join(":"));
         let process = Process { child, socket, more };
         let all = || std::iter::once(&process.socket).chain(&process.more).all(|socket| UnixStream::connect(socket.path()).is_ok());
         eventually("the server does not listen", all);

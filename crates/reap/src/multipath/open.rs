@@ -1,5 +1,6 @@
 //! Opening: the subsystems that the paths' URIs describe, a controller of each path's, and proof that they lead to one namespace.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use blkmq::paths::{Distances, PathId, Paths, Shape};
@@ -117,7 +118,15 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
             )));
         }
     }
-    subsystem(device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), link::next_number()))
+    subsystem(device, &new_name())
+}
+
+/// The NQN of a subsystem that nobody else has, on this machine or another, now or later: paths are joined by it, and by the namespace's UUID, which follows
+/// from it. Of two servers in containers of their own both can be process 1.
+fn new_name() -> String {
+    // Seeded by the system's random numbers.
+    let random = || RandomState::new().build_hasher().finish();
+    format!("nqn.2026-11.reap:embedded:{:016x}{:016x}", random(), random())
 }
 
 /// The namespace that each path leads to.

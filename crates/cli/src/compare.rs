@@ -40,7 +40,7 @@ use workload::plan::Plan;
 
 use crate::args::CompareArgs;
 use crate::bench::{Meant, Named, Rig, Setup};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::output::{self, Aside, Later, say};
 use crate::report::{self, Report};
 use crate::rows::{Results, json, table};
@@ -70,6 +70,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     meant.gather(&mut jobs);
     let machine = run::machine(&meant)?;
     machine.keep_clear();
+    machine::fine_timers();
     if let Some(contender) = labels.modes().iter().find(|contender| contender.mode.is_the_kernels() && !machine.outside) {
         bail!("--modes: {}, and the device of these jobs is embedded in this program", QueueError::NotTheKernels(contender.mode));
     }

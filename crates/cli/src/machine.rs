@@ -99,6 +99,12 @@ pub fn settle(cpu: usize) {
     if let Err(error) = hw::pin(cpu) {
         tracing::warn!(cpu, %error, "a job thread is not pinned");
     }
+    fine_timers();
+}
+
+/// Has the timers of the calling thread, and of those that it starts, as fine as the kernel can: those of a job, and of a thread that opens
+/// devices, where it is measured how late they are.
+pub fn fine_timers() {
     if let Err(error) = hw::set_timer_slack(units::Nanos(1)) {
         tracing::warn!(%error, "timers may be 50 µs late");
     }

@@ -28,7 +28,7 @@ use workload::{Amount, Flows, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::output::{self, Output, say};
 use crate::program::PROGRAM;
 use crate::{dismissals, jobs, rows, stop};
@@ -47,6 +47,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
     machine.keep_clear();
+    machine::fine_timers();
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
     let wish = engines::wish(args.completion, &parsed.jobs, meant.is_kernel());

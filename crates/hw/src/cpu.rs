@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use units::Nanos;
@@ -12,8 +13,24 @@ use units::Nanos;
 /// # Errors
 /// What `sched_getaffinity` says.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+    AT_FIRST.get_or_init(|| sched_getaffinity(Some(rustix::process::getpid())).map(|set| list(&set)).unwrap_or_default());
+    Ok(list(&sched_getaffinity(None)?))
+}
+
+/// Those of the process's main thread when somebody first asked: most likely it has not pinned itself yet.
+static AT_FIRST: OnceLock<Vec<usize>> = OnceLock::new();
+
+fn list(set: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Has the calling thread run elsewhere than on `cpu`, where there is another that this process may use. Otherwise, or where the system
+/// refuses, the thread stays where it may run.
+pub fn avoid(cpu: usize) {
+    _ = allowed_cpus();
+    if let Some(other) = AT_FIRST.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu)) {
+        _ = pin(*other);
+    }
 }
 
 /// The CPU that the calling thread runs on at this moment.

@@ -214,6 +214,7 @@ impl Adaptive {
             self.decisions.missed_notifications += 1;
             self.distrusts = true;
         }
+        self.flow.took(age);
         done.iter().for_each(|done| self.fresh.found(self.clock, done.age));
         let told = age - self.price.delay;
         let (from, to) = match last.found {
@@ -222,8 +223,6 @@ impl Adaptive {
             // It was not there when the nap or the sleep began.
             Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
         };
-        // Some delays are twice the usual one.
-        self.flow.took(age, if from == told { (told - self.price.delay).max(asked) } else { from });
         self.forecast.learn(last.class, (from, to));
     }
 

@@ -49,3 +49,24 @@ fn steal_is_the_eighth_number_of_a_cpus_line() {
     let first = stolen_by_hypervisor(&allowed_cpus().unwrap());
     assert!(stolen_by_hypervisor(&allowed_cpus().unwrap()) >= first);
 }
+
+/// Also where the thread that started it is pinned.
+#[test]
+fn a_thread_that_avoids_a_cpu_runs_on_another_if_there_is_one() {
+    let all = allowed_cpus().unwrap();
+    let ran_on = |cpu: usize| {
+        let pinned = std::thread::spawn(move || {
+            pin(cpu).unwrap();
+            let other = std::thread::spawn(move || {
+                avoid(cpu);
+                (current_cpu(), allowed_cpus().unwrap())
+            });
+            other.join().unwrap()
+        });
+        pinned.join().unwrap()
+    };
+    for &cpu in &all {
+        let (now, may) = ran_on(cpu);
+        assert_eq!(all.len() > 1, now != cpu && may.iter().all(|&may| may != cpu), "{now} of {may:?}, without {cpu} of {all:?}");
+    }
+}

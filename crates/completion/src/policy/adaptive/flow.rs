@@ -7,18 +7,10 @@ use super::forecast::{MEMORY, STRETCH, UNSEEN};
 /// Rates and costs closer than that are equal: a device that does so much of what it does without gathering is as quick.
 const AS_QUICK: f32 = 1.0 - UNSEEN;
 
-/// Trials in one way until the other is tried for so many stretches: as many as keep what that takes longer, and what it costs more, to a
-/// small part of the whole.
-fn pause(way: Shown, other: Shown, stretches: u32) -> u32 {
-    let more = (way.rate / other.rate).max(other.cpu / way.cpu.max(1.0)) - 1.0;
-    ((more * (MEMORY / STRETCH * stretches) as f32) as u32).clamp(stretches, MEMORY)
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// How long a command takes until it is found, and how long it takes at least: so long it was seen not to be there.
+    /// How long a command takes until it is found.
     typical: f32,
-    least: f32,
     /// What the last trial has shown that was spent awake, and the last that followed the forecast.
     awake: Shown,
     planned: Shown,
@@ -75,6 +67,23 @@ struct Shown {
 }
 
 impl Shown {
+    /// Whether to stay awake costs less.
+    fn pays_beside(&self, planned: &Shown) -> bool {
+        self.is_known() && self.cost < planned.cost * AS_QUICK
+    }
+
+    /// Trials in this way until so many stretches of the other are due: as many as keep what that takes longer, and what it costs more, to a
+    /// small part of the whole.
+    fn until(&self, other: &Shown, stretches: u32) -> u32 {
+        let more = (self.rate / other.rate).max(other.cpu / self.cpu.max(1.0)) - 1.0;
+        ((more * (MEMORY / STRETCH * stretches) as f32) as u32 + 1).clamp(stretches, MEMORY * STRETCH)
+    }
+
+    /// A thread that stays awake has the CPU all the time, and is as quick at least.
+    fn awake_at_most(&self) -> Shown {
+        Shown { cpu: 1.0 / self.rate, ..*self }
+    }
+
     fn is_known(&self) -> bool {
         self.rate > 0.0
     }
@@ -120,11 +129,9 @@ impl Flow {
         Flow { stretch: Stretch::default(), ..self }
     }
 
-    /// A command was found at this age, and had not completed by that.
-    pub(super) fn took(&mut self, age: Nanos, least: Nanos) {
-        let part = if self.typical > 0.0 { UNSEEN } else { 1.0 };
-        self.typical += (age.0 as f32 - self.typical) * part;
-        self.least += (least.0 as f32 - self.least) * part;
+    /// A command was found at this age.
+    pub(super) fn took(&mut self, age: Nanos) {
+        self.typical += (age.0 as f32 - self.typical) / MEMORY as f32;
     }
 
     /// How long a command takes until it is found.
@@ -169,18 +176,27 @@ impl Flow {
             (self.trial.len, self.left) = (0, if self.stays { self.left } else { STRETCH });
             return self.spares(in_flight, around);
         }
-        self.trial.add(Shown { rate, cpu, cost });
+        let shown = Shown { rate, cpu, cost };
+        self.trial.add(shown);
         let way = if awake { &mut self.awake } else { &mut self.planned };
         let first = !way.is_known();
         if first || self.trial.is_over() {
             *way = std::mem::take(&mut self.trial).shown();
-            self.compare(awake, first, in_flight, around);
+            self.compare(awake, first);
+        } else if self.left == 0 && self.trial.len == 1 && !self.promises(&shown) {
+            self.trial.len = 0;
+            self.left = if awake { self.planned.until(&shown, 1) } else { self.awake.until(&shown, 1) };
         }
         self.spares(in_flight, around);
     }
 
+    /// Whether a first stretch in the other way says that it is the cheaper one.
+    fn promises(&self, guess: &Shown) -> bool {
+        if self.stays { !self.awake.pays_beside(guess) } else { guess.pays_beside(&self.planned) }
+    }
+
     /// A trial is over. The `first` of either way is one stretch: a guess, made before it was known what is to spare.
-    fn compare(&mut self, awake: bool, first: bool, in_flight: f32, around: &Around) {
+    fn compare(&mut self, awake: bool, first: bool) {
         // The device may have become quicker meanwhile.
         self.full = match self.planned.rate {
             _ if self.awake.is_known() => self.awake.rate,
@@ -194,37 +210,28 @@ impl Flow {
             let used = self.used * if quick { 1.0 + 1.0 / STRETCH as f32 } else { share.powi(STRETCH as i32) };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
         }
-        let cheaper = self.awake.is_known() && self.awake.cost < self.planned.cost * AS_QUICK;
-        let stayed = std::mem::replace(&mut self.stays, cheaper && !first);
-        let best = self.best(in_flight, around.lambda);
+        let pays = self.awake.pays_beside(&self.planned);
+        let stayed = std::mem::replace(&mut self.stays, pays && !first);
+        let at_most = self.planned.awake_at_most();
         let (way, other) = match self.stays {
-            true => (self.awake, self.planned),
-            false => (self.planned, if self.awake.is_known() { self.awake } else { best }),
+            true => (&self.awake, &self.planned),
+            false => (&self.planned, if self.awake.is_known() { &self.awake } else { &at_most }),
         };
         self.left = match self.left {
-            _ if self.stays != stayed => pause(way, other, STRETCH),
+            _ if self.stays != stayed => way.until(other, STRETCH),
             // A guess is worth a trial if it was a good one.
             _ if first => {
-                if cheaper {
+                if pays {
                     0
                 } else {
-                    pause(way, other, 1)
+                    way.until(other, 1)
                 }
             }
-            0 => pause(way, other, STRETCH),
-            // What it is at best shows while it is not tried.
-            left if !self.awake.is_known() => pause(way, best, 1).min(left - 1),
+            0 => way.until(other, STRETCH),
+            // What it costs at most shows while it is not tried.
+            left if !self.awake.is_known() => way.until(other, 1).min(left - 1),
             left => left - 1,
         };
-        if self.left == 0 && !self.stays && way.cost <= best.cost {
-            self.left = STRETCH;
-        }
-    }
-
-    /// What staying awake costs at best: each takes only as long as it was seen not to be there, and is found at once.
-    fn best(&self, in_flight: f32, lambda: f32) -> Shown {
-        let cpu = self.least.max(1.0) / in_flight;
-        Shown { rate: 1.0 / cpu, cpu, cost: cpu + lambda * self.least }
     }
 
     /// By Little's law so many wait within the device.

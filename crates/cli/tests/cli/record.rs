@@ -59,7 +59,7 @@ fn batches_rates_threads_and_long_requests_are_recorded() {
 fn a_recording_that_cannot_be_written_is_an_error_before_anything_runs() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nruntime=100s\ntime_based\n");
-    let words = ["cannot write the recording to no/such/place", "No such file or directory"];
+    let words = ["cannot write the recording to no/such/place", "there is no directory no/such; make it first"];
     place.reap("run job.fio --record no/such/place --device mem:16M").fails_with(&words);
     if std::path::Path::new("/dev/full").exists() {
         place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n");

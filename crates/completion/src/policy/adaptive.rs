@@ -372,8 +372,8 @@ impl Adaptive {
         let told = doing == Doing::Sleep && woke == Some(Cause::Notification);
         (self.step.told, self.step.slept_through) = (told, doing == Doing::Sleep && woke.is_some() && !told);
         let Some(woke) = seen.woke else { return Nanos::ZERO };
-        self.flow.slept();
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
+        self.flow.slept(now - asked - spent);
         if let Some(wait) = &mut self.wait {
             (wait.slept, wait.spun, wait.explores) = (true, Nanos::ZERO, Nanos::ZERO);
             // Under hold the first came before, nobody knows when.

@@ -40,8 +40,9 @@ pub(super) struct Stretch {
     most: u32,
     /// CPU time that waiting had cost when it began.
     spent: u64,
-    /// Naps and sleeps in it.
+    /// Naps and sleeps in it, and how long they have lasted.
     slept: u32,
+    asleep: u64,
 }
 
 /// What is so at the end of a stretch in a closed loop.
@@ -61,27 +62,27 @@ pub(super) struct Around {
 struct Shown {
     /// Completions in a nanosecond.
     rate: f32,
-    /// CPU time of each, and CPU time + λ · lateness.
-    cpu: f32,
+    /// How long the thread had the CPU for each, and what waiting has cost: CPU time + λ · lateness.
+    busy: f32,
     cost: f32,
 }
 
 impl Shown {
     /// Whether to stay awake costs less.
     fn pays_beside(&self, planned: &Shown) -> bool {
-        self.is_known() && self.cost < planned.cost * AS_QUICK
+        self.is_known() && self.cost < planned.cost * (1.0 - UNSEEN / 2.0)
     }
 
     /// Trials in this way until so many stretches of the other are due: as many as keep what that takes longer, and what it costs more, to a
     /// small part of the whole.
     fn until(&self, other: &Shown, stretches: u32) -> u32 {
-        let more = (self.rate / other.rate).max(other.cpu / self.cpu.max(1.0)) - 1.0;
+        let more = (self.rate / other.rate).max(other.busy / self.busy.max(1.0)) - 1.0;
         ((more * (MEMORY / STRETCH * stretches) as f32) as u32 + 1).clamp(stretches, MEMORY * STRETCH)
     }
 
     /// A thread that stays awake has the CPU all the time, and is as quick at least.
     fn awake_at_most(&self) -> Shown {
-        Shown { cpu: 1.0 / self.rate, ..*self }
+        Shown { busy: 1.0 / self.rate, ..*self }
     }
 
     fn is_known(&self) -> bool {
@@ -115,7 +116,7 @@ impl Trial {
             let half = &known[self.len / 4..self.len - self.len / 4];
             half.iter().sum::<f32>() / half.len() as f32
         };
-        Shown { rate: middle(|shown| shown.rate), cpu: middle(|shown| shown.cpu), cost: middle(|shown| shown.cost) }
+        Shown { rate: middle(|shown| shown.rate), busy: middle(|shown| shown.busy), cost: middle(|shown| shown.cost) }
     }
 }
 
@@ -139,9 +140,10 @@ impl Flow {
         self.typical
     }
 
-    /// The thread has napped or slept.
-    pub(super) fn slept(&mut self) {
+    /// The thread has napped or slept for so long.
+    pub(super) fn slept(&mut self, asleep: Nanos) {
         self.stretch.slept += 1;
+        self.stretch.asleep += asleep.0;
     }
 
     /// So many are sent, and so many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
@@ -176,7 +178,7 @@ impl Flow {
             (self.trial.len, self.left) = (0, if self.stays { self.left } else { STRETCH });
             return self.spares(in_flight, around);
         }
-        let shown = Shown { rate, cpu, cost };
+        let shown = Shown { rate, busy: 1.0 / rate - over.asleep as f32 / done, cost };
         self.trial.add(shown);
         let way = if awake { &mut self.awake } else { &mut self.planned };
         let first = !way.is_known();

@@ -27,6 +27,11 @@ impl Loop {
         let commands = around.in_flight.max(MEMORY) * STRETCH;
         self.now += Nanos((commands as f32 / if is_awake { awake } else { gathering }) as u64);
         self.spent += u64::from(commands) * self.cpu[usize::from(is_awake)];
+        if !is_awake {
+            // It sleeps whenever it does not wait or work.
+            let busy = u64::from(commands) * self.cpu[0];
+            self.flow.slept(Nanos((commands as f32 / gathering) as u64) - Nanos(busy));
+        }
         let over = self.flow.sent(self.now, commands, around.in_flight, self.spent).expect("it is over");
         self.flow.judge(self.now, &over, &Around { spent: self.spent, ..around });
     }
@@ -96,7 +101,7 @@ fn a_stretch_that_was_slept_in_is_no_measure_of_the_device() {
         while !all.flow.is_awake() {
             all.run(1, RATE);
         }
-        (0..100).for_each(|_| all.flow.slept());
+        (0..100).for_each(|_| all.flow.slept(Nanos(1)));
         all.stretch(RATE, RATE / 2.0, QUEUED);
         assert!((1..MEMORY / 2).contains(&all.flow.left), "tried again soon: {:?}", all.flow);
     }

@@ -5,7 +5,8 @@
 //! `PATH` is a built `spdk_nvme_perf`, and `DIR` the address that a target listens at, whose socket is `DIR/cntrl`; both run already, the target on
 //! a core of its own. The initiators run on `--cpu`, CPU 1 by default, one after the other. Each pair is a run of both in random order, in all
 //! cells before the next pair. `--served NAME=DIR=NQN` is a target of another kind: the perf tool on it against the same tool on the first target.
-//! A target that spins without a client would take half of that one's core: `--spins NAME=PID` has it stopped while others are driven.
+//! A target that spins without a client would take half of that one's core: `--spins NAME=PID` has it stopped while others are driven. A process with
+//! several targets stands there once for each.
 //!
 //! For `reap serve`, in the directory `/tmp/vu/reap`, whose memory of the perf tool is huge pages:
 //!
@@ -165,9 +166,10 @@ impl Asked {
         done
     }
 
-    /// To the targets that spin, but for this one.
+    /// To the processes that spin, but for the one of this target.
     fn signal(&self, signal: &str, but: &Target) -> Result<(), String> {
-        let mut others = self.spins.iter().filter(|(name, _)| *name != but.name);
+        let serves = |pid: u32| self.spins.iter().any(|(name, of)| *of == pid && *name == but.name);
+        let mut others = self.spins.iter().filter(|(_, pid)| !serves(*pid));
         others.try_for_each(|(_, pid)| finish(Command::new("kill").args([signal, &pid.to_string()])).map(drop))
     }
 

@@ -1,15 +1,16 @@
 //! The link against a server by hand, up to where the controller would come up: what it lacks or lies about is a sentence, or is done without.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, Socket, Version};
+use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, Socket, Version, region};
 use nvme::regs::Cap;
 use nvme::{Doorbells, QueueId};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
+use super::greeting::MSIX;
 use super::*;
 
 /// What the server says of itself.

@@ -119,13 +119,14 @@ done_by "a slow drive" reap bind "$slow"
 export REAP_TEST_DRIVE=$first REAP_TEST_FEW=$few REAP_TEST_SLOW=$slow REAP_TEST_MARK=$mark
 given() { # given TEST: one of those that need a drive
     links --test-threads=1 --nocapture --ignored --exact "faults::pcie::$1" >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
-    grep -oE '(test result|counted|kept): .*' /tmp/out
+    grep -oE '(test result|counted|kept|named): .*' /tmp/out
 }
 given what_a_drive_has_too_few_of_is_said_and_shared
 given a_groups_queues_have_one_eventfd_in_posted
 given resets_under_load_lose_nothing
 given a_drive_that_is_too_slow_is_aborted_or_reset
 given doorbells_and_messages_are_as_many_as_qemu_counts
+given long_data_are_named_by_sgls
 
 part "ended in the middle"
 for signal in KILL INT; do

@@ -19,7 +19,7 @@ grep -q "PCI-MSIX.*nvme0q1" /proc/interrupts || { failed "no MSI-X vectors"; cat
 
 if command -v nvme >/dev/null; then
     part "nvme-cli"
-    says "REAP0001 " nvme list
+    says "REAP[0-9a-f]\{16\} " nvme list
     says "^mn *: Reap embedded NVMe controller" nvme id-ctrl /dev/nvme0
     says "^nsze *: 0x80000" nvme id-ns $disk
     says "critical_warning" nvme smart-log /dev/nvme0

@@ -1,5 +1,7 @@
 //! Files and block devices that go wrong: a typed error, nothing lost that was acknowledged, no hang.
 
+mod again;
+mod between;
 mod devices;
 mod files;
 mod guest;

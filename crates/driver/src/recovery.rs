@@ -286,6 +286,11 @@ impl Recovery {
         matches!(self.state, State::Watching(_))
     }
 
+    /// Since when the controller has not answered, if it is waited for at this moment. Nothing is sent to it.
+    pub fn lost_since(&self) -> Option<Nanos> {
+        self.lost_since.filter(|_| matches!(self.state, State::Lost { .. }))
+    }
+
     fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> Option<RecoveryAsk> {
         // Each arm puts back the state that is next.
         match std::mem::replace(&mut self.state, State::Watching(Pulse::default())) {

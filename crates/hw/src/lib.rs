@@ -27,6 +27,7 @@ mod nodes;
 pub mod passthrough;
 pub mod pci;
 mod poller;
+mod process;
 pub mod uring;
 mod vectors;
 pub mod vfio;
@@ -44,4 +45,5 @@ pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unrea
 pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::{Interest, Poller};
+pub use process::Process;
 pub use vectors::Vectors;

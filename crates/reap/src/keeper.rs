@@ -144,6 +144,10 @@ pub(crate) struct Keeper {
     /// Its path has been up before; and it is back, though not yet in use.
     has_been_up: bool,
     returning: bool,
+    /// What it was when its path came up first: what takes its place has to be the same.
+    joined: Option<Box<Inventory>>,
+    /// It is reached by another connection than when it was last up.
+    reconnected: bool,
 }
 
 impl Charge for Keeper {
@@ -168,9 +172,7 @@ impl Charge for Keeper {
     fn turn(&mut self, now: Nanos) -> Turn {
         self.take_replies();
         self.take_answers(now);
-        if let Some(what) = self.link.news() {
-            self.note(what);
-        }
+        self.hear_of_the_way();
         let until = match self.life {
             Life::BringingUp(..) => self.bring_up(now),
             Life::Live(_) => self.live(now),
@@ -238,6 +240,8 @@ impl Keeper {
             power: None,
             has_been_up: false,
             returning: false,
+            joined: None,
+            reconnected: false,
         })
     }
 
@@ -371,8 +375,11 @@ impl Keeper {
             };
             match ask {
                 RecoveryAsk::Wait { until: next } => {
-                    let watching = recovery.is_watching();
+                    let (watching, lost_since) = (recovery.is_watching(), recovery.lost_since());
                     until = until.min(next);
+                    if let Some(since) = lost_since {
+                        self.look_for_it(since);
+                    }
                     if watching {
                         self.ask(now);
                         until = until.min(self.look_after_events(now)).min(self.moderate(now));

@@ -43,7 +43,7 @@ pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
 pub(crate) use pcie::SCHEME as PCIE;
-pub(crate) use peer::SCHEME as VFIO_USER;
+pub(crate) use peer::{News, SCHEME as VFIO_USER};
 pub(crate) use ring::{Held, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings, Tended};
 pub use stream::DebtHabits;
 pub(crate) use stream::StreamLane;

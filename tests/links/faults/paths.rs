@@ -14,7 +14,7 @@ use crate::place::{Served, options};
 use crate::table::{skipped, watched};
 use crate::work::{Job, begin, drain};
 
-fn paths_of(uris: impl Iterator<Item = String>, more: &str) -> String {
+pub(super) fn paths_of(uris: impl Iterator<Item = String>, more: &str) -> String {
     format!("multipath:?{}{more}", uris.map(|uri| format!("path={}", uri.replace('&', "%26"))).collect::<Vec<_>>().join("&"))
 }
 
@@ -29,8 +29,42 @@ fn fault(served: &Served, path: usize, what: &str) {
     ask(uri.trim_start_matches("vfio-user:").as_ref(), &format!("fault {what}")).unwrap();
 }
 
-fn wait_for(device: &Device, path: usize, link: PathLink) {
+pub(super) fn wait_for(device: &Device, path: usize, link: PathLink) {
     eventually(&format!("path {path} is not {link:?}"), || device.paths()[path].status.link == link);
+}
+
+/// One of two paths is lost, and requests go on by the other.
+pub(super) fn is_left(device: &Device, path: usize) {
+    wait_for(device, path, PathLink::Lost);
+    is_used(device, 1 - path);
+}
+
+/// Many requests go that way.
+pub(super) fn is_used(device: &Device, path: usize) {
+    let before = device.paths()[path].ios;
+    eventually(&format!("path {path} is not used"), || device.paths()[path].ios > before + 500);
+}
+
+/// Two threads write and read what they have written, for as long as something happens.
+pub(super) fn under_load(device: &Device, what: &str, happens: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    watched(what, || {
+        thread::scope(|scope| {
+            for owner in 0..2 {
+                let (queue, over): (Queue, _) = (device.queue().unwrap(), &over);
+                scope.spawn(move || {
+                    for generation in 0.. {
+                        Job { generation, ..Job::of(owner) }.run(&queue);
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                });
+            }
+            happens();
+            over.store(true, Ordering::Relaxed);
+        });
+    });
 }
 
 #[test]
@@ -62,30 +96,13 @@ fn two_sockets_are_two_paths_of_one_namespace() {
 fn a_socket_goes_under_load_and_nothing_is_lost() {
     let served = Served::several("mem:16M?profile=optane", 2);
     let device = open(&served, "&policy=round-robin&keep_alive=2s", options(2));
-    let over = AtomicBool::new(false);
-    watched("a socket that goes", || {
-        thread::scope(|scope| {
-            for owner in 0..2 {
-                let (queue, over): (Queue, _) = (device.queue().unwrap(), &over);
-                scope.spawn(move || {
-                    for generation in 0.. {
-                        Job { generation, ..Job::of(owner) }.run(&queue);
-                        if over.load(Ordering::Relaxed) {
-                            break;
-                        }
-                    }
-                });
-            }
-            for path in [1, 0, 1] {
-                let before = device.paths()[1 - path].ios;
-                fault(&served, path, "lost");
-                wait_for(&device, path, PathLink::Lost);
-                eventually("the other path is not used", || device.paths()[1 - path].ios > before + 500);
-                fault(&served, path, "back");
-                wait_for(&device, path, PathLink::Live);
-            }
-            over.store(true, Ordering::Relaxed);
-        });
+    under_load(&device, "a socket that goes", || {
+        for path in [1, 0, 1] {
+            fault(&served, path, "lost");
+            is_left(&device, path);
+            fault(&served, path, "back");
+            wait_for(&device, path, PathLink::Live);
+        }
     });
     let paths = device.paths();
     assert!(paths.iter().all(|path| path.status.link == PathLink::Live && path.in_flight == 0), "{paths:?}");

@@ -161,6 +161,24 @@ fn doorbells_and_messages_are_as_many_as_qemu_counts() {
     }
 }
 
+/// QEMU's drive has SGLs: data of more than two pages are named by one, and by none where nobody wants them. Each block is verified.
+#[test]
+#[ignore = "counts on a drive that nobody else uses: tests/pcie.sh runs it in a guest"]
+fn long_data_are_named_by_sgls() {
+    let disk = told("REAP_TEST_MARK");
+    for (sgl, number) in [("yes", 7000), ("no", 8000)] {
+        let device = Device::open_with(&format!("pcie:{}?sgl={sgl}", drive()), &options(1)).unwrap();
+        let queue = device.local_queue().unwrap();
+        let before = queue.hardware_counters().finished;
+        mark(&disk, number);
+        let job = Job { requests: 20, bytes: 64 << 10, depth: 8, generation: number.into(), ..Job::of(1) };
+        watched("long requests", || job.run(&queue));
+        mark(&disk, number + 1);
+        let commands = queue.hardware_counters().finished - before;
+        println!("named: {number} {} of {commands}", if sgl == "yes" { commands } else { 0 });
+    }
+}
+
 /// One request to each of some queues of a group.
 fn read_on(queues: &[&LocalQueue]) {
     for queue in queues {

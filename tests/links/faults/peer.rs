@@ -18,43 +18,56 @@ use crate::work::{Job, begin, drain};
 /// A server in a process of its own, for as long as that lives.
 pub(super) struct Process {
     child: Child,
-    socket: Scratch,
-    /// Of several sockets, the others.
-    more: Vec<Scratch>,
+    sockets: Vec<Scratch>,
 }
+
+/// What they serve, unless a test says otherwise.
+const DEVICE: &str = "mem:16M?profile=optane";
 
 impl Process {
     fn new() -> Process {
-        let socket = Scratch::short("process");
-        Process::at(socket, Vec::new(), &[])
+        Process::serving(DEVICE, 1)
     }
 
     /// So many controllers of one subsystem.
     pub(super) fn several(sockets: usize) -> Process {
-        Process::several_within(&[], sockets)
+        Process::serving(DEVICE, sockets)
+    }
+
+    /// Controllers of this device, one at each socket.
+    pub(super) fn serving(device: &str, sockets: usize) -> Process {
+        Process::at(device, sockets, &[])
     }
 
     /// The same, started by the command `wrapper`.
     pub(super) fn several_within(wrapper: &[&str], sockets: usize) -> Process {
-        Process::at(Scratch::short("process"), (1..sockets).map(|_| Scratch::short("process")).collect(), wrapper)
+        Process::at(DEVICE, sockets, wrapper)
     }
 
-    fn at(socket: Scratch, more: Vec<Scratch>, wrapper: &[&str]) -> Process {
-        let sockets: Vec<_> = std::iter::once(&socket).chain(&more).map(|socket| socket.path().display().to_string()).collect();
-        let child = start("faults::peer::serves_until_it_is_killed", wrapper, &sockets.join(":"));
-        let process = Process { child, socket, more };
-        let all = || std::iter::once(&process.socket).chain(&process.more).all(|socket| UnixStream::connect(socket.path()).is_ok());
-        eventually("the server does not listen", all);
-        process
+    fn at(device: &str, sockets: usize, wrapper: &[&str]) -> Process {
+        let sockets: Vec<_> = (0..sockets).map(|_| Scratch::short("process")).collect();
+        let child = started(device, &sockets, wrapper);
+        Process { child, sockets }
+    }
+
+    /// It is killed, whatever it does.
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Another one serves this at the same sockets.
+    pub(super) fn start(&mut self, device: &str) {
+        self.child = started(device, &self.sockets, &[]);
     }
 
     /// The device at each socket.
     pub(super) fn uris(&self) -> impl Iterator<Item = String> {
-        std::iter::once(&self.socket).chain(&self.more).map(|socket| format!("vfio-user:{}", socket.path().display()))
+        self.sockets.iter().map(|socket| format!("vfio-user:{}", socket.path().display()))
     }
 
     fn uri(&self) -> String {
-        format!("vfio-user:{}", self.socket.path().display())
+        self.uris().next().unwrap()
     }
 
     fn signal(&self, signal: Signal) {
@@ -69,13 +82,23 @@ impl Drop for Process {
     }
 }
 
+/// Serves in a process of its own, and listens.
+fn started(device: &str, sockets: &[Scratch], wrapper: &[&str]) -> Child {
+    let paths: Vec<_> = sockets.iter().map(|socket| socket.path().display().to_string()).collect();
+    let child = start("faults::peer::serves_until_it_is_killed", wrapper, &format!("{device}\n{}", paths.join(":")));
+    eventually("the server does not listen", || sockets.iter().all(|socket| UnixStream::connect(socket.path()).is_ok()));
+    child
+}
+
 #[test]
 #[ignore = "a server in a process of its own, which other tests start and kill"]
 fn serves_until_it_is_killed() {
     if is_child() {
-        let sockets: Vec<PathBuf> = told().split(':').map(PathBuf::from).collect();
-        let device = "mem:16M?profile=optane";
+        let told = told();
+        let (device, sockets) = told.split_once('\n').unwrap();
+        let sockets: Vec<PathBuf> = sockets.split(':').map(PathBuf::from).collect();
         let mut server = match &sockets[..] {
+            _ if device.starts_with("multipath:") => Server::with_paths(&device.parse().unwrap(), &sockets, None).unwrap(),
             [socket] => Server::new(&device.parse().unwrap(), socket, None).unwrap(),
             several => Server::with_paths(&MultipathUri::repeated(device, several.len()).unwrap(), several, None).unwrap(),
         };

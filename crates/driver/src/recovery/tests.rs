@@ -180,11 +180,13 @@ fn a_controller_that_comes_back_is_stopped_before_its_commands_are_taken_back() 
     host.controller.remove();
     host.run_until(after(&host, 60_000));
     assert_eq!((host.losses, &host.dead, host.ended.len()), (1, &None, 0), "nothing is taken back meanwhile");
+    let lost_since = |host: &Host| host.recovery.as_ref().and_then(|recovery| recovery.lost_since());
+    assert!(lost_since(&host).is_some_and(|since| since < host.now));
     host.controller.io_silent = false;
     host.controller.come_back();
     // The executor asserts that RDY is 0 when buffers are returned.
     host.run_until(after(&host, 1_000));
-    assert_eq!((host.losses, &host.dead), (1, &None));
+    assert_eq!((host.losses, &host.dead, lost_since(&host)), (1, &None, None));
     assert_eq!(host.ended[&1], [End::Done(Status::SUCCESS)]);
     assert!(host.submit(2));
     host.run_until(after(&host, 1_000));

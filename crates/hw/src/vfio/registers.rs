@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::error::VfioError;
 use super::reply::RegionInfo;
@@ -101,6 +101,11 @@ impl PciRegisters {
         self.dstrd
     }
 
+    /// Its bytes, and what of it is mapped.
+    pub(super) fn extent(&self) -> (u64, &[Area]) {
+        (self.bytes, &self.areas)
+    }
+
     /// Where the 32 bits at `offset` are, if they are mapped.
     #[inline]
     fn mapped(&self, offset: u32) -> Option<NonNull<u32>> {
@@ -152,10 +157,36 @@ impl Area {
         let memory = unsafe { mmap(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, at) }?;
         let memory = NonNull::new(memory.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let area = Area { memory, start, bytes };
-        // A forked child has no business there.
-        // SAFETY: the range is the mapping just made, and the advice does not change what it holds.
-        _ = unsafe { rustix::mm::madvise(area.memory.as_ptr().cast(), bytes as usize, rustix::mm::Advice::LinuxDontFork) };
+        area.keep_from_children();
         Ok(area)
+    }
+
+    /// Which part of BAR0 it is.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes
+    }
+
+    /// Other pages of a file take the place of these, at the same addresses. Threads may ring meanwhile: an access meets one or the other.
+    pub(super) fn renew(&self, file: BorrowedFd<'_>, at: u64) -> std::io::Result<()> {
+        let (memory, bytes, access) = (self.memory.as_ptr().cast(), self.bytes as usize, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: what is replaced is this mapping, of which nothing is behind a reference; there is memory at each moment.
+        let renewed = unsafe { mmap(memory, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, at) };
+        if let Err(error) = renewed {
+            // The old pages may be gone. Should anything else ever lie there a doorbell would be written into it.
+            // SAFETY: as above.
+            if unsafe { mmap_anonymous(memory, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED) }.is_err() {
+                std::process::abort();
+            }
+            return Err(error.into());
+        }
+        self.keep_from_children();
+        Ok(())
+    }
+
+    /// A forked child has no business there.
+    fn keep_from_children(&self) {
+        // SAFETY: the range is this mapping, and the advice does not change what it holds.
+        _ = unsafe { rustix::mm::madvise(self.memory.as_ptr().cast(), self.bytes as usize, rustix::mm::Advice::LinuxDontFork) };
     }
 }
 

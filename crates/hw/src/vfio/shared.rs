@@ -3,6 +3,7 @@
 //! Touching a page that a file no longer has would be a signal that ends this process. So a part is mapped only where nobody can make its file shorter
 //! (`F_SEAL_SHRINK`), or where the caller says that the other process is trusted not to. Elsewhere its registers are reached by calls.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -44,10 +45,38 @@ impl PciRegisters {
         }
         PciRegisters::over(mapped, rest, bytes).map(|registers| (registers, notes))
     }
+
+    /// A server has taken the place of the one before: what is mapped of BAR0 is mapped of its files from now on. What else it could have mapped is
+    /// left to calls.
+    ///
+    /// # Errors
+    /// Its BAR0 is not the same, or a part cannot be mapped any more: why. The parts before it have been renewed.
+    pub fn renew(&self, bytes: u64, areas: Vec<SharedArea>, trusted: bool) -> Result<(), String> {
+        let (before, mapped) = self.extent();
+        if bytes != before {
+            return Err(format!("its BAR0 has {bytes:#x} bytes, and had {before:#x}"));
+        }
+        let mut areas: BTreeMap<u64, SharedArea> = areas.into_iter().map(|area| (area.range.start, area)).collect();
+        for area in mapped {
+            let Range { start, end } = area.range();
+            let refused = |why: String| format!("bytes {start:#x} to {end:#x} of BAR0 cannot be mapped again: {why}");
+            let given = areas.remove(&start).filter(|given| given.range.end == end);
+            let given = given.ok_or_else(|| refused("the server does not hand them over".into()))?;
+            given.check(bytes, trusted).map_err(refused)?;
+            area.renew(given.file.as_fd(), given.at).map_err(|error| refused(error.to_string()))?;
+        }
+        Ok(())
+    }
 }
 
 impl SharedArea {
     fn map(self, bytes: u64, trusted: bool) -> Result<Area, String> {
+        self.check(bytes, trusted)?;
+        Area::map(self.file.as_fd(), self.at, self.range).map_err(|error| format!("their file cannot be mapped: {error}"))
+    }
+
+    /// Whether mapping it is safe.
+    fn check(&self, bytes: u64, trusted: bool) -> Result<(), String> {
         let page = rustix::param::page_size() as u64;
         let SharedArea { range, file, at } = self;
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0 && range.end <= bytes && isize::try_from(*len).is_ok());
@@ -55,7 +84,7 @@ impl SharedArea {
         if !(range.start | range.end | at).is_multiple_of(page) {
             return Err(format!("they are no whole pages of {page} bytes"));
         }
-        let stat = fstat(&file).map_err(|error| format!("their file cannot be examined: {error}"))?;
+        let stat = fstat(file).map_err(|error| format!("their file cannot be examined: {error}"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err("what the server hands over for them is no file".into());
         }
@@ -63,10 +92,10 @@ impl SharedArea {
         if end > size {
             return Err(format!("their file has {size:#x} bytes, and they would end at {end:#x}"));
         }
-        if !trusted && !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        if !trusted && !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Err("the server could make their file shorter (it has no F_SEAL_SHRINK), which would end this process".into());
         }
-        Area::map(file.as_fd(), at, range).map_err(|error| format!("their file cannot be mapped: {error}"))
+        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
 //! A controller that is one of several paths: what its keeper does for those who wait for it, or no longer do.
 
-use driver::multipath::Link as PathLink;
-use driver::{AdminCommand, Dead, Purpose, Reading, ResetCause};
+use driver::multipath::{Link as PathLink, PathTraits};
+use driver::{AdminCommand, Dead, Inventory, Purpose, Reading, ResetCause};
 use nvme::log::lid;
 use units::Nanos;
 
 use super::{Keeper, Life};
+use crate::link::News;
 use crate::request::How;
 
 impl Keeper {
@@ -36,6 +37,14 @@ impl Keeper {
         self.tell(PathLink::Lost);
     }
 
+    /// The controller is given up: the path stays lost.
+    pub(super) fn path_is_dead(&self, why: &Dead) {
+        if self.seat.is_some() {
+            self.note(format!("the path is given up: {why}"));
+            self.tell(PathLink::Lost);
+        }
+    }
+
     /// The controller has stopped: nothing that was sent to it will be carried out any more.
     pub(super) fn path_stopped(&mut self) {
         if self.seat.is_none() {
@@ -54,6 +63,12 @@ impl Keeper {
         if self.inventory.keep_alive > Nanos::ZERO {
             self.keep_alive_at = now;
         }
+        if let Some(what) = self.is_another() {
+            self.note(format!(
+                "what is served there now is not taken: {what}; serve there what was served before, or open the device again"
+            ));
+            return self.tell(PathLink::Lost);
+        }
         self.tell_sizes();
         if self.has_volatile_cache() {
             self.returning = self.has_been_up;
@@ -67,6 +82,54 @@ impl Keeper {
             self.path_is_up();
         }
         self.has_been_up = true;
+    }
+
+    /// Whether what answers is another controller than the one that the path was opened with, or leads elsewhere: in what.
+    fn is_another(&mut self) -> Option<String> {
+        let (seat, joined) = (self.seat.as_ref()?, self.joined.as_ref());
+        let Some(joined) = joined else {
+            self.joined = Some(Box::new(self.inventory.clone()));
+            return None;
+        };
+        let (was, is) = (&joined.subsystem, &self.inventory.subsystem);
+        if was.nqn != is.nqn {
+            return Some(format!("its subsystem is {}, and was {}", is.nqn, was.nqn));
+        }
+        if was.controller != is.controller {
+            return Some(format!("it is controller {:#06x} of its subsystem, and was {:#06x}", is.controller, was.controller));
+        }
+        let of = |inventory: &Inventory| inventory.namespaces.iter().find(|namespace| namespace.nsid == seat.nsid()).copied();
+        let (was, is) = (of(joined)?, of(&self.inventory));
+        match is {
+            Some(is) if is.is_still(&was) => None,
+            Some(_) => Some(format!("namespace {} has other identifiers, or another block size", was.nsid)),
+            None => Some(format!("namespace {} is not there", was.nsid)),
+        }
+    }
+
+    /// What has happened to the way to the controller.
+    pub(super) fn hear_of_the_way(&mut self) {
+        while let Some(news) = self.link.news() {
+            match news {
+                News::Ended(why) if self.seat.is_some() && matches!(self.life, Life::Live(_)) => {
+                    self.note(format!("{why}; a server that serves the same there is used again"));
+                }
+                News::Ended(why) => self.note(format!("{why}; open the device again")),
+                News::Back => {
+                    self.reconnected = true;
+                    self.note("there is a connection again, and the controller is brought up".to_owned());
+                }
+                News::Note(what) => self.note(what),
+            }
+        }
+    }
+
+    /// The controller has been away since then, and nothing is sent to it: if that is because its server has gone, that is looked for.
+    pub(super) fn look_for_it(&self, lost_since: Nanos) {
+        if self.seat.is_some() && !self.asks.is_closing() {
+            let quiet = PathTraits::of(&self.inventory).quiesce_after;
+            self.link.look_for_it(quiet.map_or(Nanos::MAX, |quiet| lost_since + quiet));
+        }
     }
 
     /// Requests may be sent there.

@@ -185,9 +185,15 @@ impl Keeper {
         self.events = Events::new(&inventory);
         let before = std::mem::replace(&mut self.inventory, inventory);
         tracing::info!("the controller is up again");
-        for was in &before.namespaces {
+        let reconnected = std::mem::take(&mut self.reconnected);
+        // Where several servers have been there meanwhile, what counts is what the first one had.
+        let known = self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
+        for was in &known {
             let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_still(was);
             let blocks = self.inventory.namespaces.iter().find(same).map_or(0, |now| now.blocks);
+            if let Some(seat) = self.seat.as_ref().filter(|_| reconnected) {
+                seat.returns_with(was.nsid, blocks);
+            }
             self.shows(was.nsid, blocks);
         }
         let asked = matches!(self.asks.health().last_reset, Some(ResetCause::Asked));
@@ -202,10 +208,11 @@ impl Keeper {
         let known = health.dead.is_some();
         if !known {
             tracing::error!(%why, "the controller is given up");
-            health.dead = Some(why.into());
+            health.dead = Some(why.clone().into());
         }
         drop(health);
         if !known {
+            self.path_is_dead(&why);
             // After a stop the buffers are the host's again.
             self.return_abandoned(How::Dead);
             self.queues.iter().for_each(|queue| queue.fail());

@@ -29,6 +29,11 @@ impl BusBells {
         BusBells { registers, shadow: pages.map(Shadow::new) }
     }
 
+    /// The registers, and doorbells that are not in memory.
+    pub(in crate::link) fn registers(&self) -> &PciRegisters {
+        &self.registers
+    }
+
     /// A call, so that it costs a controller in this process nothing.
     #[inline(never)]
     fn ring_sq(&self, queue: QueueId, tail: u32) {

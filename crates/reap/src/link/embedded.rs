@@ -7,11 +7,13 @@
 //! | which thread steps it? | `runner.rs` |
 //! | where do commands come from that were sent as bytes? | `relay.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
+//! | what is its subsystem called? | `name.rs` |
 //! | what goes wrong on purpose, and what is noted down? | `faults.rs`, `stamps.rs` |
 
 mod bells;
 mod faults;
 mod media;
+mod name;
 mod options;
 mod port;
 mod profile;
@@ -130,6 +132,8 @@ pub(crate) struct Member<'a> {
     pub subsystem: &'a mut Subsystem,
     /// The state of its ANA group at power-on.
     pub ana: nvme::AnaState,
+    /// Its controller identifier; `None`: the next.
+    pub controller: Option<u16>,
     /// Which of the paths it is.
     pub path: usize,
 }
@@ -201,17 +205,22 @@ pub(crate) fn controller<P: Port>(
     member: Option<Member<'_>>,
     port: P,
 ) -> Result<Controller<P>, OpenError> {
-    let Some(Member { subsystem, ana, .. }) = member else { return Ok(Controller::new(config, namespaces(uri)?, port)) };
-    config.controller_id = subsystem.next_controller_id();
+    let Some(Member { subsystem, ana, controller, .. }) = member else {
+        let namespaces = namespaces(uri)?;
+        config.serial = name::serial(&name::nqn(uri)?);
+        return Ok(Controller::new(config, namespaces, port));
+    };
+    config.controller_id = controller.unwrap_or_else(|| subsystem.next_controller_id());
     config.ana = Some(Ana::new(ana));
     subsystem.controller(config, Vec::new(), port).map_err(|e| OpenError::Options(e.to_string()))
 }
 
 /// A subsystem with the namespaces of `uri`, and no controller yet.
-pub(crate) fn subsystem(uri: &DeviceUri, nqn: &str) -> Result<Subsystem, OpenError> {
+pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
     let options = |e: device::SubsystemError| OpenError::Options(e.to_string());
-    let mut subsystem = Subsystem::new(nqn).map_err(options)?;
-    for namespace in namespaces(uri)? {
+    let namespaces = namespaces(uri)?;
+    let mut subsystem = Subsystem::new(name::nqn(uri)?).map_err(options)?;
+    for namespace in namespaces {
         subsystem.share(namespace).map_err(options)?;
     }
     Ok(subsystem)

@@ -26,12 +26,13 @@ use driver::Inventory;
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Nsid, Vector};
+use units::Nanos;
 
 use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
-use super::peer::Peer;
+use super::peer::{Again, News, Peer};
 use crate::error::OpenError;
 use crate::uri::{DeviceUri, Wire};
 pub(crate) use prp_table::PrpTable;
@@ -109,11 +110,11 @@ pub(super) enum Beyond {
 }
 
 impl Beyond {
-    /// Messages of `vector` signal `signal` from now on.
-    fn signal_from(&self, vector: Vector, signal: &EventFd) -> io::Result<()> {
+    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on.
+    fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> io::Result<()> {
         match self {
             Beyond::Bus(device) => device.signal_from(vector, signal),
-            Beyond::Peer(peer) => peer.signal_from(vector, signal).map_err(io::Error::other),
+            Beyond::Peer(peer) => peer.signal_from(vector, home, signal).map_err(io::Error::other),
         }
     }
 }
@@ -293,10 +294,21 @@ impl RingLink {
     }
 
     /// What has happened to the way to it since this was asked last.
-    pub(crate) fn news(&self) -> Option<String> {
+    pub(crate) fn news(&self) -> Option<News> {
         match &self.far {
             Far::Beyond(Beyond::Peer(peer)) => peer.news(),
             _ => None,
+        }
+    }
+
+    /// The controller is lost, and nothing is sent to it. If its server is gone it is looked for again and again from now on. At `quiet_at` the
+    /// controller has come to rest, whatever has become of its server.
+    pub(crate) fn look_for_it(&self, quiet_at: Nanos) {
+        if let (Far::Beyond(Beyond::Peer(peer)), Bells::Bus(bells)) = (&self.far, &self.bells)
+            && peer.is_over()
+        {
+            let (peer, bells, vectors) = (peer.clone(), bells.clone(), self.vectors.clone());
+            Again { peer, bells, vectors, quiet_at }.begin();
         }
     }
 
@@ -320,7 +332,7 @@ impl RingLink {
             }
             Far::Beyond(beyond) => beyond,
         };
-        let to = |to: Vector| self.vectors.eventfd(to).map_or(Ok(()), |signal| beyond.signal_from(vector, signal));
+        let to = |to: Vector| self.vectors.eventfd(to).map_or(Ok(()), |signal| beyond.signal_from(vector, to, signal));
         let moved = to(home.unwrap_or(vector));
         let Err(error) = moved else { return true };
         tracing::warn!(%error, vector = vector.0, ?home, "a vector's messages do not go to another eventfd");

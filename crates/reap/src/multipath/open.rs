@@ -1,6 +1,5 @@
 //! Opening: the subsystems that the paths' URIs describe, a controller of each path's, and proof that they lead to one namespace.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use blkmq::paths::{Distances, PathId, Paths, Shape};
@@ -69,7 +68,7 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenErro
             let what = format!("path `{text}`: with `reaper=owner` its queues belong to one thread, which several paths cannot promise");
             return Err(OpenError::Options(what));
         }
-        let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
+        let member = Member { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
         RingLink::embedded(device, &options.embedded, reach.clone(), Some(member))
     };
     let links = uri.paths.iter().enumerate().map(link).collect::<Result<_, _>>()?;
@@ -83,10 +82,10 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError>
         PathDevice::Embedded(_) => Err(OpenError::Options(format!("path `{}` is a controller of this process", path.text))),
     };
     let halves = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-    let (reach, mut note) = peer::reach(&halves, options)?;
-    let links = halves.into_iter().map(|half| half.join(reach.clone(), note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
+    let (ground, mut note) = peer::ground(&halves, options)?;
+    let links = halves.into_iter().map(|half| half.join(&ground, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
     let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OpenError::Options(e.to_string()))?;
-    Ok(Links { links, pool: reach.pool, subsystem })
+    Ok(Links { links, pool: ground.reach.pool, subsystem })
 }
 
 /// The controller of a path, where it is one of this process.
@@ -118,15 +117,7 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
             )));
         }
     }
-    subsystem(device, &new_name())
-}
-
-/// The NQN of a subsystem that nobody else has, on this machine or another, now or later: paths are joined by it, and by the namespace's UUID, which follows
-/// from it. Of two servers in containers of their own both can be process 1.
-fn new_name() -> String {
-    // Seeded by the system's random numbers.
-    let random = || RandomState::new().build_hasher().finish();
-    format!("nqn.2026-11.reap:embedded:{:016x}{:016x}", random(), random())
+    subsystem(device)
 }
 
 /// The namespace that each path leads to.

@@ -17,7 +17,8 @@ use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 ///
 /// Each `path=` is a device URI of its own: of embedded controllers all, or, as `vfio-user:`, of such that other processes serve. An `&` inside
 /// it is written `%26`, and whatever else could be misread may be percent-encoded too. Beside the parameters of every device URI a path may have `delay=` (how much longer every command
-/// takes), `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on) and `node=` (the
+/// takes), `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on), `cntlid=` (its controller
+/// identifier, where several servers have a share of one subsystem) and `node=` (the
 /// memory node that its controller is on: embedded ones are nowhere by themselves).
 /// Paths that name the same medium are controllers of one subsystem and share its namespaces.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +53,8 @@ pub struct PathUri {
     pub delay: Nanos,
     /// `ana=`: the state of its ANA group at power-on.
     pub ana: AnaState,
+    /// `cntlid=`: its controller identifier; `None`: the one after the path before.
+    pub controller: Option<u16>,
     /// `node=`: the memory node that its controller is on, for `numa`.
     pub node: Option<u16>,
 }
@@ -192,18 +195,22 @@ impl MultipathUri {
     }
 }
 
-/// A path's own URI: `delay`, `ana` and `node` are the path's, the rest is the device's.
+/// A path's own URI: `delay`, `ana`, `cntlid` and `node` are the path's, the rest is the device's.
 fn path(text: &str) -> Result<PathUri, String> {
     if text.starts_with(SCHEME) {
         return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
     }
     let (body, query) = text.split_once('?').map_or((text, ""), |(body, query)| (body, query));
-    let (mut delay, mut ana, mut node) = (Nanos::ZERO, AnaState::OPTIMIZED, None);
+    let (mut delay, mut ana, mut controller, mut node) = (Nanos::ZERO, AnaState::OPTIMIZED, None, None);
     let mut own = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("delay", value)) => delay = span(value).map_err(|what| format!("`{text}`: `delay`: {what}"))?,
             Some(("ana", value)) => ana = state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
+            Some(("cntlid", value)) => {
+                let parsed = value.parse().ok().filter(|id| (1..0xfff0).contains(id));
+                controller = Some(parsed.ok_or_else(|| format!("`{text}`: `cntlid`: `{value}` is no controller identifier: 1 to 65519"))?);
+            }
             Some(("node", value)) => {
                 let parsed = value.parse().map_err(|_| format!("`{text}`: `node`: `{value}` is no memory node's number"))?;
                 node = Some(parsed);
@@ -215,12 +222,14 @@ fn path(text: &str) -> Result<PathUri, String> {
     let wrong = |e: UriError| format!("`{text}`: {}", e.what);
     let device = if !device.starts_with(VFIO_USER) {
         PathDevice::Embedded(device.parse().map_err(wrong)?)
-    } else if let Some(key) = ["delay", "ana"].into_iter().find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key))) {
+    } else if let Some(key) =
+        ["delay", "ana", "cntlid"].into_iter().find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
+    {
         return Err(format!("`{text}`: `{key}` is what `reap serve` takes; a controller of another process is as it is"));
     } else {
         PathDevice::Served(device.parse().map_err(wrong)?)
     };
-    Ok(PathUri { text: text.to_owned(), device, delay, ana, node })
+    Ok(PathUri { text: text.to_owned(), device, delay, ana, controller, node })
 }
 
 fn state(name: &str) -> Result<AnaState, String> {

@@ -133,7 +133,7 @@ impl Server {
         let mut server = Server { outlets: Vec::new(), poller: Poller::new()?, script: Some(script), news: Vec::new() };
         let mut subsystem = multipath::the_subsystem(&uri.paths)?;
         for (n, (path, socket)) in uri.paths.iter().zip(sockets).enumerate() {
-            let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
+            let member = Member { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
             let function = Function::new(multipath::of_this_process(path)?, Some(member))?;
             let outlet = server.add(function, path.text.clone(), socket)?;
             outlet.name(socket);

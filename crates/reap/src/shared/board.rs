@@ -186,6 +186,21 @@ impl Seat {
         self.board.blocks.store(size, Release);
     }
 
+    /// The namespace that the paths lead to; 0: they are not joined yet.
+    pub(crate) fn nsid(&self) -> Nsid {
+        Nsid(self.board.nsid.load(Acquire) as u32)
+    }
+
+    /// What serves the path's controller now shows the namespace in this size. It is not believed like a controller that tells of a change: in another
+    /// size than the namespace has the path is not used.
+    pub(crate) fn returns_with(&self, nsid: Nsid, blocks: u64) {
+        let Some(place) = self.board.places.get(self.path.index()) else { return };
+        if self.nsid() == nsid {
+            place.blocks.store(blocks, Release);
+            self.board.change(self.path, |was| Standing { fits: blocks == self.board.blocks(), ..was });
+        }
+    }
+
     /// The controller has lost what its cache held. Before it is said that the path is up.
     pub(crate) fn cache_lost(&self) {
         self.board.marks.cache_lost(self.path);

@@ -81,3 +81,34 @@ fn a_trusted_server_needs_no_seal() {
     let (registers, notes, _) = shared(0x1000..0x2000, file(0x1000, SealFlags::empty()), 0, true);
     assert!(registers.maps_doorbells() && notes.is_empty());
 }
+
+/// The same registers, with the doorbells in another server's file: what is rung from now on is rung there.
+#[test]
+fn what_is_mapped_is_renewed_where_it_lies() {
+    let rung = |file: &OwnedFd| {
+        let mut word = [0; 4];
+        rustix::io::pread(file, &mut word, 8).unwrap();
+        u32::from_le_bytes(word)
+    };
+    let sealed = |bytes| file(bytes, SealFlags::SHRINK);
+    let (old, new) = (sealed(0x1000), sealed(0x2000));
+    let (registers, _, calls) = shared(0x1000..0x2000, old.try_clone().unwrap(), 0, false);
+    let area = |range, file: &OwnedFd, at| vec![SharedArea { range, file: file.try_clone().unwrap(), at }];
+    registers.ring_sq(QueueId(1), 5);
+    let refused = [
+        (0x3000, area(0x1000..0x2000, &new, 0), "BAR0 has 0x3000 bytes, and had 0x2000"),
+        (0x2000, Vec::new(), "does not hand them over"),
+        (0x2000, area(0..0x1000, &new, 0), "does not hand them over"),
+        (0x2000, area(0x1000..0x2000, &new, 0x2000), "has 0x2000 bytes"),
+        (0x2000, area(0x1000..0x2000, &file(0x1000, SealFlags::empty()), 0), "F_SEAL_SHRINK"),
+    ];
+    for (bytes, areas, why) in refused {
+        let said = registers.renew(bytes, areas, false).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+    registers.ring_sq(QueueId(1), 6);
+    assert_eq!((rung(&old), rung(&new)), (6, 0), "whoever is refused has changed nothing");
+    registers.renew(0x2000, area(0x1000..0x2000, &new, 0), false).unwrap();
+    registers.ring_sq(QueueId(1), 7);
+    assert_eq!((rung(&old), rung(&new), calls.0.load(Ordering::Relaxed)), (6, 7, 0));
+}

@@ -1,28 +1,72 @@
 //! The controller's end in another process, as the threads of this one reach it: by messages, with a connection that they share.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::vfio_user::{Access, CallError, Client, ClientMemory, End, Request, region, region_data};
+use ::vfio_user::{Access, CallError, Client, End, Request, region, region_data};
 use driver::{Answer, Asked, Ticket};
-use hw::vfio::RegisterCalls;
-use hw::{Chunk, DmaPool, EventFd, Pinner};
+use hw::{DmaPool, EventFd, Process};
 use nvme::{Status, Vector};
+
+use super::connection::Connection;
+use super::effort::Effort;
+use super::mapper::{LentMemory, Mapper, Pieces};
 
 /// A controller that another process serves.
 pub(crate) struct Peer {
-    client: Arc<Client>,
-    socket: PathBuf,
-    /// Properties that were asked for and not answered yet.
-    open: Mutex<BTreeMap<Ticket, driver::Access>>,
-    /// The end of the connection has been told of.
+    pub(super) connection: Arc<Connection>,
+    pub(super) socket: PathBuf,
+    /// Its server is believed to leave the length of its files alone.
+    pub(super) trusted: bool,
+    server: Mutex<Server>,
+    asked: Mutex<Questions>,
+    /// The vector whose eventfd each vector's messages signal.
+    homes: Mutex<Vec<Vector>>,
+    news: Mutex<VecDeque<News>>,
+    /// The end of this connection has been told of.
     told: AtomicBool,
+    /// Who wants to hear when there is an answer, or the connection ends.
+    tell: OnceLock<Arc<dyn Fn() + Send + Sync>>,
+    /// The memory that it reaches, and who makes that known to it.
+    memory: OnceLock<(DmaPool, Arc<Mapper>)>,
+    pub(super) effort: Effort,
+}
+
+/// Who serves the controller.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    /// `None`: it cannot be seen from here.
+    pub process: Option<Process>,
     /// Where the Message Control of MSI-X is, once its messages are on.
-    messages: OnceLock<u64>,
+    pub messages: Option<u64>,
+}
+
+/// Properties that were asked for and not answered yet.
+#[derive(Default)]
+struct Questions {
+    tickets: u64,
+    /// By the connection's own tickets.
+    open: BTreeMap<u64, (Ticket, driver::Access)>,
+    /// Those of connections that are over.
+    lost: Vec<(Ticket, driver::Access)>,
+}
+
+/// What has happened to the way to a controller.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// The connection is over: a sentence.
+    Ended(String),
+    /// There is another one, to the same device as far as that can be said without a command.
+    Back,
+    /// Something else: a sentence.
+    Note(String),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The connection ends with it, however many have the client still: buffers that outlive their device keep no server.
@@ -33,26 +77,119 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    pub(super) fn new(client: Arc<Client>, socket: &Path) -> Peer {
-        Peer { client, socket: socket.to_owned(), open: Mutex::default(), told: AtomicBool::new(false), messages: OnceLock::new() }
+    pub(super) fn new(client: Client, process: Option<Process>, socket: PathBuf, trusted: bool) -> Peer {
+        Peer {
+            connection: Arc::new(Connection::new(client)),
+            socket,
+            trusted,
+            server: Mutex::new(Server { process, messages: None }),
+            asked: Mutex::default(),
+            homes: Mutex::default(),
+            news: Mutex::default(),
+            told: AtomicBool::new(false),
+            tell: OnceLock::new(),
+            memory: OnceLock::new(),
+            effort: Effort::default(),
+        }
     }
 
-    /// Messages of `vector` signal `signal` from now on.
+    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on. A server that is gone is told when there is one again.
     ///
     /// # Errors
-    /// The server refuses, or is gone.
-    pub(in crate::link) fn signal_from(&self, vector: Vector, signal: &EventFd) -> Result<(), CallError> {
-        self.client.signal(vector.0.into(), &[signal.as_fd()])
+    /// The server refuses.
+    pub(in crate::link) fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> Result<(), CallError> {
+        let client = {
+            let mut homes = lock(&self.homes);
+            if let Some(now) = homes.get_mut(usize::from(vector.0)) {
+                *now = home;
+            }
+            // Under the lock: whoever takes its place later knows of it.
+            self.connection.client()
+        };
+        match client.signal(vector.0.into(), &[signal.as_fd()]) {
+            Err(CallError::Ended(_)) => Ok(()),
+            answered => answered,
+        }
+    }
+
+    /// The vector whose eventfd each vector's messages signal.
+    pub(super) fn homes(&self) -> Vec<Vector> {
+        lock(&self.homes).clone()
+    }
+
+    /// So many vectors signal each its own eventfd.
+    pub(super) fn has_vectors(&self, count: u16) {
+        *lock(&self.homes) = (0..count).map(Vector).collect();
+    }
+
+    /// Who serves it.
+    pub(super) fn server(&self) -> MutexGuard<'_, Server> {
+        lock(&self.server)
     }
 
     /// From now on the server's DMA messages are served from what of the pool and its regions is lent.
-    pub(super) fn serve(&self, pool: &DmaPool) {
-        self.client.serve_memory(Arc::new(LentMemory(pool.clone())));
+    pub(super) fn serve(&self, pool: &DmaPool, mapper: &Arc<Mapper>) {
+        _ = self.memory.set((pool.clone(), mapper.clone()));
+        self.serve_to(&self.connection.client());
+    }
+
+    fn serve_to(&self, client: &Client) {
+        if let Some((pool, _)) = self.memory.get() {
+            client.serve_memory(Arc::new(LentMemory(pool.clone())));
+        }
+    }
+
+    /// Gives a new client all memory, and has it take the place of the one that is over. `prepare` is called until the vectors of `homes` are those that
+    /// it was last called with.
+    ///
+    /// # Errors
+    /// `prepare`'s, or the server does not take memory.
+    pub(super) fn take_over<E: From<CallError>>(
+        &self,
+        client: Client,
+        server: Server,
+        mut prepare: impl FnMut(&Client, &[Vector]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some((_, mapper)) = self.memory.get() else { return Ok(()) };
+        let client = Arc::new(client);
+        self.serve_to(&client);
+        let (mut homes, mut given, mut server) = (self.homes(), Pieces::new(), Some(server));
+        prepare(&client, &homes)?;
+        while !mapper.give(&client, &mut given, || self.replace(&client, &homes, &mut server))? {
+            homes = self.homes();
+            prepare(&client, &homes)?;
+        }
+        self.say(News::Back);
+        Ok(())
+    }
+
+    /// False: vectors have moved meanwhile. A client that comes when nobody wants one any more is not taken, and closed by that.
+    fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<Server>) -> bool {
+        let (wanted, homes, mut asked) = (self.effort.wanted(), lock(&self.homes), lock(&self.asked));
+        if !wanted.get() {
+            return true;
+        }
+        if *homes != given {
+            return false;
+        }
+        if let Some(tell) = self.tell.get() {
+            client.tell(tell.clone());
+        }
+        // What the last one was asked it never answers.
+        let open = std::mem::take(&mut asked.open);
+        asked.lost.extend(open.into_values());
+        if let Some(server) = server.take() {
+            *self.server() = server;
+        }
+        self.told.store(false, Ordering::Relaxed);
+        self.connection.replace(client.clone());
+        true
     }
 
     /// `told` is called when an answer has come, and when the connection ends.
     pub(in crate::link) fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
-        self.client.tell(told);
+        self.connection.client().tell(told.clone());
+        _ = self.tell.set(told);
     }
 
     /// No message travels any more, and the server is told so by the end of the connection.
@@ -62,30 +199,43 @@ impl Peer {
         self.part();
     }
 
-    /// Messages are on from now on, by the Message Control at this offset of the configuration space.
-    pub(super) fn sends_messages(&self, control: u64) {
-        _ = self.messages.set(control);
-    }
-
     /// The server's configuration space outlives its clients: one that comes next may give no eventfds, and SPDK's target fails a controller that
     /// has none for a message. The kernel leaves a drive's MSI-X off as well. No answer is wanted: nobody would be there.
     fn part(&self) {
-        if let Some(&offset) = self.messages.get()
-            && !self.client.is_over()
+        self.effort.stop();
+        let (client, messages) = (self.connection.client(), self.server().messages);
+        if let Some(offset) = messages
+            && !client.is_over()
         {
-            _ = self.client.post(&Request::RegionWrite(Access { offset, region: region::CONFIG, count: 2 }, &[0, 0]));
+            _ = client.post(&Request::RegionWrite(Access { offset, region: region::CONFIG, count: 2 }, &[0, 0]));
         }
-        self.client.close();
+        client.close();
     }
 
-    /// What has happened to the connection and nobody was told of: a sentence.
-    pub(in crate::link) fn news(&self) -> Option<String> {
-        let end = self.client.is_over().then(|| self.client.ended()).flatten()?;
-        (!self.told.swap(true, Ordering::Relaxed)).then(|| format!("vfio-user:{}: {end}; open the device again", self.socket.display()))
+    /// Whether the connection is over.
+    pub(in crate::link) fn is_over(&self) -> bool {
+        self.connection.client().is_over()
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<Ticket, driver::Access>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Something has happened.
+    pub(super) fn say(&self, news: News) {
+        lock(&self.news).push_back(news);
+        self.tell.get().into_iter().for_each(|tell| tell());
+    }
+
+    /// What has happened and nobody was told of.
+    pub(in crate::link) fn news(&self) -> Option<News> {
+        if let Some(news) = lock(&self.news).pop_front() {
+            return Some(news);
+        }
+        let client = self.connection.client();
+        let end = client.is_over().then(|| client.ended()).flatten()?;
+        (!self.told.swap(true, Ordering::Relaxed)).then(|| News::Ended(format!("{}: {end}", self.name())))
+    }
+
+    /// As its URI says it.
+    pub(super) fn name(&self) -> String {
+        format!("vfio-user:{}", self.socket.display())
     }
 
     /// Begins an access to a property. Of a server that is gone all bits read as ones, as of a drive that was pulled out.
@@ -95,28 +245,30 @@ impl Peer {
             driver::Access::Set(property, value) => (property, Some(value.to_le_bytes())),
         };
         let at = Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };
-        let asked = match &value {
-            None => self.client.ask(&Request::RegionRead(at)),
-            Some(bytes) => self.client.ask(&Request::RegionWrite(at, &bytes[..property.width() as usize])),
+        let request = match &value {
+            None => Request::RegionRead(at),
+            Some(bytes) => Request::RegionWrite(at, &bytes[..property.width() as usize]),
         };
-        let Ok(ticket) = asked else { return Asked::Now(Ok(gone(access))) };
-        let ticket = Ticket(ticket.0);
-        self.open().insert(ticket, access);
+        let mut asked = lock(&self.asked);
+        let Ok(theirs) = self.connection.client().ask(&request) else { return Asked::Now(Ok(gone(access))) };
+        asked.tickets += 1;
+        let ticket = Ticket(asked.tickets);
+        asked.open.insert(theirs.0, (ticket, access));
         Asked::Later(ticket)
     }
 
     /// Answers that have come.
     pub(in crate::link) fn answers(&self) -> Vec<(Ticket, Answer)> {
-        let mut answers = Vec::new();
-        let mut open = self.open();
-        for (ticket, answer) in self.client.fetch() {
-            let ticket = Ticket(ticket.0);
-            let Some(access) = open.remove(&ticket) else { continue };
+        let mut asked = lock(&self.asked);
+        let client = self.connection.client();
+        let mut answers: Vec<(Ticket, Answer)> = asked.lost.drain(..).map(|(ticket, access)| (ticket, Ok(gone(access)))).collect();
+        for (theirs, answer) in client.fetch() {
+            let Some((ticket, access)) = asked.open.remove(&theirs.0) else { continue };
             let answer = match answer {
                 Ok((body, _)) => match value(access, &body) {
                     Ok(value) => Ok(value),
                     Err(malformed) => {
-                        self.client.break_off(End::Malformed(malformed));
+                        client.break_off(End::Malformed(malformed));
                         Ok(gone(access))
                     }
                 },
@@ -127,8 +279,8 @@ impl Peer {
             };
             answers.push((ticket, answer));
         }
-        if self.client.is_over() {
-            answers.extend(std::mem::take(&mut *open).into_iter().map(|(ticket, access)| (ticket, Ok(gone(access)))));
+        if client.is_over() {
+            answers.extend(std::mem::take(&mut asked.open).into_values().map(|(ticket, access)| (ticket, Ok(gone(access)))));
         }
         answers
     }
@@ -149,88 +301,4 @@ fn value(access: driver::Access, body: &[u8]) -> Result<u64, ::vfio_user::Malfor
     let asked = Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };
     let data = region_data(&asked, body)?;
     Ok(data.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
-}
-
-/// BAR0 where it is not mapped.
-#[derive(Debug)]
-pub(super) struct Bar0(pub(super) Arc<Client>);
-
-impl RegisterCalls for Bar0 {
-    fn load(&self, offset: u32) -> u32 {
-        let mut word = [0xff; 4];
-        match self.0.read(region::BAR0, offset.into(), &mut word) {
-            Ok(()) => u32::from_le_bytes(word),
-            Err(_) => u32::MAX,
-        }
-    }
-
-    /// Nobody waits for it: a doorbell.
-    #[inline]
-    fn store(&self, offset: u32, value: u32) {
-        self.0.post_write(region::BAR0, offset.into(), value);
-    }
-}
-
-/// Makes memory known to servers: the one of a device, or those of all its paths.
-#[derive(Debug)]
-pub(super) struct Mapper(pub(super) Vec<Arc<Client>>);
-
-impl Mapper {
-    /// Servers that are there. One that is gone stands in nobody's way.
-    fn there(&self) -> impl Iterator<Item = &Arc<Client>> {
-        let alone = self.0.len() == 1;
-        self.0.iter().filter(move |client| alone || !client.is_over())
-    }
-}
-
-impl Pinner for Mapper {
-    fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
-        let (file, offset) = file.ok_or_else(|| io::Error::other("no file stands behind it, and the device is another process's"))?;
-        for (n, client) in self.there().enumerate() {
-            match client.map(chunk.addr, chunk.bytes, file, offset) {
-                Ok(()) => {}
-                Err(_) if self.0.len() > 1 && client.is_over() => {}
-                Err(error) => {
-                    self.there().take(n).for_each(|client| unmap(client, chunk));
-                    return Err(io::Error::other(error));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn unpin(&self, chunk: Chunk) {
-        self.0.iter().for_each(|client| unmap(client, chunk));
-    }
-
-    fn wants_file(&self) -> bool {
-        true
-    }
-
-    /// All at once: nothing of it is touched by that.
-    fn chunk_bytes(&self) -> u64 {
-        u64::MAX
-    }
-}
-
-fn unmap(client: &Client, chunk: Chunk) {
-    if client.is_over() {
-        return;
-    }
-    if let Err(error) = client.unmap(chunk.addr, chunk.bytes) {
-        tracing::warn!(%error, addr = chunk.addr, bytes = chunk.bytes, "the server has not let go of memory");
-    }
-}
-
-/// What the server's DMA messages reach.
-struct LentMemory(DmaPool);
-
-impl ClientMemory for LentMemory {
-    fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        self.0.dma_read(address, into).is_ok()
-    }
-
-    fn write(&self, address: u64, from: &[u8]) -> bool {
-        self.0.dma_write(address, from).is_ok()
-    }
 }

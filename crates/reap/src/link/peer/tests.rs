@@ -1,15 +1,17 @@
 //! The link against a server by hand, up to where the controller would come up: what it lacks or lies about is a sentence, or is done without.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, Socket, Version};
+use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, SetIrqs, Socket, Version, region};
+use driver::{Asked, Properties, Property};
 use nvme::regs::Cap;
-use nvme::{Doorbells, QueueId};
+use nvme::{Doorbells, QueueId, Vector};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
+use super::greeting::MSIX;
 use super::*;
 
 /// What the server says of itself.
@@ -25,12 +27,32 @@ struct Says {
     files: Vec<OwnedFd>,
     /// What it refuses.
     refuses: Option<Command>,
+    /// It moves no vector once all have been set.
+    moves_none: bool,
+    /// CAP.DSTRD.
+    stride: u8,
+    /// Memory that it was given: address and bytes.
+    mapped: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// Vectors that were set at a time: the first, and how many.
+    vectors_set: Arc<Mutex<Vec<(u32, u32)>>>,
 }
 
 impl Default for Says {
     fn default() -> Says {
         let chain = [(0x01, 0x50), (MSIX, 0)];
-        Says { class: 0x0108_0201, chain, vectors: 8, bar0: 0x2000, mappable: false, files: Vec::new(), refuses: None }
+        Says {
+            class: 0x0108_0201,
+            chain,
+            vectors: 8,
+            bar0: 0x2000,
+            mappable: false,
+            files: Vec::new(),
+            refuses: None,
+            moves_none: false,
+            stride: 0,
+            mapped: Arc::default(),
+            vectors_set: Arc::default(),
+        }
     }
 }
 
@@ -50,7 +72,7 @@ impl Says {
     }
 
     fn bar0(&self, access: &Access) -> Vec<u8> {
-        let cap = Cap::new().with_mqes(31).into_bits().to_le_bytes();
+        let cap = Cap::new().with_mqes(31).with_dstrd(self.stride).into_bits().to_le_bytes();
         cap.get(access.offset as usize..).unwrap_or_default().iter().copied().chain([0; 8]).take(access.count as usize).collect()
     }
 
@@ -70,12 +92,15 @@ impl Says {
     fn answer(&self, socket: &mut Socket, header: &Header, body: &[u8], written: &Written) {
         let Some(command) = Command::from_number(header.command) else { return };
         let request = Request::from_bytes(command, body).expect("a request");
-        if self.refuses == Some(command) {
+        let moves = matches!(request, Request::SetIrqs(SetIrqs { count: 1, .. }));
+        if self.refuses == Some(command) || moves && self.moves_none {
             return socket.send(&Reply::Error(rustix::io::Errno::PERM).to_bytes(header)).expect("sent");
         }
         let data;
         let reply = match request {
-            Request::Version(_) => Reply::Version(Version { major: 0, minor: 1, capabilities: Capabilities::default() }),
+            Request::Version(_) => {
+                Reply::Version(Version { major: 0, minor: 1, capabilities: Capabilities { max_msg_fds: 8, ..Capabilities::default() } })
+            }
             Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::DeviceInfo { regions: 9, irqs: 5 }),
             Request::IrqInfo { index } => Reply::IrqInfo(::vfio_user::IrqInfo { index, count: self.vectors }),
             Request::RegionInfo { .. } => {
@@ -88,6 +113,18 @@ impl Says {
                 data = if access.region == region::CONFIG { self.config(access.offset, access.count as usize) } else { self.bar0(&access) };
                 Reply::RegionRead(access, &data)
             }
+            Request::DmaMap(map) => {
+                self.mapped.lock().expect("no panic").push((map.address, map.size));
+                Reply::Done
+            }
+            Request::DmaUnmap(unmap) => {
+                self.mapped.lock().expect("no panic").retain(|(address, _)| *address != unmap.address);
+                Reply::Done
+            }
+            Request::SetIrqs(set) => {
+                self.vectors_set.lock().expect("no panic").push((set.start, set.count));
+                Reply::Done
+            }
             Request::RegionWrite(access, data) => {
                 written.lock().expect("no panic").push((access.region, access.offset, data.to_vec()));
                 Reply::RegionWrite(access)
@@ -99,30 +136,14 @@ impl Says {
         }
     }
 
-    /// Serves one client after another in a thread, which ends with the process.
+    /// Serves clients in a thread, which ends with the process.
     fn serve(self) -> (VfioUserUri, Written, tempfile::TempDir) {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("socket");
-        let (listener, written) = (UnixListener::bind(&path).expect("a socket"), Written::default());
-        let heard = written.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut socket = Socket::new(stream.expect("a client"), 1 << 20).expect("a socket");
-                loop {
-                    match socket.receive() {
-                        Ok(Received::Message(message)) => self.answer(&mut socket, &message.header, &message.body, &heard),
-                        Ok(Received::Nothing) => thread::yield_now(),
-                        _ => break,
-                    }
-                }
-            }
-        });
-        (format!("vfio-user:{}", path.display()).parse().expect("a URI"), written, dir)
+        serve_in_turns(vec![self])
     }
 
     fn open(self) -> (Result<RingLink, OpenError>, Written) {
         let (uri, written, _dir) = self.serve();
-        (open(&uri, &OpenOptions::new().software_queues(2).hardware_queues(2).pool_bytes(8 << 20)), written)
+        (open(&uri, &options()), written)
     }
 
     /// Why it is not opened.
@@ -133,6 +154,41 @@ impl Says {
             Ok(_) => panic!("it was opened"),
         }
     }
+}
+
+/// What is written to CC to have a server go.
+const GO: u32 = 0xdead;
+
+/// Serves one client each, in a thread, which ends with the process; the last of them all that follow.
+fn serve_in_turns(mut servers: Vec<Says>) -> (VfioUserUri, Written, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let (listener, written) = (UnixListener::bind(&path).expect("a socket"), Written::default());
+    let heard = written.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut socket = Socket::new(stream.expect("a client"), 1 << 20).expect("a socket");
+            let says = &servers[0];
+            let goes = (0, 0x14, GO.to_le_bytes().to_vec());
+            while heard.lock().expect("no panic").last() != Some(&goes) {
+                match socket.receive() {
+                    Ok(Received::Message(message)) => says.answer(&mut socket, &message.header, &message.body, &heard),
+                    Ok(Received::Nothing) => thread::yield_now(),
+                    _ => break,
+                }
+            }
+            heard.lock().expect("no panic").retain(|written| *written != goes);
+            drop(socket);
+            if servers.len() > 1 {
+                servers.remove(0);
+            }
+        }
+    });
+    (format!("vfio-user:{}", path.display()).parse().expect("a URI"), written, dir)
+}
+
+fn options() -> OpenOptions {
+    OpenOptions::new().software_queues(2).hardware_queues(2).pool_bytes(8 << 20)
 }
 
 fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
@@ -254,4 +310,100 @@ fn what_cannot_be_driven_is_refused_with_the_reason() {
     // A reset that it does not know is done without.
     let (link, _) = Says { refuses: Some(Command::DeviceReset), ..Says::default() }.open();
     assert!(link.is_ok_and(|link| link.notes()[0].contains("DEVICE_RESET")));
+}
+
+/// What has happened, once it has.
+fn news(link: &RingLink) -> News {
+    loop {
+        match link.news() {
+            Some(news) => return news,
+            None => thread::yield_now(),
+        }
+    }
+}
+
+/// The server goes, and the driver, which has seen it, looks for another.
+fn lose(link: &RingLink) {
+    let asked = link.properties().ask(driver::Access::Set(Property::Cc, GO.into()));
+    let News::Ended(why) = news(link) else { panic!("it is not over") };
+    assert!(why.contains("the server has closed the connection"), "{why}");
+    // Whatever was asked is answered.
+    if let Asked::Later(ticket) = asked {
+        assert_eq!(link.properties().answers(hw::now()), [(ticket, Ok(0))]);
+    }
+    assert_eq!(link.properties().ask(driver::Access::Get(Property::Csts)), Asked::Now(Ok(u32::MAX.into())));
+    link.look_for_it(Nanos::MAX);
+}
+
+/// Servers that take the place of one that went: those that differ are not taken, and it is said why.
+#[test]
+fn who_lies_when_connected_to_again_is_not_taken() {
+    let sealed = || file(0x3000, SealFlags::SHRINK);
+    let says = || Says { mappable: true, files: vec![sealed()], ..Says::default() };
+    let lies = [
+        (Says { class: 0x0200_0001, ..says() }, "serves no NVMe controller"),
+        (Says { bar0: 0x4000, ..says() }, "its BAR0 has 0x4000 bytes, and had 0x2000"),
+        (Says { stride: 2, ..says() }, "its doorbells are 2^4 bytes apart, and were 2^2"),
+        (Says { vectors: 2, ..says() }, "it has 2 MSI-X vectors, and 3 are in use"),
+        (Says { mappable: false, ..says() }, "the server does not hand them over"),
+        (Says { files: vec![file(0x3000, SealFlags::empty())], ..says() }, "F_SEAL_SHRINK"),
+        (Says { chain: [(1, 0), (0, 0)], ..says() }, "no MSI-X capability"),
+        (Says { refuses: Some(Command::DeviceSetIrqs), ..says() }, "DEVICE_SET_IRQS"),
+        (Says { refuses: Some(Command::DmaMap), ..says() }, "DMA_MAP"),
+    ];
+    let (doorbells, mut servers, mut reasons) = (sealed(), vec![says()], Vec::new());
+    for (server, why) in lies {
+        servers.push(server);
+        reasons.push(why);
+    }
+    let last = Says { files: vec![doorbells.try_clone().unwrap()], ..says() };
+    let vectors_set = last.vectors_set.clone();
+    servers.push(last);
+    let (uri, _, _dir) = serve_in_turns(servers);
+    let link = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
+    lose(&link);
+    for why in reasons {
+        let News::Note(said) = news(&link) else { panic!("{why}") };
+        assert!(said.contains("the server there is not taken") && said.contains(why), "{said}");
+    }
+    assert!(matches!(news(&link), News::Back));
+    link.doorbells().ring_cq(QueueId(1), 9);
+    let mut word = [0; 4];
+    rustix::io::pread(&doorbells, &mut word, 0x2000 + 12).unwrap();
+    assert_eq!((u32::from_le_bytes(word), vectors_set.lock().unwrap().as_slice()), (9, [(0, 3)].as_slice()));
+    assert!(matches!(link.properties().ask(driver::Access::Get(Property::Csts)), Asked::Later(_)));
+}
+
+/// The next server is given the memory that there is then, and vectors that were moved.
+#[test]
+fn a_server_is_given_everything_again() {
+    let servers = [(); 2].map(|()| Says::default());
+    let told = servers.each_ref().map(|says| (says.mapped.clone(), says.vectors_set.clone()));
+    let (uri, _, _dir) = serve_in_turns(servers.into());
+    let link = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
+    let [kept, dropped] = [(); 2].map(|()| link.register(hw::Pages::shared(1 << 20).unwrap()).ok().unwrap());
+    assert_eq!(told[0].0.lock().unwrap().len(), 3, "the pool and two regions");
+    drop(dropped);
+    assert!(link.route(Vector(2), Some(Vector(1))));
+    lose(&link);
+    assert!(link.route(Vector(1), Some(Vector(2))), "a server that is away is told when it is back");
+    assert!(matches!(news(&link), News::Back));
+    assert_eq!(*told[1].0.lock().unwrap(), *told[0].0.lock().unwrap());
+    assert_eq!(told[1].0.lock().unwrap().len(), 2);
+    assert_eq!(told[1].1.lock().unwrap()[0], (0, 3));
+    drop(kept);
+    assert_eq!(told[1].0.lock().unwrap().len(), 1, "it lets go of memory like any other");
+}
+
+/// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and the caller knows.
+#[test]
+fn a_vector_that_cannot_be_moved_stays_where_it_is() {
+    let says = Says { moves_none: true, ..Says::default() };
+    let link = says.open().0.unwrap_or_else(|error| panic!("{error}"));
+    assert!(!link.route(Vector(2), Some(Vector(1))) && !link.route(Vector(2), None));
+    let says = Says::default();
+    let vectors_set = says.vectors_set.clone();
+    let link = says.open().0.unwrap_or_else(|error| panic!("{error}"));
+    assert!(link.route(Vector(2), Some(Vector(1))) && link.route(Vector(2), None));
+    assert_eq!(*vectors_set.lock().unwrap(), [(0, 3), (2, 1), (2, 1)]);
 }

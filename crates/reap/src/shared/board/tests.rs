@@ -46,6 +46,24 @@ fn a_size_that_is_news_is_the_size() {
     assert_eq!((fits(), board.blocks()), ([true, true], 50));
 }
 
+/// A server that has been started again is no news: in another size its path waits until it agrees, or tells of a change.
+#[test]
+fn a_size_that_returns_is_not_believed() {
+    let board = Arc::new(Board::new(2, 1, Nanos::ZERO));
+    let seats = [0, 1].map(|path| Seat { board: board.clone(), path: PathId(path) });
+    let fits = || [0, 1].map(|path| board.standing(PathId(path)).fits);
+    board.set_namespace(&namespace());
+    seats.each_ref().map(|seat| seat.set_blocks(nvme::Nsid(1), 100));
+    seats[0].returns_with(nvme::Nsid(1), 50);
+    seats[0].set_blocks(nvme::Nsid(1), 50);
+    seats[0].returns_with(nvme::Nsid(2), 7);
+    assert_eq!((fits(), board.blocks()), ([false, true], 100));
+    seats[1].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), board.blocks()), ([true, true], 50), "another path's controller tells of the change");
+    seats[0].returns_with(nvme::Nsid(1), 50);
+    assert_eq!((fits(), board.blocks()), ([true, true], 50));
+}
+
 /// A life of a path as the housekeeping thread tells it, and what a queue reads.
 #[test]
 fn the_board_counts_lives_and_keeps_the_state() {

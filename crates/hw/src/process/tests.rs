@@ -1,0 +1,33 @@
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use super::*;
+
+#[test]
+fn who_listens_is_known_and_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let process = Process::behind(UnixStream::connect(&path).unwrap()).unwrap();
+    assert_eq!((process.id(), process.has_ended()), (std::process::id(), false));
+}
+
+#[test]
+fn one_that_was_killed_has_ended() {
+    let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+    let id = Pid::from_child(&child);
+    let process = Process { id, fd: pidfd_open(id, PidfdFlags::empty()).unwrap() };
+    assert!(!process.has_ended());
+    child.kill().unwrap();
+    // It is a zombie until it is waited for, and has ended all the same.
+    while !process.has_ended() {
+        std::thread::yield_now();
+    }
+    child.wait().unwrap();
+    assert!(process.has_ended());
+}
+
+#[test]
+fn what_is_no_connection_has_nobody_behind_it() {
+    assert!(Process::behind(std::io::pipe().unwrap().0).is_err());
+}

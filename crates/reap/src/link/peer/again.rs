@@ -1,0 +1,133 @@
+//! Connecting again to a server that has gone: the one of before, or another that serves the same device.
+//!
+//! A controller that is stopped carries out nothing more, and what was sent to it can be sent elsewhere. But that a new server's controller is stopped
+//! says nothing of the old one's, whose process may live and write still. So a server is taken only where it is the same process, the old one has ended,
+//! or so much time has passed that a controller without keep-alive has stopped.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ::vfio_user::{CallError, Client, End};
+use hw::{Process, Vectors};
+use nvme::Vector;
+use units::Nanos;
+
+use super::far::{News, Peer, Server};
+use super::greeting;
+use crate::error::PeerFault;
+use crate::link::bells::BusBells;
+
+/// Between two tries: at first, and in the end.
+const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// What a new connection takes over.
+pub(in crate::link) struct Again {
+    pub peer: Arc<Peer>,
+    pub bells: Arc<BusBells>,
+    pub vectors: Arc<Vectors>,
+    /// When a controller that nobody can ask after has come to rest; MAX: nobody knows.
+    pub quiet_at: Nanos,
+}
+
+/// Why a try came to nothing.
+#[derive(Debug)]
+enum Miss {
+    /// Nobody is there, or no longer.
+    Absent,
+    /// Whoever is there is not taken: why.
+    Refused(String),
+}
+
+impl From<PeerFault> for Miss {
+    fn from(fault: PeerFault) -> Miss {
+        match fault {
+            PeerFault::NoSocket | PeerFault::NobodyListens | PeerFault::Busy => Miss::Absent,
+            PeerFault::Server { source: CallError::Ended(End::Closed | End::Ours), .. } => Miss::Absent,
+            fault => Miss::Refused(fault.to_string()),
+        }
+    }
+}
+
+impl From<CallError> for Miss {
+    fn from(source: CallError) -> Miss {
+        PeerFault::Server { what: "give it memory", source }.into()
+    }
+}
+
+impl Again {
+    /// Has a thread try until there is a connection, or nobody wants one any more. Nothing where one tries already.
+    pub(in crate::link) fn begin(self) {
+        if !self.peer.effort.begin() {
+            return;
+        }
+        let peer = self.peer.clone();
+        if let Err(error) = thread::Builder::new().name("reap-reconnect".into()).spawn(move || self.run()) {
+            tracing::warn!(%error, "no thread connects to the server again; it is tried anew");
+            peer.effort.end();
+        }
+    }
+
+    fn run(self) {
+        hw::roam();
+        let (mut pause, mut told) = (PAUSE, String::new());
+        while self.peer.effort.pause(pause) {
+            match self.attempt() {
+                Ok(()) => break,
+                Err(Miss::Absent) => {}
+                // Once, however often it is tried.
+                Err(Miss::Refused(why)) if why == told => {}
+                Err(Miss::Refused(why)) => {
+                    self.peer.say(News::Note(format!("{}: the server there is not taken: {why}", self.peer.name())));
+                    told = why;
+                }
+            }
+            pause = (pause * 2).min(LONGEST);
+        }
+        self.peer.effort.end();
+    }
+
+    fn attempt(&self) -> Result<(), Miss> {
+        let stream = greeting::stream(&self.peer.socket, Nanos::ZERO)?;
+        self.peer.effort.tries(&stream);
+        let process = Process::behind(&stream).ok();
+        self.may_take(process.as_ref())?;
+        let client = greeting::agree(stream)?;
+        greeting::begin(&client, &mut Vec::new())?;
+        self.is_as_before(&client)?;
+        let server = Server { process, messages: Some(greeting::enable_messages(&client)?) };
+        self.peer.take_over(client, server, |client, homes: &[Vector]| Ok(greeting::signal(client, &self.vectors, homes)?))
+    }
+
+    /// Whether nothing that the server of before was given is carried out any more once this one's controller is stopped.
+    fn may_take(&self, now: Option<&Process>) -> Result<(), Miss> {
+        let server = self.peer.server();
+        let before = server.process.as_ref();
+        let is_it = before.zip(now).is_some_and(|(before, now)| before.id() == now.id());
+        if is_it || before.is_some_and(Process::has_ended) || hw::now() >= self.quiet_at {
+            return Ok(());
+        }
+        let what = match before {
+            Some(before) => format!("process {}, which served before, is there still, and may carry out what it was given", before.id()),
+            None => "nobody can say whether the process that served before has ended: it is in a PID namespace of its own".to_owned(),
+        };
+        let until = if self.quiet_at == Nanos::MAX { "end it" } else { "end it, or wait until its keep-alive has run out" };
+        Err(Miss::Refused(format!("{what}; {until}")))
+    }
+
+    /// What the driver above has once and for all: registers where they were, as many vectors.
+    fn is_as_before(&self, client: &Client) -> Result<(), Miss> {
+        let bar = greeting::bar0(client, &mut Vec::new())?;
+        let registers = self.bells.registers();
+        let (stride, before) = (greeting::stride(client)?, registers.stride());
+        if stride != before {
+            return Err(Miss::Refused(format!("its doorbells are 2^{} bytes apart, and were 2^{}", 2 + stride, 2 + before)));
+        }
+        let (interrupts, used) = (greeting::interrupts(client)?, self.vectors.len());
+        if !interrupts.by_eventfd || interrupts.count < used.into() {
+            return Err(Miss::Refused(format!("it has {} MSI-X vectors, and {used} are in use", interrupts.count)));
+        }
+        registers.renew(bar.bytes, bar.areas, self.peer.trusted).map_err(Miss::Refused)
+    }
+}

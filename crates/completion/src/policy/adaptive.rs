@@ -166,10 +166,9 @@ impl Adaptive {
     /// A stretch is over.
     #[cold]
     fn judge(&mut self, now: Nanos, over: &Stretch, in_flight: u32) {
-        if !self.caller.is_closed() {
-            return self.flow.is_open();
-        }
-        let (lambda, delay, alone) = (self.price.lambda, self.price.delay, self.fresh.alone(self.flow.full()));
+        // No clock-driven caller's lateness is to spare.
+        let alone = if self.caller.is_closed() { self.fresh.alone(self.flow.full()) } else { f32::INFINITY };
+        let (lambda, delay) = (self.price.lambda, self.price.delay);
         self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, alone });
     }
 
@@ -230,6 +229,9 @@ impl Adaptive {
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         (self.clock, self.checks.0) = (now, false);
         self.account(now, seen);
+        if seen.found > 0 {
+            self.flow.in_flight(now, seen.in_flight);
+        }
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
@@ -309,7 +311,7 @@ impl Adaptive {
 
     /// Whether it finds out what staying awake costs, or has found that it is cheaper.
     fn stays_awake(&self) -> bool {
-        self.flow.is_awake() && self.caller.is_closed()
+        self.flow.is_awake()
     }
 
     fn sleep(&self, now: Nanos) -> Plan {

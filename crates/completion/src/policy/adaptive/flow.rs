@@ -16,6 +16,7 @@ pub(super) struct Flow {
     planned: Shown,
     trial: Trial,
     stretch: Stretch,
+    in_flight: InFlight,
     /// Completions in a nanosecond awake, or else where none is gathered.
     full: f32,
     /// The most in a nanosecond while commands waited within the device.
@@ -30,6 +31,14 @@ pub(super) struct Flow {
     left: u32,
 }
 
+/// What is in flight, since when, and how long all commands have been until then, together.
+#[derive(Clone, Copy, Debug, Default)]
+struct InFlight {
+    commands: u32,
+    since: Nanos,
+    waited: u64,
+}
+
 /// The stretch under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stretch {
@@ -38,8 +47,9 @@ pub(super) struct Stretch {
     /// In flight when it began, and at most.
     first: u32,
     most: u32,
-    /// CPU time that waiting had cost when it began.
+    /// CPU time that waiting had cost, and how long commands had been in flight together, when it began.
     spent: u64,
+    waited: u64,
     /// Naps and sleeps in it, and how long they have lasted.
     slept: u32,
     asleep: u64,
@@ -146,15 +156,24 @@ impl Flow {
         self.stretch.asleep += asleep.0;
     }
 
+    /// So many are in flight from now on.
+    #[inline]
+    pub(super) fn in_flight(&mut self, now: Nanos, commands: u32) {
+        let InFlight { commands: before, since, waited } = self.in_flight;
+        self.in_flight = InFlight { commands, since: now, waited: waited + (now - since).0 * u64::from(before) };
+    }
+
     /// So many are sent, and so many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, spent: u64) -> Option<Stretch> {
+        self.in_flight(now, in_flight);
+        let waited = self.in_flight.waited;
         let stretch = &mut self.stretch;
         (stretch.sent, stretch.most) = (stretch.sent + commands, stretch.most.max(in_flight));
         let begins = stretch.since == Nanos::ZERO;
         if !begins && stretch.sent < stretch.most.max(MEMORY) * STRETCH {
             return None;
         }
-        let next = Stretch { since: now, first: in_flight, most: in_flight, spent, ..Stretch::default() };
+        let next = Stretch { since: now, first: in_flight, most: in_flight, spent, waited, ..Stretch::default() };
         let over = std::mem::replace(stretch, next);
         (!begins).then_some(over)
     }
@@ -169,9 +188,10 @@ impl Flow {
         // What was found and not made up for yet counts too: a thread that sends one at a time may be in the midst of that.
         let done = (over.sent + over.first).saturating_sub(around.in_flight).max(1) as f32;
         let (in_flight, rate) = (over.most as f32, done / ((now - over.since).0 as f32).max(1.0));
-        // By Little's law each has taken so long.
         let cpu = around.spent.saturating_sub(over.spent) as f32 / done;
-        let cost = cpu + around.lambda * in_flight / rate;
+        // By Little's law each has taken so long.
+        let took = self.in_flight.waited.saturating_sub(over.waited) as f32 / done;
+        let cost = cpu + around.lambda * took;
         let awake = self.is_awake();
         if awake && over.slept * MEMORY > over.sent {
             // It does not say what the device can do.

@@ -11,7 +11,6 @@ mod caller;
 mod choose;
 mod flow;
 mod forecast;
-mod fresh;
 mod ledger;
 mod price;
 
@@ -22,7 +21,6 @@ use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuni
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
-use fresh::Fresh;
 use ledger::Ledger;
 use price::Price;
 
@@ -75,7 +73,6 @@ pub(super) struct Adaptive {
     forecast: Forecast,
     caller: Caller,
     flow: Flow,
-    fresh: Fresh,
     ledger: Ledger,
     decisions: Decisions,
     wait: Option<Wait>,
@@ -99,7 +96,6 @@ impl Adaptive {
             forecast: Forecast::new(),
             caller: Caller::default(),
             flow: Flow::new(),
-            fresh: Fresh::new(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
@@ -117,7 +113,7 @@ impl Adaptive {
         let lambda = std::mem::replace(&mut self.price, earlier.price).lambda;
         self.price.lambda = lambda;
         self.forecast = earlier.forecast.resumes();
-        (self.flow, self.fresh) = (earlier.flow.resumes(), earlier.fresh.resumes());
+        self.flow = earlier.flow.resumes();
         (self.ledger, self.distrusts) = (earlier.ledger, earlier.distrusts);
     }
 
@@ -147,7 +143,6 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
-        self.fresh.sent(now, batch.commands, batch.in_flight, self.flow.most());
         if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
             self.judge(now, &over, batch.in_flight);
         }
@@ -166,16 +161,13 @@ impl Adaptive {
     /// A stretch is over.
     #[cold]
     fn judge(&mut self, now: Nanos, over: &Stretch, in_flight: u32) {
-        // No clock-driven caller's lateness is to spare.
-        let alone = if self.caller.is_closed() { self.fresh.alone(self.flow.full()) } else { f32::INFINITY };
-        let (lambda, delay) = (self.price.lambda, self.price.delay);
-        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, alone });
+        let (lambda, delay, open) = (self.price.lambda, self.price.delay, !self.caller.is_closed());
+        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, open });
     }
 
     /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
-        let applies = self.caller.is_closed() && !self.fresh.is_under_way();
-        if applies { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
+        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
     }
 
     /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
@@ -193,14 +185,8 @@ impl Adaptive {
     /// and of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
-        let new = self.fresh.is_under_way() || self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
+        let new = self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
         new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
-    }
-
-    /// Of a burst each counts, and else the freshest alone.
-    #[inline]
-    pub(super) fn wants_last_alone(&self) -> bool {
-        !self.fresh.is_under_way()
     }
 
     #[inline]
@@ -214,7 +200,6 @@ impl Adaptive {
             self.distrusts = true;
         }
         self.flow.took(age);
-        done.iter().for_each(|done| self.fresh.found(self.clock, done.age));
         let told = age - self.price.delay;
         let (from, to) = match last.found {
             Found::Looking => (age, age),
@@ -276,10 +261,6 @@ impl Adaptive {
         // It has to be armed by then.
         if seen.leaving {
             return self.sleep(now);
-        }
-        if !seen.cpu_wanted && self.caller.is_closed() && seen.in_flight > 1 && self.flow.full() > 0.0 && self.fresh.drains(now) {
-            // All of them, once: the device is idle then, and what a command takes by itself is seen.
-            return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
         }
         if wait.explores > Nanos::ZERO {
             let until = now + wait.explores.min(SLICE);

@@ -7,7 +7,7 @@ use super::forecast::{MEMORY, STRETCH, UNSEEN};
 /// Rates and costs closer than that are equal: a device that does so much of what it does without gathering is as quick.
 const AS_QUICK: f32 = 1.0 - UNSEEN;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// How long a command takes until it is found.
     typical: f32,
@@ -19,11 +19,9 @@ pub(super) struct Flow {
     in_flight: InFlight,
     /// Completions in a nanosecond awake, or else where none is gathered.
     full: f32,
-    /// The most in a nanosecond while commands waited within the device.
-    cap: f32,
-    /// So many may be found late, and how much of what seems to be spare that is, as trial has shown.
+    /// So many may be found late.
     spare: f32,
-    used: f32,
+    window: Window,
     /// How many entries the device is asked to hold back.
     holds: u16,
     /// Being awake is the cheaper way; and trials until the other way is tried.
@@ -63,8 +61,8 @@ pub(super) struct Around {
     pub(super) spent: u64,
     pub(super) lambda: f32,
     pub(super) delay: Nanos,
-    /// What a command takes that does not wait within the device.
-    pub(super) alone: f32,
+    /// A clock drives the caller: no lateness is to spare.
+    pub(super) open: bool,
 }
 
 /// What is known of one way.
@@ -130,9 +128,72 @@ impl Trial {
     }
 }
 
+/// Which part of what is in flight may be found late, as a window is found in TCP: twice as much each time, until the device does less for it;
+/// from then on half of that, and slowly more.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    part: f32,
+    /// The device does as much with several found late: it is at its limit.
+    limit: bool,
+    /// It has once been too large; and stretches until a larger one is tried.
+    met: bool,
+    pause: u32,
+    /// Stretches in this window, their rate as a share of what the device does, that of the last, and by how much it differs from one to the
+    /// next.
+    stretches: u32,
+    share: f32,
+    last: f32,
+    noise: f32,
+}
+
+impl Window {
+    fn new() -> Window {
+        Window { part: UNSEEN * STRETCH as f32, limit: false, met: false, pause: 0, stretches: 0, share: 0.0, last: 0.0, noise: 0.0 }
+    }
+
+    /// A stretch is over, at this share of what the device does where none is found late; `several` may have been.
+    fn judge(&mut self, share: f32, several: bool) {
+        if self.stretches > 0 {
+            let differs = (share - self.last).abs();
+            self.noise += (differs - self.noise) / if self.noise > 0.0 { STRETCH as f32 } else { 1.0 };
+        }
+        self.stretches = (self.stretches + 1).min(MEMORY);
+        self.share += (share - self.share) / self.stretches as f32;
+        (self.last, self.pause) = (share, self.pause.saturating_sub(1));
+        let error = 2.0 * self.noise / (self.stretches as f32).sqrt();
+        if self.noise == 0.0 {
+            return;
+        }
+        if self.share + error < AS_QUICK {
+            // What is tried in vain costs a small part of the whole.
+            let pause = ((1.0 - self.share) * (MEMORY * STRETCH) as f32) as u32;
+            *self = Window { part: self.part / 2.0, limit: self.limit && several, met: true, pause, stretches: 0, ..*self };
+        } else if self.share - error >= AS_QUICK {
+            self.limit |= several;
+            if self.pause == 0 && self.part < 1.0 {
+                let more = if self.met { 1.0 + 1.0 / STRETCH as f32 } else { 2.0 };
+                *self = Window { part: (self.part * more).min(1.0), stretches: 0, ..*self };
+            }
+        }
+    }
+}
+
 impl Flow {
     pub(super) fn new() -> Flow {
-        Flow { used: 1.0, left: 1, ..Flow::default() }
+        Flow {
+            typical: 0.0,
+            awake: Shown::default(),
+            planned: Shown::default(),
+            trial: Trial::default(),
+            stretch: Stretch::default(),
+            in_flight: InFlight::default(),
+            full: 0.0,
+            spare: 0.0,
+            window: Window::new(),
+            holds: 0,
+            stays: false,
+            left: 1,
+        }
     }
 
     /// Others have had the device meanwhile: the stretch under way tells nothing. Those before it do.
@@ -178,11 +239,6 @@ impl Flow {
         (!begins).then_some(over)
     }
 
-    /// No clock-driven caller's lateness is to spare, and no stretch of it is compared with another.
-    pub(super) fn is_open(&mut self) {
-        (self.spare, self.holds, self.stays) = (0.0, 0, false);
-    }
-
     /// A stretch is over: what it has cost, and at the end of a trial what is done in the next.
     pub(super) fn judge(&mut self, now: Nanos, over: &Stretch, around: &Around) {
         // What was found and not made up for yet counts too: a thread that sends one at a time may be in the midst of that.
@@ -199,6 +255,9 @@ impl Flow {
             return self.spares(in_flight, around);
         }
         let shown = Shown { rate, busy: 1.0 / rate - over.asleep as f32 / done, cost };
+        if !awake && self.full > 0.0 {
+            self.window.judge(rate / self.full, self.spare > 1.0);
+        }
         self.trial.add(shown);
         let way = if awake { &mut self.awake } else { &mut self.planned };
         let first = !way.is_known();
@@ -210,6 +269,7 @@ impl Flow {
             self.left = if awake { self.planned.until(&shown, 1) } else { self.awake.until(&shown, 1) };
         }
         self.spares(in_flight, around);
+        if std::env::var_os("DBG").is_some() { eprintln!("awake {awake} rate {:.6} cost {:.0} busy {:.0} took {:.0} full {:.6} noise {:.3} spare {:.1} part {:.3} pause {} holds {} left {} stays {}", rate, cost, shown.busy, took, self.full, self.window.noise, self.spare, self.window.part, self.window.pause, self.holds, self.left, self.stays); }
     }
 
     /// Whether a first stretch in the other way says that it is the cheaper one.
@@ -225,13 +285,6 @@ impl Flow {
             rate if self.spare > 1.0 => self.full.max(rate),
             rate => rate,
         };
-        // Soon less, slowly more: so that what was too much is seldom tried.
-        let share = self.planned.rate / self.full;
-        if !awake {
-            let quick = self.spare <= 1.0 || share >= AS_QUICK;
-            let used = self.used * if quick { 1.0 + 1.0 / STRETCH as f32 } else { share.powi(STRETCH as i32) };
-            self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
-        }
         let pays = self.awake.pays_beside(&self.planned);
         let stayed = std::mem::replace(&mut self.stays, pays && !first);
         let at_most = self.planned.awake_at_most();
@@ -256,12 +309,9 @@ impl Flow {
         };
     }
 
-    /// By Little's law so many wait within the device.
+    /// So many of those in flight may be found late.
     fn spares(&mut self, in_flight: f32, around: &Around) {
-        self.spare = (in_flight - around.alone * self.full).max(0.0) * self.used;
-        if self.spare > 1.0 {
-            self.cap = self.cap.max(self.full);
-        }
+        self.spare = if around.open { 0.0 } else { in_flight * self.window.part };
         // Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
         let asked = (self.spare - self.full * around.delay.0 as f32).clamp(0.0, self.spare / 2.0) as u16;
         // Within a factor of two nothing is changed: a change is a command to the controller.
@@ -290,12 +340,7 @@ impl Flow {
 
     /// The most that complete in a nanosecond, as far as is known.
     pub(super) fn cap(&self) -> f32 {
-        if self.cap > 0.0 { self.cap } else { f32::INFINITY }
-    }
-
-    /// The most that was in flight in the stretch under way.
-    pub(super) fn most(&self) -> u32 {
-        self.stretch.most
+        if self.window.limit { self.full } else { f32::INFINITY }
     }
 
     /// Completions in a nanosecond awake, or else where none is gathered, once that is known.

@@ -3,9 +3,9 @@
 //! Cost is CPU time + λ · lateness: λ is the user's price of latency, lateness what the completions found have waited together.
 //! A look that is free is taken first: after a commit, before a sleep, while looks find entries. On a look in vain one pass over
 //! the instants at which something may complete ([`forecast`]) prices a spin, a nap to each of them, a nap or a spin to the
-//! caller's own next instant, and a sleep ([`choose`]). In a closed loop a late find delays somebody only if the device runs dry:
-//! how many to gather there, or to have the device hold back, is found by bursts ([`fresh`]) and by trial ([`flow`]). A ledger
-//! vetoes what has cost too much. `docs/adaptive.md` has the reasons and the figures.
+//! caller's own next instant, and a sleep ([`choose`]). What single waits cannot tell is found by trial over whole stretches ([`flow`]):
+//! whether to stay awake altogether, and in a closed loop how many may be found late until the device runs dry. A ledger vetoes what
+//! has cost too much. `docs/adaptive.md` has the reasons and the figures.
 
 mod caller;
 mod choose;
@@ -77,6 +77,8 @@ pub(super) struct Adaptive {
     decisions: Decisions,
     wait: Option<Wait>,
     step: Step,
+    /// Since when nothing is in flight, and the thread leaves the CPU to others.
+    rests: Option<Nanos>,
     clock: Nanos,
     /// Waits in a row without a nap or sleep; [`MEMORY`] of them make up for one that had some.
     awake: u32,
@@ -100,6 +102,7 @@ impl Adaptive {
             decisions: Decisions::default(),
             wait: None,
             step: Step::default(),
+            rests: None,
             clock: Nanos::ZERO,
             awake: 0,
             checks: (false, false),
@@ -143,6 +146,7 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
+        self.flow.rested(self.rests.take().map_or(Nanos::ZERO, |since| now - since));
         if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
             self.judge(now, &over, batch.in_flight);
         }
@@ -226,8 +230,11 @@ impl Adaptive {
             self.wait = None;
             // Awake until then costs less than a timer does for each of the caller's instants that pass before it is over.
             let soon = self.price.nap.0 as f32 / (1.0 + self.caller.commands_in(self.price.late.0 as f32));
-            let attends = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64));
-            return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
+            if let Some(until) = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64)) {
+                return Plan::Spin { until };
+            }
+            self.rests.get_or_insert(now);
+            return Plan::Rest;
         }
         self.caller.waits(now, seen, self.flow.typical());
         (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);

@@ -149,8 +149,8 @@ impl Flow {
         if !self.is_awake() {
             let shown = self.shows(now, over, around);
             self.noise.see(shown.cost);
-            if !self.open && self.full.is_known() {
-                self.window.judge(shown.rate / self.full.rate, self.full.stretches, self.spare > 1.0);
+            if !self.open {
+                self.window.judge(shown.rate, &self.full, self.spare > 1.0);
             }
             self.add(shown);
         } else if over.slept * MEMORY <= over.sent {

@@ -23,6 +23,7 @@ impl Loop {
     /// One stretch, at these rates.
     fn stretch(&mut self, gathering: f32, awake: f32, around: Around) {
         let is_awake = self.flow.is_awake();
+        self.flow.in_flight(self.now, around.in_flight);
         self.awake += u32::from(is_awake);
         let commands = around.in_flight.max(MEMORY) * STRETCH;
         self.now += Nanos((commands as f32 / if is_awake { awake } else { gathering }) as u64);
@@ -54,7 +55,7 @@ fn the_window_grows_until_the_device_becomes_slower() {
     };
     assert_eq!(parts(8, 0.25), 0.25, "half was too much at once");
     let after = parts(2_000, 0.25);
-    assert!((0.15..0.3).contains(&after), "{after}");
+    assert!((0.2..0.3).contains(&after), "{after}");
     assert!(parts(2_000, 1.0) > 0.9, "and more as soon as it costs nothing");
     assert!(parts(2_000, 0.0) < 0.05, "and nearly none where each is late");
 }
@@ -72,16 +73,16 @@ fn tries_of_a_larger_window_cost_little() {
     assert!((all.now - began).0 as f32 / least < 1.02, "{:?}", all.flow);
 }
 
-/// Stretches that differ by chance say nothing of a window.
+/// Stretches that differ by chance say little of a window.
 #[test]
-fn what_may_be_chance_moves_no_window() {
+fn what_may_be_chance_hardly_moves_a_window() {
     let mut all = Loop::new();
     let part = all.flow.window.part;
     for n in 0..400_u32 {
         let chance = [0.8, 1.2, 1.05, 0.9, 1.1][n.wrapping_mul(7) as usize % 5];
         all.stretch(RATE * chance, RATE * chance, QUEUED);
     }
-    assert_eq!(all.flow.window.part, part, "{:?}", all.flow);
+    assert!((part / 2.0..=part * 2.0).contains(&all.flow.window.part), "{:?}", all.flow);
     assert!(!all.flow.stays, "nor is a thread kept awake: {:?}", all.flow);
 }
 

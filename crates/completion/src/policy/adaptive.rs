@@ -3,15 +3,14 @@
 //! Cost is CPU time + λ · lateness: λ is the user's price of latency, lateness what the completions found have waited together.
 //! A look that is free is taken first: after a commit, before a sleep, while looks find entries. On a look in vain one pass over
 //! the instants at which something may complete ([`forecast`]) prices a spin, a nap to each of them, a nap or a spin to the
-//! caller's own next instant, and a sleep ([`choose`]). In a closed loop a late find delays somebody only if the device runs dry:
-//! how many to gather there, or to have the device hold back, is found by bursts ([`fresh`]) and by trial ([`flow`]). A ledger
-//! vetoes what has cost too much. `docs/adaptive.md` has the reasons and the figures.
+//! caller's own next instant, and a sleep ([`choose`]). What single waits cannot tell is found by trial over whole stretches ([`flow`]):
+//! whether to stay awake altogether, and in a closed loop how many may be found late until the device runs dry. A ledger vetoes what
+//! has cost too much. `docs/adaptive.md` has the reasons and the figures.
 
 mod caller;
 mod choose;
 mod flow;
 mod forecast;
-mod fresh;
 mod ledger;
 mod price;
 
@@ -22,7 +21,6 @@ use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuni
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
-use fresh::Fresh;
 use ledger::Ledger;
 use price::Price;
 
@@ -75,11 +73,12 @@ pub(super) struct Adaptive {
     forecast: Forecast,
     caller: Caller,
     flow: Flow,
-    fresh: Fresh,
     ledger: Ledger,
     decisions: Decisions,
     wait: Option<Wait>,
     step: Step,
+    /// Since when nothing is in flight, and the thread leaves the CPU to others.
+    rests: Option<Nanos>,
     clock: Nanos,
     /// Waits in a row without a nap or sleep; [`MEMORY`] of them make up for one that had some.
     awake: u32,
@@ -99,11 +98,11 @@ impl Adaptive {
             forecast: Forecast::new(),
             caller: Caller::default(),
             flow: Flow::new(),
-            fresh: Fresh::new(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
             step: Step::default(),
+            rests: None,
             clock: Nanos::ZERO,
             awake: 0,
             checks: (false, false),
@@ -117,7 +116,7 @@ impl Adaptive {
         let lambda = std::mem::replace(&mut self.price, earlier.price).lambda;
         self.price.lambda = lambda;
         self.forecast = earlier.forecast.resumes();
-        (self.flow, self.fresh) = (earlier.flow.resumes(), earlier.fresh.resumes());
+        self.flow = earlier.flow.resumes();
         (self.ledger, self.distrusts) = (earlier.ledger, earlier.distrusts);
     }
 
@@ -147,7 +146,7 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
-        self.fresh.sent(now, batch.commands, batch.in_flight, self.flow.most());
+        self.flow.rested(self.rests.take().map_or(Nanos::ZERO, |since| now - since));
         if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
             self.judge(now, &over, batch.in_flight);
         }
@@ -166,17 +165,13 @@ impl Adaptive {
     /// A stretch is over.
     #[cold]
     fn judge(&mut self, now: Nanos, over: &Stretch, in_flight: u32) {
-        if !self.caller.is_closed() {
-            return self.flow.is_open();
-        }
-        let (lambda, delay, alone) = (self.price.lambda, self.price.delay, self.fresh.alone(self.flow.full()));
-        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, alone });
+        let (lambda, delay, open) = (self.price.lambda, self.price.delay, !self.caller.is_closed());
+        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, open });
     }
 
     /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
-        let applies = self.caller.is_closed() && !self.fresh.is_under_way();
-        if applies { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
+        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
     }
 
     /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
@@ -194,14 +189,8 @@ impl Adaptive {
     /// and of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
-        let new = self.fresh.is_under_way() || self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
+        let new = self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
         new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
-    }
-
-    /// Of a burst each counts, and else the freshest alone.
-    #[inline]
-    pub(super) fn wants_last_alone(&self) -> bool {
-        !self.fresh.is_under_way()
     }
 
     #[inline]
@@ -215,7 +204,6 @@ impl Adaptive {
             self.distrusts = true;
         }
         self.flow.took(age);
-        done.iter().for_each(|done| self.fresh.found(self.clock, done.age));
         let told = age - self.price.delay;
         let (from, to) = match last.found {
             Found::Looking => (age, age),
@@ -230,6 +218,9 @@ impl Adaptive {
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         (self.clock, self.checks.0) = (now, false);
         self.account(now, seen);
+        if seen.found > 0 {
+            self.flow.in_flight(now, seen.in_flight);
+        }
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
@@ -239,8 +230,11 @@ impl Adaptive {
             self.wait = None;
             // Awake until then costs less than a timer does for each of the caller's instants that pass before it is over.
             let soon = self.price.nap.0 as f32 / (1.0 + self.caller.commands_in(self.price.late.0 as f32));
-            let attends = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64));
-            return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
+            if let Some(until) = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64)) {
+                return Plan::Spin { until };
+            }
+            self.rests.get_or_insert(now);
+            return Plan::Rest;
         }
         self.caller.waits(now, seen, self.flow.typical());
         (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);
@@ -275,10 +269,6 @@ impl Adaptive {
         if seen.leaving {
             return self.sleep(now);
         }
-        if !seen.cpu_wanted && self.caller.is_closed() && seen.in_flight > 1 && self.flow.full() > 0.0 && self.fresh.drains(now) {
-            // All of them, once: the device is idle then, and what a command takes by itself is seen.
-            return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
-        }
         if wait.explores > Nanos::ZERO {
             let until = now + wait.explores.min(SLICE);
             return if seen.cpu_wanted { Plan::Nap { until } } else { Plan::Spin { until } };
@@ -309,7 +299,7 @@ impl Adaptive {
 
     /// Whether it finds out what staying awake costs, or has found that it is cheaper.
     fn stays_awake(&self) -> bool {
-        self.flow.is_awake() && self.caller.is_closed()
+        self.flow.is_awake()
     }
 
     fn sleep(&self, now: Nanos) -> Plan {

@@ -1,33 +1,45 @@
 //! What goes through the device: what each stretch has shown, and what follows from that for the next.
 
+mod trial;
+mod window;
+
 use units::Nanos;
 
-use super::forecast::{MEMORY, STRETCH, UNSEEN};
+use super::forecast::{MEMORY, STRETCH};
+use trial::{Noise, Shown, Trial};
+use window::Window;
 
-/// Rates and costs closer than that are equal: a device that does so much of what it does without gathering is as quick.
-const AS_QUICK: f32 = 1.0 - UNSEEN;
-
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// How long a command takes until it is found.
     typical: f32,
     /// What the last trial has shown that was spent awake, and the last that followed the forecast.
     awake: Shown,
     planned: Shown,
+    noise: Noise,
     trial: Trial,
     stretch: Stretch,
-    /// Completions in a nanosecond awake, or else where none is gathered.
-    full: f32,
-    /// The most in a nanosecond while commands waited within the device.
-    cap: f32,
-    /// So many may be found late, and how much of what seems to be spare that is, as trial has shown.
+    in_flight: InFlight,
+    /// What the device was seen to do where none was found late.
+    full: Shown,
+    /// So many may be found late.
     spare: f32,
-    used: f32,
+    window: Window,
+    /// A clock drives the caller.
+    open: bool,
     /// How many entries the device is asked to hold back.
     holds: u16,
     /// Being awake is the cheaper way; and trials until the other way is tried.
     stays: bool,
     left: u32,
+}
+
+/// What is in flight, since when, and how long all commands have been until then, together.
+#[derive(Clone, Copy, Debug, Default)]
+struct InFlight {
+    commands: u32,
+    since: Nanos,
+    waited: u64,
 }
 
 /// The stretch under way.
@@ -38,9 +50,10 @@ pub(super) struct Stretch {
     /// In flight when it began, and at most.
     first: u32,
     most: u32,
-    /// CPU time that waiting had cost when it began.
+    /// CPU time that waiting had cost, and how long commands had been in flight together, when it began.
     spent: u64,
-    /// Naps and sleeps in it, and how long they have lasted.
+    waited: u64,
+    /// Naps and sleeps in it, and how long the thread has left the CPU to others.
     slept: u32,
     asleep: u64,
 }
@@ -53,76 +66,28 @@ pub(super) struct Around {
     pub(super) spent: u64,
     pub(super) lambda: f32,
     pub(super) delay: Nanos,
-    /// What a command takes that does not wait within the device.
-    pub(super) alone: f32,
-}
-
-/// What is known of one way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Shown {
-    /// Completions in a nanosecond.
-    rate: f32,
-    /// How long the thread had the CPU for each, and what waiting has cost: CPU time + λ · lateness.
-    busy: f32,
-    cost: f32,
-}
-
-impl Shown {
-    /// Whether to stay awake costs less.
-    fn pays_beside(&self, planned: &Shown) -> bool {
-        self.is_known() && self.cost < planned.cost * (1.0 - UNSEEN / 2.0)
-    }
-
-    /// Trials in this way until so many stretches of the other are due: as many as keep what that takes longer, and what it costs more, to a
-    /// small part of the whole.
-    fn until(&self, other: &Shown, stretches: u32) -> u32 {
-        let more = (self.rate / other.rate).max(other.busy / self.busy.max(1.0)) - 1.0;
-        ((more * (MEMORY / STRETCH * stretches) as f32) as u32 + 1).clamp(stretches, MEMORY * STRETCH)
-    }
-
-    /// A thread that stays awake has the CPU all the time, and is as quick at least.
-    fn awake_at_most(&self) -> Shown {
-        Shown { busy: 1.0 / self.rate, ..*self }
-    }
-
-    fn is_known(&self) -> bool {
-        self.rate > 0.0
-    }
-}
-
-/// The stretches of the trial under way. The middle half of them counts: others may have had the machine in some, and how many complete in
-/// one is a matter of chance.
-#[derive(Clone, Copy, Debug, Default)]
-struct Trial {
-    stretches: [Shown; STRETCH as usize],
-    len: usize,
-}
-
-impl Trial {
-    fn add(&mut self, stretch: Shown) {
-        self.stretches[self.len] = stretch;
-        self.len += 1;
-    }
-
-    fn is_over(&self) -> bool {
-        self.len == self.stretches.len()
-    }
-
-    fn shown(&self) -> Shown {
-        let middle = |of: fn(&Shown) -> f32| {
-            let mut all = self.stretches.map(|stretch| of(&stretch));
-            let known = &mut all[..self.len];
-            known.sort_unstable_by(f32::total_cmp);
-            let half = &known[self.len / 4..self.len - self.len / 4];
-            half.iter().sum::<f32>() / half.len() as f32
-        };
-        Shown { rate: middle(|shown| shown.rate), busy: middle(|shown| shown.busy), cost: middle(|shown| shown.cost) }
-    }
+    /// A clock drives the caller: no lateness is to spare.
+    pub(super) open: bool,
 }
 
 impl Flow {
     pub(super) fn new() -> Flow {
-        Flow { used: 1.0, left: 1, ..Flow::default() }
+        Flow {
+            typical: 0.0,
+            awake: Shown::default(),
+            planned: Shown::default(),
+            noise: Noise::UNKNOWN,
+            trial: Trial::default(),
+            stretch: Stretch::default(),
+            in_flight: InFlight::default(),
+            full: Shown::default(),
+            spare: 0.0,
+            window: Window::new(),
+            open: false,
+            holds: 0,
+            stays: false,
+            left: 1,
+        }
     }
 
     /// Others have had the device meanwhile: the stretch under way tells nothing. Those before it do.
@@ -143,107 +108,117 @@ impl Flow {
     /// The thread has napped or slept for so long.
     pub(super) fn slept(&mut self, asleep: Nanos) {
         self.stretch.slept += 1;
-        self.stretch.asleep += asleep.0;
+        self.rested(asleep);
+    }
+
+    /// So long there was nothing to wait for.
+    pub(super) fn rested(&mut self, rest: Nanos) {
+        self.stretch.asleep += rest.0;
+    }
+
+    /// So many are in flight from now on.
+    #[inline]
+    pub(super) fn in_flight(&mut self, now: Nanos, commands: u32) {
+        let InFlight { commands: before, since, waited } = self.in_flight;
+        self.in_flight = InFlight { commands, since: now, waited: waited + (now - since).0 * u64::from(before) };
     }
 
     /// So many are sent, and so many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, spent: u64) -> Option<Stretch> {
+        self.in_flight(now, in_flight);
+        let waited = self.in_flight.waited;
         let stretch = &mut self.stretch;
         (stretch.sent, stretch.most) = (stretch.sent + commands, stretch.most.max(in_flight));
         let begins = stretch.since == Nanos::ZERO;
         if !begins && stretch.sent < stretch.most.max(MEMORY) * STRETCH {
             return None;
         }
-        let next = Stretch { since: now, first: in_flight, most: in_flight, spent, ..Stretch::default() };
+        let next = Stretch { since: now, first: in_flight, most: in_flight, spent, waited, ..Stretch::default() };
         let over = std::mem::replace(stretch, next);
         (!begins).then_some(over)
     }
 
-    /// No clock-driven caller's lateness is to spare, and no stretch of it is compared with another.
-    pub(super) fn is_open(&mut self) {
-        (self.spare, self.holds, self.stays) = (0.0, 0, false);
+    /// A stretch is over: what it has shown, and at the end of a trial what is done in the next.
+    pub(super) fn judge(&mut self, now: Nanos, over: &Stretch, around: &Around) {
+        if around.open != self.open {
+            // What a loop of the other kind has shown says nothing of this one.
+            let (typical, stretch, in_flight) = (self.typical, self.stretch, self.in_flight);
+            *self = Flow { typical, stretch, in_flight, open: around.open, ..Flow::new() };
+            return;
+        }
+        if !self.is_awake() {
+            let shown = self.shows(now, over, around);
+            self.noise.see(shown.cost);
+            if !self.open {
+                self.window.judge(shown.rate, &self.full, self.spare > 1.0);
+            }
+            self.add(shown);
+        } else if over.slept * MEMORY <= over.sent {
+            self.noise.begins_anew();
+            self.add(self.shows(now, over, around));
+        } else {
+            // It does not say what the device can do.
+            (self.trial, self.left) = (Trial::default(), if self.stays { self.left } else { STRETCH });
+        }
+        self.spares(over.most as f32, around);
     }
 
-    /// A stretch is over: what it has cost, and at the end of a trial what is done in the next.
-    pub(super) fn judge(&mut self, now: Nanos, over: &Stretch, around: &Around) {
+    fn shows(&self, now: Nanos, over: &Stretch, around: &Around) -> Shown {
         // What was found and not made up for yet counts too: a thread that sends one at a time may be in the midst of that.
         let done = (over.sent + over.first).saturating_sub(around.in_flight).max(1) as f32;
-        let (in_flight, rate) = (over.most as f32, done / ((now - over.since).0 as f32).max(1.0));
-        // By Little's law each has taken so long.
+        let rate = done / ((now - over.since).0 as f32).max(1.0);
         let cpu = around.spent.saturating_sub(over.spent) as f32 / done;
-        let cost = cpu + around.lambda * in_flight / rate;
+        // By Little's law each has taken so long.
+        let took = self.in_flight.waited.saturating_sub(over.waited) as f32 / done;
+        Shown { rate, busy: 1.0 / rate - over.asleep as f32 / done, cost: cpu + around.lambda * took, stretches: 1 }
+    }
+
+    /// One more stretch of the trial under way.
+    fn add(&mut self, shown: Shown) {
         let awake = self.is_awake();
-        if awake && over.slept * MEMORY > over.sent {
-            // It does not say what the device can do.
-            (self.trial.len, self.left) = (0, if self.stays { self.left } else { STRETCH });
-            return self.spares(in_flight, around);
-        }
-        let shown = Shown { rate, busy: 1.0 / rate - over.asleep as f32 / done, cost };
         self.trial.add(shown);
         let way = if awake { &mut self.awake } else { &mut self.planned };
         let first = !way.is_known();
         if first || self.trial.is_over() {
             *way = std::mem::take(&mut self.trial).shown();
-            self.compare(awake, first);
-        } else if self.left == 0 && self.trial.len == 1 && !self.promises(&shown) {
-            self.trial.len = 0;
+            self.compare(first);
+        } else if self.left == 0 && self.trial.is_guess() && !self.promises(&shown) {
+            self.trial = Trial::default();
             self.left = if awake { self.planned.until(&shown, 1) } else { self.awake.until(&shown, 1) };
         }
-        self.spares(in_flight, around);
     }
 
     /// Whether a first stretch in the other way says that it is the cheaper one.
     fn promises(&self, guess: &Shown) -> bool {
-        if self.stays { !self.awake.pays_beside(guess) } else { guess.pays_beside(&self.planned) }
+        let noise = &self.noise;
+        if self.stays { !self.awake.pays_beside(guess, noise) } else { guess.pays_beside(&self.planned, noise) }
     }
 
-    /// A trial is over. The `first` of either way is one stretch: a guess, made before it was known what is to spare.
-    fn compare(&mut self, awake: bool, first: bool) {
-        // The device may have become quicker meanwhile.
-        self.full = match self.planned.rate {
-            _ if self.awake.is_known() => self.awake.rate,
-            rate if self.spare > 1.0 => self.full.max(rate),
-            rate => rate,
-        };
-        // Soon less, slowly more: so that what was too much is seldom tried.
-        let share = self.planned.rate / self.full;
-        if !awake {
-            let quick = self.spare <= 1.0 || share >= AS_QUICK;
-            let used = self.used * if quick { 1.0 + 1.0 / STRETCH as f32 } else { share.powi(STRETCH as i32) };
-            self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
-        }
-        let pays = self.awake.pays_beside(&self.planned);
+    /// A trial is over. The `first` of either way is one stretch: a guess.
+    fn compare(&mut self, first: bool) {
+        // What a single stretch awake has shown may be chance: the device does at least what it was seen to do.
+        let gathers = self.spare > 1.0;
+        let seen = if gathers && self.full.rate > self.planned.rate { self.full } else { self.planned };
+        self.full = if self.awake.stretches > 1 || self.awake.rate > seen.rate { self.awake } else { seen };
+        let pays = self.awake.pays_beside(&self.planned, &self.noise);
         let stayed = std::mem::replace(&mut self.stays, pays && !first);
-        let at_most = self.planned.awake_at_most();
-        let (way, other) = match self.stays {
-            true => (&self.awake, &self.planned),
-            false => (&self.planned, if self.awake.is_known() { &self.awake } else { &at_most }),
-        };
+        let (way, other) = if self.stays { (&self.awake, &self.planned) } else { (&self.planned, &self.awake) };
         self.left = match self.left {
-            _ if self.stays != stayed => way.until(other, STRETCH),
+            left if !self.awake.is_known() => way.until_guess().min(if first { u32::MAX } else { left.saturating_sub(1) }),
             // A guess is worth a trial if it was a good one.
-            _ if first => {
-                if pays {
-                    0
-                } else {
-                    way.until(other, 1)
-                }
-            }
+            _ if first && pays => 0,
+            _ if first => way.until(other, 1),
+            _ if self.stays != stayed => way.until(other, STRETCH),
             0 => way.until(other, STRETCH),
-            // What it costs at most shows while it is not tried.
-            left if !self.awake.is_known() => way.until(other, 1).min(left - 1),
             left => left - 1,
         };
     }
 
-    /// By Little's law so many wait within the device.
+    /// So many of those in flight may be found late.
     fn spares(&mut self, in_flight: f32, around: &Around) {
-        self.spare = (in_flight - around.alone * self.full).max(0.0) * self.used;
-        if self.spare > 1.0 {
-            self.cap = self.cap.max(self.full);
-        }
+        self.spare = if around.open { 0.0 } else { in_flight * self.window.part };
         // Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
-        let asked = (self.spare - self.full * around.delay.0 as f32).clamp(0.0, self.spare / 2.0) as u16;
+        let asked = (self.spare - self.full.rate * around.delay.0 as f32).clamp(0.0, self.spare / 2.0) as u16;
         // Within a factor of two nothing is changed: a change is a command to the controller.
         if asked < self.holds / 2 || asked >= self.holds * 2 {
             self.holds = if asked < 2 { 0 } else { asked };
@@ -270,17 +245,12 @@ impl Flow {
 
     /// The most that complete in a nanosecond, as far as is known.
     pub(super) fn cap(&self) -> f32 {
-        if self.cap > 0.0 { self.cap } else { f32::INFINITY }
-    }
-
-    /// The most that was in flight in the stretch under way.
-    pub(super) fn most(&self) -> u32 {
-        self.stretch.most
+        if self.window.limit { self.full.rate } else { f32::INFINITY }
     }
 
     /// Completions in a nanosecond awake, or else where none is gathered, once that is known.
     pub(super) fn full(&self) -> f32 {
-        self.full
+        self.full.rate
     }
 }
 

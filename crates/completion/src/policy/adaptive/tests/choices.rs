@@ -172,10 +172,6 @@ fn a_far_deadline_is_nothing_to_nap_for() {
 fn a_look_is_free_between_two_waits_alone() {
     let mut policy = sure(LatencyPrice::default(), 20_000, 0);
     assert!(policy.looks_first());
-    // The first of all meet an idle device, which each of them shows.
-    policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
-    assert!(policy.wants_done() && !policy.wants_last_alone());
-    policy.completed(&[Done { class: read(), age: Nanos(20_000), found: Found::Looking }]);
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
     assert!(policy.looks_first() && !policy.wants_done());
     policy.next(SENT, &Seen { in_flight: 1, ..Seen::default() });

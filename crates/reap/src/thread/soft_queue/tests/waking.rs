@@ -132,22 +132,6 @@ fn a_queue_blocks_in_its_ring_where_it_has_one_and_something_is_out() {
     assert_eq!(queue.wait(1, None).unwrap(), 1);
 }
 
-/// What is held back for a wait stays so, however many batches there are: the wait announces all of them.
-#[test]
-fn batches_before_a_wait_are_announced_by_it() {
-    let Some((_device, queue)) = kernel() else { return };
-    let announced = || lane(&queue).hardware_counters().sq_doorbells;
-    let before = announced();
-    for _ in 0..2 {
-        lane(&queue).submit(now(), true, [read(&queue)]).map_err(|(why, _)| why).unwrap();
-        assert_eq!(announced(), before);
-    }
-    // Somebody who does not wait announces them with its own.
-    submit(&queue, 1);
-    assert_eq!(announced(), before + 1);
-    assert_eq!(queue.wait(3, None).unwrap(), 3);
-}
-
 /// What a queue is prepared for its ring knows before any request names it.
 #[test]
 fn a_queue_prepares_its_ring() {

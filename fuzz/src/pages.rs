@@ -93,7 +93,13 @@ fn logs(bytes: &[u8], what: u8) {
         assert!(read < 600, "the log is read for ever");
         // Some read short.
         let len = if what & 2 == 0 { 4096 } else { usize::from(what) * 16 };
-        let piece: Vec<u8> = bytes.iter().cycle().skip(read * usize::from(what) % bytes.len().max(1)).take(len).copied().collect();
+        let from = read * usize::from(what) % bytes.len().max(1);
+        let mut piece = Vec::with_capacity(len + bytes.len());
+        piece.extend_from_slice(&bytes[from..]);
+        while piece.len() < len && !bytes.is_empty() {
+            piece.extend_from_slice(bytes);
+        }
+        piece.truncate(len);
         match pieces.add(next, &piece, what & 1 == 1) {
             Err(more) if what & 2 == 0 || read < 500 => {
                 assert!(matches!(more, Reading::Rest(..)));

@@ -70,7 +70,12 @@ impl Reading {
 /// The ANA log, as its pieces come. It begins anew with its first: what changes between two of them raises another event, for which all
 /// of it is read again.
 #[derive(Clone, Debug, Default)]
-pub struct AnaPieces(Vec<u8>);
+pub struct AnaPieces {
+    bytes: Vec<u8>,
+    /// Groups of which all has come, and where they end behind the header: a long log is not looked through again for each of its pieces.
+    whole: usize,
+    end: usize,
+}
 
 impl AnaPieces {
     /// Most bytes of it: 65,535 groups without namespaces, and a piece more.
@@ -80,17 +85,31 @@ impl AnaPieces {
     /// (`offsets`, LPA), what to read next.
     pub fn add(&mut self, what: Reading, piece: &[u8], offsets: bool) -> Result<AnaLog, Reading> {
         if let Reading::Log(_) = what {
-            self.0.clear();
+            self.bytes.clear();
+            (self.whole, self.end) = (0, 0);
         }
-        self.0.extend_from_slice(piece);
-        let log = || AnaLog::from_bytes(&self.0).unwrap_or_default();
-        let groups = AnaHeader::from_page(&self.0).map_or(0, |header| usize::from(header.groups));
-        let goes_on = offsets && !piece.is_empty() && self.0.len() < AnaPieces::MOST;
-        // Looked through once there are bytes enough: the groups may list namespaces all the same.
-        if goes_on && (self.0.len() < AnaHeader::LEN + groups * ana::AnaGroup::LEN || log().groups.len() < groups) {
-            return Err(Reading::Rest(nvme::log::lid::ANA, self.0.len() as u32));
+        self.bytes.extend_from_slice(piece);
+        let goes_on = offsets && !piece.is_empty() && self.bytes.len() < AnaPieces::MOST;
+        if goes_on && !self.is_whole() {
+            return Err(Reading::Rest(nvme::log::lid::ANA, self.bytes.len() as u32));
         }
-        Ok(log())
+        Ok(AnaLog::from_bytes(&self.bytes).unwrap_or_default())
+    }
+
+    /// Whether all groups that the header announces have come. They may list namespaces all the same.
+    fn is_whole(&mut self) -> bool {
+        let Ok(header) = AnaHeader::from_page(&self.bytes) else { return false };
+        let groups = usize::from(header.groups);
+        let bytes = self.bytes.get(AnaHeader::LEN..).unwrap_or_default();
+        while self.whole < groups {
+            let Ok(group) = ana::AnaGroup::from_page(bytes.get(self.end..).unwrap_or_default()) else { break };
+            let end = self.end.saturating_add(ana::AnaGroup::LEN).saturating_add((group.namespaces as usize).saturating_mul(4));
+            if end > bytes.len() {
+                break;
+            }
+            (self.whole, self.end) = (self.whole + 1, end);
+        }
+        self.whole == groups
     }
 }
 

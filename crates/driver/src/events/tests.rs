@@ -82,6 +82,27 @@ fn an_ana_log_is_read_to_its_end() {
     }
 }
 
+/// A controller that names the namespaces of each group, which nobody has asked for, is read to the end as well. A log that is read after
+/// that begins anew.
+#[test]
+fn groups_may_list_their_namespaces_all_the_same() {
+    let (long, short) = (log_of(300), log_of(2));
+    let mut pieces = AnaPieces::default();
+    for log in [&long, &short, &long] {
+        let bytes = log.to_bytes(false);
+        let mut what = Reading::Log(nvme::log::lid::ANA);
+        let mut last = None;
+        for piece in bytes.chunks(PIECE) {
+            assert!(last.is_none(), "it has ended before its last piece");
+            match pieces.add(what, piece, true) {
+                Ok(log) => last = Some(log),
+                Err(next) => what = next,
+            }
+        }
+        assert_eq!(last, AnaLog::from_bytes(&bytes).ok());
+    }
+}
+
 /// One that reads no log from an offset on would give its beginning again, which says nothing of groups further on.
 #[test]
 fn without_offsets_the_beginning_counts() {

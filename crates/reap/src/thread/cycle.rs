@@ -55,9 +55,8 @@ fn measure() -> std::io::Result<Cycle> {
         let woke_at = hw::now();
         Ok((Sleep { cpu: hw::thread_cpu() - cpu, late: due.map_or(Nanos::ZERO, |due| woke_at - due) }, woke_at))
     };
-    let mut notified = Vec::with_capacity(ROUNDS);
     let sleeper = hw::current_cpu();
-    std::thread::scope(|scope| -> std::io::Result<()> {
+    let notified = std::thread::scope(|scope| -> std::io::Result<Vec<Sleep>> {
         let signalled = scope.spawn(|| {
             // A device signals from elsewhere. On the sleeper's own CPU, where its opener may be pinned, nobody comes out of idleness.
             hw::avoid(sleeper);
@@ -74,13 +73,23 @@ fn measure() -> std::io::Result<Cycle> {
             woken.push(sleep(None)?);
         }
         let signals = signalled.join().unwrap_or_default();
-        // Two signals may have ended one sleep; then the rounds do not pair, and the delay of those that do not is left out.
-        notified.extend(woken.iter().zip(&signals).map(|(&(one, woke_at), &signal)| Sleep { late: woke_at - signal, ..one }));
-        Ok(())
+        Ok(paired(&woken, &signals))
     })?;
     let naps = (0..ROUNDS).map(|_| Ok(sleep(Some(hw::now() + PAUSE))?.0)).collect::<std::io::Result<Vec<_>>>()?;
     let ((cpu, delay), (nap, late)) = (tenths(notified), tenths(naps));
     Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO })
+}
+
+/// Each sleep that a signal ended, by how late that was: the first signal since the sleep before was over. Two of them may have ended one
+/// sleep; and a sleep may have ended by itself, which says nothing.
+fn paired(woken: &[(Sleep, Nanos)], signals: &[Nanos]) -> Vec<Sleep> {
+    let mut over = Nanos::ZERO;
+    let ended = woken.iter().filter_map(|&(one, woke_at)| {
+        let since = std::mem::replace(&mut over, woke_at);
+        let signal = signals.iter().find(|&&signal| signal > since)?;
+        (*signal <= woke_at).then(|| Sleep { late: woke_at - *signal, ..one })
+    });
+    ended.collect()
 }
 
 /// Of CPU time and lateness.

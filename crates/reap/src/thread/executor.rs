@@ -104,3 +104,6 @@ pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl F
 pub(crate) fn refuse(why: Refused, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
     requests.into_iter().next().map_or(Ok(()), |request| Err((why, request)))
 }
+
+#[cfg(test)]
+mod tests;

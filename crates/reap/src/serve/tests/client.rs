@@ -12,6 +12,7 @@ use hw::EventFd;
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cqe, QueueId, Sqe, Status, Vector, opcode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use vfio_user::{
@@ -183,8 +184,15 @@ impl Guest {
             }
             // What a full socket has not taken.
             _ = self.socket.flush();
-            thread::yield_now();
+            self.rest();
         }
+    }
+
+    /// Until the server says something, or for a moment. A thread that only gave way would come after all that spin, for each message of a
+    /// transfer, and the server's patience has an end.
+    fn rest(&self) {
+        let moment = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+        _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&moment));
     }
 
     /// The server asks for memory.
@@ -204,7 +212,7 @@ impl Guest {
             assert!(!message.header.flags.is_reply(), "an answer to nothing");
             self.lend(&message.header, &message.body);
         }
-        thread::yield_now();
+        self.rest();
     }
 
     /// Until the server has closed the connection.

@@ -2,16 +2,38 @@ use super::*;
 
 #[test]
 fn a_sleep_costs_something_and_a_timer_is_late_rather_than_early() {
+    // What the thread has done before does not count.
+    while hw::thread_cpu() < LOST + LOST {}
     let cycle = measure().unwrap();
+    assert_ne!(cycle, Cycle::default(), "it is a guess");
     for span in [cycle.cpu, cycle.nap] {
         assert!(span > Nanos(100) && span < LOST, "{cycle:?}");
     }
     assert!(cycle.late < LOST && cycle.delay < LOST, "{cycle:?}");
+    assert!(cycle.late > Nanos::ZERO, "{cycle:?}");
+}
+
+#[test]
+fn it_is_measured_for_a_mode_that_weighs_it() {
+    prepare(Mode::ADAPTIVE);
+    assert_eq!(MEASURED.get().copied(), Some(known()));
+    assert_ne!(known(), Cycle::default(), "it is a guess");
 }
 
 #[test]
 fn rounds_in_which_somebody_else_had_the_cpu_do_not_count() {
+    assert_eq!(tenths(vec![Sleep { cpu: LOST, late: LOST }; 20]), (Nanos::ZERO, Nanos::ZERO), "all of them are lost");
     let sleeps: Vec<Sleep> = (1..=20).map(|n| Sleep { cpu: Nanos(n), late: Nanos(if n < 5 { 10 * n } else { 1_000_000 }) }).collect();
     assert_eq!(tenths(sleeps), (Nanos(3), Nanos(30)));
     assert_eq!(tenths(Vec::new()), (Nanos::ZERO, Nanos::ZERO));
+}
+
+/// A signal that came late, or two at once, shift no other sleep's delay.
+#[test]
+fn a_sleep_is_measured_by_the_signal_that_ended_it() {
+    let woken = [100, 200, 300, 400, 500].map(|at| (Sleep { cpu: Nanos(at / 100), late: Nanos::ZERO }, Nanos(at)));
+    // The first and the last end by themselves, two signals end the third, and one meets the very instant.
+    let signals = [170, 260, 290, 400].map(Nanos);
+    let paired: Vec<_> = paired(&woken, &signals).into_iter().map(|sleep| (sleep.cpu.0, sleep.late.0)).collect();
+    assert_eq!(paired, [(2, 30), (3, 40), (4, 0)]);
 }

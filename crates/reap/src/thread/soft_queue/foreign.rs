@@ -86,3 +86,6 @@ impl AsFd for SoftQueue {
         self.place.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,10 @@
+mod asked;
 mod gathered;
 mod looking;
 mod owned;
+mod posting;
 mod sharing;
+
 mod waking;
 
 use hw::now;
@@ -242,6 +245,8 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
         post(10, false);
         let future = queue.read(&ns, 0, queue.buffer(4096).unwrap());
         assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "one of them is a future's");
+        post(1, false);
+        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "it still is");
         queue.block_on(future).unwrap().0.unwrap();
         finish();
         post(10, false);

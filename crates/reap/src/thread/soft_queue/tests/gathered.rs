@@ -129,3 +129,22 @@ fn what_is_held_back_for_a_sleep_in_common_is_announced_there_or_before_another(
         assert!(queues.iter().all(|queue| !lane(queue).was_told_in_common()), "nothing is left");
     }
 }
+
+/// A file by itself has its own ring, in a group or out of one.
+#[test]
+fn one_file_has_nothing_in_common_with_others() {
+    let Some((alone, _files)) = group(1, Mode::POSTED) else { return };
+    adopt(&alone);
+    assert!(!posts_in_common(lane(&alone.queues()[0])));
+}
+
+/// A group that is over leaves each file to itself: who takes it next sleeps in a ring of its own.
+#[test]
+fn a_group_that_is_over_has_no_ring_in_common() {
+    let Some((group, _files)) = group(2, Mode::POSTED) else { return };
+    adopt(&group);
+    let hardware: Vec<_> = group.queues().iter().map(|queue| lane(queue).queue.clone()).collect();
+    assert!(hardware.iter().all(|queue| queue.lane.uring().unwrap().posts_in_common()));
+    drop(group);
+    assert!(hardware.iter().all(|queue| !queue.lane.uring().unwrap().posts_in_common()));
+}

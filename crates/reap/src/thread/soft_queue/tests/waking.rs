@@ -132,6 +132,20 @@ fn a_queue_blocks_in_its_ring_where_it_has_one_and_something_is_out() {
     assert_eq!(queue.wait(1, None).unwrap(), 1);
 }
 
+/// What a queue is prepared for its ring knows before any request names it.
+#[test]
+fn a_queue_prepares_its_ring() {
+    let Some((_device, queue)) = kernel() else { return };
+    let registered = || lane(&queue).queue.lane.uring().unwrap().registered();
+    if registered().is_none() {
+        return;
+    }
+    assert_eq!(registered(), Some(0));
+    let prepared = queue.prepare(queue.buffer(4096).unwrap());
+    assert_eq!(registered(), Some(1));
+    drop(prepared);
+}
+
 /// A wait for two is for both; where somebody stands in line it is for each.
 #[test]
 fn a_wait_for_two_is_for_both_unless_somebody_waits_for_a_tag() {

@@ -1,0 +1,27 @@
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::Device;
+
+/// Panics as it is dropped, and counts that.
+struct Panics(Arc<AtomicU32>);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+        panic!("the application's own mistake");
+    }
+}
+
+/// The thread that lets memory of several callers go goes on after a panic of one.
+#[test]
+fn memory_that_panics_is_no_other_callers_affair() {
+    let (device, dropped) = (Device::open("mem:1M?profile=null").unwrap(), Arc::new(AtomicU32::new(0)));
+    let memory = (0..3).map(|_| {
+        let region = device.register((hw::Pages::new(4096).unwrap(), Panics(dropped.clone()))).map_err(|(why, _)| why).unwrap();
+        region.buffer(0..4096).unwrap()
+    });
+    let_go(memory.collect());
+    assert_eq!(dropped.load(Relaxed), 3);
+}

@@ -1,0 +1,169 @@
+//! A queue in a loop of the application's: what a turn says, and what the descriptor tells. The device is stepped by hand.
+
+use completion::{Mode, Placement};
+use hw::Poller;
+
+use super::*;
+use crate::thread::soft_queue::by_hand;
+use crate::{Completion, Device, OpenOptions, Queue, Request};
+
+fn open(mode: Mode) -> (Device, Queue) {
+    let device = Device::open_with("mem:1M?profile=null&queues=1", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+    let queue = device.queue().unwrap();
+    (device, queue)
+}
+
+fn lane(queue: &Queue) -> &SoftQueue {
+    &queue.lanes()[0]
+}
+
+fn submit(queue: &Queue, reads: usize) {
+    let read = |_| Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+    queue.submit((0..reads).map(read)).map_err(|(why, _)| why).unwrap();
+}
+
+fn is_readable(queue: &Queue) -> bool {
+    let (poller, mut events) = (Poller::new().unwrap(), Vec::new());
+    poller.add(lane(queue), 0).unwrap();
+    poller.wait(Some(Nanos::ZERO), &mut events).unwrap();
+    !events.is_empty()
+}
+
+/// What a loop does before it waits: turns while there is more to do, and reaps. How many completed.
+fn turn(queue: &Queue) -> usize {
+    let mut done: Vec<Completion> = Vec::with_capacity(64);
+    for _ in 0..64 {
+        let turned = queue.turn(4);
+        queue.reap(&mut done);
+        if !turned.more {
+            assert!(done.iter().all(|done| done.result.is_ok()));
+            return done.len();
+        }
+    }
+    panic!("there is always more to do, in {}", lane(queue).mode());
+}
+
+/// A loop that goes by what a turn says, by the deadline and by the descriptor, misses nothing, and is called for nothing.
+#[test]
+fn what_comes_while_a_loop_waits_is_told_of() {
+    let _alone = by_hand();
+    for mode in Mode::ALL {
+        if mode.placement() == Placement::DrainThread {
+            // Its own thread takes the entries.
+            continue;
+        }
+        let (device, queue) = open(mode);
+        let hand = device.embedded().unwrap().by_hand();
+        let rounds = 3 * handover::MOST_ROUNDS as usize;
+        let mut found = 0;
+        for round in 0..rounds {
+            // By a batch: some modes look as they commit.
+            submit(&queue, 2);
+            found += turn(&queue);
+            assert!(!is_readable(&queue), "nothing came, round {round} in {mode}");
+            while hand.step() {}
+            let naps = matches!(lane(&queue).looker.borrow().waiter.plan, Plan::Nap { .. });
+            assert_eq!(queue.next_deadline().is_some(), naps, "{mode}");
+            // A device that holds messages back sends them in its own time. The limit is for the failure.
+            let limit = hw::now() + Nanos::from_secs(60);
+            while !naps && !is_readable(&queue) {
+                assert!(hw::now() < limit, "nobody is told, round {round} in {mode}");
+                hand.step();
+            }
+            found += turn(&queue);
+        }
+        assert_eq!(found, 2 * rounds, "{mode}");
+    }
+}
+
+/// What is out where nothing notifies is looked for at the loop's deadline, whatever the descriptor says.
+#[test]
+fn the_end_of_a_nap_is_a_loops_deadline() {
+    let _alone = by_hand();
+    let options = OpenOptions { software_queues: Some(1), hardware_queues: Some(1), mode: Mode::POLL, ..OpenOptions::default() };
+    let device = Device::open_with("mem:1M?profile=null&queues=2&masks=no", &options).unwrap();
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+    submit(&queue, 1);
+    assert_eq!(turn(&queue), 0);
+    let plan = lane(&queue).looker.borrow().waiter.plan;
+    let Plan::Nap { until } = plan else { panic!("{plan:?} with a command out on the polled lane") };
+    assert_eq!(lane(&queue).next_deadline(), Some(until));
+    while hand.step() {}
+    assert_eq!(turn(&queue), 1);
+    assert_eq!(lane(&queue).next_deadline(), None);
+}
+
+/// There is more to do while anything is left: entries beyond the budget, mail, requests to be reaped, and those that have to fail.
+#[test]
+fn a_turn_says_whether_anything_is_left() {
+    let _alone = by_hand();
+    let (device, queue) = open(Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let mut done = Vec::with_capacity(1);
+    let mut left = |found: u32, more: bool| {
+        assert_eq!(queue.turn(1), Turned { found, more });
+        queue.reap(&mut done);
+        done.clear();
+        lane(&queue).look_before_leaving()
+    };
+    assert!(!left(0, false));
+    submit(&queue, 3);
+    assert!(!left(0, false));
+    while hand.step() {}
+    assert!(left(1, true), "an entry");
+    lane(&queue).queue.take_for_owners(&mut Vec::with_capacity(4));
+    assert!(!lane(&queue).queue.pending() && lane(&queue).look_before_leaving(), "mail");
+    assert!(!left(2, true) && !left(0, true), "each is to be reaped");
+    assert!(!left(0, false));
+    submit(&queue, 1);
+    lane(&queue).queue.fail();
+    assert!(lane(&queue).look_before_leaving(), "it has to fail");
+    lane(&queue).queue.revive();
+    assert!(!lane(&queue).look_before_leaving());
+    while hand.step() {}
+    assert!(!left(1, true));
+}
+
+/// Inside the application's iterator a turn does nothing, and says that there may be something.
+#[test]
+fn a_turn_inside_an_iterator_is_for_later() {
+    let (_device, queue) = open(Mode::INTERRUPT);
+    let inside = std::iter::from_fn(|| {
+        assert_eq!(queue.turn(4), Turned { found: 0, more: true });
+        assert!(lane(&queue).is_submitting() && !lane(&queue).in_loop.get());
+        None
+    });
+    queue.submit(inside).map_err(|(why, _)| why).unwrap();
+    assert_eq!(queue.turn(4), Turned { found: 0, more: false });
+}
+
+/// A loop that stops watching hands on what it was notified of, and is not told any more.
+#[test]
+fn a_loop_that_leaves_has_no_role() {
+    let _alone = by_hand();
+    let options = OpenOptions { software_queues: Some(2), hardware_queues: Some(1), mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
+    let queues = [device.queue().unwrap(), device.queue().unwrap()];
+    let [first, second] = queues.each_ref().map(lane);
+    let hand = device.embedded().unwrap().by_hand();
+    for queue in &queues {
+        submit(queue, 1);
+        assert_eq!(turn(queue), 0);
+    }
+    assert!(first.has_role() && !second.has_role());
+    queues[0].leave_loop();
+    assert!(!first.has_role() && !first.in_loop.get() && !first.soft.wake.bell().is_armed());
+    // Its heir is told, and finds what comes from now on.
+    assert!(second.has_role() && is_readable(&queues[1]));
+    assert_eq!(turn(&queues[1]), 0);
+    while hand.step() {}
+    assert!(is_readable(&queues[1]));
+    assert_eq!((turn(&queues[1]), turn(&queues[0])), (1, 1));
+    queues.iter().for_each(Queue::leave_loop);
+}
+
+impl SoftQueue {
+    fn has_role(&self) -> bool {
+        completion::Notification::has_role(&self.vector())
+    }
+}

@@ -1,0 +1,241 @@
+//! What a caller asks of its queue, and is answered. The device is stepped by hand.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use completion::{LatencyPrice, Mode, Notification, Plan, Policy};
+use hw::now;
+use units::Nanos;
+
+use super::super::SoftQueue;
+use super::by_hand;
+use crate::thread::engine::{Driven, Slept};
+use crate::{Device, Instant, OpenOptions, Queue, Refused, Request};
+
+fn open(uri: &str, queues: usize, hardware: usize, mode: Mode) -> (Device, Vec<Queue>) {
+    let options = OpenOptions { software_queues: Some(queues), hardware_queues: Some(hardware), mode, ..OpenOptions::default() };
+    let device = Device::open_with(uri, &options).unwrap();
+    let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
+    (device, queues)
+}
+
+fn read(queue: &Queue, lba: u64) -> Request {
+    Request::read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap())
+}
+
+fn submit(queue: &Queue, reads: u64) {
+    queue.submit((0..reads).map(|lba| read(queue, lba))).map_err(|(why, _)| why).unwrap();
+}
+
+fn lane(queue: &Queue) -> &SoftQueue {
+    &queue.lanes()[0]
+}
+
+/// A caller has room for so many beside those that it keeps there, or for one.
+#[test]
+fn no_more_is_reaped_than_there_is_room_for() {
+    let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
+    let (queue, mut done) = (&queues[0], Vec::with_capacity(4));
+    let room = done.capacity();
+    submit(queue, 12);
+    assert_eq!(queue.wait(12, None).unwrap(), 12);
+    let mut reap = |kept: usize, moved: usize| {
+        done.truncate(kept);
+        assert_eq!((queue.reap(&mut done), done.len()), (moved, kept + moved));
+    };
+    reap(0, room);
+    reap(room - 1, 1);
+    reap(2, room - 2);
+    // Without room a vector grows by one.
+    reap(room, 1);
+    let each = Cell::new(0);
+    let left = queue.finished();
+    assert!(left > 0);
+    lane(queue).reap_each(|done| each.set(each.get() + usize::from(done.result.is_ok())));
+    assert_eq!((each.get(), queue.finished()), (left, 0));
+}
+
+/// What an iterator asks of the queue that it is submitted to is refused or does nothing, and holds nobody up.
+#[test]
+fn an_iterator_cannot_use_its_queue() {
+    let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
+    let queue = &queues[0];
+    submit(queue, 2);
+    assert_eq!(queue.wait(2, None).unwrap(), 2);
+    let inside = (0..2).map(|lba| {
+        assert_eq!(queue.reap(&mut Vec::new()), 0);
+        let refused = queue.submit([read(queue, lba)]).err().map(|(why, request)| (why, request.into_buffer().is_some()));
+        assert!(matches!(refused, Some((Refused::InsideSubmit, true))), "{refused:?}");
+        // Nothing was to be submitted, and nothing is refused.
+        assert!(queue.submit([]).is_ok());
+        assert!(queue.wait(1, None).is_err() && lane(queue).is_submitting());
+        read(queue, lba)
+    });
+    queue.submit(inside).map_err(|(why, _)| why).unwrap();
+    assert!(!lane(queue).is_submitting());
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
+    assert_eq!(queue.reap(&mut Vec::with_capacity(4)), 4);
+}
+
+/// What is posted by a caller who waits next is announced at once, except where submitting and sleeping are one system call.
+#[test]
+fn a_ring_in_memory_is_told_of_what_is_posted() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    queues[0].post([read(&queues[0], 0)]).map_err(|(why, _)| why).unwrap();
+    assert_eq!(lane(&queues[0]).queue.lane.in_flight(), 1);
+    drop(hand);
+    assert_eq!(queues[0].wait(1, None).unwrap(), 1);
+}
+
+/// What a future has left unannounced on one lane is announced with the next batch, which goes over the other.
+#[test]
+fn a_batch_announces_what_was_held_on_the_other_lane() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::POLL);
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let SoftQueue { queue: hardware, in_loop, .. } = lane(queue);
+    let polled = hardware.polled.as_ref().expect("masks=no has a second lane");
+    // In a foreign loop everything goes where it notifies.
+    in_loop.set(true);
+    let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+    in_loop.set(false);
+    assert_eq!((hardware.lane.in_flight(), polled.in_flight()), (0, 0));
+    submit(queue, 1);
+    assert_eq!((hardware.lane.in_flight(), polled.in_flight()), (1, 1));
+    drop(hand);
+    queue.block_on(future).unwrap().0.unwrap();
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
+}
+
+/// A mode that looks as it submits has no reason to where nothing was submitted.
+#[test]
+fn an_empty_batch_is_no_commit() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT.with_submit_check().unwrap());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    submit(queue, 1);
+    while hand.step() {}
+    assert!(queue.submit([]).is_ok());
+    assert_eq!((queue.counters().submit_checks, queue.finished()), (0, 0));
+    submit(queue, 1);
+    assert_eq!((queue.counters().submit_checks, queue.finished()), (1, 1));
+    drop(hand);
+    assert_eq!(queue.wait(2, None).unwrap(), 2);
+}
+
+#[test]
+fn what_a_caller_has_told_its_queue_is_told_to_its_policy() {
+    let (device, queues) = open("mem:1M?profile=null&queues=2", 2, 2, Mode::ADAPTIVE);
+    let queue = &queues[0];
+    assert_eq!(queue.wants_room_at(), None);
+    let due = Instant::now() + Duration::from_secs(1);
+    queue.set_wants_room_at(Some(due));
+    assert_eq!(queue.wants_room_at(), Some(due));
+    assert_eq!(lane(queue).looker.borrow().waiter.seen.wants_room_at, Some(due.nanos()));
+    for price in ["0.3", "3"] {
+        let price: LatencyPrice = price.parse().unwrap();
+        queue.set_latency_price(price);
+        assert_eq!(lane(queue).tuning().price, price);
+    }
+    let [first, second] = [0, 1].map(|n: usize| lane(&queues[n]).hardware_queue());
+    assert_eq!((first.min(second), first.max(second)), (0, 1));
+    // A mode that the ring was not made for means another, and that is said.
+    let kernels = Mode::KERNELS[0];
+    let said = || device.health().events.into_iter().filter(|event| event.contains("its ring was not made for")).collect::<Vec<_>>();
+    lane(queue).set_mode(Mode::POLL);
+    lane(queue).set_mode(kernels);
+    let limit = now() + Nanos::from_secs(60);
+    while said().is_empty() {
+        assert!(now() < limit, "nothing was said");
+        std::thread::yield_now();
+    }
+    assert_eq!(said(), [format!("queue {} is in `interrupt`: its ring was not made for `{kernels}`", lane(queue).hardware_queue())]);
+}
+
+#[test]
+fn what_a_queue_knows_of_itself() {
+    for mode in Mode::ALL.into_iter().chain([Mode::INTERRUPT.with_submit_check().unwrap()]) {
+        let (_device, queues) = open("mem:1M?profile=null", 1, 1, mode);
+        let queue = &queues[0];
+        assert_eq!(queue.looks_on_commit(), Policy::new(mode).looks_on_commit(), "{mode}");
+        assert_eq!(lane(queue).decisions().is_some(), mode == Mode::ADAPTIVE, "{mode}");
+        submit(queue, 3);
+        assert_eq!(queue.wait(3, None).unwrap(), 3);
+        let counted = lane(queue).hardware_counters();
+        assert!(counted.finished == 3 && counted.sq_doorbells == 1, "{mode}: {counted:?}");
+    }
+    let looks = |mode| Policy::new(mode).looks_on_commit();
+    assert!(looks(Mode::INTERRUPT.with_submit_check().unwrap()) && !looks(Mode::INTERRUPT));
+}
+
+/// Wake-ups are told apart from when somebody asks for that.
+#[test]
+fn what_a_wake_up_brings_is_counted_once_it_is_asked_for() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let mut wakes = |entries: u64| {
+        submit(queue, entries);
+        while hand.step() {}
+        lane(queue).arm();
+        let notified = lane(queue).drain_events().unwrap();
+        lane(queue).woken(&Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None });
+        assert_eq!(u64::from(lane(queue).look(u32::MAX).0), entries);
+    };
+    wakes(1);
+    assert_eq!(lane(queue).wakeups().delay.counts.iter().sum::<u64>(), 0);
+    lane(queue).count_wakeups();
+    [3, 2, 1].into_iter().for_each(&mut wakes);
+    let wakeups = lane(queue).wakeups();
+    assert_eq!((wakeups.delay.counts.iter().sum::<u64>(), wakeups.completions.max), (3, 3));
+}
+
+/// While its thread is awake a mode that masks has no messages sent, whichever mode the queue was in before.
+#[test]
+fn a_mode_that_masks_has_no_messages_while_its_thread_is_awake() {
+    let _alone = by_hand();
+    for (begins, mode, sent) in [(Mode::INTERRUPT, Mode::POLL, 0), (Mode::POLL, Mode::POLL, 0), (Mode::POLL, Mode::INTERRUPT, 3)] {
+        let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
+        let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+        lane(queue).soft.mode.ask(mode);
+        lane(queue).adopt();
+        let before = lane(queue).queue.lane.notifications();
+        for _ in 0..3 {
+            submit(queue, 1);
+            while hand.step() {}
+            lane(queue).look(u32::MAX);
+        }
+        assert_eq!(lane(queue).queue.lane.notifications() - before, sent, "{mode} after {begins}");
+    }
+}
+
+/// A thread that leaves entries behind, of which it knows, has the owner of the notification told; and nobody else, least of all itself.
+#[test]
+fn the_owner_is_told_of_what_another_thread_leaves_behind() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let lanes = [0, 1].map(|n: usize| lane(&queues[n]));
+    for queue in &queues {
+        submit(queue, 1);
+    }
+    assert!(matches!(lanes[0].plan(now(), Nanos::MAX), Plan::Sleep { .. }));
+    lanes[0].arm();
+    let has_role = |n: usize| lanes[n].vector().has_role();
+    assert!(has_role(0) && !has_role(1));
+    assert_eq!([0, 1].map(|n: usize| lanes[n].vector().other_owner().is_some()), [false, true]);
+    while hand.step() {}
+    assert!(lanes[1].look_while_spinning());
+    assert!(lanes[0].soft.wake.bell().is_armed());
+    lanes[1].leave();
+    assert!(!lanes[0].soft.wake.bell().is_armed(), "the owner was not told");
+    // Who wakes without having become the owner is none.
+    lanes[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+    assert!(!lanes[1].looker.borrow().waiter.owner);
+    drop(hand);
+    for queue in &queues {
+        assert_eq!(queue.wait(1, None).unwrap(), 1);
+    }
+}

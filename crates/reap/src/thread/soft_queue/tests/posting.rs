@@ -1,0 +1,127 @@
+//! The rounds of a notification, and where messages go. The device is stepped by hand.
+
+use completion::{Mode, Notification};
+use handover::MOST_ROUNDS;
+
+use super::super::SoftQueue;
+use super::by_hand;
+use crate::link::ByHand;
+use crate::thread::engine::Driven;
+use crate::{Device, Group, OpenOptions, Queue, Request};
+
+const URI: &str = "mem:1M?profile=null&queues=2&vectors=3";
+
+fn open(mode: Mode) -> Device {
+    Device::open_with(URI, &OpenOptions { software_queues: Some(2), hardware_queues: Some(2), mode, ..OpenOptions::default() }).unwrap()
+}
+
+fn lane(queue: &Queue) -> &SoftQueue {
+    &queue.lanes()[0]
+}
+
+/// A request of which the entry, and what tells of it, have come.
+fn message(queue: &Queue, hand: &ByHand) {
+    queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+    while hand.step() {}
+}
+
+/// As the engine does: the poller's word, and the queue's.
+fn was_called(queue: &Queue) -> bool {
+    let reported = lane(queue).drain_events().unwrap();
+    lane(queue).posting.was_called(&lane(queue).queue.lane) || reported
+}
+
+/// Each that goes to sleep finds what was posted meanwhile. For so many rounds the notification stays outstanding, and messages cost none.
+#[test]
+fn a_notification_stands_for_the_messages_of_so_many_rounds() {
+    let _alone = by_hand();
+    for (mode, messages_of_a_notification) in [(Mode::POSTED, MOST_ROUNDS), (Mode::INTERRUPT, 1)] {
+        let device = open(mode);
+        let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+        let SoftQueue { queue: hardware, posting, .. } = lane(&queue);
+        let posts = mode == Mode::POSTED;
+        assert_eq!(posting.is_on(), posts);
+        lane(&queue).vector().arm();
+        _ = posting.found();
+        let before = hardware.lane.notifications();
+        for n in 0..4 * MOST_ROUNDS {
+            message(&queue, &hand);
+            assert_eq!(hardware.lane.notifications() - before, u64::from(n / messages_of_a_notification + 1), "message {n} in {mode}");
+            lane(&queue).vector().arm();
+            assert_eq!(posting.found(), posts, "message {n} in {mode}");
+        }
+        // Where nothing came there is no other round, and the next message notifies.
+        for _ in 0..2 {
+            lane(&queue).vector().arm();
+            assert!(!posting.found() && !posting.was_called(&hardware.lane), "{mode}");
+        }
+        message(&queue, &hand);
+        assert_eq!(posting.was_called(&hardware.lane), posts, "{mode}");
+        assert!(!posting.was_called(&hardware.lane), "it was told already");
+        drop(hand);
+        assert_eq!(queue.wait(4 * MOST_ROUNDS as usize + 1, None).unwrap(), 4 * MOST_ROUNDS as usize + 1);
+    }
+}
+
+/// A queue by itself has its own vector for a home, and so has one that was in `posted`.
+#[test]
+fn messages_are_posted_in_a_mode_that_posts() {
+    let _alone = by_hand();
+    let device = open(Mode::INTERRUPT);
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+    for mode in [Mode::INTERRUPT, Mode::POSTED, Mode::POSTED, Mode::INTERRUPT, Mode::POSTED] {
+        lane(&queue).soft.mode.ask(mode);
+        lane(&queue).adopt();
+        assert_eq!(lane(&queue).posting.is_on(), mode == Mode::POSTED);
+        assert!(!lane(&queue).posting.is_elsewhere());
+        lane(&queue).vector().arm();
+        let bit = |queue: &Queue| lane(queue).queue.lane.take_posted(lane(queue).queue.lane.vector());
+        _ = bit(&queue);
+        message(&queue, &hand);
+        assert_eq!(bit(&queue), mode == Mode::POSTED, "{mode}");
+        assert!(lane(&queue).drain_events().unwrap(), "{mode}: its own poller reports it");
+        lane(&queue).look(u32::MAX);
+    }
+}
+
+/// In a group the first queue's notification stands for all; each is told of its own alone. A queue that is taken after the group is gone is
+/// told by its own vector, whatever stood for it before.
+#[test]
+fn a_home_tells_each_queue_of_its_own() {
+    let _alone = by_hand();
+    let device = open(Mode::POSTED);
+    {
+        let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
+        let hand = device.embedded().unwrap().by_hand();
+        let [home, other] = group.queues() else { unreachable!("two were joined") };
+        assert!(!lane(home).posting.is_elsewhere() && lane(other).posting.is_elsewhere());
+        for (queue, quiet) in [(home, other), (other, home)] {
+            [home, other].iter().for_each(|queue| lane(queue).vector().arm());
+            [home, other].iter().for_each(|queue| _ = was_called(queue));
+            message(queue, &hand);
+            assert!(!lane(other).drain_events().unwrap(), "what its poller reports is another's");
+            assert!(lane(queue).posting.was_called(&lane(queue).queue.lane));
+            assert!(!lane(quiet).posting.was_called(&lane(quiet).queue.lane));
+            lane(queue).look(u32::MAX);
+        }
+        // In a mode that does not post each has its own vector's.
+        lane(other).soft.mode.ask(Mode::INTERRUPT);
+        lane(other).adopt();
+        assert!(!lane(other).posting.is_elsewhere());
+        message(other, &hand);
+        assert!(was_called(other));
+        lane(other).look(u32::MAX);
+        lane(other).soft.mode.ask(Mode::POSTED);
+        lane(other).adopt();
+        assert!(lane(other).posting.is_elsewhere());
+    }
+    let queues = [(); 2].map(|()| device.local_queue_in(Mode::INTERRUPT).unwrap());
+    let hand = device.embedded().unwrap().by_hand();
+    for queue in &queues {
+        // What its vector was told before is there still.
+        _ = was_called(queue);
+        message(queue, &hand);
+        assert!(was_called(queue), "its own vector tells it");
+        assert_eq!(lane(queue).look(u32::MAX).0, 1);
+    }
+}

@@ -167,12 +167,6 @@ impl UringLane {
         self.state().buffers.know(&self.ring, &self.link, lent);
     }
 
-    /// Chunks of memory that the kernel has registered for it; `None`: it registers none.
-    #[cfg(test)]
-    pub(crate) fn registered(&self) -> Option<usize> {
-        self.link.registers().then(|| self.state().buffers.registered())
-    }
-
     /// Submits what was posted. How many commands that were.
     pub(crate) fn commit(&self) -> u32 {
         self.lock().commit()

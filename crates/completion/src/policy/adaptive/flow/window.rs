@@ -26,7 +26,16 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new() -> Window {
-        Window { part: UNSEEN * STRETCH as f32, limit: false, met: false, pause: 0, grew: 2.0, stretches: 0, share: 0.0, noise: Noise::UNKNOWN }
+        Window {
+            part: UNSEEN * STRETCH as f32,
+            limit: false,
+            met: false,
+            pause: 0,
+            grew: 2.0,
+            stretches: 0,
+            share: 0.0,
+            noise: Noise::UNKNOWN,
+        }
     }
 
     /// A stretch is over, at this rate of a device that did `full` where none was found late, as far as is known; `several` may have been.

@@ -5,6 +5,13 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::link::kernel::KernelUri;
 
+impl UringLane {
+    /// Chunks of memory that the kernel has registered for it; `None`: it registers none.
+    pub(crate) fn registered(&self) -> Option<usize> {
+        self.link.registers().then(|| self.state().buffers.registered())
+    }
+}
+
 /// A lane of a file of its own, and what rings its bell. `None`: this kernel, or file system, has no io_uring for it.
 pub(super) fn lane(tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>, tempfile::NamedTempFile)> {
     let mut file = tempfile::NamedTempFile::new().unwrap();

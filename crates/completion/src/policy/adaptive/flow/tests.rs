@@ -129,7 +129,7 @@ fn what_a_few_stretches_of_a_trial_show_is_not_believed() {
     all.run(200, RATE);
     let before = all.flow.full();
     let mut trial = |slow: u32| {
-        while !(all.flow.is_awake() && !all.flow.trial.is_guess()) {
+        while !all.flow.is_awake() || all.flow.trial.is_guess() {
             all.run(1, RATE);
         }
         (0..STRETCH).for_each(|n| all.stretch(RATE, if n < slow { RATE / 3.0 } else { RATE }, QUEUED));

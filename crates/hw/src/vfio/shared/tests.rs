@@ -107,7 +107,7 @@ fn what_is_mapped_is_renewed_where_it_lies() {
         assert!(said.contains(why), "{said}");
     }
     registers.ring_sq(QueueId(1), 6);
-    assert_eq!((rung(&old), rung(&new)), (6, 0), "whoever is refused has changed nothing");
+    assert_eq!((rung(&old), rung(&new)), (6, 0), "a caller that is refused changes nothing");
     registers.renew(0x2000, area(0x1000..0x2000, &new, 0), false).unwrap();
     registers.ring_sq(QueueId(1), 7);
     assert_eq!((rung(&old), rung(&new), calls.0.load(Ordering::Relaxed)), (6, 7, 0));

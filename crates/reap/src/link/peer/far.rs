@@ -103,7 +103,7 @@ impl Peer {
             if let Some(now) = homes.get_mut(usize::from(vector.0)) {
                 *now = home;
             }
-            // Under the lock: whoever takes its place later knows of it.
+            // Under the lock: the client that takes its place later knows of it.
             self.connection.client()
         };
         match client.signal(vector.0.into(), &[signal.as_fd()]) {

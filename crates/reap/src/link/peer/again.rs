@@ -109,7 +109,9 @@ impl Again {
             return Ok(());
         }
         let what = match before {
-            Some(before) => format!("process {}, the old server of this path, still runs, and may carry out the commands that it has", before.id()),
+            Some(before) => {
+                format!("process {}, the old server of this path, still runs, and may carry out the commands that it has", before.id())
+            }
             None => "nobody can say whether the process that served before has ended: it is in a PID namespace of its own".to_owned(),
         };
         let until = if self.quiet_at == Nanos::MAX { "end it" } else { "end it, or wait until its keep-alive has run out" };

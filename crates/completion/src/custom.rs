@@ -22,7 +22,7 @@ use crate::{Batch, Check, Done, Plan, Route, Seen};
 /// | it looks for a reason | answers `Look` where something is known to be there, or the last look used its budget up | looks in vain, unless nothing is in flight |
 /// | its budget is bounded | asks for 1 to [`crate::WEIGHT`] entries | looks for the nearest of these |
 /// | its waits end | names an instant after `now`, and for `Spin` and `Nap` at most a second after | waits for 20 µs, or for a second; takes the policy away after 8 naps in a row that are cut so |
-/// | it leaves armed | answers `Look`, `Sleep` or `Rest` where [`Seen::leaving`] is set | sleeps |
+/// | it leaves armed | answers anything but `Spin` where [`Seen::leaving`] is set; after `Nap` the loop is back at its instant | sleeps |
 /// | it counts | asks `Sleep` for 1 to [`Seen::in_flight`] completions | waits for the nearest of these |
 /// | it repeats itself | answers the same to the same calls | nothing: comparisons and replays mean nothing |
 ///

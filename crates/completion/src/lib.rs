@@ -14,7 +14,7 @@
 //! | --- | --- | --- |
 //! | `Look` | try the lock, take at most `budget` entries, [`Policy::completed`] if [`Policy::wants_done`] | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
 //! | `Spin` | look at the phase until an entry is there or `until` has come | `pending`; or, if it has looked at once, `found` and `met_at` |
-//! | `Nap` | block on a timer, masked | `woke` |
+//! | `Nap` | block on a timer, masked (or, if `leaving`, go, and be back by then) | `woke` |
 //! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |
 //! | `Rest` | nothing | |
 //!

@@ -100,7 +100,8 @@ pub struct Seen {
     pub woke: Option<Woke>,
     /// Another thread wants this CPU.
     pub cpu_wanted: bool,
-    /// The thread leaves the library to compute and will not look again soon.
+    /// The thread leaves the library: to compute, or to wait elsewhere. [`Plan::Nap`] names when it is to be back, with the notification
+    /// masked.
     pub leaving: bool,
     /// So many more completions the caller needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
     /// comes before is of no use yet, and nothing is told of it in [`Seen::pending`]. 0 and 1: the first is of use.
@@ -112,7 +113,8 @@ pub struct Seen {
     /// The device holds its messages back until so many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
     /// ([`crate::Policy::holds`]), as far as the device has confirmed it.
     pub held: u32,
-    /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
+    /// CPU time of the sleep or nap that has just ended, where the executor has measured it. Of a thread that had left the library: for
+    /// how long it has computed since, which is zero if it slept elsewhere.
     pub cycle: Option<Nanos>,
 }
 

@@ -59,7 +59,7 @@ pub enum Law {
     GoesOn,
     /// Each wait ends after now, and one without notification within a second.
     WaitsEnd,
-    /// A thread that leaves with commands in flight leaves an armed queue.
+    /// A thread that leaves with commands in flight leaves an armed queue, or is back at the end of a nap.
     LeavesArmed,
     /// On a queue, a device and a thread: everything is found, in a bounded number of steps. No wake-up is lost.
     FindsEverything,
@@ -111,7 +111,7 @@ impl fmt::Display for Law {
             Law::BoundedLooks => "its looks are bounded",
             Law::GoesOn => "it goes on",
             Law::WaitsEnd => "its waits end",
-            Law::LeavesArmed => "it leaves an armed queue",
+            Law::LeavesArmed => "it leaves a queue armed, or says when it is back",
             Law::FindsEverything => "everything is found",
             Law::SurvivesSwitches => "everything is found when policies are switched",
             Law::BoundedLateness => "nothing waits for more than a second",
@@ -255,9 +255,7 @@ fn answer(law: Law, now: Nanos, question: Option<&Seen>, plan: Plan) -> Wrong {
         (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until }) if until > now + LONGEST => {
             Some(format!("it waits unarmed from {now} until {until}"))
         }
-        (Law::LeavesArmed, Plan::Spin { .. } | Plan::Nap { .. } | Plan::Rest) if seen.leaving && out => {
-            Some(format!("it leaves with {plan:?}"))
-        }
+        (Law::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => Some(format!("it leaves with {plan:?}")),
         _ => None,
     }
 }

@@ -336,9 +336,11 @@ impl Queue {
         }
     }
 
-    /// For a foreign loop: commits, takes at most `budget` entries (of each path), and leaves the notification armed, so
-    /// that the queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
-    /// [`Queue::leave_loop`] before the loop stops watching.
+    /// For a foreign loop: commits and takes at most `budget` entries (of each path). Then the queue's file descriptor becomes readable
+    /// when there is more, or the loop calls again at [`Queue::next_deadline`]. Never blocks, never spins.
+    ///
+    /// The deadline is part of the contract: a policy may leave the notification masked until then, because a loop that computes is told
+    /// in vain. Call [`Queue::leave_loop`] before the loop stops watching.
     pub fn turn(&self, budget: u32) -> Turned {
         match &self.fan {
             None => self.lane().turn(budget),
@@ -352,7 +354,8 @@ impl Queue {
         self.lanes.iter().for_each(SoftQueue::leave_loop);
     }
 
-    /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
+    /// For a foreign loop: when to call [`Queue::turn`] at the latest although the file descriptor is quiet. What completes before is found
+    /// then.
     pub fn next_deadline(&self) -> Option<Instant> {
         let above = self.fan.as_ref().and_then(|fan| fan.next_deadline());
         self.lanes.iter().filter_map(SoftQueue::next_deadline).chain(above).min().map(Instant::of)

@@ -71,7 +71,7 @@ pub enum SimError {
         /// What it was posted with.
         token: u64,
     },
-    /// The thread left the library without arming a queue that has commands in flight.
+    /// The thread left the library with commands in flight, and the policies neither arm their queues nor say when it is back.
     #[error("at {at} the thread leaves the library and the policies plan {plan:?}")]
     LeftUnarmed {
         /// When.

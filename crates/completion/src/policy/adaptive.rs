@@ -40,6 +40,8 @@ enum Doing {
     Spin,
     Nap,
     Sleep,
+    /// Has left the library, and looks when it is back.
+    Away,
 }
 
 /// The last step, as far as its end teaches something.
@@ -51,6 +53,8 @@ struct Step {
     /// Its end was the notification's, or was not although it was slept for that.
     told: bool,
     slept_through: bool,
+    /// It is a sleep under hold: the device tells of several at once.
+    under_hold: bool,
 }
 
 /// The wait under way: from a look in vain to the next that finds something.
@@ -63,6 +67,8 @@ struct Wait {
     spun: Nanos,
     /// It has had a nap or a sleep.
     slept: bool,
+    /// The thread was away meanwhile, and did not wait.
+    away: bool,
     /// CPU time left for looking all the way.
     explores: Nanos,
 }
@@ -77,8 +83,6 @@ pub(super) struct Adaptive {
     decisions: Decisions,
     wait: Option<Wait>,
     step: Step,
-    /// Since when nothing is in flight, and the thread leaves the CPU to others.
-    rests: Option<Nanos>,
     clock: Nanos,
     /// Waits in a row without a nap or sleep; [`MEMORY`] of them make up for one that had some.
     awake: u32,
@@ -87,8 +91,6 @@ pub(super) struct Adaptive {
     checks: (bool, bool),
     /// A message was lost once: from then on every sleep has a deadline.
     distrusts: bool,
-    /// The last sleep is one under hold: the device tells of several at once.
-    under_hold: bool,
 }
 
 impl Adaptive {
@@ -102,12 +104,10 @@ impl Adaptive {
             decisions: Decisions::default(),
             wait: None,
             step: Step::default(),
-            rests: None,
             clock: Nanos::ZERO,
             awake: 0,
             checks: (false, false),
             distrusts: false,
-            under_hold: false,
         }
     }
 
@@ -132,7 +132,7 @@ impl Adaptive {
     /// Whether the thread sleeps on a device that holds messages back: it stays armed, and entries that are there are no reason to look.
     #[inline]
     pub(super) fn sleeps_under_hold(&self) -> bool {
-        self.under_hold
+        self.step.under_hold
     }
 
     /// A thread that stays awake finds what it sends without being told.
@@ -146,7 +146,6 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
-        self.flow.rested(self.rests.take().map_or(Nanos::ZERO, |since| now - since));
         if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
             self.judge(now, &over, batch.in_flight);
         }
@@ -233,7 +232,7 @@ impl Adaptive {
             if let Some(until) = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64)) {
                 return Plan::Spin { until };
             }
-            self.rests.get_or_insert(now);
+            self.flow.rests(now);
             return Plan::Rest;
         }
         self.caller.waits(now, seen, self.flow.typical());
@@ -256,18 +255,17 @@ impl Adaptive {
             _ => (Doing::Sleep, &mut self.decisions.slept),
         };
         *count += 1;
-        self.step.doing = doing;
+        self.step.doing = if seen.leaving { Doing::Away } else { doing };
         plan
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        self.under_hold = false;
+        self.step.under_hold = false;
         let wait = self.begin(now, seen.in_flight);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        // It has to be armed by then.
         if seen.leaving {
-            return self.sleep(now);
+            return self.leaves(now, seen);
         }
         if wait.explores > Nanos::ZERO {
             let until = now + wait.explores.min(SLICE);
@@ -293,13 +291,21 @@ impl Adaptive {
             self.forecast.look(now, self.flow.cap(), self.price.soonest().0 as f32)
         };
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
-        self.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
+        self.step.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan
     }
 
     /// Whether it finds out what staying awake costs, or has found that it is cheaper.
     fn stays_awake(&self) -> bool {
         self.flow.is_awake()
+    }
+
+    /// A thread that computes until it looks again is told in vain of what completes meanwhile. One that waits elsewhere has to be told.
+    fn leaves(&self, now: Nanos, seen: &Seen) -> Plan {
+        match self.caller.computes() {
+            Some(span) if seen.found > 0 => Plan::Nap { until: now + span },
+            _ => self.sleep(now),
+        }
     }
 
     fn sleep(&self, now: Nanos) -> Plan {
@@ -348,29 +354,37 @@ impl Adaptive {
         {
             self.awake = if wait.slept { self.awake.saturating_sub(MEMORY) } else { (self.awake + 1).min(MEMORY * MEMORY) };
             self.checks.1 &= !wait.slept;
-            self.ledger.waited(wait.came.map(|came| came - wait.since), over - wait.since, self.price.cpu);
+            if !wait.away {
+                self.ledger.waited(wait.came.map(|came| came - wait.since), over - wait.since, self.price.cpu);
+            }
         }
     }
 
     /// Back from a nap or a sleep, or not gone at all: what that has cost.
     fn slept(&mut self, now: Nanos, seen: &Seen, doing: Doing) -> Nanos {
         let asked = self.step.asked;
-        if !matches!(doing, Doing::Nap | Doing::Sleep) {
+        if !matches!(doing, Doing::Nap | Doing::Sleep | Doing::Away) {
             return Nanos::ZERO;
         }
         let woke = seen.woke.map(|woke| woke.cause);
         let told = doing == Doing::Sleep && woke == Some(Cause::Notification);
         (self.step.told, self.step.slept_through) = (told, doing == Doing::Sleep && woke.is_some() && !told);
         let Some(woke) = seen.woke else { return Nanos::ZERO };
-        let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
-        self.flow.slept(now - asked - spent);
         if let Some(wait) = &mut self.wait {
             (wait.slept, wait.spun, wait.explores) = (true, Nanos::ZERO, Nanos::ZERO);
+            wait.away |= doing == Doing::Away;
             // Under hold the first came before, nobody knows when.
             if told && seen.held <= 1 {
                 wait.came = Some(wait.since.max(now - self.price.delay));
             }
         }
+        if doing == Doing::Away {
+            self.caller.was_away(now - asked, seen.cycle);
+            self.flow.slept(now - asked - seen.cycle.unwrap_or(Nanos::ZERO));
+            return Nanos::ZERO;
+        }
+        let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
+        self.flow.slept(now - asked - spent);
         // The caller would have woken it whatever it does.
         let anyway = woke.cause == Cause::Timer && self.step.goes_on_at.is_some_and(|at| at <= now);
         if anyway { Nanos::ZERO } else { spent }

@@ -111,7 +111,7 @@ impl Guard {
             self.declined = 0;
         }
         match plan {
-            Plan::Nap { until } if seen.in_flight > 0 && !seen.leaving && until > now + LONGEST => {
+            Plan::Nap { until } if seen.in_flight > 0 && until > now + LONGEST => {
                 self.endless += 1;
                 if self.endless > ENDLESS {
                     return self.dismiss(Breach::NapsForEver);
@@ -168,7 +168,7 @@ fn bounded(now: Nanos, seen: &Seen, plan: Plan) -> Option<Plan> {
         // There is nothing that could end a wait.
         _ if seen.in_flight == 0 => Plan::Rest,
         Plan::Rest => return None,
-        Plan::Spin { .. } | Plan::Nap { .. } if seen.leaving => Plan::sleep(Nanos::MAX),
+        Plan::Spin { .. } if seen.leaving => Plan::sleep(Nanos::MAX),
         Plan::Spin { until } => Plan::Spin { until: wait(until) },
         Plan::Nap { until } => Plan::Nap { until: wait(until) },
         Plan::Sleep { until, at_least } => Plan::Sleep { until: later(until), at_least: at_least.clamp(1, seen.in_flight) },

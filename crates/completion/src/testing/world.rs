@@ -53,6 +53,8 @@ struct World<S> {
     steps: u64,
     lock_busy: bool,
     disturbed: bool,
+    /// It is back from having computed for so long.
+    back: Option<Nanos>,
     /// A late find is a fault.
     judges_lateness: bool,
 }
@@ -68,6 +70,7 @@ pub(super) fn run<S: Subject>(submissions: &[Submission], policy: impl Fn(usize)
         steps: 0,
         lock_busy: false,
         disturbed: false,
+        back: None,
         judges_lateness,
     };
     submissions.iter().enumerate().try_for_each(|(i, one)| world.go(one, || policy(i))).and_then(|()| world.wait(0)).err()
@@ -87,6 +90,7 @@ impl<S: Subject> World<S> {
         if let Some(away) = one.leaves_for {
             self.leave()?;
             self.now += Nanos(away);
+            self.back = Some(Nanos(away));
             // While the thread computes nobody looks.
             self.post();
             let now = self.now;
@@ -107,14 +111,15 @@ impl<S: Subject> World<S> {
 
     /// Waits until no more than `left` are in flight.
     fn wait(&mut self, left: u32) -> Result<(), String> {
-        let mut seen = Seen { in_flight: self.in_flight, ..Seen::default() };
+        let cycle = self.back.take();
+        let mut seen = Seen { in_flight: self.in_flight, woke: cycle.map(|_| Woke::OTHER), cycle, ..Seen::default() };
         while self.in_flight > left {
             seen = self.step(&seen)?.ok_or("it rests with commands in flight")?;
         }
         Ok(())
     }
 
-    /// Asks until the queue is left armed, or empty.
+    /// Asks until the queue is left armed, or empty, or the thread says when it is back.
     fn leave(&mut self) -> Result<(), String> {
         let mut seen = Seen { in_flight: self.in_flight, leaving: true, ..Seen::default() };
         loop {
@@ -125,7 +130,7 @@ impl<S: Subject> World<S> {
                 Plan::Sleep { .. } if !self.pending.is_empty() => {
                     seen = Seen { pending: true, leaving: true, in_flight: self.in_flight, ..Seen::default() }
                 }
-                Plan::Sleep { .. } => return Ok(()),
+                Plan::Sleep { .. } | Plan::Nap { .. } => return Ok(()),
                 Plan::Rest if self.in_flight == 0 => return Ok(()),
                 _ => return Err(format!("it leaves with {plan:?}")),
             }

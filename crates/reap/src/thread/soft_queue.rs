@@ -2,6 +2,7 @@
 
 mod driven;
 mod foreign;
+mod outside;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::shared::hw_queue::{HwQueue, Submitted};
 use crate::shared::soft::Soft;
 use crate::wakeups::Wakeups;
 pub use foreign::Turned;
+use outside::Outside;
 
 /// A software queue of one controller: [`crate::Queue`] has one, or one for each path.
 pub(crate) struct SoftQueue {
@@ -44,6 +46,7 @@ pub(crate) struct SoftQueue {
     watched: Cell<Interest>,
     /// A foreign loop turns the queue, and has not left it.
     in_loop: Cell<bool>,
+    outside: Outside,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
     /// The thread drives this queue and no other, where submitting and sleeping can be one system call.
@@ -109,6 +112,7 @@ impl SoftQueue {
             submitting: Cell::new(false),
             watched: Cell::new(Interest::NONE),
             in_loop: Cell::new(false),
+            outside: Outside::default(),
         };
         queue.vector().watch(!queue.queue.is_shared());
         queue.settle();

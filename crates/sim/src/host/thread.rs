@@ -46,8 +46,8 @@ pub(super) enum At {
     Blocked { until: Nanos },
     /// Back on the CPU; by the timer, if it names an instant.
     Woken { cause: Cause, due: Nanos },
-    /// The application computes.
-    Away,
+    /// The application computes since then.
+    Away { since: Nanos },
 }
 
 /// Steps that may be taken as one. More than ever are; who takes them for ever is to be noticed.
@@ -154,7 +154,7 @@ impl Thread {
             At::Blocking { until } => Ok(self.block(g, until)),
             At::Blocked { until } => Ok(Progress::Block(until)),
             At::Woken { cause, due } => Ok(self.woken(g, cause, due)),
-            At::Away => Ok(self.back(g)),
+            At::Away { since } => Ok(self.back(g, since)),
         }
     }
 
@@ -281,7 +281,7 @@ impl Thread {
                 self.take_turn(g);
                 return Ok(());
             }
-            Plan::Spin { .. } | Plan::Nap { .. } if self.leaving && self.leaves_unarmed() => {
+            Plan::Spin { .. } if self.leaving => {
                 return Err(SimError::LeftUnarmed { at: g.now, plan });
             }
             Plan::Spin { until } => {
@@ -296,16 +296,6 @@ impl Thread {
         };
         self.in_round = false;
         Ok(())
-    }
-
-    /// Whether a lane that it leaves is not armed although a notification would tell of what is out: where none does, it looks when it
-    /// is back.
-    fn leaves_unarmed(&self) -> bool {
-        self.lanes.iter().any(|lane| match lane.waiter.plan {
-            Plan::Spin { .. } => true,
-            Plan::Nap { .. } => lane.waiter.silent() == 0,
-            Plan::Look { .. } | Plan::Sleep { .. } | Plan::Rest => false,
-        })
     }
 
     /// Registers with the shared queues that it sleeps on, and hands the others' notifications on.

@@ -14,6 +14,9 @@ pub(super) struct Caller {
     sent: Nanos,
     /// For how many times as long the caller's oldest command has waited for room, at most, lately.
     behind: f32,
+    /// How long it is away from the library, and for how much of that it has the CPU.
+    away: f32,
+    computes: f32,
 }
 
 fn track(average: &mut f32, seen: f32) {
@@ -40,6 +43,20 @@ impl Caller {
         if let Some(due) = seen.wants_room_at {
             self.behind = self.behind.max((now - due).0 as f32 / typical.max(1.0));
         }
+    }
+
+    /// It was away for so long, and had the CPU for so much of it, if that was measured.
+    pub(super) fn was_away(&mut self, away: Nanos, cpu: Option<Nanos>) {
+        if let Some(cpu) = cpu {
+            track(&mut self.away, away.0 as f32);
+            track(&mut self.computes, cpu.min(away).0 as f32);
+        }
+    }
+
+    /// How long a caller that goes now computes, if it does hardly anything else while it is away.
+    pub(super) fn computes(&self) -> Option<Nanos> {
+        let mostly = self.computes > self.away * (1.0 - 1.0 / STRETCH as f32);
+        mostly.then_some(Nanos(self.computes as u64)).filter(|&span| span > Nanos::ZERO)
     }
 
     /// No clock drives the caller: it sends when it has found.

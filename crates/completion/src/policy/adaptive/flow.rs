@@ -1,25 +1,25 @@
 //! What goes through the device: what each stretch has shown, and what follows from that for the next.
 
 mod trial;
+mod ways;
 mod window;
 
 use units::Nanos;
 
 use super::forecast::{MEMORY, STRETCH};
-use trial::{Noise, Shown, Trial};
+use trial::Shown;
+use ways::Ways;
 use window::Window;
 
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// How long a command takes until it is found.
     typical: f32,
-    /// What the last trial has shown that was spent awake, and the last that followed the forecast.
-    awake: Shown,
-    planned: Shown,
-    noise: Noise,
-    trial: Trial,
+    ways: Ways,
     stretch: Stretch,
     in_flight: InFlight,
+    /// Since when there is nothing to wait for.
+    rests: Option<Nanos>,
     /// What the device was seen to do where none was found late.
     full: Shown,
     /// So many may be found late.
@@ -29,9 +29,6 @@ pub(super) struct Flow {
     open: bool,
     /// How many entries the device is asked to hold back.
     holds: u16,
-    /// Being awake is the cheaper way; and trials until the other way is tried.
-    stays: bool,
-    left: u32,
 }
 
 /// What is in flight, since when, and how long all commands have been until then, together.
@@ -74,25 +71,21 @@ impl Flow {
     pub(super) fn new() -> Flow {
         Flow {
             typical: 0.0,
-            awake: Shown::default(),
-            planned: Shown::default(),
-            noise: Noise::UNKNOWN,
-            trial: Trial::default(),
+            ways: Ways::new(),
             stretch: Stretch::default(),
             in_flight: InFlight::default(),
+            rests: None,
             full: Shown::default(),
             spare: 0.0,
             window: Window::new(),
             open: false,
             holds: 0,
-            stays: false,
-            left: 1,
         }
     }
 
     /// Others have had the device meanwhile: the stretch under way tells nothing. Those before it do.
     pub(super) fn resumes(self) -> Flow {
-        Flow { stretch: Stretch::default(), ..self }
+        Flow { stretch: Stretch::default(), rests: None, ..self }
     }
 
     /// A command was found at this age.
@@ -108,12 +101,12 @@ impl Flow {
     /// The thread has napped or slept for so long.
     pub(super) fn slept(&mut self, asleep: Nanos) {
         self.stretch.slept += 1;
-        self.rested(asleep);
+        self.stretch.asleep += asleep.0;
     }
 
-    /// So long there was nothing to wait for.
-    pub(super) fn rested(&mut self, rest: Nanos) {
-        self.stretch.asleep += rest.0;
+    /// There is nothing to wait for until the next is sent, and the thread leaves the CPU to others.
+    pub(super) fn rests(&mut self, now: Nanos) {
+        self.rests.get_or_insert(now);
     }
 
     /// So many are in flight from now on.
@@ -128,6 +121,7 @@ impl Flow {
         self.in_flight(now, in_flight);
         let waited = self.in_flight.waited;
         let stretch = &mut self.stretch;
+        stretch.asleep += self.rests.take().map_or(0, |since| (now - since).0);
         (stretch.sent, stretch.most) = (stretch.sent + commands, stretch.most.max(in_flight));
         let begins = stretch.since == Nanos::ZERO;
         if !begins && stretch.sent < stretch.most.max(MEMORY) * STRETCH {
@@ -146,19 +140,18 @@ impl Flow {
             *self = Flow { typical, stretch, in_flight, open: around.open, ..Flow::new() };
             return;
         }
-        if !self.is_awake() {
+        let awake = self.is_awake();
+        if awake && over.slept * MEMORY > over.sent {
+            // It does not say what the device can do.
+            self.ways.spoilt();
+        } else {
             let shown = self.shows(now, over, around);
-            self.noise.see(shown.cost);
-            if !self.open {
+            if !awake && !self.open {
                 self.window.judge(shown.rate, &self.full, self.spare > 1.0);
             }
-            self.add(shown);
-        } else if over.slept * MEMORY <= over.sent {
-            self.noise.begins_anew();
-            self.add(self.shows(now, over, around));
-        } else {
-            // It does not say what the device can do.
-            (self.trial, self.left) = (Trial::default(), if self.stays { self.left } else { STRETCH });
+            if self.ways.add(shown) {
+                self.full = self.ways.full(&self.full, self.spare > 1.0);
+            }
         }
         self.spares(over.most as f32, around);
     }
@@ -171,47 +164,6 @@ impl Flow {
         // By Little's law each has taken so long.
         let took = self.in_flight.waited.saturating_sub(over.waited) as f32 / done;
         Shown { rate, busy: 1.0 / rate - over.asleep as f32 / done, cost: cpu + around.lambda * took, stretches: 1 }
-    }
-
-    /// One more stretch of the trial under way.
-    fn add(&mut self, shown: Shown) {
-        let awake = self.is_awake();
-        self.trial.add(shown);
-        let way = if awake { &mut self.awake } else { &mut self.planned };
-        let first = !way.is_known();
-        if first || self.trial.is_over() {
-            *way = std::mem::take(&mut self.trial).shown();
-            self.compare(first);
-        } else if self.left == 0 && self.trial.is_guess() && !self.promises(&shown) {
-            self.trial = Trial::default();
-            self.left = if awake { self.planned.until(&shown, 1) } else { self.awake.until(&shown, 1) };
-        }
-    }
-
-    /// Whether a first stretch in the other way says that it is the cheaper one.
-    fn promises(&self, guess: &Shown) -> bool {
-        let noise = &self.noise;
-        if self.stays { !self.awake.pays_beside(guess, noise) } else { guess.pays_beside(&self.planned, noise) }
-    }
-
-    /// A trial is over. The `first` of either way is one stretch: a guess.
-    fn compare(&mut self, first: bool) {
-        // What a single stretch awake has shown may be chance: the device does at least what it was seen to do.
-        let gathers = self.spare > 1.0;
-        let seen = if gathers && self.full.rate > self.planned.rate { self.full } else { self.planned };
-        self.full = if self.awake.stretches > 1 || self.awake.rate > seen.rate { self.awake } else { seen };
-        let pays = self.awake.pays_beside(&self.planned, &self.noise);
-        let stayed = std::mem::replace(&mut self.stays, pays && !first);
-        let (way, other) = if self.stays { (&self.awake, &self.planned) } else { (&self.planned, &self.awake) };
-        self.left = match self.left {
-            left if !self.awake.is_known() => way.until_guess().min(if first { u32::MAX } else { left.saturating_sub(1) }),
-            // A guess is worth a trial if it was a good one.
-            _ if first && pays => 0,
-            _ if first => way.until(other, 1),
-            _ if self.stays != stayed => way.until(other, STRETCH),
-            0 => way.until(other, STRETCH),
-            left => left - 1,
-        };
     }
 
     /// So many of those in flight may be found late.
@@ -228,7 +180,7 @@ impl Flow {
     /// Whether this trial is spent awake: because that is the cheaper way, or to see what it costs.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
-        self.stays != (self.left == 0)
+        self.ways.is_awake()
     }
 
     /// So many may be found late, and nobody is later for it.

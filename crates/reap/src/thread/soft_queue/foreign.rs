@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use completion::Plan;
+use completion::{Plan, Woke};
 use units::Nanos;
 
 use super::SoftQueue;
@@ -15,14 +15,13 @@ pub struct Turned {
     /// Entries found.
     pub found: u32,
     /// There is more to do at once: call again, after whatever else the loop has to do. Otherwise the file descriptor
-    /// becomes readable when there is.
+    /// becomes readable when there is, or [`crate::Queue::next_deadline`] comes.
     pub more: bool,
 }
 
 impl SoftQueue {
-    /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
-    /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
-    /// [`crate::Queue::leave_loop`] before the loop stops watching.
+    /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, or masked until
+    /// [`SoftQueue::next_deadline`]. Never blocks, never spins. See [`crate::Queue::leave_loop`] before the loop stops watching.
     pub(crate) fn turn(&self, budget: u32) -> Turned {
         if !self.is_here() {
             return Turned { found: 0, more: false };
@@ -36,17 +35,44 @@ impl SoftQueue {
         _ = self.place.drain(KEY_VECTOR);
         self.commit();
         self.adopt();
+        let weighs = self.weighs_sleeps();
+        let before = if weighs { self.returns(hw::now()) } else { 0 };
         let (found, _) = self.look(budget.max(1));
         self.commit();
-        self.looker.borrow_mut().waiter.seen.leaving = true;
-        if !matches!(self.plan(hw::now(), Nanos::MAX), Plan::Nap { .. }) {
-            // No other thread takes completions while the loop waits, whatever the plan.
-            self.looker.borrow_mut().waiter.plan = Plan::sleep(Nanos::MAX);
+        let there = found + before > 0;
+        self.looker.borrow_mut().waiter.seen.found += before;
+        let now = hw::now();
+        self.plan_to_leave(now);
+        if weighs && there {
+            self.outside.leaves(now);
         }
         self.arm();
         // A mode that was asked for before the bell was armed was told to nobody.
         let more = self.look_before_leaving() || self.soft.done() > 0 || self.soft.mode_asked();
         Turned { found, more }
+    }
+
+    fn plan_to_leave(&self, now: Nanos) {
+        self.looker.borrow_mut().waiter.seen.leaving = true;
+        let naps = matches!(self.plan(now, Nanos::MAX), Plan::Nap { .. });
+        let waiter = &mut self.looker.borrow_mut().waiter;
+        if !naps {
+            // No other thread takes completions while the loop waits, whatever the plan.
+            waiter.plan = Plan::sleep(Nanos::MAX);
+        } else if waiter.silent() == 0 {
+            waiter.wakes(&self.vector());
+            waiter.mask_or_keep(self.soft.open(), &mut self.vector());
+        }
+    }
+
+    /// Tells the policy of the time outside. It answers with a look, which follows anyway. How many were found there, at a commit.
+    fn returns(&self, now: Nanos) -> u32 {
+        let mut looker = self.looker.borrow_mut();
+        let found = looker.waiter.seen.found;
+        looker.waiter.seen.cycle = self.outside.computed(now);
+        looker.waiter.woken(Woke::OTHER);
+        looker.next(&self.soft, now, (Nanos::MAX, 0), &mut self.vector());
+        found
     }
 
     /// The look after arming, whatever the mode: the loop may come back only when the descriptor is readable.
@@ -71,7 +97,7 @@ impl SoftQueue {
         self.soft.wake.mask();
     }
 
-    /// For a foreign loop: when to call [`crate::Queue::turn`] at the latest even though the file descriptor is quiet.
+    /// For a foreign loop: when to call [`crate::Queue::turn`] at the latest although the file descriptor is quiet.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         match self.looker.borrow().waiter.plan {
             Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. } => Some(until).filter(|&u| u != Nanos::MAX),

@@ -61,7 +61,7 @@ impl Thread {
             }
             Step::Block if self.leaving => {
                 self.leave_all(g);
-                self.at = At::Away;
+                self.at = At::Away { since: g.now };
                 self.tally.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
@@ -146,9 +146,13 @@ impl Thread {
     }
 
     /// The application is back in the library.
-    pub(super) fn back(&mut self, g: &mut Ground) -> Progress {
+    pub(super) fn back(&mut self, g: &mut Ground, since: Nanos) -> Progress {
         self.leaving = false;
-        self.woken(g, Cause::Other, Nanos::MAX)
+        let woken = self.woken(g, Cause::Other, Nanos::MAX);
+        for lane in &mut self.lanes {
+            lane.waiter.seen.cycle = Some(g.now - since);
+        }
+        woken
     }
 
     /// Masks what it is to look at by itself, unless it may stay armed. Where others look, their notifications are none of its

@@ -83,7 +83,7 @@ fn what_may_be_chance_hardly_moves_a_window() {
         all.stretch(RATE * chance, RATE * chance, QUEUED);
     }
     assert!((part / 2.0..=part * 2.0).contains(&all.flow.window.part), "{:?}", all.flow);
-    assert!(!all.flow.stays, "nor is a thread kept awake: {:?}", all.flow);
+    assert!(!all.flow.ways.stays, "nor is a thread kept awake: {:?}", all.flow);
 }
 
 /// A clock-driven caller's lateness is not to spare, and what its stretches show is no device's limit.
@@ -99,7 +99,7 @@ fn an_open_loop_has_nothing_to_spare_and_may_stay_awake_all_the_same() {
         all.stretch(RATE, RATE, Around { in_flight, ..open });
         assert!(all.flow.spare() < 1.0 && all.flow.holds() < 2 && all.flow.cap().is_infinite());
     }
-    assert!(all.flow.stays, "{:?}", all.flow);
+    assert!(all.flow.ways.stays, "{:?}", all.flow);
 }
 
 /// A thread that sends one for each that it takes has fewer in flight while it makes up for what it found together.
@@ -115,10 +115,10 @@ fn a_stretch_that_ends_amid_refilling_shows_the_rate_of_the_device() {
         let sent = if stretch % 2 == 0 { done - 22 } else { done + 22 };
         let over = flow.sent(now, 22, 128, 0).or_else(|| flow.sent(now, sent - 22, in_flight, 0)).expect("it is over");
         flow.judge(now, &over, &Around { in_flight, ..QUEUED });
-        let rates = [flow.planned, flow.awake].map(|shown| shown.rate);
+        let rates = [flow.ways.planned, flow.ways.awake].map(|shown| shown.rate);
         assert!(rates.iter().all(|&rate| rate == 0.0 || (rate / RATE - 1.0).abs() < 0.005), "{flow:?}");
     }
-    assert!(flow.planned.is_known(), "{flow:?}");
+    assert!(flow.ways.planned.is_known(), "{flow:?}");
     assert!(flow.window.part > 0.9, "{flow:?}");
 }
 
@@ -129,7 +129,7 @@ fn what_a_few_stretches_of_a_trial_show_is_not_believed() {
     all.run(200, RATE);
     let before = all.flow.full();
     let mut trial = |slow: u32| {
-        while !all.flow.is_awake() || all.flow.trial.is_guess() {
+        while !all.flow.is_awake() || all.flow.ways.trial.is_guess() {
             all.run(1, RATE);
         }
         (0..STRETCH).for_each(|n| all.stretch(RATE, if n < slow { RATE / 3.0 } else { RATE }, QUEUED));
@@ -151,7 +151,7 @@ fn a_stretch_that_was_slept_in_is_no_measure_of_the_device() {
         }
         (0..100).for_each(|_| all.flow.slept(Nanos(1)));
         all.stretch(RATE, RATE / 2.0, QUEUED);
-        assert!((1..MEMORY / 2).contains(&all.flow.left), "tried again soon: {:?}", all.flow);
+        assert!((1..MEMORY / 2).contains(&all.flow.ways.left), "tried again soon: {:?}", all.flow);
     }
     assert_eq!(all.flow.full(), seen, "{:?}", all.flow);
 }
@@ -161,7 +161,7 @@ fn the_thread_stays_awake_where_that_costs_less_in_all() {
     // A tenth of the throughput is worth 8 µs for each of 32 in flight: more than the CPU time that sleeping spares.
     let mut all = Loop::new();
     all.run(400, RATE * 0.9);
-    assert!(all.flow.stays, "{:?}", all.flow);
+    assert!(all.flow.ways.stays, "{:?}", all.flow);
     // Using less of what seems spare does not help. The other way is tried all the same, and seldom.
     all.run(400, RATE * 0.9);
     let tried = 640 - {
@@ -171,7 +171,7 @@ fn the_thread_stays_awake_where_that_costs_less_in_all() {
     };
     assert!((5..=90).contains(&tried), "{tried} of 640");
     all.run(200, RATE);
-    assert!(!all.flow.stays, "{:?}", all.flow);
+    assert!(!all.flow.ways.stays, "{:?}", all.flow);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn trials_of_a_slow_way_take_a_small_part_of_the_time() {
     let (began, commands) = (all.now, 4_000 * 64 * STRETCH);
     all.run(4_000, RATE / 1.5);
     let least = commands as f32 / RATE;
-    assert!(all.flow.stays && all.awake < 6_000, "the other way is tried: {:?}", all.flow);
+    assert!(all.flow.ways.stays && all.awake < 6_000, "the other way is tried: {:?}", all.flow);
     assert!((all.now - began).0 as f32 / least < 1.025, "{:?}", all.flow);
 }
 
@@ -194,7 +194,7 @@ fn what_never_pays_is_seldom_tried() {
         all.cpu[1] = cpu;
         let rate = 1.0 / cpu as f32;
         (0..40_000).for_each(|_| all.stretch(rate, rate, Around { in_flight: 1, ..QUEUED }));
-        assert!(all.awake > 0 && !all.flow.stays, "{cpu}: {:?}", all.flow);
+        assert!(all.awake > 0 && !all.flow.ways.stays, "{cpu}: {:?}", all.flow);
         let more = f64::from(all.awake) * (cpu - 500) as f64 / (40_000.0 * 500.0);
         assert!(more < 0.04, "{cpu}: {more}, {} awake", all.awake);
     }
@@ -219,7 +219,7 @@ fn the_first_guess_waits_for_what_it_costs_at_most() {
 fn what_shows_while_staying_awake_is_not_tried_brings_the_try_forward() {
     let mut all = Loop::new();
     all.run(1, RATE / 50.0);
-    assert!(all.flow.left > MEMORY, "{:?}", all.flow);
+    assert!(all.flow.ways.left > MEMORY, "{:?}", all.flow);
     all.run(STRETCH * 6, RATE);
     assert!(all.awake > 0, "{:?}", all.flow);
 }
@@ -233,7 +233,7 @@ fn a_good_guess_is_followed_by_a_trial() {
         all.run(1, RATE * 0.8);
     }
     all.run(STRETCH, RATE * 0.8);
-    assert!(all.flow.stays, "{:?}", all.flow);
+    assert!(all.flow.ways.stays, "{:?}", all.flow);
 }
 
 #[test]
@@ -261,5 +261,5 @@ fn a_trial_goes_on_after_others_have_had_the_device() {
         all.flow = all.flow.clone().resumes();
         assert!(all.flow.sent(all.now, 1, 32, all.spent).is_none(), "{turn}");
     }
-    assert!(all.flow.stays, "{:?}", all.flow);
+    assert!(all.flow.ways.stays, "{:?}", all.flow);
 }

@@ -182,3 +182,28 @@ fn a_look_is_free_between_two_waits_alone() {
     policy.next(over, &Seen { found: 1, ..Seen::default() });
     assert!(policy.looks_first());
 }
+
+/// A thread that computes until it looks again would be told in vain; one that waits elsewhere has to be told.
+#[test]
+fn a_thread_that_computes_while_it_is_away_leaves_its_queue_masked_for_as_long() {
+    const AWAY: Nanos = Nanos(20_000);
+    let leaves = |computes: Nanos, found: u32| {
+        let (mut policy, mut now, mut plan) = (sure(LatencyPrice::default(), 80_000, 8), SENT, Plan::Rest);
+        let seen = Seen { in_flight: 8, ..Seen::default() };
+        for _ in 0..4 * MEMORY {
+            let left = now;
+            plan = policy.next(now, &Seen { leaving: true, found, ..seen });
+            now += AWAY;
+            let back = Seen { woke: Some(Woke::OTHER), cycle: Some(computes), ..seen };
+            assert!(matches!(policy.next(now, &back), Plan::Look { .. }));
+            plan = if let Plan::Nap { until } = plan { Plan::Nap { until: Nanos(until.0 - left.0) } } else { plan };
+        }
+        assert_eq!((policy.ledger.spent(), policy.decisions.missed_notifications), (0, 0), "it did not wait");
+        plan
+    };
+    let Plan::Nap { until } = leaves(AWAY, 2) else { panic!("it is armed") };
+    assert!(until.0 > AWAY.0 * 9 / 10 && until <= AWAY, "{until}");
+    assert_eq!(leaves(AWAY, 0), Plan::sleep(Nanos::MAX), "nothing to compute with: it waits elsewhere");
+    assert_eq!(leaves(Nanos::ZERO, 2), Plan::sleep(Nanos::MAX), "it slept while it was away");
+    assert_eq!(leaves(Nanos(AWAY.0 / 2), 2), Plan::sleep(Nanos::MAX), "half of the time it did");
+}

@@ -93,6 +93,35 @@ fn the_end_of_a_nap_is_a_loops_deadline() {
     assert_eq!(lane(&queue).next_deadline(), None);
 }
 
+/// A loop that computes between its turns is not told in vain: it looks anyway, at the deadline. One that waits elsewhere is told.
+#[test]
+fn a_loop_that_computes_is_left_masked_until_it_is_back() {
+    let _alone = by_hand();
+    let (device, queue) = open(Mode::ADAPTIVE);
+    let hand = device.embedded().unwrap().by_hand();
+    submit(&queue, 2);
+    let mut done: Vec<Completion> = Vec::with_capacity(8);
+    // Whether it was masked after one of so many turns.
+    let mut is_masked = |turns: u32, outside: &dyn Fn()| {
+        (0..turns).any(|_| {
+            while hand.step() {}
+            // These are out while it is away.
+            submit(&queue, 2);
+            queue.turn(4);
+            queue.reap(&mut done);
+            done.clear();
+            let masked = queue.next_deadline().is_some();
+            outside();
+            while hand.step() {}
+            assert!(!masked || !is_readable(&queue), "it is told in vain");
+            masked
+        })
+    };
+    let computes = || (0..20_000).for_each(|_| std::hint::spin_loop());
+    assert!(!is_masked(600, &|| hw::sleep_until(hw::now() + Nanos::from_micros(60))), "it waits elsewhere");
+    assert!(is_masked(100_000, &computes), "it never is");
+}
+
 /// There is more to do while anything is left: entries beyond the budget, mail, requests to be reaped, and those that have to fail.
 #[test]
 fn a_turn_says_whether_anything_is_left() {

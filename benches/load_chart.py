@@ -9,7 +9,6 @@ import json
 import sys
 
 LOADS = (1, 10, 90)
-MODES = {"poll": "poll", "interrupt": "interrupt", "adaptive@0.3": "adaptive"}
 WIDTH = 36
 
 
@@ -18,19 +17,21 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 1
     with open(sys.argv[1], encoding="utf-8") as file:
-        rows = {(row["load_pct"], row["mode"]): row for row in json.load(file)["rows"]}
-    missing = [f"{mode} at {load} %" for load in LOADS for mode in MODES if (load, mode) not in rows]
+        sweep = json.load(file)
+    rows = {(row["load_pct"], row["mode"]): row for row in sweep["rows"]}
+    modes = {"poll": "poll", "interrupt": "interrupt", f'adaptive@{sweep["default"]["setting"]}': "adaptive"}
+    missing = [f"{mode} at {load} %" for load in LOADS for mode in modes if (load, mode) not in rows]
     if missing:
         print(f"{sys.argv[1]} lacks {', '.join(missing)}; the sweep has to be as above", file=sys.stderr)
         return 1
-    most = max(rows[load, mode]["cpu_ns_per_io"] for load in LOADS for mode in MODES)
+    most = max(rows[load, mode]["cpu_ns_per_io"] for load in LOADS for mode in modes)
     print(f"load    mode       CPU per I/O, µs{'':{WIDTH - 8}}p50, µs  p99, µs")
     for load in LOADS:
-        for mode, name in MODES.items():
+        for mode, name in modes.items():
             row = rows[load, mode]
             cpu, latency = row["cpu_ns_per_io"], row["lat_ns"]
             bar = "█" * max(1, round(WIDTH * cpu / most))
-            label = f"{load} %" if mode == next(iter(MODES)) else ""
+            label = f"{load} %" if mode == next(iter(modes)) else ""
             print(f"{label:<8}{name:<10} {bar:<{WIDTH}} {cpu / 1000:5.1f} {latency['p50'] / 1000:8.1f} {latency['p99'] / 1000:8.1f}")
     return 0
 

@@ -11,7 +11,7 @@ timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "huge pages: no kernel and 
 
 tests=$(cargo test -p reap-hw --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
 [ -n "$tests" ] || { echo "the tests of \`hw\` do not build"; exit 1; }
-told=$(tests/guest/run.sh --timeout 240 --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
+told=$(tests/guest/run.sh --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
 status=$?
 echo "$told"
 [ $status = 0 ] || exit $status

@@ -35,7 +35,7 @@ fi
 truncate -s 16M target/links/bad.img
 printf '[inject-error]\nevent = "none"\niotype = "read"\nerrno = "5"\nsector = "2048"\n' >target/links/bad.conf
 rm -f target/links/qemu.trace
-tests/guest/run.sh --timeout 480 --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
+tests/guest/run.sh --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
     --bin "$(command -v setpriv)" ${trace[@]+"${trace[@]}"} \
     --qemu -drive --qemu if=none,id=bad,format=raw,file=blkdebug:target/links/bad.conf:target/links/bad.img --qemu -device --qemu nvme,serial=BAD,drive=bad \
     --qemu -drive --qemu if=none,id=slow,driver=null-co,size=64M,latency-ns=5000000,read-zeroes=on --qemu -device --qemu nvme,serial=SLOW,drive=slow \

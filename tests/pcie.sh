@@ -26,7 +26,7 @@ null() { # null SERIAL OPTIONS DRIVE-OPTIONS
     echo "--qemu -drive --qemu if=none,id=${1,,},driver=null-co,size=64M,read-zeroes=on$3 --qemu -device --qemu nvme,serial=$1,drive=${1,,}$2"
 }
 truncate -s 64M $out/few.img
-tests/guest/run.sh --iommu --tcg single --timeout "${REAP_GUEST_TIMEOUT:-900}" --nvme 2 --append nvme_core.multipath=N --bin $out/links --bin $out/reap --bin "$(command -v setpriv)" ${witness[@]+"${witness[@]}"} \
+tests/guest/run.sh --iommu --tcg single --nvme 2 --append nvme_core.multipath=N --bin $out/links --bin $out/reap --bin "$(command -v setpriv)" ${witness[@]+"${witness[@]}"} \
     --qemu -drive --qemu if=none,id=few,format=raw,file=$out/few.img --qemu -device --qemu nvme,serial=FEW,drive=few,max_ioqpairs=2,msix_qsize=3 \
     $(null SLOW "" ,latency-ns=2000000000) $(null TWIN0 ,addr=1d.0,multifunction=on "") $(null TWIN1 ,addr=1d.1 "") \
     --qemu -trace --qemu "enable=pci_nvme_mmio_doorbell_*" --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_map_sgl --qemu -trace --qemu enable=pci_nvme_identify_ns \

@@ -42,7 +42,7 @@ server=$!
 for tenth in $(seq 100); do [ -S "$work/socket" ] && break; sleep 0.1; done
 
 mkfifo "$work/said"
-tests/guest/run.sh --timeout "${REAP_GUEST_TIMEOUT:-600}" --vfio-user "$work/socket" --module ext4 "${bins[@]}" \
+tests/guest/run.sh --vfio-user "$work/socket" --module ext4 "${bins[@]}" \
     --append "nvme_core.multipath=N ${hang:+nvme_core.io_timeout=6} clocksource=acpi_pm" --file tests/guest/parts.sh:/parts.sh --file tests/guest/serve.sh:/serve.sh -- "sh /serve.sh $hang" >"$work/said" &
 guest=$!
 while IFS= read -r line; do

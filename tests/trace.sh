@@ -35,7 +35,7 @@ if [ ! -e /sys/kernel/btf/vmlinux ]; then
 elif ! need fio=fio bpftool=bpftool setpriv=util-linux strace=strace pkill=procps; then
     skip "tracing this kernel"
 else
-    timeout 240 tests/trace/live.sh "$TRACE" "$PWD/target/trace/live.data" || status=1
+    timeout 900 tests/trace/live.sh "$TRACE" "$PWD/target/trace/live.data" || status=1
 fi
 
 echo "== reap trace in a guest, on the kernel's NVMe driver"
@@ -45,12 +45,12 @@ if [ "$(uname -m)" != x86_64 ]; then
 elif ! need fio=fio || ! timeout 300 tests/guest/setup.sh "$REAP_LAB"; then
     skip "guest tests: no kernel and QEMU from Debian's mirror"
 else
-    guest() { tests/guest/run.sh --timeout 240 --bin fio --bin "$TRACE" "$@" || status=1; }
+    guest() { tests/guest/run.sh --bin fio --bin "$TRACE" "$@" || status=1; }
     guest --nvme 1 --append nvme.poll_queues=1 --file tests/guest/trace.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
     mkdir -p target/trace && truncate -s 64M target/trace/scsi.img
     guest --module virtio_scsi --module sd_mod --module null_blk --qemu -device --qemu virtio-scsi-pci,num_queues=1 \
         --qemu -drive --qemu if=none,id=scsi,format=raw,file=target/trace/scsi.img --qemu -device --qemu scsi-hd,drive=scsi \
         --file tests/guest/trace-drivers.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
-    guest --nvme 1 --nvme-opt max_ioqpairs=2 --smp 4,sockets=4 --file tests/guest/trace-shared.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
+    guest --nvme 1 --nvme-opt max_ioqpairs=2 --smp 3,sockets=3 --file tests/guest/trace-shared.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
 fi
 exit $status

@@ -10,10 +10,11 @@
 #   --vfio-user SOCK a PCI device that another process serves there; the QEMU is setup-vfio-user.sh's, and RAM a memory file
 #   --tcg multi|single (multi)   a thread of the host's for each CPU, or one: QEMU 10.0 ends by an assertion (iotlb_to_section) now and
 #                    then where one CPU changes what an IOMMU maps while another reaches a device
-#   --smp N|SPEC (2)  --mem MIB (1024)  --timeout SECONDS (120)  --qemu ARG           more for QEMU, one argument each
+#   --timeout SECONDS (REAP_GUEST_TIMEOUT, or 900)   on a busy machine a guest takes ten times as long as on a quiet one
+#   --smp N|SPEC (2)  --mem MIB (1024)                --qemu ARG   more for QEMU, one argument each
 set -euo pipefail
 
-lab=${REAP_LAB:-} smp=2 mem=1024 limit=120 nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=() iommu=() tcg=multi served=()
+lab=${REAP_LAB:-} smp=2 mem=1024 limit=${REAP_GUEST_TIMEOUT:-900} nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=() iommu=() tcg=multi served=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --iommu)

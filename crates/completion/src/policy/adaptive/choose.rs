@@ -44,9 +44,8 @@ impl Adaptive {
                 best = (cost, Some(plan), gathers);
             }
         };
-        if horizon > 0.0 {
-            consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon) }, false);
-        }
+        let spin = if horizon > 0.0 { awake_from(&Point::NOW) } else { f32::INFINITY };
+        consider(spin, Plan::Spin { until: now + span(horizon) }, false);
         let goes_on = Caller::clock(now, seen, self.flow.typical()).map(|at| (at - now).0 as f32);
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
         // An urgent command is not kept waiting for others.
@@ -59,19 +58,27 @@ impl Adaptive {
             consider(cost, Plan::Nap { until: now + span(point.at - late) }, gathers);
         }
         if let Some(goes_on) = goes_on {
-            // A thread that is awake then submits in time; a nap is late for it, and those of the caller's instants that pass meanwhile wake
-            // nobody.
-            let instants = 1.0 + self.caller.commands_in(late);
-            let back = at(points, goes_on + late);
-            let waits = back.late + late * (1.0 + instants) / 2.0;
-            consider((nap + lambda * waits) / (back.found + instants), Plan::Nap { until: now + span(goes_on) }, false);
+            let [nap, spin] = self.until_caller(now, points, goes_on, lambda);
+            consider(nap.0, nap.1, false);
             if !seen.cpu_wanted {
-                let spin = Plan::Spin { until: now + span(goes_on.min(self.most())) };
-                consider(goes_on / (at(points, goes_on).found + 1.0), spin, false);
+                consider(spin.0, spin.1, false);
             }
         }
         self.decisions.gathered += u64::from(best.2);
         best.1
+    }
+
+    /// What it costs to nap, and to spin, until the caller goes on by itself.
+    fn until_caller(&self, now: Nanos, points: &[Point; INSTANTS], goes_on: f32, lambda: f32) -> [(f32, Plan); 2] {
+        let [nap, late] = [self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
+        // A thread that is awake then submits in time; a nap is late for it, and those of the caller's instants that pass meanwhile wake
+        // nobody.
+        let instants = 1.0 + self.caller.commands_in(late);
+        let back = at(points, goes_on + late);
+        let waits = back.late + late * (1.0 + instants) / 2.0;
+        let nap = ((nap + lambda * waits) / (back.found + instants), Plan::Nap { until: now + span(goes_on) });
+        let spin = Plan::Spin { until: now + span(goes_on.min(self.most())) };
+        [nap, (goes_on / (at(points, goes_on).found + 1.0), spin)]
     }
 
     /// The longest spin: what the ledger's margin leaves, but for a nap or a sleep.

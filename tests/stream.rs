@@ -1,6 +1,7 @@
 //! Commands and completions as bytes (`wire=stream`): a socket takes a part of them, and gives them in pieces. And law 7: no thread
 //! that stops leaves a debt. What each link has to do is tested over bytes too, in `links/`, `driving.rs` and `modes.rs`.
 
+use std::cell::Cell;
 use std::fs;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -350,9 +351,13 @@ fn a_thread_alone_sleeps_until_its_lane_takes_bytes() {
 
 #[test]
 fn a_drain_thread_sees_to_what_its_submitters_left() {
+    // What there is before the drain thread sleeps for the first time, it sees by itself. So it has time, and each time twice as much.
+    let time = Cell::new(Duration::from_millis(1));
     let scenario = |debts| {
         let silent = Silent::new(debts, (1, 1), Mode::THREADED);
-        sleeper(&silent, silent.device.queue().unwrap(), wait_for_futures)
+        let queue = silent.device.queue().unwrap();
+        thread::sleep(time.replace(time.get() * 2));
+        sleeper(&silent, queue, wait_for_futures)
     };
     is_caught(scenario, &[NO_SLEEPER_WAITS, NO_DEBTOR_RINGS]);
 }

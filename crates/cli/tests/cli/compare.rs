@@ -24,8 +24,11 @@ fn two_modes_make_a_table_and_a_file() {
     assert_eq!(results["device"], "mem:16M?profile=optane");
     for row in results["rows"].as_array().unwrap() {
         assert_eq!((&row["qd"], &row["profile"], &row["load_pct"]), (&32.into(), &"optane".into(), &100.0.into()));
-        assert!(row["iops"].as_f64().unwrap() > 0.0 && row["cpu_ns_per_io"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["lat_ns"]["p50"].as_f64().unwrap() > 0.0, "{row}");
+        let (iops, latencies) = (row["iops"].as_f64().unwrap(), &row["lat_ns"]);
+        assert!(iops > 0.0 && row["cpu_ns_per_io"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(latencies["mean"].as_f64().unwrap() > 0.0, "{row}");
+        // A median takes 40 I/Os. A block of 100 ms has them at this rate; where others have the CPU it may have no more than its depth.
+        assert!(latencies["p50"].as_f64().map_or(iops < 1_000.0, |p50| p50 > 0.0), "{row}");
         // Where others have the CPU nothing is known of it, or nothing is left to lose.
         assert!(row["stolen_ns_per_io"].as_f64().is_none_or(|stolen| stolen >= 0.0), "{row}");
         // One round, or one and a half: no interval of that.

@@ -146,9 +146,9 @@ impl Bringup {
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         let away = self.attendance.away(now);
         self.extend(away);
-        let ask = self.go_on(now, properties);
-        if let BringupAsk::Wait { until } = ask {
-            self.attendance.asked(until);
+        let mut ask = self.go_on(now, properties);
+        if let BringupAsk::Wait { until } = &mut ask {
+            self.attendance.asked_within(now, until);
         }
         ask
     }

@@ -107,9 +107,9 @@ impl Shutdown {
             State::Delete { deadline: Some(deadline), .. } => *deadline += away,
             _ => {}
         }
-        let ask = self.go_on(now, properties);
-        if let ShutdownAsk::Wait { until } = ask {
-            self.attendance.asked(until);
+        let mut ask = self.go_on(now, properties);
+        if let ShutdownAsk::Wait { until } = &mut ask {
+            self.attendance.asked_within(now, until);
         }
         ask
     }

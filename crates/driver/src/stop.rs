@@ -15,6 +15,9 @@ pub(crate) fn ready_timeout(round: &mut Round<'_, impl Properties>, cap: Cap) ->
 /// How much later than it asked for a state machine may be stepped before its executor counts as away.
 const PUNCTUAL: Nanos = Nanos::from_millis(20);
 
+/// A machine asks to be stepped after so long at the latest while it waits for an answer: an absence within a wait shows, too.
+const PIECE: Nanos = Nanos::from_millis(100);
+
 /// Whether the executor comes when it was asked to. Time in which it was away counts towards no deadline: it could not have seen an answer
 /// meanwhile, and whatever kept it away, a machine that stands still for one, may have kept the controller from answering too.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +33,12 @@ impl Attendance {
     /// It was asked to come back then at the latest.
     pub(crate) fn asked(&mut self, until: Nanos) {
         self.0 = Some(until);
+    }
+
+    /// It is asked to come back then, or sooner, so that an absence shows.
+    pub(crate) fn asked_within(&mut self, now: Nanos, until: &mut Nanos) {
+        *until = (*until).min(now + PIECE);
+        self.asked(*until);
     }
 }
 
@@ -148,3 +157,6 @@ impl Stop {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,16 +101,19 @@ fn a_loop_that_computes_is_left_masked_until_it_is_back() {
     let hand = device.embedded().unwrap().by_hand();
     submit(&queue, 2);
     let mut done: Vec<Completion> = Vec::with_capacity(8);
-    // Whether it was masked after one of so many turns.
+    // One turn that finds some, with others out: whether it leaves the queue masked.
+    let mut leaves_masked = || {
+        while hand.step() {}
+        submit(&queue, 2);
+        queue.turn(4);
+        queue.reap(&mut done);
+        done.clear();
+        queue.next_deadline().is_some()
+    };
+    // Whether one of so many does, and is told of nothing then.
     let mut is_masked = |turns: u32, outside: &dyn Fn()| {
         (0..turns).any(|_| {
-            while hand.step() {}
-            // These are out while it is away.
-            submit(&queue, 2);
-            queue.turn(4);
-            queue.reap(&mut done);
-            done.clear();
-            let masked = queue.next_deadline().is_some();
+            let masked = leaves_masked();
             outside();
             while hand.step() {}
             assert!(!masked || !is_readable(&queue), "it is told in vain");
@@ -123,12 +126,7 @@ fn a_loop_that_computes_is_left_masked_until_it_is_back() {
     assert!(is_masked(100_000, &computes), "it never is");
     // That it sleeps elsewhere when there is nothing to compute with does not count.
     let round = |_| {
-        while hand.step() {}
-        submit(&queue, 2);
-        queue.turn(4);
-        queue.reap(&mut done);
-        done.clear();
-        let masked = queue.next_deadline().is_some();
+        let masked = leaves_masked();
         computes();
         for _ in 0..2 {
             queue.turn(4);

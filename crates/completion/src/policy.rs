@@ -32,7 +32,7 @@ pub struct Policy {
     stays_armed_alone: bool,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
     records: bool,
-    /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`. `adaptive` decides for each.
+    /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`.
     checks: bool,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
@@ -160,7 +160,7 @@ impl Policy {
     pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
-            Rule::Adaptive(rule) => return rule.submitted(now, batch),
+            Rule::Adaptive(rule) => rule.submitted(now, batch),
             Rule::Custom(guard) => return guard.submitted(now, batch),
             _ => {}
         }
@@ -176,10 +176,7 @@ impl Policy {
     /// Whether the next commit may be followed by a look.
     #[inline]
     pub fn looks_on_commit(&self) -> bool {
-        match &self.rule {
-            Rule::Adaptive(rule) => rule.looks_on_commit(),
-            _ => self.checks,
-        }
+        self.checks
     }
 
     /// Whether a look that finds something may come before it is asked: it would plan nothing else, and is told of nothing by being asked.

@@ -1,7 +1,7 @@
 //! `adaptive`: at each look in vain the action of least expected cost per completion found.
 //!
 //! Cost is CPU time + λ · lateness: λ is the user's price of latency, lateness what the completions found have waited together.
-//! A look that is free is taken first: after a commit, before a sleep, while looks find entries. On a look in vain one pass over
+//! A look that is free is taken first: between two waits, before a sleep, while looks find entries. On a look in vain one pass over
 //! the instants at which something may complete ([`forecast`]) prices a spin, a nap to each of them, a nap or a spin to the
 //! caller's own next instant, and a sleep ([`choose`]). What single waits cannot tell is found by trial over whole stretches ([`flow`]):
 //! whether to stay awake altogether, and in a closed loop how many may be found late until the device runs dry. A ledger vetoes what
@@ -17,7 +17,7 @@ mod price;
 use units::Nanos;
 
 use super::work::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuning};
+use crate::{Batch, Cause, Decisions, Done, Found, Plan, Route, Seen, Tuning};
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
@@ -49,7 +49,6 @@ enum Doing {
 struct Step {
     doing: Doing,
     asked: Nanos,
-    goes_on_at: Option<Nanos>,
     /// Its end was the notification's, or was not although it was slept for that.
     told: bool,
     slept_through: bool,
@@ -86,9 +85,6 @@ pub(super) struct Adaptive {
     clock: Nanos,
     /// Waits in a row without a nap or sleep; [`MEMORY`] of them make up for one that had some.
     awake: u32,
-    /// The last question was whether to look after a commit, and the answer was yes; such a look found something, and nothing was
-    /// slept for since: the next look comes soon anyway.
-    checks: (bool, bool),
     /// A message was lost once: from then on every sleep has a deadline.
     distrusts: bool,
 }
@@ -106,7 +102,6 @@ impl Adaptive {
             step: Step::default(),
             clock: Nanos::ZERO,
             awake: 0,
-            checks: (false, false),
             distrusts: false,
         }
     }
@@ -142,7 +137,7 @@ impl Adaptive {
     }
 
     #[inline(never)] // The others' batches pass by it.
-    pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+    pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
@@ -150,15 +145,6 @@ impl Adaptive {
             self.judge(now, &over, batch.in_flight);
         }
         self.clock = now;
-        // Nothing else was in flight: nothing can be there yet.
-        self.checks.0 = batch.in_flight > batch.commands && self.looks_on_commit();
-        if self.checks.0 { Check::TryLook { budget: WEIGHT } } else { Check::No }
-    }
-
-    /// Where looks come soon anyway, or several are to be gathered, looking sooner would only find fewer at a time.
-    #[inline]
-    pub(super) fn looks_on_commit(&self) -> bool {
-        !self.checks.1 && !self.gathers()
     }
 
     /// A stretch is over.
@@ -188,7 +174,7 @@ impl Adaptive {
     /// and of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
-        let new = self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
+        let new = self.wait.is_some_and(|wait| wait.slept || self.awake < MEMORY);
         new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
@@ -196,7 +182,6 @@ impl Adaptive {
     pub(super) fn completed(&mut self, done: &[Done]) {
         // The last one is the freshest; the others have waited for this look as well.
         let Some(last) = done.last() else { return };
-        self.checks.1 |= self.checks.0;
         let (age, asked) = (last.age, last.age - (self.clock - self.step.asked));
         if self.step.slept_through && age > self.forecast.deadline(last.class) {
             self.decisions.missed_notifications += 1;
@@ -215,7 +200,7 @@ impl Adaptive {
 
     #[inline]
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        (self.clock, self.checks.0) = (now, false);
+        self.clock = now;
         self.account(now, seen);
         if seen.found > 0 {
             self.flow.in_flight(now, seen.in_flight);
@@ -236,7 +221,7 @@ impl Adaptive {
             return Plan::Rest;
         }
         self.caller.waits(now, seen, self.flow.typical());
-        (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);
+        self.step.asked = now;
         if self.awake >= MEMORY && self.wait.is_none() && !busy && seen.wants < 2 && !self.gathers() {
             // Most of its waits are over within half of what a sleep costs; the others are weighed then.
             (self.step.doing, self.decisions.spun) = (Doing::Glance, self.decisions.spun + 1);
@@ -285,11 +270,8 @@ impl Adaptive {
             // After a sleep something is.
             return self.sleep(now);
         }
-        let points = if spare > 1.0 {
-            self.forecast.full(self.flow.full(), spare)
-        } else {
-            self.forecast.look(now, self.flow.cap(), self.price.soonest().0 as f32)
-        };
+        let points =
+            if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.price.soonest().0 as f32) };
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
         self.step.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan
@@ -353,7 +335,6 @@ impl Adaptive {
             && let Some(wait) = self.wait.take()
         {
             self.awake = if wait.slept { self.awake.saturating_sub(MEMORY) } else { (self.awake + 1).min(MEMORY * MEMORY) };
-            self.checks.1 &= !wait.slept;
             if !wait.away {
                 self.ledger.waited(wait.came.map(|came| came - wait.since), over - wait.since, self.price.cpu);
             }
@@ -373,8 +354,7 @@ impl Adaptive {
         if let Some(wait) = &mut self.wait {
             (wait.slept, wait.spun, wait.explores) = (true, Nanos::ZERO, Nanos::ZERO);
             wait.away |= doing == Doing::Away;
-            // Under hold the first came before, nobody knows when.
-            if told && seen.held <= 1 {
+            if told {
                 wait.came = Some(wait.since.max(now - self.price.delay));
             }
         }
@@ -385,9 +365,7 @@ impl Adaptive {
         }
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
         self.flow.slept(now - asked - spent);
-        // The caller would have woken it whatever it does.
-        let anyway = woke.cause == Cause::Timer && self.step.goes_on_at.is_some_and(|at| at <= now);
-        if anyway { Nanos::ZERO } else { spent }
+        spent
     }
 }
 

@@ -21,8 +21,7 @@ fn read(bytes: u32) -> Class {
 fn submit_check_looks_after_each_commit_and_changes_nothing_else() {
     let batch = Batch { commands: 4, in_flight: 9, ..Batch::default() };
     for mode in Mode::ALL {
-        // `adaptive` takes every look that is free.
-        let expected = if mode.submit_check() || mode == Mode::ADAPTIVE { Check::TryLook { budget: WEIGHT } } else { Check::No };
+        let expected = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
         assert_eq!(Policy::new(mode).submitted(Nanos(1), &batch), expected, "{mode}");
         if let Ok(checked) = mode.with_submit_check() {
             let seen = Seen { in_flight: 9, pending: true, ..Seen::default() };

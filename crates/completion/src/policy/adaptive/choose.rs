@@ -3,7 +3,7 @@
 use units::Nanos;
 
 use super::caller::Caller;
-use super::forecast::{INSTANTS, MEMORY, Point, UNSEEN, at};
+use super::forecast::{INSTANTS, MEMORY, Point, at};
 use super::price::ENDLESS;
 use super::{Adaptive, MARGIN, SLICE};
 use crate::{Plan, Seen};
@@ -49,7 +49,7 @@ impl Adaptive {
         let goes_on = Caller::clock(now, seen, self.flow.typical()).map(|at| (at - now).0 as f32);
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
         // An urgent command is not kept waiting for others.
-        let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * (1.0 - UNSEEN) };
+        let most = if seen.urgent_waiting > 0 { 1.0 } else { f32::INFINITY };
         let most = points.iter().position(|point| point.found >= most && point.at >= soonest).unwrap_or(INSTANTS - 1);
         for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at >= soonest && point.at < last) {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
@@ -71,12 +71,9 @@ impl Adaptive {
     /// What it costs to nap, and to spin, until the caller goes on by itself.
     fn until_caller(&self, now: Nanos, points: &[Point; INSTANTS], goes_on: f32, lambda: f32) -> [(f32, Plan); 2] {
         let [nap, late] = [self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
-        // A thread that is awake then submits in time; a nap is late for it, and those of the caller's instants that pass meanwhile wake
-        // nobody.
-        let instants = 1.0 + self.caller.commands_in(late);
+        // A thread that is awake then submits in time; a nap is late for it.
         let back = at(points, goes_on + late);
-        let waits = back.late + late * (1.0 + instants) / 2.0;
-        let nap = ((nap + lambda * waits) / (back.found + instants), Plan::Nap { until: now + span(goes_on) });
+        let nap = ((nap + lambda * (back.late + late)) / (back.found + 1.0), Plan::Nap { until: now + span(goes_on) });
         let spin = Plan::Spin { until: now + span(goes_on.min(self.most())) };
         [nap, (goes_on / (at(points, goes_on).found + 1.0), spin)]
     }
@@ -95,8 +92,7 @@ impl Adaptive {
         let told = points.iter().find(ends).unwrap_or(&points[INSTANTS - 1]);
         let awake = at(points, told.at + delay);
         let more = (awake.found - told.found).max(0.0);
-        let first = if spare < 1.0 { delay * several } else { 0.0 };
-        let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
+        let late = delay * several + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
         // A sleep that lasts beyond the caller's instants spares the thread a waking for them, at most one.
         let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
         (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (several + more)

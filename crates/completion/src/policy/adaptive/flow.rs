@@ -50,8 +50,7 @@ pub(super) struct Stretch {
     /// CPU time that waiting had cost, and how long commands had been in flight together, when it began.
     spent: u64,
     waited: u64,
-    /// Naps and sleeps in it, and how long the thread has left the CPU to others.
-    slept: u32,
+    /// How long the thread has left the CPU to others.
     asleep: u64,
 }
 
@@ -100,7 +99,6 @@ impl Flow {
 
     /// The thread has napped or slept for so long.
     pub(super) fn slept(&mut self, asleep: Nanos) {
-        self.stretch.slept += 1;
         self.stretch.asleep += asleep.0;
     }
 
@@ -140,18 +138,12 @@ impl Flow {
             *self = Flow { typical, stretch, in_flight, open: around.open, ..Flow::new() };
             return;
         }
-        let awake = self.is_awake();
-        if awake && over.slept * MEMORY > over.sent {
-            // It does not say what the device can do.
-            self.ways.spoilt();
-        } else {
-            let shown = self.shows(now, over, around);
-            if !awake && !self.open {
-                self.window.judge(shown.rate, &self.full, self.spare > 1.0);
-            }
-            if self.ways.add(shown) {
-                self.full = self.ways.full(&self.full, self.spare > 1.0);
-            }
+        let shown = self.shows(now, over, around);
+        if !self.is_awake() && !self.open {
+            self.window.judge(shown.rate, &self.full);
+        }
+        if self.ways.add(shown) {
+            self.full = self.ways.full(&self.full, self.spare > 1.0);
         }
         self.spares(over.most as f32, around);
     }
@@ -193,11 +185,6 @@ impl Flow {
     #[inline]
     pub(super) fn holds(&self) -> u16 {
         self.holds
-    }
-
-    /// The most that complete in a nanosecond, as far as is known.
-    pub(super) fn cap(&self) -> f32 {
-        if self.window.limit { self.full.rate } else { f32::INFINITY }
     }
 
     /// Completions in a nanosecond awake, or else where none is gathered, once that is known.

@@ -190,7 +190,7 @@ impl Forecast {
     }
 
     /// The instants at which the oldest may complete, as far as `soonest` at least, and what is expected by then.
-    pub(super) fn look(&self, now: Nanos, most: f32, soonest: f32) -> [Point; INSTANTS] {
+    pub(super) fn look(&self, now: Nanos, soonest: f32) -> [Point; INSTANTS] {
         let mut points = [Point::default(); INSTANTS];
         let oldest = self.ring[0];
         let age = (now - oldest.at).0 as f32;
@@ -203,12 +203,8 @@ impl Forecast {
         // The soonest that a nap can be over is among them.
         points[INSTANTS - 1].at = points[INSTANTS - 1].at.max(soonest);
         self.by(now, &mut points[1..]);
-        // No more complete in a span than the device can do at most: of those that come together the first come sooner.
-        for n in (1..INSTANTS - 1).rev() {
-            points[n].found = points[n].found.max(points[n + 1].found - most * (points[n + 1].at - points[n].at));
-        }
-        let begins = points[1].at - points[1].found / most;
-        points[0] = Point { at: begins.clamp(points[1].at / INSTANTS as f32, points[1].at), ..Point::NOW };
+        // Until the first of them none is expected.
+        points[0] = Point { at: points[1].at, ..Point::NOW };
         self.waits(&mut points, 0.0);
         points
     }

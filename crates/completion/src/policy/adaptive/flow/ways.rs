@@ -11,25 +11,40 @@ pub(super) struct Ways {
     noise: Noise,
     /// The trial under way.
     pub(super) trial: Trial,
-    /// Being awake is the cheaper way; and trials until the other way is tried.
+    /// Being awake is the cheaper way.
     pub(super) stays: bool,
-    pub(super) left: u32,
+    /// Trials from the last try of the other way to the next, and those that are over.
+    pause: u32,
+    passed: u32,
 }
 
 impl Ways {
     pub(super) fn new() -> Ways {
-        Ways { awake: Shown::default(), planned: Shown::default(), noise: Noise::UNKNOWN, trial: Trial::default(), stays: false, left: 1 }
+        Ways {
+            awake: Shown::default(),
+            planned: Shown::default(),
+            noise: Noise::UNKNOWN,
+            trial: Trial::default(),
+            stays: false,
+            pause: 1,
+            passed: 0,
+        }
     }
 
     /// Whether this trial is spent awake: because that is the cheaper way, or to see what it costs.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
-        self.stays != (self.left == 0)
+        self.stays != self.tries()
     }
 
-    /// The trial under way begins anew: the thread was to be awake, and slept.
-    pub(super) fn spoilt(&mut self) {
-        (self.trial, self.left) = (Trial::default(), if self.stays { self.left } else { STRETCH });
+    /// Whether this trial is of the other way.
+    fn tries(&self) -> bool {
+        self.passed >= self.pause
+    }
+
+    /// The other way is tried again after so many trials.
+    fn pauses(&mut self, trials: u32) {
+        (self.passed, self.pause) = (0, trials);
     }
 
     /// One more stretch of the trial under way. Whether that was its last.
@@ -47,9 +62,9 @@ impl Ways {
         if over {
             *way = std::mem::take(&mut self.trial).shown();
             self.compare(first);
-        } else if self.left == 0 && self.trial.is_guess() && !self.promises(&shown) {
+        } else if self.tries() && self.trial.is_guess() && !self.promises(&shown) {
             self.trial = Trial::default();
-            self.left = if awake { self.planned.until(&shown, 1) } else { self.awake.until(&shown, 1) };
+            self.pauses(if awake { self.planned.until(&shown, 1) } else { self.awake.until(&shown, 1) });
         }
         over
     }
@@ -72,14 +87,15 @@ impl Ways {
         let pays = self.awake.pays_beside(&self.planned, &self.noise);
         let stayed = std::mem::replace(&mut self.stays, pays && !first);
         let (way, other) = if self.stays { (&self.awake, &self.planned) } else { (&self.planned, &self.awake) };
-        self.left = match self.left {
-            left if !self.awake.is_known() => way.until_guess().min(if first { u32::MAX } else { left.saturating_sub(1) }),
+        self.passed += 1;
+        if !self.awake.is_known() {
+            // As cheap as this way is by now.
+            self.pause = way.until_guess();
+        } else if first && pays {
             // A guess is worth a trial if it was a good one.
-            _ if first && pays => 0,
-            _ if first => way.until(other, 1),
-            _ if self.stays != stayed => way.until(other, STRETCH),
-            0 => way.until(other, STRETCH),
-            left => left - 1,
-        };
+            self.pause = 0;
+        } else if first || self.stays != stayed || self.passed > self.pause {
+            self.pauses(way.until(other, if first { 1 } else { STRETCH }));
+        }
     }
 }

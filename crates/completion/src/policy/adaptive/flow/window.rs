@@ -11,8 +11,6 @@ const AS_QUICK: f32 = 1.0 - UNSEEN;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) part: f32,
-    /// The device does as much with several found late: it is at its limit.
-    pub(super) limit: bool,
     /// It has once been too large; and stretches until a larger one is tried.
     met: bool,
     pause: u32,
@@ -26,20 +24,11 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new() -> Window {
-        Window {
-            part: UNSEEN * STRETCH as f32,
-            limit: false,
-            met: false,
-            pause: 0,
-            grew: 2.0,
-            stretches: 0,
-            share: 0.0,
-            noise: Noise::UNKNOWN,
-        }
+        Window { part: UNSEEN * STRETCH as f32, met: false, pause: 0, grew: 2.0, stretches: 0, share: 0.0, noise: Noise::UNKNOWN }
     }
 
-    /// A stretch is over, at this rate of a device that did `full` where none was found late, as far as is known; `several` may have been.
-    pub(super) fn judge(&mut self, rate: f32, full: &Shown, several: bool) {
+    /// A stretch is over, at this rate of a device that did `full` where none was found late, as far as is known.
+    pub(super) fn judge(&mut self, rate: f32, full: &Shown) {
         self.noise.see(rate);
         if !full.is_known() {
             return;
@@ -51,15 +40,12 @@ impl Window {
         if self.share + error < AS_QUICK {
             // What is tried in vain costs a small part of the whole.
             self.pause = ((1.0 - self.share) * (MEMORY * STRETCH) as f32) as u32;
-            (self.limit, self.met) = (self.limit && several, true);
+            self.met = true;
             let grew = std::mem::replace(&mut self.grew, 2.0);
             self.moves(1.0 / grew);
-        } else if self.share - error >= AS_QUICK {
-            self.limit |= several;
-            if self.pause == 0 && self.part < 1.0 {
-                self.grew = if self.met { 1.0 + 1.0 / STRETCH as f32 } else { 2.0 };
-                self.moves(self.grew);
-            }
+        } else if self.share - error >= AS_QUICK && self.pause == 0 && self.part < 1.0 {
+            self.grew = if self.met { 1.0 + 1.0 / STRETCH as f32 } else { 2.0 };
+            self.moves(self.grew);
         }
     }
 

@@ -44,7 +44,7 @@ fn where_the_caller_needs_several_one_sleep_is_for_all_of_them() {
     for n in 0..8 {
         policy.submitted(SENT + Nanos(n * 4_000), &Batch { commands: 1, in_flight: n as u32 + 1, class: Some(read()), urgent: 0 });
     }
-    let points = policy.forecast.look(SENT + Nanos(12_000), f32::INFINITY, 0.0);
+    let points = policy.forecast.look(SENT + Nanos(12_000), 0.0);
     let sleep = |wants, lambda| policy.sleeping(&points, wants, 0.0, lambda);
     assert_eq!(sleep(0, 0.3), sleep(1, 0.3));
     assert!(sleep(8, 0.0) < sleep(1, 0.0) / 2.0, "{} {}", sleep(8, 0.0), sleep(1, 0.0));
@@ -98,7 +98,7 @@ fn an_entry_did_not_come_before_the_sleep_that_it_ended() {
         policy.completed(&[Done { class: read(), age, found: Found::AfterSleep { at_most: age } }]);
     }
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
-    let points = policy.forecast.look(SENT, f32::INFINITY, 0.0);
+    let points = policy.forecast.look(SENT, 0.0);
     assert!(points[1].at >= 1_000.0, "{points:?}");
 }
 

@@ -57,6 +57,11 @@ impl Fare {
         }
     }
 
+    /// What it costs by `adaptive`'s own measure: nanoseconds of CPU time for an I/O, and of its mean latency at this price.
+    pub fn cost(&self, price: f64) -> f64 {
+        self.cpu + price * self.mean
+    }
+
     /// Whether one would wait no longer with this than with `other`.
     pub fn is_as_quick(&self, other: &Fare, open: bool) -> bool {
         match open {

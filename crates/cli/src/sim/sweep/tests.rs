@@ -87,6 +87,38 @@ fn a_cell_that_is_dominated_is_told_with_its_rival() {
     assert_eq!(alike.json()["default"]["dominated"], json!([]));
 }
 
+/// A rival that is half as dear and a little later dominates, and may cost more by the default's own measure all the same.
+#[test]
+fn what_the_default_costs_by_its_own_measure_is_told_beside_the_verdicts() {
+    let cells = [cell()];
+    let capacity = cells[0].capacity(1).unwrap();
+    let task = |mode, price| Task { cell: 0, mode, price, capacity, seeds: SEEDS, begun: Vec::new() };
+    let tasks = [task(Mode::VIC, LatencyPrice::UNLIMITED), task(Mode::ADAPTIVE, LatencyPrice::default())];
+    let mut own = taken(&cells[0], &tasks[1], 200);
+    (own.fare.cpu, own.fare.mean) = (1_000.0, 95_000.0);
+    let told = |later: f64| {
+        let mut rival = own.clone();
+        (rival.fare.cpu, rival.fare.mean) = (500.0, own.fare.mean + later);
+        let (modes, settings) = ([Mode::VIC, Mode::ADAPTIVE], [LatencyPrice::default()]);
+        let verdicts = Verdicts::of(&cells, &tasks, &[Some(rival), Some(own.clone())], &modes, &settings);
+        let default = verdicts.json()["default"].clone();
+        let figures = [&default["cost"]["median"], &default["cost"]["worst"], &default["dominated"][0]["cost_ratio"]];
+        (verdicts.show(), figures.map(|figure| (figure.as_f64().unwrap() * 1e3).round()))
+    };
+    // 20,000 beside 20,300, as 4,000 ns are worth 800.
+    let (text, figures) = told(4_000.0);
+    assert_eq!(figures, [985.0, 985.0, 1015.0]);
+    assert!(
+        text.replace('\n', " ").contains("it costs 0.99 of the cheapest") && text.replace('\n', " ").contains("or more: 1 of 1."),
+        "{text}"
+    );
+    // And beside 19,700.
+    let (text, figures) = told(1_000.0);
+    assert_eq!(figures, [1015.0, 1015.0, 985.0]);
+    assert!(text.replace('\n', " ").contains("or more: 0 of 1."), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
 /// Any stretch of the order has as many cells of either half, within a few.
 #[test]
 fn neighbours_are_far_apart_in_the_order_of_runs() {

@@ -29,6 +29,8 @@ struct Judged {
     place: Map<String, Value>,
     open: bool,
     dominating: bool,
+    /// What the default costs by its own measure, as a part of what the cheapest other mode does.
+    cost: f64,
     rival: Option<Rival>,
     /// Other modes that dominate; a setting of its own knob is none.
     modes: Vec<String>,
@@ -37,8 +39,20 @@ struct Judged {
 /// Who dominates, of several the cheapest.
 struct Rival {
     mode: String,
-    /// Its figures as parts of the default's.
+    /// Its figures as parts of the default's, and what it costs by the default's measure.
     parts: Fare,
+    cost: f64,
+}
+
+/// The default by its own measure, as parts of what the cheapest other mode of a cell costs.
+struct Costs {
+    median: f64,
+    p90: f64,
+    worst: f64,
+    /// The worst cell.
+    cell: String,
+    /// Cells that are dominated by a rival that costs as much, or more.
+    no_dearer: usize,
 }
 
 /// What the curves of the knob come to.
@@ -83,6 +97,7 @@ impl Verdicts {
         let exchanged = exchanged.map(|(pairs, kept)| json!({ "pairs": pairs, "within_pct": percent(kept, pairs) }));
         let default = json!({
             "setting": LatencyPrice::default().to_string(), "cells": self.cells.len(), "dominated": dominated, "dominating": dominating,
+            "cost": self.costs().map(|Costs { median, p90, worst, .. }| json!({ "median": median, "p90": p90, "worst": worst })),
         });
         let knob = json!({ "cells": cells, "monotone_pct": percent(monotone, cells), "exchange": exchanged });
         [("default", default), ("curve", json!(curve)), ("knob", knob)].map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
@@ -108,13 +123,22 @@ impl Verdicts {
         if let Some((cell, rival)) = dominated.first() {
             text += &format!("\nWorst: {}, where {} takes {:.2} of the CPU.", cell.name, rival.mode, rival.parts.cpu);
         }
-        text += &format!("\n\n{}\n", self.families());
+        text += &format!("\n{}\n{}\n", self.costs().map_or_else(String::new, |costs| costs.show(dominated.len())), self.families());
         if !dominated.is_empty() {
             text += &format!("{}\n{}", self.rivals(), worst(&dominated));
         }
         text + &self.curves.show()
             + "Dominated: open loop, a rival takes at most 0.95 of the CPU per I/O, its mean\nand p99 at most 5 % later; closed loop, the same CPU\n\
                at 0.99 of the IOPS or more.\nDominating: none dominates, and it takes 0.95 of the CPU of each mode as quick.\n\n"
+    }
+
+    /// What the default costs by its own measure, beside the cheapest other mode of each cell.
+    fn costs(&self) -> Option<Costs> {
+        let mut all: Vec<&Judged> = self.cells.iter().collect();
+        all.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        let at = |part: usize| all.get((all.len().saturating_sub(1)) * part / 100).map(|cell| cell.cost);
+        let no_dearer = all.iter().filter(|cell| cell.rival.as_ref().is_some_and(|rival| rival.cost >= 1.0)).count();
+        Some(Costs { median: at(50)?, p90: at(90)?, worst: at(100)?, cell: all.last()?.name.clone(), no_dearer })
     }
 
     fn families(&self) -> Table {
@@ -157,13 +181,35 @@ impl Verdicts {
 
 impl Judged {
     fn json(&self) -> Option<Value> {
-        let Rival { mode, parts } = self.rival.as_ref()?;
+        let Rival { mode, parts, cost } = self.rival.as_ref()?;
         let mut value = Map::from_iter([("mode".to_owned(), json!(mode))]);
         value.extend(self.place.clone());
-        let ratios = [("cpu_ratio", parts.cpu), ("mean_ratio", parts.mean), ("p99_ratio", parts.p99), ("iops_ratio", parts.iops)];
+        let ratios = [
+            ("cpu_ratio", parts.cpu),
+            ("mean_ratio", parts.mean),
+            ("p99_ratio", parts.p99),
+            ("iops_ratio", parts.iops),
+            ("cost_ratio", *cost),
+        ];
         value.extend(ratios.map(|(key, ratio)| (key.to_owned(), json!(ratio))));
         value.extend([("cell".to_owned(), json!(self.name)), ("modes".to_owned(), json!(self.modes))]);
         Some(value.into())
+    }
+}
+
+impl Costs {
+    fn show(&self, dominated: usize) -> String {
+        let Costs { median, p90, worst, cell, no_dearer } = self;
+        let price = LatencyPrice::default();
+        let rivals = if dominated > 0 {
+            format!(" Dominating rivals that cost as much or more: {no_dearer} of {dominated}.")
+        } else {
+            String::new()
+        };
+        fill(&format!(
+            "By its own measure, CPU time + {price} · mean latency, it costs {median:.2} of the cheapest mode in the median cell, {p90:.2} at \
+             the 90th percentile, {worst:.2} at worst ({cell}).{rivals}"
+        ))
     }
 }
 
@@ -197,15 +243,19 @@ fn judged(cell: &Cell, own: &Fare, others: &[(&Task, Fare)], curve: &[(&Task, Fa
     let settings: Vec<(&Task, Fare)> = curve.iter().filter(|(task, _)| task.price != LatencyPrice::default()).copied().collect();
     let fares = |of: &[(&Task, Fare)]| of.iter().map(|(_, fare)| *fare).collect::<Vec<Fare>>();
     let verdict = judge::judge(own, &fares(others), &fares(&settings), open);
-    let rival = |at: usize| others.iter().chain(&settings).nth(at).map(|(task, fare)| Rival { mode: task.label(), parts: fare.over(own) });
+    let cost = |fare: &Fare| fare.cost(LatencyPrice::default().rate());
+    // Where it runs alone it is the cheapest.
+    let cheapest = others.iter().map(|(_, fare)| cost(fare)).reduce(f64::min).unwrap_or_else(|| cost(own));
     let modes = others.iter().filter(|(_, fare)| fare.dominates(own, open)).map(|(task, _)| task.label()).collect();
+    let dominates = if let Verdict::Dominated(at) = verdict { others.iter().chain(&settings).nth(at) } else { None };
     Judged {
         name: cell.to_string(),
         family: cell.kind.family(),
         place: place(cell),
         open,
         dominating: verdict == Verdict::Dominating,
-        rival: if let Verdict::Dominated(at) = verdict { rival(at) } else { None },
+        cost: cost(own) / cheapest,
+        rival: dominates.map(|(task, fare)| Rival { mode: task.label(), cost: cost(fare) / cost(own), parts: fare.over(own) }),
         modes,
     }
 }
@@ -242,7 +292,7 @@ fn point(cell: &Cell, setting: LatencyPrice, fare: &Fare) -> Value {
 /// The worst of them.
 fn worst(dominated: &[(&Judged, &Rival)]) -> String {
     let mut table = plain(&["dominated in", "by", "CPU", "mean", "p99", "IOPS"], 2);
-    for (cell, Rival { mode, parts }) in dominated.iter().take(SHOWN) {
+    for (cell, Rival { mode, parts, .. }) in dominated.iter().take(SHOWN) {
         let part = |part: f64| right(format!("{part:.2}"));
         // What the rule does not ask for is no part of the verdict.
         let late = if cell.open {

@@ -69,15 +69,9 @@ fn until_at(depth: usize, device: &Device, queue: &Queue, what: impl Fn(&reap::H
 
 #[test]
 fn a_drain_thread_takes_the_entries_and_its_cpu_time_is_counted() {
-    for (software, name, profile) in [
-        (1, "threaded", "optane"),
-        (3, "threaded", "optane"),
-        (3, "threaded+submit-check", "optane"),
-        (1, "threaded", "optane&wire=stream"),
-        (3, "threaded", "optane&wire=stream"),
-    ] {
+    for (software, name) in [(1, "threaded"), (3, "threaded"), (3, "threaded+submit-check")] {
         let options = OpenOptions::new().software_queues(software).hardware_queues(1).mode(mode(name));
-        let device = open(profile, options);
+        let device = open("optane", options);
         let queues: Vec<Queue> = (0..software).map(|_| device.queue().unwrap()).collect();
         std::thread::scope(|scope| {
             for queue in queues {
@@ -204,27 +198,6 @@ fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
         let polls = matches!(mode.to_string().as_str(), "poll" | "hybrid-mean" | "hybrid-min");
         assert_eq!(counted.messages == 0, polls, "{mode}: {counted:?}");
         nothing_was_late(&device);
-    }
-}
-
-/// Bytes are told of by their descriptor alone: a thread waits for it, or does not.
-#[test]
-fn over_bytes_each_mode_sleeps_or_looks_as_its_name_says() {
-    for wire in ["stream", "trickle"] {
-        for mode in Mode::ALL {
-            let device = open(&format!("optane&wire={wire}"), OpenOptions::new().mode(mode));
-            let queue = device.queue().unwrap();
-            assert_eq!(read(&queue, 100, 1, false) + read(&queue, 300, 16, false), 400, "{mode}");
-            let counted = queue.counters();
-            match mode {
-                // They nap where another thread wants the CPU.
-                Mode::POLL | Mode::HYBRID_MEAN | Mode::HYBRID_MIN => assert_eq!(counted.sleeps, 0, "{mode}: {counted:?}"),
-                Mode::ADAPTIVE => assert!(queue.decisions().unwrap().looks > 0),
-                Mode::THREADED => assert_eq!(counted.entries, 0, "the drain thread alone takes entries"),
-                _ => assert!(counted.sleeps + counted.naps > 0, "{mode}: {counted:?}"),
-            }
-            nothing_was_late(&device);
-        }
     }
 }
 

@@ -50,8 +50,6 @@ fn table() -> Vec<Link> {
         Link::new("embedded, no masks, no second lanes", Stand::Memory, "masks=no&queues=1", &IN_MEMORY),
         Link::new("embedded, no masks, shared vectors", Stand::Memory, "masks=no&vectors=2", &IN_MEMORY),
         Link::new("embedded, late properties", Stand::Memory, "properties=late", &IN_MEMORY),
-        Link::new("embedded, commands as bytes", Stand::Memory, "wire=stream", &IN_MEMORY),
-        Link::new("embedded, commands as bytes that are taken in crumbs", Stand::Memory, "wire=trickle", &IN_MEMORY),
         Link::new("embedded, SGLs", Stand::Memory, "sgl=yes&masks=no", &IN_MEMORY),
         Link::new("embedded, over a file", Stand::Media, "", &IN_MEMORY[..2]),
         Link::new("embedded, owned queues", Stand::Memory, "reaper=owner", &IN_MEMORY).and(owned),

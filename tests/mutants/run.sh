@@ -3,7 +3,7 @@
 #
 #   tests/mutants/run.sh handover             what the crate's unit tests miss, its loom models are asked about
 #   tests/mutants/run.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each,
-#                                         what they miss by all unit tests of the library, and the rest by tests/stream.rs and tests/owner.rs
+#                                         what they miss by all unit tests of the library, and the rest by tests/owner.rs
 #
 # Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:
 # cargo install cargo-mutants --locked.
@@ -44,8 +44,8 @@ reap)
         # The tests beside it are quick. What they miss, and a file without any, is for all unit tests of the library: an empty filter.
         [ -z "$beside" ] || mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- "$beside"
         mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- ""
-        # Law 7, and queues that belong to one thread, are the whole library's affair.
-        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--test=stream --cargo-arg=--test=owner -- ""
+        # Queues that belong to one thread are the whole library's affair.
+        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--test=owner -- ""
     done
     ;;
 *)

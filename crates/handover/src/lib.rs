@@ -4,7 +4,6 @@
 //! | unit | hand-over |
 //! | --- | --- |
 //! | [`Bell`] | one side goes to sleep, the other has something to tell |
-//! | [`Debt`] | what a lane has not sent yet, from a thread that stops to the one that sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from the thread that reaped them to the software queue they belong to |
 //! | [`Line`] | tags, from the thread that returns them to the queue that has waited longest |
@@ -24,7 +23,6 @@
 #![forbid(unsafe_code)]
 
 mod bell;
-mod debt;
 mod gate;
 mod inbox;
 mod line;
@@ -43,7 +41,6 @@ mod vectors;
 pub mod model;
 
 pub use bell::Bell;
-pub use debt::{Debt, Leave};
 pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
 pub use line::{Line, Progress, Waiting};

@@ -10,7 +10,6 @@ use crate::Bell;
 /// | own bell | before the look role | a thread that names this one its heir finds the bell masked |
 /// | look role | before the notification | the thread touches a mask that is another's |
 /// | notification | before the look | an entry that came in between has sent no message |
-/// | room | after bell and role | a debtor that comes in between tells nobody (law 7) |
 /// | look | last | whatever came before the steps above was told to nobody |
 pub trait LightSleeper {
     /// Names a thread to the look role.
@@ -24,9 +23,6 @@ pub trait LightSleeper {
 
     /// Allows the queue's notification, where that is masked and this thread's.
     fn allow(&mut self);
-
-    /// Has the thread wait for room as well, where the queue's lane owes and nobody else sees to that.
-    fn wait_for_room(&mut self);
 
     /// Wakes another thread, if it sleeps.
     fn tell(&self, thread: Self::Thread);
@@ -43,9 +39,6 @@ pub trait LightSleeper {
     /// Whether another thread wants something of this one.
     fn is_wanted(&mut self) -> bool;
 
-    /// Sends what the lane owes, as far as the lane takes it.
-    fn settle(&mut self);
-
     /// Forbids the notification, where that is the policy's way and it is this thread's.
     fn mask(&mut self);
 }
@@ -56,7 +49,6 @@ pub fn arm(me: &mut impl LightSleeper) {
     me.bell().arm();
     let heir = me.register();
     me.allow();
-    me.wait_for_room();
     if let Some(heir) = heir {
         me.tell(heir);
     }
@@ -72,11 +64,10 @@ pub fn look(me: &mut impl LightSleeper) -> bool {
     posted | entry | mail || me.is_wanted()
 }
 
-/// Awake again: what was armed is masked, and what is owed is sent.
+/// Awake again: what was armed is masked.
 #[inline]
 pub fn wake(me: &mut impl LightSleeper) {
     me.bell().mask();
-    me.settle();
     me.mask();
 }
 

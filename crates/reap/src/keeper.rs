@@ -2,7 +2,6 @@
 //! be done, in this order; here it is done.
 
 mod admin;
-mod debts;
 mod files;
 pub(crate) mod housekeeping;
 mod moderating;
@@ -24,7 +23,7 @@ use driver::{
     Abandoned, AdminCommand, AdminReply, AnaPieces, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery,
     RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
-use hw::{EventFd, Poller};
+use hw::EventFd;
 use nvme::{Cid, QueueId, Status, Vector};
 use units::Nanos;
 
@@ -38,7 +37,6 @@ use crate::shared::control::{Asks, Control, Question};
 use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
 use admin::Admin;
-use debts::Debts;
 use moderation::{MODERATION, Moderation};
 use orphans::Orphans;
 use power::Power;
@@ -73,11 +71,6 @@ pub(crate) enum Turn {
 pub(crate) trait Charge: Send {
     /// What tells of it, beside the thread's own wake-up.
     fn vector(&self) -> Option<&EventFd>;
-
-    /// What tells of room for what others have left unsent.
-    fn room(&self) -> Option<&Poller> {
-        None
-    }
 
     /// It cannot be looked after.
     fn refuse(&mut self, error: OpenError);
@@ -130,7 +123,6 @@ pub(crate) struct Keeper {
     orphans: Orphans,
     taken: Vec<Completed>,
     /// Where commands are sent as bytes.
-    debts: Option<Debts>,
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
     /// What a caller has asked, and the controller has not answered.
@@ -156,10 +148,6 @@ impl Charge for Keeper {
         self.link.eventfd(Vector(0))
     }
 
-    fn room(&self) -> Option<&Poller> {
-        self.debts.as_ref().map(Debts::room)
-    }
-
     /// The controller cannot be looked after.
     fn refuse(&mut self, error: OpenError) {
         if let Life::BringingUp(_, tell, _) = &self.life {
@@ -181,9 +169,6 @@ impl Charge for Keeper {
         };
         let until = if self.unserved { until.min(now + AGAIN) } else { until };
         // After all that may have sent something.
-        if let Some(debts) = &mut self.debts {
-            debts.settle(&self.queues);
-        }
         match self.life {
             Life::Ended => Turn::Ended,
             _ => Turn::Until(until.min(self.link.properties().next_answer())),
@@ -209,10 +194,7 @@ impl Keeper {
         link.arm(Vector(0));
         let reporter = control.reporter();
         link.properties().tell(Arc::new(move || reporter.kick()));
-        let sends = link.end().is_some_and(|end| end.relay().is_some());
-        let debts = sends.then(Debts::new).transpose().map_err(|source| OpenError::System { what: "poller for sockets", source })?;
         Ok(Keeper {
-            debts,
             link,
             seat,
             options: options.clone(),
@@ -365,8 +347,8 @@ impl Keeper {
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
-            for lane in self.queues.iter().flat_map(|queue| queue.tended_lanes()) {
-                self.watch.look(lane.pair(), now, &self.recovery_config());
+            for pair in self.queues.iter().flat_map(|queue| queue.pairs()) {
+                self.watch.look(pair, now, &self.recovery_config());
             }
             let Life::Live(recovery) = &mut self.life else { return now };
             let ask = match self.put_off.take() {

@@ -7,7 +7,6 @@
 //! | which thread has a lane to itself? | `owner.rs` |
 //! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
 //! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
-//! | the same, where commands and completions travel as bytes? | `stream.rs` |
 //! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
 //! | how is a controller on the bus had? | `pcie.rs` |
@@ -25,7 +24,6 @@ mod part;
 pub(crate) mod pcie;
 pub(crate) mod peer;
 mod ring;
-mod stream;
 
 use std::sync::Arc;
 
@@ -35,7 +33,7 @@ use hw::{DmaPool, Memory, Region, RegisterError};
 use crate::error::QueueError;
 use embedded::End;
 
-pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
+pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{Common, KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};
@@ -44,9 +42,7 @@ pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
 pub(crate) use pcie::SCHEME as PCIE;
 pub(crate) use peer::{News, SCHEME as VFIO_USER};
-pub(crate) use ring::{Held, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings, Tended};
-pub use stream::DebtHabits;
-pub(crate) use stream::StreamLane;
+pub(crate) use ring::{HeldPair, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings};
 
 /// What a device is reached by.
 #[derive(Clone)]

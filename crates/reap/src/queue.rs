@@ -447,7 +447,6 @@ impl Queue {
             None => self.lane().commit(),
             Some(fan) => fan.commit(&self.lanes),
         }
-        self.lanes.iter().for_each(SoftQueue::stops);
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {

@@ -55,8 +55,6 @@ pub struct DeviceUri {
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
     /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
     pub owner: bool,
-    /// `wire=rings|stream|trickle`: what commands and completions of I/O queues travel by.
-    pub wire: Wire,
     /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
@@ -65,19 +63,6 @@ pub struct DeviceUri {
     pub late_properties: bool,
     /// `seed=`: of the profile's random service times, of late properties and doorbells, and of what is fetched early.
     pub seed: u64,
-}
-
-/// What commands and completions of I/O queues travel by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wire {
-    /// Rings in memory that both sides share.
-    Rings,
-    /// Bytes, over a socket with small buffers, as over NVMe/TCP. Of data only addresses travel.
-    Stream,
-    /// The same, given to the system in crumbs. It keeps a buffer of its own for each, so few are under way at once, and a commit of
-    /// several commands is almost never sent whole.
-    Trickle,
 }
 
 /// Where the data lives.
@@ -113,7 +98,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 20] = [
     "profile",
     "lba",
     "namespaces",
@@ -129,7 +114,6 @@ const KEYS: [&str; 21] = [
     "trust",
     "thread",
     "reaper",
-    "wire",
     "entries",
     "alloc",
     "properties",
@@ -194,7 +178,6 @@ impl DeviceUri {
             trust: false,
             own_thread: false,
             owner: false,
-            wire: Wire::Rings,
             entries: 1024,
             alloc_limit: None,
             late_properties: false,
@@ -224,13 +207,6 @@ impl DeviceUri {
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
-            "wire" => {
-                self.wire = match one_of(key, value, &["rings", "stream", "trickle"])? {
-                    "stream" => Wire::Stream,
-                    "trickle" => Wire::Trickle,
-                    _ => Wire::Rings,
-                }
-            }
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
             "properties" => self.late_properties = one_of(key, value, &["now", "late"])? == "late",
@@ -271,11 +247,6 @@ impl DeviceUri {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.wire != Wire::Rings && (!self.masks || self.owner) {
-            return Err(
-                "a stream has no vectors to mask, and any thread may read it; leave out `masks=no`, `reaper=owner` or `wire=`".into()
-            );
-        }
         if !self.masks && self.pending != PendingBit::default() {
             return Err("where no vector can be masked no message is ever pending; leave out `masks=no` or `pending=`".into());
         }

@@ -41,14 +41,9 @@ impl Wake {
         self.bell.mask();
     }
 
-    /// The bell alone: the thread that rings it has to [`Wake::signal`].
+    /// The bell alone.
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
-    }
-
-    /// Wakes the thread: its bell has been rung.
-    pub(crate) fn signal(&self) {
-        self.signal.signal();
     }
 
     /// Wakes the thread if it sleeps. What it is to see has been stored before.

@@ -46,19 +46,6 @@ fn histograms_show_what_wake_ups_brought() {
     assert!(poll.contains("short: no notification woke the thread"), "{poll}");
 }
 
-/// Where a device sends no messages, or nobody can count them, wake-ups are not given out for them.
-#[test]
-fn what_sends_no_messages_counts_none() {
-    let place = place(SHORT);
-    let device = "--device mem:16M?profile=optane&wire=stream";
-    let run = |format: &str| place.reap(&format!("run job.fio {device} --completion interrupt --output-format {format}")).ok();
-    let job = &run("json").json()["jobs"][0];
-    assert!(job["reap"]["wakeups"].as_u64().unwrap() > 0, "{job}");
-    assert!(job["reap"].get("messages").is_none() && job["reap"].get("notify_ns_per_io").is_none(), "{job}");
-    let normal = run("normal").stdout;
-    assert!(normal.contains("ns/IO, wakeups=") && !normal.contains("messages="), "{normal}");
-}
-
 #[test]
 fn json_is_fios_with_an_object_more() {
     for mode in ["interrupt", "interrupt+submit-check", "irq-poll", "irq-poll+submit-check", "hybrid-mean", "poll"] {

@@ -426,8 +426,6 @@ impl LightSleeper for Host<'_> {
         self.waiter.arm(&mut self.vector);
     }
 
-    fn wait_for_room(&mut self) {}
-
     fn tell(&self, thread: SleeperId) {
         if self.queue.omit != Omit::WakeHeir {
             self.queue.wake(thread.0 as usize);
@@ -453,8 +451,6 @@ impl LightSleeper for Host<'_> {
     fn is_wanted(&mut self) -> bool {
         self.drains && self.queue.omit != Omit::Wanted && self.queue.dismissed.load(Acquire) != 0
     }
-
-    fn settle(&mut self) {}
 
     fn mask(&mut self) {
         self.queue.bells[self.me].mask();

@@ -137,8 +137,6 @@ mod models {
 
         fn allow(&mut self) {}
 
-        fn wait_for_room(&mut self) {}
-
         fn tell(&self, (): ()) {}
 
         fn was_posted(&mut self) -> bool {
@@ -156,8 +154,6 @@ mod models {
         fn is_wanted(&mut self) -> bool {
             false
         }
-
-        fn settle(&mut self) {}
 
         fn mask(&mut self) {}
     }

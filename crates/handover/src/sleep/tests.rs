@@ -40,10 +40,6 @@ mod unit {
             self.note("allow");
         }
 
-        fn wait_for_room(&mut self) {
-            self.note("room");
-        }
-
         fn tell(&self, thread: u8) {
             self.note(&format!("tell {thread}"));
         }
@@ -64,10 +60,6 @@ mod unit {
             self.note("wanted")
         }
 
-        fn settle(&mut self) {
-            self.note("settle");
-        }
-
         fn mask(&mut self) {
             self.note("mask");
         }
@@ -78,7 +70,7 @@ mod unit {
         for (heir, told) in [(None, None), (Some(3), Some("tell 3 armed"))] {
             let mut noted = Noted::new(heir, "");
             sleep::arm(&mut noted);
-            let steps: Vec<_> = ["register armed", "allow armed", "room armed"].into_iter().chain(told).collect();
+            let steps: Vec<_> = ["register armed", "allow armed"].into_iter().chain(told).collect();
             assert_eq!(noted.steps.take(), steps);
         }
     }
@@ -100,7 +92,7 @@ mod unit {
         sleep::arm(&mut noted);
         noted.steps.take();
         sleep::wake(&mut noted);
-        assert_eq!(noted.steps.take(), ["settle masked", "mask masked"]);
+        assert_eq!(noted.steps.take(), ["mask masked"]);
     }
 }
 

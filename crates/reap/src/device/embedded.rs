@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use device::{Change, NoSuchPath, Profile, Script};
 
-use crate::link::embedded::{End, Relay};
-use crate::link::{ByHand, HeldWire, Measured, WireCounters};
+use crate::link::embedded::End;
+use crate::link::{ByHand, Measured};
 use crate::multipath::Multipath;
 use crate::shared::controller::Controller;
 
@@ -45,17 +45,6 @@ impl Embedded {
     /// Stops the device thread: from now on all embedded controllers of the process run by hand.
     pub fn by_hand(&self) -> ByHand {
         self.end().by_hand()
-    }
-
-    /// Where commands travel as bytes (`wire=stream`), nothing passes until the guard is dropped, and what is sent fills the sockets;
-    /// of several paths, the first's.
-    pub fn hold_wire(&self) -> Option<HeldWire> {
-        self.end().relay().map(Relay::hold)
-    }
-
-    /// What has been counted of commands that travel as bytes; of several paths, the first's.
-    pub fn wire(&self) -> Option<WireCounters> {
-        self.end().relay().map(Relay::counters)
     }
 
     /// The CPU that the device thread is pinned to.

@@ -142,12 +142,6 @@ impl Worker {
                 charge.refuse(OpenError::System { what: "admin vector", source });
                 continue;
             }
-            if let Some(room) = charge.room()
-                && let Err(source) = self.poller.add(room, key)
-            {
-                charge.refuse(OpenError::System { what: "poller for sockets", source });
-                continue;
-            }
             self.charges.push((key, charge));
         }
     }

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::{Keeper, Life, Refusal, wanted_queues};
 use crate::error::OpenError;
-use crate::link::{Lane, Link, MAX_TRANSFER, Reaper, RingLane, Rings, StreamLane};
+use crate::link::{Lane, Link, MAX_TRANSFER, Reaper, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
 use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
@@ -92,28 +92,14 @@ impl Keeper {
             let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
             Some(rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small))
         };
-        let stream = |n: usize| match self.link.end().and_then(|end| end.relay()) {
-            None => Ok(None),
-            Some(relay) => {
-                let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n)).ok_or_else(too_small)?;
-                let (vector, _) = self.link.vector_of(n, count);
-                let lane = StreamLane::new((layout.id, layout.sizes), rings, vector, (self.link.clone(), relay), prp.clone());
-                lane.map_err(|source| OpenError::System { what: "stream", source })?.ok_or_else(too_small).map(Some)
-            }
-        };
         let mut queues = Vec::with_capacity(count);
         for n in 0..count {
             let sharing = map.software_of(n).len();
             if sharing > MOST_SOFT {
                 return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
             }
-            let lane = match stream(n)? {
-                Some(lane) => Lane::Stream(lane),
-                None => {
-                    let pair = pair(n).ok_or_else(too_small)??;
-                    Lane::Ring(RingLane::new(pair, self.link.vector_of(n, count), self.link.clone(), prp.clone()))
-                }
-            };
+            let first = pair(n).ok_or_else(too_small)??;
+            let lane = Lane::Ring(RingLane::new(first, self.link.vector_of(n, count), self.link.clone(), prp.clone()));
             let polled = pair(count + n).transpose()?.map(|pair| RingLane::polled(pair, self.link.clone(), prp.clone()));
             let parts = lane.tags() + polled.as_ref().map_or(0, RingLane::tags);
             let soft = |me| Soft::new(me as u8, parts, self.options.mode).map(Arc::new);

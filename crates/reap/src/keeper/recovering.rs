@@ -1,11 +1,11 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
-use driver::{AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
+use driver::{Abandoned, AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
 use nvme::{Cid, QueueId};
 use units::Nanos;
 
 use super::{AGAIN, Keeper, Life};
-use crate::link::Held;
+use crate::link::HeldPair;
 use crate::request::{How, Outcome, Token};
 use crate::shared::hw_queue::HwQueue;
 
@@ -23,7 +23,7 @@ impl Keeper {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
             expired.clear();
-            queue.tended_lanes().for_each(|lane| lane.expired(now, self.options.timeout, &mut expired));
+            queue.pairs().for_each(|lane| lane.expired(now, self.options.timeout, &mut expired));
             if expired.is_empty() {
                 continue;
             }
@@ -45,26 +45,31 @@ impl Keeper {
     /// Carries out what recovery asks. What needs lanes that some thread has at this moment is put off, and gone on with.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
-        let verb = match &ask {
+        let verb: fn(&mut HeldPair<'_>) -> Vec<Abandoned> = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),
-            RecoveryAsk::Close(_) if !(silent && self.given_back().is_some()) => Held::close,
+            RecoveryAsk::Close(_) if !(silent && self.given_back().is_some()) => |held| {
+                held.close();
+                Vec::new()
+            },
             RecoveryAsk::Lost(_) if self.given_back().is_none() => return self.recovered(ask, now),
             // What was in flight is given back.
-            RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => Held::take_back,
+            RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => |held| held.abandon(),
             RecoveryAsk::Restored(inventory) => {
                 // Before anybody posts. It may be said again: some lanes are put off.
                 self.link.learn(inventory);
-                Held::reopen
+                |held| {
+                    held.reopen();
+                    Vec::new()
+                }
             }
             _ => return self.recovered(ask, now),
         };
         if self.to_do.is_empty() {
-            self.to_do =
-                self.queues.iter().enumerate().flat_map(|(n, queue)| queue.tended_lanes().map(move |lane| (n, lane.id()))).collect();
+            self.to_do = self.queues.iter().enumerate().flat_map(|(n, queue)| queue.pairs().map(move |lane| (n, lane.id()))).collect();
         }
         let (queues, abandoned) = (&self.queues, &mut self.abandoned);
         self.to_do.retain(|&(n, id)| {
-            let lane = queues.get(n).and_then(|queue| queue.tended_lanes().find(|lane| lane.id() == id));
+            let lane = queues.get(n).and_then(|queue| queue.pairs().find(|lane| lane.id() == id));
             let Some(mut held) = lane.and_then(|lane| lane.try_exclusive()) else { return true };
             let taken_back = verb(&mut held);
             if !taken_back.is_empty() {
@@ -106,7 +111,7 @@ impl Keeper {
         let RecoveryAsk::Abort { queue, command, sqe } = &ask else { return };
         let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });
         let Some(hardware) = self.queue(queue).cloned() else { return };
-        let Some(mut held) = hardware.tended_lanes().find(|lane| lane.id() == queue).and_then(|lane| lane.try_exclusive()) else {
+        let Some(mut held) = hardware.pairs().find(|lane| lane.id() == queue).and_then(|lane| lane.try_exclusive()) else {
             self.put_off = Some(ask);
             return;
         };
@@ -135,7 +140,7 @@ impl Keeper {
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
-            match hardware.tended_lanes().find(|lane| lane.id() == queue).and_then(|lane| lane.try_exclusive()) {
+            match hardware.pairs().find(|lane| lane.id() == queue).and_then(|lane| lane.try_exclusive()) {
                 Some(mut held) => {
                     held.end_abort(cid);
                     drop(held);
@@ -226,14 +231,14 @@ impl Keeper {
     /// application's code meanwhile.
     pub(super) fn take_everything_back(&mut self) {
         for (n, queue) in self.queues.iter().enumerate() {
-            for lane in queue.tended_lanes() {
+            for lane in queue.pairs() {
                 let mut held = loop {
                     match lane.try_exclusive() {
                         Some(held) => break held,
                         None => std::thread::yield_now(),
                     }
                 };
-                self.abandoned.push((n, held.take_back()));
+                self.abandoned.push((n, held.abandon()));
             }
         }
     }
@@ -249,7 +254,7 @@ impl Keeper {
     fn look_again(&mut self, queue: &HwQueue) {
         self.unserved = true;
         // Each of them, whatever the others say.
-        if queue.tended_lanes().map(|lane| lane.look_again()).fold(false, |any, more| any | more) {
+        if queue.pairs().map(|lane| lane.look_again()).fold(false, |any, more| any | more) {
             queue.softs.iter().for_each(|soft| soft.tell());
         }
     }

@@ -5,7 +5,6 @@
 //! | what does the controller see of its host? | `port.rs` |
 //! | how is it told of doorbells and registers? | `bells.rs` |
 //! | which thread steps it? | `runner.rs` |
-//! | where do commands come from that were sent as bytes? | `relay.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
 //! | what is its subsystem called? | `name.rs` |
 //! | what goes wrong on purpose, and what is noted down? | `faults.rs`, `stamps.rs` |
@@ -17,7 +16,6 @@ mod name;
 mod options;
 mod port;
 mod profile;
-mod relay;
 mod runner;
 mod stamps;
 
@@ -30,7 +28,7 @@ use nvme::Vector;
 use units::Nanos;
 
 use crate::error::OpenError;
-use crate::uri::{Backing, DeviceUri, Wire};
+use crate::uri::{Backing, DeviceUri};
 use faults::Faulty;
 use media::FileMedia;
 use port::{Attachment, EmbeddedPort};
@@ -39,9 +37,6 @@ use runner::{Runner, Stepper};
 pub(super) use bells::Bells;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
-pub(crate) use relay::Relay;
-pub use relay::{HeldWire, WireCounters};
-pub(in crate::link) use relay::{Line, LineHeld, words};
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 
@@ -53,8 +48,6 @@ pub(crate) struct End {
     attachment: Arc<Attachment>,
     runner: Arc<Runner>,
     profile: Profile,
-    /// What stands between it and a host that sends bytes.
-    relay: Option<Relay>,
 }
 
 impl End {
@@ -74,14 +67,6 @@ impl End {
     pub(super) fn detach(&self) {
         self.attachment.detach();
         self.runner.kick();
-        if let Some(relay) = &self.relay {
-            relay.end();
-        }
-    }
-
-    /// What stands between it and a host that sends bytes.
-    pub(crate) fn relay(&self) -> Option<&Relay> {
-        self.relay.as_ref()
     }
 
     /// How the controller behaves.
@@ -179,12 +164,7 @@ pub(super) fn attach(
         }
     };
     runner.attach(stepper, attachment.clone());
-    let bells = Bells::new(bar, runner.clone());
-    let relay = match uri.wire {
-        Wire::Rings => None,
-        wire => Some(Relay::new(wire, options.debts, &bells, vectors).map_err(|source| OpenError::System { what: "relay", source })?),
-    };
-    Ok((bells, End { attachment, runner, profile, relay }))
+    Ok((Bells::new(bar, runner.clone()), End { attachment, runner, profile }))
 }
 
 /// What the URI says of a controller.

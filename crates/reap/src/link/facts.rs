@@ -19,8 +19,6 @@ pub(crate) enum Mask {
     /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
     /// have a second lane then, whose completions send none.
     Unread,
-    /// Completions come as bytes, and what tells of them is that there are some: a thread that is awake does not wait for the descriptor.
-    Unwatched,
 }
 
 /// What a count of messages is.

@@ -12,8 +12,7 @@ use units::Nanos;
 use super::kernel::{UringLane, UringPosting};
 use super::owner::Owner;
 use super::part::{Part, Post};
-use super::ring::{RingLane, RingPosting, Tended};
-use super::stream::{StreamLane, StreamPosting};
+use super::ring::{RingLane, RingPosting};
 use crate::counters::DeviceCounters;
 use crate::request::Token;
 
@@ -24,8 +23,6 @@ pub(crate) enum Lane {
     Ring(RingLane),
     /// An io_uring.
     Uring(UringLane),
-    /// A socket.
-    Stream(StreamLane),
 }
 
 /// `$body` with `$lane` as the lane that it is.
@@ -34,7 +31,6 @@ macro_rules! on_lane {
         match $self {
             Lane::Ring($lane) => $body,
             Lane::Uring($lane) => $body,
-            Lane::Stream($lane) => $body,
         }
     };
 }
@@ -51,21 +47,6 @@ impl Lane {
         if let Lane::Uring(lane) = self { Some(lane) } else { None }
     }
 
-    /// The socket, where it is one.
-    #[inline]
-    pub(crate) fn stream(&self) -> Option<&StreamLane> {
-        if let Lane::Stream(lane) = self { Some(lane) } else { None }
-    }
-
-    /// The lane, where a controller carries out its commands, for the thread that looks after that.
-    pub(crate) fn tended(&self) -> Option<&dyn Tended> {
-        match self {
-            Lane::Ring(lane) => Some(lane),
-            Lane::Uring(_) => None,
-            Lane::Stream(lane) => Some(lane),
-        }
-    }
-
     /// The process that may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
     /// threads that look after a controller.
     pub(crate) fn birth(&self) -> Birth {
@@ -77,7 +58,6 @@ impl Lane {
         match self {
             Lane::Ring(lane) => Posting::Ring(lane.lock()),
             Lane::Uring(lane) => Posting::Uring(lane.lock()),
-            Lane::Stream(lane) => Posting::Stream(lane.lock()),
         }
     }
 
@@ -86,7 +66,6 @@ impl Lane {
         Some(match self {
             Lane::Ring(lane) => Posting::Ring(lane.try_lock()?),
             Lane::Uring(lane) => Posting::Uring(lane.try_lock()?),
-            Lane::Stream(lane) => Posting::Stream(lane.try_lock()?),
         })
     }
 
@@ -121,25 +100,16 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.hint(),
             Lane::Uring(lane) => lane.shows(),
-            Lane::Stream(lane) => lane.pending(),
         }
     }
 
-    /// Whether a completion waits, for a thread that goes to sleep or spins: without a lock, but of a stream not without a system call,
-    /// because that tells of nothing by itself.
+    /// Whether a completion waits, for a thread that goes to sleep or spins: without a lock.
     #[inline]
     pub(crate) fn pending(&self) -> bool {
         match self {
             Lane::Ring(lane) => lane.hint(),
             Lane::Uring(lane) => lane.pending(),
-            Lane::Stream(lane) => lane.pending(),
         }
-    }
-
-    /// Whether something is announced that is not sent yet (law 7).
-    #[inline]
-    pub(crate) fn owes(&self) -> bool {
-        self.stream().is_some_and(|lane| lane.debt().owes())
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -148,7 +118,6 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.try_reap(out),
             Lane::Uring(lane) => Some(lane.reap(out)),
-            Lane::Stream(lane) => lane.try_reap(out),
         }
     }
 
@@ -157,7 +126,6 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.try_reap_more(budget, out),
             Lane::Uring(lane) => lane.try_reap_more(budget, out),
-            Lane::Stream(lane) => lane.try_reap_more(budget, out),
         }
     }
 
@@ -184,12 +152,11 @@ impl Lane {
         self.ring().is_some_and(RingLane::is_maskable)
     }
 
-    /// What a thread that sleeps on it waits for, to be read; and to be written to as well while the lane owes.
+    /// What a thread that sleeps on it waits for, to be read.
     pub(crate) fn wait_on(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Lane::Ring(lane) => lane.wait_on().map(AsFd::as_fd),
             Lane::Uring(lane) => lane.wait_on().map(AsFd::as_fd),
-            Lane::Stream(lane) => Some(lane.wait_on()),
         }
     }
 
@@ -234,8 +201,7 @@ impl Lane {
         self.ring()?.take_message_time()
     }
 
-    /// Messages of its vector so far; of a ring of the kernel's, waits that ended with something; of a socket, looks that
-    /// brought something.
+    /// Messages of its vector so far; of a ring of the kernel's, waits that ended with something.
     pub(crate) fn messages(&self) -> u64 {
         on_lane!(self, lane => lane.messages())
     }
@@ -245,7 +211,6 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.notifications(),
             Lane::Uring(lane) => lane.messages(),
-            Lane::Stream(lane) => lane.messages(),
         }
     }
 
@@ -296,7 +261,6 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.owner(),
             Lane::Uring(lane) => lane.owner(),
-            Lane::Stream(_) => None,
         }
     }
 }
@@ -305,7 +269,6 @@ impl Lane {
 pub(crate) enum Posting<'a> {
     Ring(RingPosting<'a, true>),
     Uring(UringPosting<'a>),
-    Stream(StreamPosting<'a>),
 }
 
 impl Posting<'_> {
@@ -314,7 +277,6 @@ impl Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.is_exhausted(),
             Posting::Uring(posting) => posting.is_exhausted(),
-            Posting::Stream(posting) => posting.is_exhausted(),
         }
     }
 }
@@ -324,7 +286,6 @@ impl Post for Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.post(part, token, now),
             Posting::Uring(posting) => posting.post(part, token, now),
-            Posting::Stream(posting) => posting.post(part, token, now),
         }
     }
 
@@ -332,7 +293,6 @@ impl Post for Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.post_other(part, token, now),
             Posting::Uring(posting) => posting.post_other(part, token, now),
-            Posting::Stream(posting) => posting.post_other(part, token, now),
         }
     }
 
@@ -340,7 +300,6 @@ impl Post for Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.commit(),
             Posting::Uring(posting) => posting.commit(),
-            Posting::Stream(posting) => posting.commit(),
         }
     }
 }

@@ -3,7 +3,6 @@
 //! | question | file |
 //! | --- | --- |
 //! | where are commands posted and completions found? | `lane.rs`, over `pair.rs` |
-//! | how is a lane watched, closed and emptied? | `tended.rs` |
 //! | where are the lists of long transfers? | `prp_table.rs` |
 //! | when do answers to its properties come? | `properties.rs` |
 //!
@@ -14,7 +13,6 @@ mod lane;
 mod pair;
 mod properties;
 mod prp_table;
-mod tended;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -34,15 +32,12 @@ use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
 use super::peer::{Again, News, Peer};
 use crate::error::OpenError;
-use crate::uri::{DeviceUri, Wire};
+use crate::uri::DeviceUri;
 pub(crate) use prp_table::PrpTable;
 
 pub(crate) use lane::{RingLane, RingPosting};
-pub(super) use lane::{command, other_command};
-pub(crate) use pair::{Pair, Rings};
+pub(crate) use pair::{HeldPair, Pair, Rings};
 use properties::HostProperties;
-pub(super) use tended::Between;
-pub(crate) use tended::{Held, Tended};
 
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
@@ -146,19 +141,11 @@ impl RingLink {
         reach: Reach,
         member: Option<Member<'_>>,
     ) -> Result<RingLink, OpenError> {
-        let mask = match (uri.wire, uri.masks) {
-            (Wire::Rings, true) => Mask::Bit,
-            (Wire::Rings, false) => Mask::Unread,
-            _ => Mask::Unwatched,
-        };
+        let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
         let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
         let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
-        let messages = match uri.wire {
-            Wire::Rings if vectors.are_counted() => Messages::Exact,
-            Wire::Rings => Messages::Unknown,
-            _ => Messages::Wakeups,
-        };
+        let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask, reaper, messages };
         let (bells, end) = embedded::attach(uri, options, Host { pool: &reach.pool, vectors: &vectors }, member)?;
         let bells = Bells::Here(bells);

@@ -8,7 +8,7 @@ use units::Nanos;
 use super::host::{GuestPort, Host, STRIDE};
 use crate::error::OpenError;
 use crate::link::embedded::{self, LATE_DOORBELL, Member, config};
-use crate::uri::{DeviceUri, Wire};
+use crate::uri::DeviceUri;
 
 /// A controller with its port, of whatever kind.
 pub(super) trait Served {
@@ -116,12 +116,7 @@ pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>, member: Option<Member
 
 /// A parameter that has no meaning for a host of another process.
 fn of_this_process(uri: &DeviceUri) -> Option<&'static str> {
-    let parameters = [
-        (!uri.masks, "masks=no"),
-        (uri.owner, "reaper=owner"),
-        (uri.wire != Wire::Rings, "wire="),
-        (uri.late_properties, "properties=late"),
-        (uri.own_thread, "thread=own"),
-    ];
+    let parameters =
+        [(!uri.masks, "masks=no"), (uri.owner, "reaper=owner"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
     parameters.into_iter().find_map(|(given, word)| given.then_some(word))
 }

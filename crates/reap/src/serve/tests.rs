@@ -257,7 +257,7 @@ fn sockets_that_cannot_be_had() {
     assert!(matches!(fault(&dir.path().join("none/socket")), SocketFault::System(_)));
     let script = Script::default().with(Nanos::ZERO, 1, Change::Back);
     assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1, paths: 1 })));
-    let wire = "mem:16M?wire=stream".parse().expect("a URI");
-    let said = Server::new(&wire, &dir.path().join("other"), None).expect_err("refused").to_string();
-    assert!(said.contains("`wire=`") && said.contains("leave it out"), "{said}");
+    let late = "mem:16M?properties=late".parse().expect("a URI");
+    let said = Server::new(&late, &dir.path().join("other"), None).expect_err("refused").to_string();
+    assert!(said.contains("`properties=late`") && said.contains("leave it out"), "{said}");
 }

@@ -3,7 +3,6 @@
 //! What the threads of an N:1 queue have in common is here and nowhere else: the inboxes, the line of those who wait for a tag, and
 //! the role of sleeping on the vector (law 6). While the application's code runs only the book of its own software queue is locked.
 
-mod debts;
 mod entering;
 #[cfg(test)]
 mod tests;
@@ -24,7 +23,7 @@ use super::reports::Reporter;
 use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, Tended, UringLane};
+use crate::link::{Lane, Owner, Pair, Part, Post, Posting, RingLane, UringLane};
 use crate::request::{How, Outcome, Request, Token};
 use entering::enter;
 
@@ -126,9 +125,9 @@ impl HwQueue {
         std::iter::once(&self.lane).chain(&self.polled)
     }
 
-    /// Its lanes whose commands a controller carries out.
-    pub(crate) fn tended_lanes(&self) -> impl Iterator<Item = &dyn Tended> {
-        self.lanes().filter_map(Lane::tended)
+    /// Its queue pairs, where a controller carries out its commands.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.lanes().filter_map(Lane::ring).map(RingLane::pair)
     }
 
     /// Whether the thread that has taken it is the only one that may use its lanes.
@@ -181,11 +180,7 @@ impl HwQueue {
             self.ask_owner();
             return 0;
         }
-        let announced = self.lanes().map(Lane::try_commit).sum();
-        if self.owes() {
-            self.stops_owing(None);
-        }
-        announced
+        self.lanes().map(Lane::try_commit).sum()
     }
 
     /// Has the kernel cancel what was posted `timeout` or longer before `now`, once each, unless some thread posts at this moment.
@@ -297,7 +292,6 @@ impl HwQueue {
                 Lane::Ring(lane) if lane.has_sgls() => post_aside(|| lane.lock::<true>(), book, how, now),
                 Lane::Ring(lane) => post_on(lane.lock::<false>(), book, how, now),
                 Lane::Uring(lane) => post_on(lane.lock(), book, how, now),
-                Lane::Stream(lane) => post_aside(|| lane.lock(), book, how, now),
             }
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
@@ -376,9 +370,6 @@ impl HwQueue {
             return true;
         }
         let served = self.line.returned(&InLine { queue: self, now, patience: Patience::Tries });
-        if served.is_some() && self.owes() {
-            self.stops_owing(None);
-        }
         served.unwrap_or(true)
     }
 
@@ -387,9 +378,6 @@ impl HwQueue {
     pub(crate) fn serve_own(&self, now: Nanos) {
         if self.line.is_formed() {
             self.serve(now);
-            if self.owes() {
-                self.stops_owing(None);
-            }
         }
     }
 
@@ -480,7 +468,7 @@ impl HwQueue {
 
     /// Wakes a thread that the look role knows.
     pub(crate) fn tell_sleeper(&self, sleeper: SleeperId) {
-        self.wake_of(sleeper).tell();
+        self.softs.get(sleeper.0 as usize).map_or(&self.drain.wake, |soft| &soft.wake).tell();
     }
 }
 
@@ -553,7 +541,7 @@ fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (
     posted
 }
 
-/// The same by SGLs or over bytes, out of the way of the other lanes' instructions.
+/// The same by SGLs, out of the way of the other lanes' instructions.
 #[cold]
 #[inline(never)]
 fn post_aside<P: Post>(lock: impl FnOnce() -> P, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> u32 {

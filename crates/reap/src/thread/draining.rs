@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use completion::{Lawful, Mode, Plan, Policy, WEIGHT, Waiter};
 use driver::Completed;
 use handover::{Bell, LightSleeper, Posted, SleeperId, sleep};
-use hw::{Interest, Poller};
+use hw::Poller;
 use units::Nanos;
 
 use super::engine::{KEY_VECTOR, KEY_WAKE};
@@ -38,7 +38,6 @@ struct Worker {
     poller: Poller,
     taken: Vec<Completed>,
     events: Vec<u64>,
-    waits_for_room: bool,
 }
 
 impl Worker {
@@ -50,7 +49,7 @@ impl Worker {
             poller.add(eventfd, KEY_VECTOR)?;
         }
         let (taken, events) = (Vec::with_capacity(WEIGHT as usize), Vec::with_capacity(8));
-        Ok(Worker { queue: queue.clone(), poller, taken, events, waits_for_room: false })
+        Ok(Worker { queue: queue.clone(), poller, taken, events })
     }
 
     fn run(mut self) {
@@ -78,20 +77,6 @@ impl Worker {
         if let Some(heir) = side.waiter.leave(&mut side.vector) {
             queue.tell_sleeper(heir);
         }
-        if queue.owes() {
-            queue.stops_owing(None);
-        }
-    }
-
-    /// Waits for room as well, if the lane owes and nobody else sees to that (law 7). Asked for anew each time, as by a software queue.
-    fn watch(&mut self, owner: bool) {
-        let write = self.queue.owes() && self.queue.has_to_wait_for_room(owner);
-        if let Some(fd) = self.queue.lane.wait_on().filter(|_| write || self.waits_for_room)
-            && let Err(error) = self.poller.change(fd, KEY_VECTOR, Interest { read: true, write })
-        {
-            tracing::error!(%error, "a drain thread cannot wait for room");
-        }
-        self.waits_for_room = write;
     }
 
     /// In a group the vector's notification may stand for messages of other queues as well, whose thread leaves the vector to this
@@ -135,10 +120,6 @@ impl LightSleeper for Side<'_> {
         self.waiter.arm(&mut self.vector);
     }
 
-    fn wait_for_room(&mut self) {
-        self.worker.watch(self.waiter.owner);
-    }
-
     fn tell(&self, thread: SleeperId) {
         self.vector.queue.tell_sleeper(thread);
     }
@@ -159,9 +140,6 @@ impl LightSleeper for Side<'_> {
     fn is_wanted(&mut self) -> bool {
         !self.vector.queue.drain.is_wanted()
     }
-
-    /// What it owes it sends as it looks: it asks for room anew each time.
-    fn settle(&mut self) {}
 
     /// Its mode does not mask.
     fn mask(&mut self) {}

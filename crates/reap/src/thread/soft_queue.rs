@@ -8,8 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, Woke};
-use handover::SleeperId;
-use hw::{Birth, DmaPool, Interest, Lent};
+use hw::{Birth, DmaPool, Lent};
 use units::Nanos;
 
 use super::cycle;
@@ -43,7 +42,7 @@ pub(crate) struct SoftQueue {
     looker: RefCell<Looker>,
     posting: Posting,
     /// What of the vector's descriptor this thread's poller reports.
-    watched: Cell<Interest>,
+    watched: Cell<bool>,
     /// A foreign loop turns the queue, and has not left it.
     in_loop: Cell<bool>,
     outside: Outside,
@@ -110,7 +109,7 @@ impl SoftQueue {
             has_futures: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
-            watched: Cell::new(Interest::NONE),
+            watched: Cell::new(false),
             in_loop: Cell::new(false),
             outside: Outside::default(),
         };
@@ -443,14 +442,6 @@ impl SoftQueue {
         }
     }
 
-    /// The thread goes back to its caller: what is unsent is somebody's to send (law 7).
-    #[inline]
-    pub(crate) fn stops(&self) {
-        if self.queue.owes() {
-            self.queue.stops_owing(self.in_loop.get().then_some(SleeperId(self.me.into())));
-        }
-    }
-
     /// Whether this process made it, and not one that has forked since.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
@@ -471,7 +462,6 @@ impl Drop for Submitting<'_> {
         self.0.submitting.set(false);
         // Owed once the book is unlocked, which it is, even where the iterator has panicked.
         self.0.queue.serve_own(self.0.clock.get());
-        self.0.stops();
     }
 }
 

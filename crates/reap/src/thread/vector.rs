@@ -2,13 +2,11 @@
 
 use std::cell::Cell;
 
-use completion::Notification;
-use handover::SleeperId;
-use hw::Interest;
-
 use super::engine::{KEY_VECTOR, Place};
 use super::posting::Posting;
 use crate::shared::hw_queue::HwQueue;
+use completion::Notification;
+use handover::SleeperId;
 
 /// A vector and its look role.
 pub(super) struct Vector<'a> {
@@ -21,35 +19,22 @@ pub(super) struct Vector<'a> {
 /// The poller of a thread that sleeps on the vector while the vector is the thread's.
 pub(super) struct Watch<'a> {
     pub place: &'a Place,
-    /// What of the vector's descriptor is reported there.
-    pub on: &'a Cell<Interest>,
+    /// Whether the vector's descriptor is watched there.
+    pub on: &'a Cell<bool>,
 }
 
 impl Vector<'_> {
     /// Puts the vector into the thread's poller, or takes it out.
     pub(super) fn watch(&self, wanted: bool) {
-        if let Some((_, watch)) = &self.seat {
-            self.watch_for(Interest { read: wanted, ..watch.on.get() });
-        }
-    }
-
-    /// The same, and says whether room on a lane that owes is waited for.
-    pub(super) fn watch_for(&self, wanted: Interest) {
         let (Some((_, watch)), Some(fd)) = (&self.seat, self.queue.lane.wait_on()) else { return };
-        let on = watch.on.get();
-        // Room is asked for anew each time: what was said of it may have met another thread that was sending.
-        if on == wanted && !wanted.write {
+        if watch.on.get() == wanted {
             return;
         }
         let poller = watch.place.poller();
-        let done = match (on, wanted) {
-            (Interest::NONE, _) => poller.add_for(fd, KEY_VECTOR, wanted),
-            (_, Interest::NONE) => poller.remove(fd),
-            _ => poller.change(fd, KEY_VECTOR, wanted),
-        };
+        let done = if wanted { poller.add(fd, KEY_VECTOR) } else { poller.remove(fd) };
         match done {
             Ok(()) => watch.on.set(wanted),
-            Err(error) => tracing::error!(%error, ?wanted, "a queue's vector cannot be watched, or left to others"),
+            Err(error) => tracing::error!(%error, wanted, "a queue's vector cannot be watched, or left to others"),
         }
     }
 }

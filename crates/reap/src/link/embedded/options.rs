@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::faults::Faults;
 use super::stamps::Stamps;
-use crate::link::stream::DebtHabits;
 
 /// What counts for controllers in this process alone, when a device is opened.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +17,6 @@ pub struct EmbeddedOptions {
     /// Where the controller notes down how long each command took it: for recordings. Without, it pays nothing for the
     /// possibility; with faults, nothing is noted down.
     pub stamps: Option<Stamps>,
-    /// Of a device with `wire=stream`: how its threads see to what is unsent. For tests.
-    pub debts: DebtHabits,
     /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
     /// drives say, because the device thread may be late. For tests of controllers that do neither.
     pub ready_timeout: Option<Duration>,

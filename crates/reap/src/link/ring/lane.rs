@@ -12,7 +12,6 @@ use units::{Nanos, Op};
 use super::RingLink;
 use super::pair::Pair;
 use super::prp_table::PrpTable;
-use super::tended::{Held, Tended};
 use crate::link::facts::{Mask, Reaper};
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
@@ -219,15 +218,10 @@ impl RingLane {
     pub(crate) fn counters(&self) -> Counters {
         self.pair.counters()
     }
-}
 
-impl Tended for RingLane {
-    fn pair(&self) -> &Pair {
+    /// Its queue pair, for the thread that looks after its controller.
+    pub(crate) fn pair(&self) -> &Pair {
         &self.pair
-    }
-
-    fn try_exclusive(&self) -> Option<Held<'_>> {
-        Some(Held::new(self.pair.try_exclusive()?, None))
     }
 }
 
@@ -269,7 +263,7 @@ impl<const SGLS: bool> Post for RingPosting<'_, SGLS> {
 
 /// What a part is to a controller; `sgls`: whether it has them.
 #[inline(always)]
-pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
+fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
     let sqe = match part.op {
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
@@ -280,7 +274,7 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> S
 
 /// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
 /// Deallocate bit.
-pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool, frees: bool) -> Sqe {
+fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool, frees: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };

@@ -1,6 +1,6 @@
 //! A queue pair over memory of the link's pool.
 
-use driver::{QueuePair, QueueSizes};
+use driver::{Exclusive, QueuePair, QueueSizes};
 use hw::{CqRing, RingMemory, SqRing};
 use nvme::QueueId;
 
@@ -8,6 +8,9 @@ use super::RingLink;
 
 /// A queue pair over rings in the link's pool.
 pub(crate) type Pair = QueuePair<SqRing, CqRing>;
+
+/// A queue pair that no thread posts to or reaps.
+pub(crate) type HeldPair<'a> = Exclusive<'a, SqRing, CqRing>;
 
 /// Ring memory of a queue pair. The controller may use it for as long as this lives.
 pub(crate) struct Rings {
@@ -33,12 +36,8 @@ impl Rings {
 
     /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
     pub(crate) fn pair(&self, link: &RingLink, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
-        let (sq, cq) = self.slots(link, sizes)?;
+        let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
+        let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
         QueuePair::new(id, sizes, sq, cq).ok()
-    }
-
-    /// The slots of both rings. `None` only if the sizes are not those that the memory was made for.
-    pub(crate) fn slots(&self, link: &RingLink, sizes: QueueSizes) -> Option<(SqRing, CqRing)> {
-        Some((link.pool().sq(self.sq.addr(), sizes.sq_entries)?, link.pool().cq(self.cq.addr(), sizes.cq_entries)?))
     }
 }

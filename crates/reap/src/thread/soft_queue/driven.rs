@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use completion::{Delivery, Mode, Placement, Plan, Woke};
 use handover::{Bell, LightSleeper, SleeperId, sleep};
-use hw::Interest;
 use units::Nanos;
 
 use super::SoftQueue;
@@ -203,7 +202,6 @@ impl Driven for SoftQueue {
             let heir = self.looker.borrow_mut().waiter.leave(&mut self.vector());
             self.tell(heir);
         }
-        self.stops();
     }
 }
 
@@ -223,21 +221,13 @@ impl LightSleeper for Bedside<'_> {
     }
 
     fn allow(&mut self) {
-        self.0.looker.borrow_mut().waiter.arm(&mut self.0.vector());
-    }
-
-    fn wait_for_room(&mut self) {
-        let SoftQueue { queue, looker, .. } = self.0;
-        if queue.lane.is_maskable() {
-            return;
+        let waiter = &mut self.0.looker.borrow_mut().waiter;
+        waiter.arm(&mut self.0.vector());
+        if !self.0.queue.lane.is_maskable() {
+            // What cannot be masked is not read while the thread naps.
+            let sleeps = matches!(waiter.plan, Plan::Sleep { .. });
+            self.0.vector().watch(sleeps && waiter.owner && !waiter.others_look);
         }
-        let waiter = &looker.borrow().waiter;
-        // What cannot be masked is not read while it naps.
-        let sleeps = matches!(waiter.plan, Plan::Sleep { .. });
-        let owner = waiter.owner && !waiter.others_look;
-        // A thread that naps does not stay either.
-        let write = queue.owes() && queue.has_to_wait_for_room(owner);
-        self.0.vector().watch_for(Interest { read: sleeps && owner, write });
     }
 
     fn tell(&self, thread: SleeperId) {
@@ -272,12 +262,6 @@ impl LightSleeper for Bedside<'_> {
 
     fn is_wanted(&mut self) -> bool {
         self.0.soft.mode_asked() || self.0.runs_errand()
-    }
-
-    fn settle(&mut self) {
-        if self.0.queue.owes() {
-            self.0.queue.settle();
-        }
     }
 
     fn mask(&mut self) {

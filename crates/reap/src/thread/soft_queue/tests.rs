@@ -45,14 +45,14 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
     let lane = &queue.lanes()[0];
     let alone = || {
         let looker = lane.looker.borrow();
-        assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get().read && !looker.waiter.others_look);
+        assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get() && !looker.waiter.others_look);
         assert_eq!(lane.queue.role.owner(), None);
     };
     alone();
     for mode in Mode::ALL {
         queue.set_mode(Mode::THREADED);
         read(&queue, 20);
-        assert!(lane.queue.is_shared() && !lane.watched.get().read);
+        assert!(lane.queue.is_shared() && !lane.watched.get());
         if mode.placement() == completion::Placement::DrainThread {
             continue;
         }
@@ -348,7 +348,7 @@ fn the_thread_that_the_look_role_names_is_told() {
         lane.arm();
     }
     let owner = |lane: &SoftQueue| lane.looker.borrow().waiter.owner;
-    assert!(owner(lanes[0]) && !owner(lanes[1]) && lanes[0].watched.get().read && !lanes[1].watched.get().read);
+    assert!(owner(lanes[0]) && !owner(lanes[1]) && lanes[0].watched.get() && !lanes[1].watched.get());
     // The owner leaves: the other is its heir, and its bell is rung.
     lanes[0].leave();
     assert!(!lanes[1].soft.wake.bell().is_armed() && lanes[0].soft.wake.bell().is_armed());

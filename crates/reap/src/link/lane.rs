@@ -18,6 +18,7 @@ use crate::request::Token;
 
 /// A lane of any link. Its kind has a byte of its own, so that asking for it is one comparison.
 #[repr(u8)]
+#[allow(clippy::large_enum_variant, reason = "one for each hardware queue; a box would cost each call a load")]
 pub(crate) enum Lane {
     /// A queue pair in memory that the controller shares.
     Ring(RingLane),

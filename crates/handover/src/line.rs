@@ -12,7 +12,7 @@ use crate::sync::{Mutex, lock};
 /// ```text
 ///   the queue's thread   no tag: joins (bell armed; fence)   unlocks its book; serves the line, if there is one
 ///   who returns tags     returns them                        rings (fence; is there a line?): serves it
-///   who serves           fence   a book is locked: passes it by, because its thread serves afterwards
+///   who serves           order locked   a book is locked: passes it by, because its thread serves afterwards
 /// ```
 ///
 /// A queue is struck off while its book is locked. One that was struck off afterwards could have entered more meanwhile, and would
@@ -117,8 +117,8 @@ impl Line {
 
     #[cold]
     fn serve(&self, queues: &impl Waiting) -> bool {
-        // Either this sees the tags that another thread has returned, or that thread sees the book unlocked.
-        fence(Ordering::SeqCst);
+        // The lock of the order, which `at` takes: a thread that returned tags either took it before, so that this one sees the tags,
+        // or takes it later, and then finds the book unlocked.
         let mut at = 0;
         while let Some(queue) = self.at(at) {
             let Some(mut book) = queues.try_book(queue) else {

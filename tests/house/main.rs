@@ -92,17 +92,6 @@ fn a_wrong_edge_a_missing_one_and_a_stranger_are_told() {
     assert_eq!(of, ["completion", "shed", "sim"], "{told:?}");
 }
 
-fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => rust_files(&path, out),
-            false if path.extension().is_some_and(|e| e == "rs") => out.push(path),
-            false => {}
-        }
-    }
-}
-
 #[test]
 fn unsafe_code_lives_in_hw_alone() {
     for (name, _) in plan().iter().filter(|(name, _)| name != "hw") {
@@ -113,17 +102,4 @@ fn unsafe_code_lives_in_hw_alone() {
             assert!(forbids, "{} does not forbid unsafe code", root.display());
         }
     }
-}
-
-#[test]
-fn files_stay_readable() {
-    let mut files = Vec::new();
-    rust_files(&root().join("crates"), &mut files);
-    let long: Vec<_> = files
-        .iter()
-        .map(|path| (std::fs::read_to_string(path).unwrap().lines().count(), path))
-        .filter(|(lines, _)| *lines > 600)
-        .map(|(lines, path)| format!("{} ({lines} lines)", path.display()))
-        .collect();
-    assert!(long.is_empty(), "longer than a reader's patience: {}", long.join(", "));
 }

@@ -37,7 +37,7 @@ pub use behaviour::{AbortOrder, Fetch, PendingBit};
 pub use config::{Config, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
-pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache, write_zeroes};
+pub use media::{Access, Budget, Media, MediaError, Mem, WriteCache, write_zeroes};
 pub use port::{Begun, BusError, KnownTime, Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};
 pub use subsystem::{Ana, Change, Loss, NoSuchPath, Order, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

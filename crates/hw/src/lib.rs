@@ -22,6 +22,7 @@ mod clock;
 mod cpu;
 mod dma;
 mod eventfd;
+mod guarded;
 mod guest;
 mod nodes;
 pub mod passthrough;
@@ -41,6 +42,7 @@ pub use dma::{
     PinError, Pinner, PoolError, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
 pub use eventfd::EventFd;
+pub use guarded::Guarded;
 pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
 pub use nodes::Nodes;
 pub use nvme::Vector;

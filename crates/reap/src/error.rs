@@ -302,6 +302,13 @@ pub enum IoError {
     /// The system said so: an errno (errno(3)).
     #[error("the system answered: {}", std::io::Error::from_raw_os_error(*.0))]
     System(i32),
+    /// A Flush, or a write with FUA, of a file or block device of which an earlier one failed: what was written since the last good Flush
+    /// may be gone, and no later Flush can tell. It stays so until the device is opened again.
+    #[error("an earlier Flush failed: what was written since the last good one may be lost; open the device again and write it anew")]
+    FlushLost,
+    /// The file was truncated while it was open: a write would have made it grow again, or a read lies beyond its end.
+    #[error("the file was truncated while it was open; check what it holds, and open it again")]
+    Truncated,
     /// Several paths, and none that could be taken, or one that was lost at a bad moment.
     #[error("multipath: {0}")]
     Path(driver::multipath::Failure),
@@ -321,7 +328,7 @@ impl IoError {
     pub fn errno(&self) -> i32 {
         match self {
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
-            IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) => 5,
+            IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) | IoError::FlushLost | IoError::Truncated => 5,
             IoError::System(errno) => *errno,
             IoError::TimedOut => 110,
             IoError::Refused(Refused::Unsupported { .. }) => 95,

@@ -11,11 +11,13 @@
 //! | what is the controller in this process made of? | `embedded.rs` |
 //! | how is a controller on the bus had? | `pcie.rs` |
 //! | how is a controller of another process had? | `peer.rs` |
+//! | who else writes to a file? what has it lost? | `hold.rs`, `write_back.rs` |
 //! | where are registers and doorbells? | `bells.rs` |
 
 mod bells;
 pub(crate) mod embedded;
 mod facts;
+mod hold;
 pub(crate) mod kernel;
 mod lane;
 mod number;
@@ -24,6 +26,7 @@ mod part;
 pub(crate) mod pcie;
 pub(crate) mod peer;
 mod ring;
+mod write_back;
 
 use std::sync::Arc;
 

@@ -268,6 +268,12 @@ pub(crate) struct Outcome {
 /// reserves (Base 4.2.3), so that no controller means anything by it.
 pub(crate) const ERRNO: Status = Status::new(5, 0).with_dnr();
 
+/// In place of a status: an earlier Flush of the file, or a write with FUA, has failed.
+pub(crate) const FLUSH_LOST: Status = Status::new(5, 1).with_dnr();
+
+/// In place of a status: the file holds less than when it was opened.
+pub(crate) const TRUNCATED: Status = Status::new(5, 2).with_dnr();
+
 /// How a part of a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {

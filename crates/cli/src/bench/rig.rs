@@ -103,7 +103,7 @@ impl Rig {
                 .embedded(EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() });
             Device::open_with(uri, &options).map_err(|error| match error {
                 // It names the path itself.
-                OpenError::Target(_) => error.into(),
+                OpenError::Target(_) | OpenError::Media { .. } => error.into(),
                 _ => anyhow::Error::from(error).context(format!("device {uri}")),
             })
         };

@@ -1,5 +1,6 @@
 //! The data of a command: where they are, and the moving of them.
 
+use std::io::ErrorKind;
 use std::vec::IntoIter;
 
 use nvme::prp::{Dptr, PageSize, Segment, Walker};
@@ -144,10 +145,15 @@ pub(super) fn status_of(error: MediaError) -> Status {
         // What NVM 3.1 names for a thin provisioned namespace that has run out; later, with blocks to spare, the same
         // write may succeed.
         MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
+        MediaError::Io { what: Access::Write | Access::Zero | Access::Flush, source, .. }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            Status::CAPACITY_EXCEEDED
+        }
         MediaError::Io { what: Access::Read, .. } => Status::UNRECOVERED_READ_ERROR,
         MediaError::Io { .. } => Status::WRITE_FAULT,
         MediaError::Spoilt { .. } => Status::UNRECOVERED_READ_ERROR.with_dnr(),
-        MediaError::FlushLost => Status::WRITE_FAULT.with_dnr(),
+        MediaError::FlushLost | MediaError::Truncated { .. } => Status::WRITE_FAULT.with_dnr(),
         MediaError::OutOfRange { .. } => Status::INTERNAL_ERROR,
     }
 }

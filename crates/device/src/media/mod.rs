@@ -40,7 +40,7 @@ pub trait Media: Send {
         write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua))
     }
 
-    /// Makes every write that has returned durable. Once it failed, it and all later ones fail: see [`FlushLatch`].
+    /// Makes every write that has returned durable. Once it failed, it and all later ones fail: the kernel reports a failed write-back once.
     fn flush(&mut self) -> Result<(), MediaError>;
 
     /// Whether data may be lost at a power cut until they are flushed: Identify Controller VWC.
@@ -129,6 +129,12 @@ pub enum MediaError {
         /// Bytes.
         len: u64,
     },
+    /// The file behind it was truncated: a write would make it grow again.
+    #[error("the file was truncated below its {bytes} bytes while it was open; check what it holds, and open it again")]
+    Truncated {
+        /// Bytes of the medium.
+        bytes: u64,
+    },
     /// An earlier flush failed: what it should have made durable may be gone, and no later flush can bring it back.
     #[error("an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable")]
     FlushLost,
@@ -155,30 +161,6 @@ impl fmt::Display for Access {
             Access::Zero => "zeroing",
             Access::Flush => "flush",
         })
-    }
-}
-
-/// Remembers that a flush failed. The kernel reports a failed write-back to one `fdatasync` and forgets it: a second
-/// call that succeeds says nothing about the lost pages. So after one failure every flush has failed.
-#[derive(Debug, Default)]
-pub struct FlushLatch {
-    lost: bool,
-}
-
-impl FlushLatch {
-    /// Runs `sync` unless one failed before.
-    pub fn flush(&mut self, sync: impl FnOnce() -> Result<(), MediaError>) -> Result<(), MediaError> {
-        if self.lost {
-            return Err(MediaError::FlushLost);
-        }
-        let done = sync();
-        self.lost = done.is_err();
-        done
-    }
-
-    /// Whether a flush has failed.
-    pub fn is_lost(&self) -> bool {
-        self.lost
     }
 }
 

@@ -5,10 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::dice;
 
-fn io_error(what: Access) -> MediaError {
-    MediaError::Io { what, at: 0, source: std::io::Error::other("no") }
-}
-
 #[test]
 fn a_sparse_terabyte_costs_what_is_written() {
     let budget = Budget::new(8 << 20);
@@ -68,20 +64,6 @@ proptest! {
             }
         }
     }
-}
-
-#[test]
-fn once_a_flush_failed_all_later_ones_fail() {
-    let mut latch = FlushLatch::default();
-    latch.flush(|| Ok(())).unwrap();
-    assert!(!latch.is_lost());
-    assert!(latch.flush(|| Err(io_error(Access::Flush))).unwrap_err().to_string().starts_with("flush at offset"));
-    let mut asked = false;
-    let later = latch.flush(|| {
-        asked = true;
-        Ok(())
-    });
-    assert!(matches!(later, Err(MediaError::FlushLost)) && !asked && latch.is_lost());
 }
 
 const BLOCK: usize = 512;

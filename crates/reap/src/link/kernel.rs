@@ -22,7 +22,6 @@ mod buffers;
 mod command;
 mod common;
 mod direct;
-mod hold;
 mod lane;
 mod layout;
 mod link;

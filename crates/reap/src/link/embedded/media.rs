@@ -4,18 +4,20 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
-use device::{Access, FlushLatch, Media, MediaError, write_zeroes};
+use device::{Access, Media, MediaError, write_zeroes};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, TargetFault};
+use crate::link::hold::{Shared, check_limit};
 
 /// A file as a medium. The page cache is its volatile write cache.
 pub(super) struct FileMedia {
     file: File,
     bytes: u64,
-    latch: FlushLatch,
+    shared: Arc<Shared>,
     /// What the file system has refused to do to ranges of a file: it is not asked again.
     refused: FallocateFlags,
 }
@@ -28,6 +30,8 @@ impl FileMedia {
             let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
             OpenError::Media { path: path.to_owned(), what, source }
         };
+        let held = |fault: TargetFault| fail(&fault.to_string(), None);
+        check_limit(bytes.unwrap_or(0)).map_err(held)?;
         let file = OpenOptions::new().read(true).write(true).create(bytes.is_some()).truncate(false).open(path).map_err(|e| {
             let absent = bytes.is_none() && e.kind() == io::ErrorKind::NotFound;
             let remedy = if absent { " (`size=` creates it)" } else { "" };
@@ -37,6 +41,8 @@ impl FileMedia {
         if !meta.is_file() {
             return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));
         }
+        // Before the file is touched: it may be another program's.
+        let shared = Shared::of(&file).map_err(held)?;
         let mut len = meta.len();
         if let Some(bytes) = bytes.filter(|&b| b > len) {
             file.set_len(bytes).map_err(|e| fail("cannot extend it", Some(e)))?;
@@ -46,7 +52,15 @@ impl FileMedia {
         if usable == 0 {
             return Err(fail(&format!("{len} bytes hold no block of {block} bytes; give it a size with `size=`"), None));
         }
-        Ok(FileMedia { file, bytes: usable, latch: FlushLatch::default(), refused: FallocateFlags::empty() })
+        Ok(FileMedia { file, bytes: usable, shared, refused: FallocateFlags::empty() })
+    }
+
+    /// Whether the file still holds what it did: a write would make it grow again.
+    fn fits(&self) -> Result<(), MediaError> {
+        match self.shared.write_back.is_truncated(&self.file, self.bytes) {
+            false => Ok(()),
+            true => Err(MediaError::Truncated { bytes: self.bytes }),
+        }
     }
 
     /// Does this to a range (fallocate(2)). False: the file system cannot.
@@ -81,11 +95,13 @@ impl Media for FileMedia {
     }
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        self.fits()?;
         self.file.write_all_at(from, at).map_err(|source| MediaError::Io { what: Access::Write, at, source })?;
         if fua { self.flush() } else { Ok(()) }
     }
 
     fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        self.fits()?;
         let how = if deallocate { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
         // Where neither is to be had, zeroes are data like any other.
         if !self.fallocate(how, at, len)? {
@@ -98,8 +114,14 @@ impl Media for FileMedia {
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
-        let file = &self.file;
-        self.latch.flush(|| file.sync_data().map_err(|source| MediaError::Io { what: Access::Flush, at: 0, source }))
+        let write_back = &self.shared.write_back;
+        if write_back.has_failed() {
+            return Err(MediaError::FlushLost);
+        }
+        self.file.sync_data().map_err(|source| {
+            write_back.fail();
+            MediaError::Io { what: Access::Flush, at: 0, source }
+        })
     }
 }
 

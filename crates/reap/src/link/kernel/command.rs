@@ -6,7 +6,7 @@ use units::{Nanos, Op};
 
 use super::ways::{Way, Ways};
 use crate::link::part::Part;
-use crate::request::ERRNO;
+use crate::request::{ERRNO, TRUNCATED};
 
 /// EINTR and EAGAIN: the same request again.
 const AGAIN: [i32; 2] = [4, 11];
@@ -28,6 +28,8 @@ pub(super) enum Rest {
     Check { bytes: u64 },
     /// What is done is made durable: a Flush, or the end of a Write Zeroes with FUA.
     Sync,
+    /// Nothing: a write to a file that was truncated is not sent, as it would make the file grow again.
+    Refused,
 }
 
 impl Rest {
@@ -97,15 +99,21 @@ impl Command {
             (_, Rest::Data(span)) => Entry::write(file, self.offset, span, if self.fua { RwFlags::DSYNC } else { RwFlags::NONE }),
             (_, Rest::Range { bytes, way, .. }) => way.entry(file, self.offset, bytes),
             (_, Rest::Check { .. } | Rest::Sync) => Entry::fsync(file, true),
+            (_, Rest::Refused) => Entry::nop(),
         }
+    }
+
+    /// Whether it makes writes durable: a Flush, or a write with FUA.
+    #[inline]
+    pub(super) fn is_durable(&self) -> bool {
+        self.fua || self.op == Op::Flush
     }
 
     /// Takes note of the kernel's answer, and of a way that the target of `ways` lacks.
     #[inline]
     pub(super) fn answered(&mut self, result: i32, ways: &Ways) -> Answer {
         match self.rest {
-            Rest::Sync if result >= 0 => Answer::Over(Status::SUCCESS, 0),
-            Rest::Data(span) if result as u32 == span.len() => Answer::Over(Status::SUCCESS, 0),
+            Rest::Data(span) if result as u32 == span.len() && !self.fua => Answer::Over(Status::SUCCESS, 0),
             _ => self.odd(result, ways),
         }
     }
@@ -121,6 +129,7 @@ impl Command {
                 Answer::Again
             }
             (_, errno) if errno < 0 => self.failed(errno),
+            (Rest::Data(span), moved) if moved.cast_unsigned() == span.len() => Answer::Over(Status::SUCCESS, 0),
             // fallocate(2) has no flag for it: an fdatasync that follows makes the zeroes durable.
             (Rest::Range { .. }, _) if self.fua && self.op == Op::WriteZeroes => {
                 self.rest = Rest::Sync;
@@ -134,6 +143,7 @@ impl Command {
                 }
                 None => Answer::Over(Status::SUCCESS, 0),
             },
+            (Rest::Refused, _) => Answer::Over(TRUNCATED, 0),
             // No command passes through here, and requests are refused before they come.
             (Rest::Check { .. }, _) => Answer::Over(ERRNO, UNSUPPORTED.unsigned_abs()),
             // The file has become shorter than it was when it was opened.
@@ -149,5 +159,45 @@ impl Command {
             true => Answer::Again,
             false => Answer::Over(ERRNO, errno.unsigned_abs()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::PoolOptions;
+
+    use super::*;
+
+    /// A Write of 12 KiB from byte 4096 on, and what its buffer is.
+    fn write() -> (Command, hw::Lent) {
+        let lent = PoolOptions::default().open(1 << 20).unwrap().alloc(12 << 10).unwrap().lend();
+        let rest = Rest::Data(Span::of(&lent, 0..lent.len()));
+        (Command { op: Op::Write, offset: 4096, rest, open: true, ..Command::NONE }, lent)
+    }
+
+    fn ways() -> Ways {
+        crate::link::kernel::ways::tests::file("ext4")
+    }
+
+    #[test]
+    fn short_transfers_go_on_behind() {
+        let (mut command, lent) = write();
+        for (moved, left) in [(512, 11_776), (8_192 - 512, 4_096)] {
+            assert!(matches!(command.answered(moved, &ways()), Answer::Again));
+            let rest = command.rest.data().unwrap();
+            let done = lent.len() as u32 - left;
+            assert_eq!((command.offset, rest.len()), (4096 + u64::from(done), left));
+            // Of the buffer as well as of the file.
+            let expected = Span::of(&lent, done as usize..lent.len());
+            assert_eq!(format!("{rest:?}"), format!("{expected:?}"));
+        }
+        assert!(matches!(command.answered(4_096, &ways()), Answer::Over(Status::SUCCESS, 0)));
+    }
+
+    #[test]
+    fn a_transfer_of_nothing_fails() {
+        let (mut command, _lent) = write();
+        assert!(matches!(command.answered(4_096, &ways()), Answer::Again));
+        assert!(matches!(command.answered(0, &ways()), Answer::Over(ERRNO, 5)));
     }
 }

@@ -9,7 +9,11 @@ use rustix::io::Errno;
 
 use super::uri::Buffered;
 use crate::error::TargetFault;
+use hw::Guarded;
 use hw::block::Disk;
+
+/// Bytes of a page.
+const PAGE: u32 = 4096;
 
 /// What direct I/O has to be aligned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +62,32 @@ pub(super) fn settle(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Resu
 
 /// From the file system, else from the device, else by trial; whatever it is, one read has to prove it.
 fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
-    let refused = "the kernel refuses direct I/O on this file";
-    if let Some(said) = said_by_statx(file)? {
-        return if takes(file, said) { Ok(said) } else { Err(refused.into()) };
-    }
-    let of_disk = disk.and_then(|disk| {
+    let of_disk = || {
+        let disk = disk?;
         let offset = u32::try_from(disk.queue("logical_block_size")?).ok()?;
         let memory = disk.queue("dma_alignment").and_then(|mask| u32::try_from(mask + 1).ok()).unwrap_or(offset);
         (offset.is_power_of_two() && memory.is_power_of_two()).then_some(Alignment { offset, memory })
-    });
-    let tried = [512, 4096].map(|n| Alignment { offset: n, memory: n });
-    of_disk.into_iter().chain(tried).find(|&a| takes(file, a)).ok_or_else(|| refused.into())
+    };
+    let claimed = match said_by_statx(file)? {
+        Some(said) => vec![said],
+        None => of_disk().into_iter().chain([512, 4096].map(|n| Alignment { offset: n, memory: n })).collect(),
+    };
+    let read = |alignment: Alignment| tries(alignment, |buffer| file.read_at(buffer, u64::from(alignment.offset)));
+    for alignment in claimed {
+        match read(alignment) {
+            Trial::Taken => return Ok(alignment),
+            Trial::Refused => {}
+            // It copies whole pages: with page alignment there is nothing of others in them.
+            Trial::WroteOutside => {
+                let pages = Alignment { memory: alignment.memory.max(PAGE), ..alignment };
+                return match read(pages) {
+                    Trial::Taken => Ok(pages),
+                    _ => Err("the device writes outside of the memory that it is given".into()),
+                };
+            }
+        }
+    }
+    Err("the kernel refuses direct I/O on this file".into())
 }
 
 /// STATX_DIOALIGN (Linux 6.1; ext4, xfs, f2fs, btrfs and block devices fill it in). `None`: not here.
@@ -84,15 +103,24 @@ fn said_by_statx(file: &File) -> Result<Option<Alignment>, String> {
     }
 }
 
-/// Whether a read so aligned, and no better, is taken. A read that fails for another reason proves nothing against it.
-fn takes(file: &File, alignment: Alignment) -> bool {
-    let (length, memory) = (alignment.offset as usize, alignment.memory as usize);
-    let mut bytes = vec![0; length + 3 * memory];
-    // At an odd multiple, so that a stricter need shows.
-    let at = bytes.as_ptr().align_offset(2 * memory) + memory;
-    let buffer = &mut bytes[at..at + length];
+/// What came of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    Taken,
+    Refused,
+    WroteOutside,
+}
+
+/// One `read` so aligned, and no better, into memory that is the trial's own. A read that fails for another reason than its alignment
+/// proves nothing against it.
+fn tries(alignment: Alignment, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Trial {
+    let Ok(mut memory) = Guarded::new(alignment.offset as usize, alignment.memory as usize) else { return Trial::Refused };
     // A second block exists in every file that can be used at all, or the read finds the end, which is an answer too.
-    let answer = file.read_at(buffer, u64::from(alignment.offset));
+    let answer = read(memory.bytes());
     let refusals = [Errno::INVAL, Errno::OPNOTSUPP].map(|errno| Some(errno.raw_os_error()));
-    !answer.is_err_and(|e: io::Error| refusals.contains(&e.raw_os_error()))
+    match answer {
+        _ if !memory.is_intact() => Trial::WroteOutside,
+        Err(e) if refusals.contains(&e.raw_os_error()) => Trial::Refused,
+        _ => Trial::Taken,
+    }
 }

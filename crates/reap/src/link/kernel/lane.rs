@@ -7,6 +7,7 @@ mod in_common;
 mod kinds;
 mod state;
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +28,7 @@ use super::link::KernelLink;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
-use crate::request::{ERRNO, Token};
+use crate::request::{ERRNO, TRUNCATED, Token};
 use crate::wake::Wake;
 
 /// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
@@ -88,7 +89,10 @@ impl UringLane {
         let options =
             Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: passthrough.is_some(), files: 1, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
-        ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
+        match link.target().is_cached() && !link.target().facts().read_only {
+            false => ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?,
+            true => ring.register_file(TARGET, &link.target().opened_again().map_err(|e| refused(&e))?).map_err(|e| refused(&e))?,
+        }
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
         let signal = wake.try_clone_signal().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
@@ -110,6 +114,9 @@ impl UringLane {
             looked: None,
             left,
             left_in_common: Vec::new(),
+            durable: None,
+            waiting: VecDeque::with_capacity(tags as usize),
+            sized: false,
         };
         state.push_left();
         let lane = UringLane {
@@ -255,7 +262,7 @@ impl UringLane {
             let taken = state.cq.take(&mut state.taken[..run]);
             for at in 0..taken {
                 let cqe = state.taken[at];
-                if let Some(completed) = state.end(&cqe, self.link.ways()) {
+                if let Some(completed) = state.end(&cqe, &self.link) {
                     out[found] = completed;
                     found += 1;
                 }
@@ -290,6 +297,9 @@ impl UringLane {
     fn explain(&self, out: &mut [Completed]) {
         for completed in out.iter_mut().filter(|completed| completed.status == ERRNO) {
             completed.result = self.meant(completed.result);
+            if completed.result == EIO && self.link.target().cut_to().is_some() {
+                completed.status = TRUNCATED;
+            }
         }
     }
 
@@ -300,10 +310,6 @@ impl UringLane {
         match errno {
             EBADF if self.link.target().facts().read_only => EROFS,
             _ if GOING.contains(&errno) && self.link.target().is_gone() => ENODEV,
-            EIO => {
-                self.link.target().tell_cut();
-                EIO
-            }
             _ => errno,
         }
     }
@@ -327,6 +333,7 @@ impl UringLane {
         let submit = state.sq.publish();
         if submit > 0 {
             add(&self.submits, 1);
+            state.sized = false;
         }
         submit
     }
@@ -378,7 +385,8 @@ impl UringLane {
         let mut state = self.state();
         let wait_for = match at_least.min(self.in_flight()) {
             0 | 1 => 1,
-            _ if !self.counts() => 1,
+            // What waits for its turn is not in the kernel, and goes when the one before it is taken.
+            _ if !self.counts() || !state.waiting.is_empty() => 1,
             several => match state.pealed(several) {
                 Some(most) => most,
                 None => {
@@ -530,17 +538,34 @@ impl UringPosting<'_> {
     #[inline(always)] // Once for each request, from one place that matters.
     fn begin(&mut self, at: u16, part: &Part<'_>, what: What, (token, now): (Token, Nanos)) {
         let (state, lane) = (&mut *self.state, self.lane);
-        if let Some(seat) = lane.seat.get().filter(|seat| seat.posts())
+        let (target, changes) = (lane.link.target(), part.op != Op::Read);
+        if changes && !state.sized {
+            // Once for each batch: a system call.
+            state.sized = !target.is_truncated();
+        }
+        let refused = changes && !state.sized;
+        let durable = (part.fua || part.op == Op::Flush) && target.is_cached();
+        if let Some(seat) = lane.seat.get().filter(|seat| seat.posts() && !durable && !refused)
             && lane.begin_in_common(seat, state, at, part, what, (token, now))
         {
             return;
         }
-        let rest = what.rest(part, &mut state.buffers, &lane.ring, &lane.link);
+        let rest = match refused {
+            true => Rest::Refused,
+            false => what.rest(part, &mut state.buffers, &lane.ring, &lane.link),
+        };
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
         let command = Command::begun(token.0, now, part, offset, rest);
         state.commands[usize::from(at)] = command;
-        if !state.push(at) {
-            state.left.push(u64::from(at));
+        if durable && state.durable.is_some() {
+            state.waiting.push_back(at);
+        } else {
+            if durable {
+                state.durable = Some(at);
+            }
+            if !state.push(at) {
+                state.left.push(u64::from(at));
+            }
         }
         add(&lane.announced, 1);
     }

@@ -8,11 +8,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::link::hold::check_limit;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use crate::error::TargetFault;
 
@@ -46,7 +46,7 @@ impl<'a> NewFile<'a> {
     /// # Errors
     /// There is no room, a limit forbids it, or writing fails. The file is then gone, or empty again.
     pub(super) fn lay_out(mut self, bytes: u64) -> Result<(), TargetFault> {
-        check_limit(bytes, getrlimit(Resource::Fsize).current)?;
+        check_limit(bytes)?;
         // Asked for at once, so that a lack of room shows before anything was written, and in one piece if there is one. The
         // size grows with what is written: a file that was left half laid out has not the size that was asked for.
         match fallocate(self.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
@@ -99,16 +99,6 @@ impl Drop for NewFile<'_> {
         if !self.done {
             self.undo();
         }
-    }
-}
-
-/// A write beyond RLIMIT_FSIZE is a signal, which ends the process.
-fn check_limit(asked: u64, limit: Option<u64>) -> Result<(), TargetFault> {
-    match limit {
-        Some(limit) if limit < asked => {
-            Err(TargetFault::TooLarge { asked, limit: format!("this process may write files of {limit} bytes (`ulimit -f`)") })
-        }
-        _ => Ok(()),
     }
 }
 

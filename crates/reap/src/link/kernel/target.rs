@@ -1,31 +1,25 @@
 //! A file or a block device, opened and held, and what is known of it before the first request.
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, SeekFrom as Extent, seek};
+use rustix::fs::{OFlags, SeekFrom as Extent, fcntl_getfl, seek};
 use rustix::io::Errno;
 
 use super::direct::{self, Alignment, Way};
-use super::hold::{self, FileId};
 use super::layout::{self, NewFile};
 use super::namespace::{self, Passthrough, Said};
 use super::uri::{Buffered, KernelUri};
 use crate::error::{TargetError, TargetFault};
+use crate::link::hold::{self, once_free};
+use crate::link::write_back::WriteBack;
 use hw::block::{Disk, Identity, Users, mount_of, mounts};
 
 /// What addresses of buffers are multiples of, with commands that pass through: dwords (Base 4.1.1).
 const DWORD: u32 = 4;
-
-/// How long the kernel may need to let go of a device: of a request that one of its workers has carried out, such as a Flush, it lets
-/// go after its completion was taken.
-const LETTING_GO: Duration = Duration::from_millis(300);
 
 /// An open file or block device. While it is open nobody else writes to it: a block device is held exclusively
 /// (O_EXCL, open(2)), a file by an advisory lock (flock(2)).
@@ -38,8 +32,7 @@ pub(crate) struct Target {
     _held: Option<File>,
     /// The process that has opened it.
     pid: u32,
-    /// The log has said that it holds less than when it was opened.
-    told_cut: AtomicBool,
+    write_back: WriteBack,
 }
 
 /// What is known of a target.
@@ -116,6 +109,32 @@ impl Target {
         &self.file
     }
 
+    /// The file opened once more, for one ring. The kernel reports a failed write-back once for each open file: a queue whose file is
+    /// its own does not depend on when another thread takes its completions.
+    ///
+    /// # Errors
+    /// It cannot be opened by its descriptor: no /proc, or not by this user.
+    pub(crate) fn opened_again(&self) -> io::Result<File> {
+        let flags = fcntl_getfl(&self.file)? - OFlags::CREATE - OFlags::EXCL;
+        let options = OpenOptions::new().read(true).write(!self.facts.read_only).custom_flags(flags.bits().cast_signed()).clone();
+        options.open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// What it has lost since it was opened.
+    pub(crate) fn write_back(&self) -> &WriteBack {
+        &self.write_back
+    }
+
+    /// Whether writes pass the page cache, so that they are lost, if they are, when it is written back.
+    pub(crate) fn is_cached(&self) -> bool {
+        !self.facts.direct
+    }
+
+    /// Whether it is a regular file that holds less than when it was opened.
+    pub(crate) fn is_truncated(&self) -> bool {
+        matches!(self.facts.kind, Kind::File { .. }) && self.write_back.is_truncated(&self.file, self.facts.bytes)
+    }
+
     /// What is known of it.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
@@ -155,16 +174,6 @@ impl Target {
         (bytes < self.facts.bytes).then_some(bytes)
     }
 
-    /// Has the log say, once, that a file has become shorter: the EIO of a read beyond its end alone would sound like the disk's.
-    pub(crate) fn tell_cut(&self) {
-        if let Some(bytes) = self.cut_to()
-            && !self.told_cut.swap(true, Relaxed)
-        {
-            let (file, had) = (self.facts.identity.model.as_deref().unwrap_or("a file"), self.facts.bytes);
-            tracing::warn!("{file} holds {bytes} bytes, and held {had} when it was opened: reads beyond its end fail with EIO");
-        }
-    }
-
     /// How commands pass through it, if they do.
     pub(crate) fn passthrough(&self) -> Option<Passthrough> {
         if let Kind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
@@ -178,18 +187,6 @@ impl Drop for Target {
         if self.pid == std::process::id() {
             // It is closed in any case.
             let _ = self.file.unlock();
-        }
-    }
-}
-
-/// Tries for a while what fails while the target is held: it may be so for a moment by what was closed just now, or by a child of this
-/// process that has its copies of all descriptors until it runs its program.
-fn once_free<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(&E) -> bool) -> Result<T, E> {
-    let since = Instant::now();
-    loop {
-        match attempt() {
-            Err(e) if held(&e) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
-            tried => return tried,
         }
     }
 }
@@ -270,7 +267,7 @@ impl Opening<'_> {
             _ => self.refused(e, false),
         })?;
         let new = NewFile::new(path, &file, true);
-        let notes = self.lock(&file, &file.metadata().map_err(stat_failed)?)?;
+        let notes = hold::lock(&file, true)?;
         new.lay_out(bytes)?;
         self.file_target(file, notes)
     }
@@ -283,7 +280,7 @@ impl Opening<'_> {
         if !meta.is_file() {
             return Err(TargetFault::Replaced);
         }
-        let notes = self.lock(&file, &meta)?;
+        let notes = hold::lock(&file, self.writing)?;
         match (self.uri.bytes, meta.len()) {
             // An empty file is as good as none.
             (Some(asked), 0) if self.writing => NewFile::new(&self.uri.path, &file, false).lay_out(asked)?,
@@ -291,23 +288,6 @@ impl Opening<'_> {
             _ => {}
         }
         self.file_target(file, notes)
-    }
-
-    /// `flock`, not POSIX locks: it belongs to the open file, so that a second device of this process is kept out as well, and no
-    /// unrelated `close` lets go of it. It ends with the last descriptor, a forked child's included.
-    fn lock(&self, file: &File, meta: &Metadata) -> Result<Vec<String>, TargetFault> {
-        let id = FileId::of(meta);
-        let lock = || if self.writing { file.try_lock() } else { file.try_lock_shared() };
-        let locked = once_free(lock, |e| matches!(e, TryLockError::WouldBlock));
-        let mut notes = Vec::new();
-        match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(TargetFault::Locked { by: hold::lockers(id), writing: self.writing }),
-            // Some network file systems lock nothing; they can be used all the same.
-            Err(TryLockError::Error(e)) => notes.push(format!("the file system locks no files ({e}), so others may write to it as well")),
-        }
-        let by = if self.writing { hold::file_users(id) } else { Vec::new() };
-        if by.is_empty() { Ok(notes) } else { Err(TargetFault::Held { by }) }
     }
 
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
@@ -392,7 +372,7 @@ impl Opening<'_> {
             disk: Some(DiskFacts::of(disk).corrected(&said.limits)),
             identity: disk.identity(),
         };
-        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id(), told_cut: AtomicBool::new(false) })
+        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id(), write_back: WriteBack::default() })
     }
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
@@ -437,7 +417,7 @@ impl Opening<'_> {
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, facts, notes, _held: None, pid: std::process::id(), told_cut: AtomicBool::new(false) })
+        Ok(Target { file, facts, notes, _held: None, pid: std::process::id(), write_back: WriteBack::default() })
     }
 
     fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {

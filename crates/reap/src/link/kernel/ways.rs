@@ -115,4 +115,4 @@ impl Way {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

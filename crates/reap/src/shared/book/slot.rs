@@ -9,7 +9,7 @@ use units::{Class, Nanos, Op};
 use crate::error::{IoError, Refused};
 use crate::instant::Instant;
 use crate::link::Part;
-use crate::request::{Completion, Modifiers, Request};
+use crate::request::{self, Completion, Modifiers, Request};
 
 /// errno(3).
 const EOPNOTSUPP: i32 = 95;
@@ -50,6 +50,8 @@ impl From<Failure> for IoError {
     #[inline]
     fn from(failure: Failure) -> IoError {
         match failure {
+            Failure::Status(request::FLUSH_LOST) => IoError::FlushLost,
+            Failure::Status(request::TRUNCATED) => IoError::Truncated,
             Failure::Status(status) => IoError::Status(status),
             Failure::System(errno) => IoError::System(errno),
             Failure::TimedOut => IoError::TimedOut,

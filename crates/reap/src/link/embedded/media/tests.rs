@@ -40,6 +40,7 @@ fn once_fdatasync_failed_no_later_flush_succeeds() {
     media.flush().unwrap();
     // A pipe cannot be synchronised: the real call fails.
     let (_reader, writer) = io::pipe().unwrap();
+    media.bytes = 0;
     let file = std::mem::replace(&mut media.file, File::from(std::os::fd::OwnedFd::from(writer)));
     assert!(matches!(media.flush(), Err(MediaError::Io { what: Access::Flush, .. })));
     media.file = file;
@@ -96,6 +97,7 @@ fn where_the_file_system_cannot_zeroes_are_written() {
     exercise(&mut media);
     // A pipe refuses otherwise: that is an error.
     let (_reader, writer) = io::pipe().unwrap();
+    media.bytes = 0;
     media.file = File::from(std::os::fd::OwnedFd::from(writer));
     media.refused = FallocateFlags::empty();
     assert!(matches!(media.zero_at(0, 512, true, false), Err(MediaError::Io { what: Access::Zero, .. })));
@@ -105,7 +107,56 @@ fn where_the_file_system_cannot_zeroes_are_written() {
 fn after_a_lost_flush_zeroes_with_fua_fail_too() {
     let dir = tempfile::tempdir().unwrap();
     let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512).unwrap();
-    assert!(media.latch.flush(|| Err(MediaError::FlushLost)).is_err());
+    media.shared.write_back.fail();
     media.zero_at(0, 512, true, false).unwrap();
     assert!(matches!(media.zero_at(0, 512, true, true), Err(MediaError::FlushLost)));
+}
+
+#[test]
+fn guard_and_lost_flush_are_shared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("media");
+    let open = || FileMedia::open(&path, Some(1 << 20), 512);
+    let (mut one, mut other) = (open().unwrap(), open().unwrap());
+    one.shared.write_back.fail();
+    assert!(matches!(other.flush(), Err(MediaError::FlushLost)) && matches!(one.write_at(0, &[0; 512], true), Err(MediaError::FlushLost)));
+    drop(one);
+    assert!(matches!(open().unwrap().flush(), Err(MediaError::FlushLost)), "it is still open");
+    drop(other);
+    open().unwrap().flush().unwrap();
+}
+
+#[test]
+fn a_file_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("media");
+    drop(FileMedia::open(&path, Some(1 << 20), 512).unwrap());
+    for shared in [true, false] {
+        let user = File::open(&path).unwrap();
+        if shared {
+            user.lock_shared().unwrap()
+        } else {
+            user.lock().unwrap()
+        }
+        // It would have been extended, had it been opened.
+        let refused = FileMedia::open(&path, Some(2 << 20), 512).err().expect("refused").to_string();
+        assert!(refused.contains("has locked it"), "{refused}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+    }
+}
+
+#[test]
+fn a_truncated_file_takes_no_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("media");
+    let mut media = FileMedia::open(&path, Some(1 << 20), 512).unwrap();
+    media.write_at(1 << 19, &[7; 512], false).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert!(matches!(media.write_at((1 << 20) - 512, &[7; 512], false), Err(MediaError::Truncated { bytes: 1048576 })));
+    assert!(matches!(media.zero_at(0, 512, false, false), Err(MediaError::Truncated { .. })));
+    assert!(matches!(media.flush(), Err(MediaError::FlushLost)), "what was cut off was acknowledged");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
+    // Its size alone does not bring back what it held.
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    assert!(matches!(media.write_at(0, &[7; 512], false), Err(MediaError::Truncated { .. })));
 }

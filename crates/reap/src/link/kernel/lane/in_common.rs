@@ -139,7 +139,7 @@ impl UringLane {
         let mut found = 0;
         while found < out.len() {
             let Some((at, result)) = seat.take() else { break };
-            if let Some(completed) = state.answer(at, result, self.link.ways()) {
+            if let Some(completed) = state.answer(at, result, &self.link) {
                 seat.ended();
                 out[found] = completed;
                 found += 1;

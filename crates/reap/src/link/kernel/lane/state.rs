@@ -1,16 +1,21 @@
 //! What the lock of a ring guards: its two sides, and what is out on it.
 
+use std::collections::VecDeque;
+
 use driver::Completed;
 use hw::EventFd;
 use hw::uring::{Cq, Cqe, Entry, File, FileSlot, Kept, Refused, Sq};
-use nvme::Cid;
-use units::Nanos;
+use nvme::{Cid, Status};
+use units::{Nanos, Op};
 
 use crate::link::kernel::buffers::Buffers;
 use crate::link::kernel::command::{Answer, Command};
+use crate::link::kernel::link::KernelLink;
 use crate::link::kernel::namespace::Passthrough;
 use crate::link::kernel::passthrough;
 use crate::link::kernel::ways::Ways;
+use crate::link::write_back::loses_others;
+use crate::request::{ERRNO, FLUSH_LOST};
 
 /// User data of what is no command: the bell of the queue's thread, and cancelling.
 pub(super) const BELL: u64 = 1 << 32;
@@ -22,6 +27,9 @@ const PEAL: u64 = 3 << 32;
 /// Completions that a bell comes with, once a thread has slept for more than one: as many as a sleep may be for. The kernel counts
 /// completions, and a bell's own is one. So a poll of the bell is followed by entries that do nothing but complete.
 pub(super) const MOST_AT_ONCE: u32 = 32;
+
+/// ECANCELED: what was cancelled before it ran (io_uring_prep_cancel(3)).
+const CANCELED: u32 = 125;
 
 /// Entries that are taken off the ring at a time.
 pub(super) const RUN: usize = 16;
@@ -52,6 +60,12 @@ pub(super) struct State {
     pub left: Vec<u64>,
     /// The same for the ring in common with others.
     pub left_in_common: Vec<u64>,
+    /// Through the page cache one durable write or Flush at a time: the kernel reports a failed write-back to one `fsync`, and
+    /// another one that runs next to it may succeed and be taken first. The one that is out, and those that wait for it.
+    pub durable: Option<u16>,
+    pub waiting: VecDeque<u16>,
+    /// Whether the size of the file was looked at since entries were last submitted.
+    pub sized: bool,
 }
 
 /// What the kernel's answer to a command means.
@@ -63,7 +77,7 @@ pub(super) fn answered(passes: bool, command: &mut Command, result: i32, ways: &
 impl State {
     /// A command's completion; `None`: it goes on, or it is something else's.
     #[inline]
-    pub(super) fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
+    pub(super) fn end(&mut self, cqe: &Cqe, link: &KernelLink) -> Option<Completed> {
         if cqe.user_data >= BELL {
             match cqe.user_data {
                 BELL if !cqe.more() => self.left.push(BELL),
@@ -73,16 +87,20 @@ impl State {
             }
             return None;
         }
-        self.answer(cqe.user_data as u16, cqe.result, ways)
+        self.answer(cqe.user_data as u16, cqe.result, link)
     }
 
     /// The kernel's answer to command `at`; `None`: it goes on.
     #[inline]
-    pub(super) fn answer(&mut self, at: u16, result: i32, ways: &Ways) -> Option<Completed> {
+    pub(super) fn answer(&mut self, at: u16, result: i32, link: &KernelLink) -> Option<Completed> {
         let command = self.commands.get_mut(usize::from(at)).filter(|command| command.open)?;
-        match answered(self.passthrough.is_some(), command, result, ways) {
-            Answer::Over(status, result) => {
+        match answered(self.passthrough.is_some(), command, result, link.ways()) {
+            Answer::Over(mut status, result) => {
                 command.open = false;
+                if command.is_durable() && self.passthrough.is_none() {
+                    status = self.durable_over(at, (status, result), link);
+                }
+                let command = &self.commands[usize::from(at)];
                 self.free.push(at);
                 Some(Completed { token: command.token, cid: Cid(at), status, result, posted_at: command.posted_at })
             }
@@ -92,6 +110,26 @@ impl State {
                 None
             }
         }
+    }
+
+    /// A Flush, or a write with FUA, is over: the next one goes. Its status is what it says of the writes before it.
+    #[cold]
+    fn durable_over(&mut self, at: u16, (status, errno): (Status, u32), link: &KernelLink) -> Status {
+        if self.durable == Some(at) {
+            self.durable = self.waiting.pop_front();
+            self.left.extend(self.durable.map(u64::from));
+        }
+        let (command, target) = (&self.commands[usize::from(at)], link.target());
+        let lost = match command.op {
+            // One that was cancelled has not asked for the kernel's report.
+            Op::Flush => status == ERRNO && errno != CANCELED,
+            _ => status == ERRNO && loses_others(errno.cast_signed(), target.is_cached()),
+        };
+        if lost {
+            target.write_back().fail();
+            return status;
+        }
+        if status.is_success() && target.write_back().has_failed() { FLUSH_LOST } else { status }
     }
 
     /// Pushes the command at `at`, by what its target takes. False: there is no room.

@@ -5,13 +5,6 @@ use tempfile::TempDir;
 use super::*;
 
 #[test]
-fn a_limit_of_the_process_is_told_before_the_signal_comes() {
-    let refused = check_limit(4097, Some(4096)).unwrap_err();
-    assert!(matches!(&refused, TargetFault::TooLarge { asked: 4097, .. }) && refused.to_string().contains("ulimit"), "{refused}");
-    assert!(check_limit(4096, Some(4096)).is_ok() && check_limit(u64::MAX, None).is_ok());
-}
-
-#[test]
 fn every_byte_is_laid_out_whatever_the_size() {
     let dir = TempDir::new().unwrap();
     for bytes in [512, CHUNK - 512, CHUNK, 2 * CHUNK + 512] {

@@ -10,7 +10,7 @@ fn facts(kind: Kind, disk: Option<DiskFacts>) -> Facts {
     Facts { kind, bytes: 1 << 20, lba_bytes: 512, mem_align: 1, direct: true, read_only: false, disk, identity }
 }
 
-fn file(filesystem: &str) -> Ways {
+pub(in crate::link::kernel) fn file(filesystem: &str) -> Ways {
     Ways::new("/a/file", &facts(Kind::File { filesystem: filesystem.into() }, None), true)
 }
 

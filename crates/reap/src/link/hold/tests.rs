@@ -17,6 +17,13 @@ fn locks_are_told_by_kind_and_those_that_wait_are_not_held() {
     assert_eq!(parse_locks(text, file), [flock, ofd]);
 }
 
+#[test]
+fn a_limit_of_the_process_is_told_before_the_signal_comes() {
+    let refused = within(4097, Some(4096)).unwrap_err();
+    assert!(matches!(&refused, TargetFault::TooLarge { asked: 4097, .. }) && refused.to_string().contains("ulimit"), "{refused}");
+    assert!(within(4096, Some(4096)).is_ok() && within(u64::MAX, None).is_ok());
+}
+
 proptest! {
     #[test]
     fn nothing_that_proc_may_say_panics(text in ".{0,200}") {

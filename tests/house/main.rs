@@ -9,7 +9,7 @@ mod uses;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 

@@ -50,6 +50,8 @@ pub struct DeviceUri {
     /// `trust=yes|no`: where it is served, whether memory of a client's is mapped although the client could shorten its file, which would end the
     /// server.
     pub trust: bool,
+    /// `share=yes|no`: of `file:`, whether other processes that say so too may write to the file.
+    pub share: bool,
     /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
     pub own_thread: bool,
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
@@ -98,7 +100,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "profile",
     "lba",
     "namespaces",
@@ -112,6 +114,7 @@ const KEYS: [&str; 20] = [
     "shadow",
     "sgl",
     "trust",
+    "share",
     "thread",
     "reaper",
     "entries",
@@ -176,6 +179,7 @@ impl DeviceUri {
             shadow: None,
             sgls: false,
             trust: false,
+            share: false,
             own_thread: false,
             owner: false,
             entries: 1024,
@@ -205,6 +209,7 @@ impl DeviceUri {
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "sgl" => self.sgls = one_of(key, value, &["yes", "no"])? == "yes",
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
+            "share" => self.share = one_of(key, value, &["yes", "no"])? == "yes",
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,

@@ -65,6 +65,8 @@ pub(crate) struct Cpu {
     pub(crate) current: Option<TaskId>,
     /// CPU time of the current thread since it was switched to.
     pub(crate) ran: Nanos,
+    /// When the current thread's turn ends, if others are ready.
+    pub(crate) turn_ends: Nanos,
     /// A thread that is ready is to have the CPU instead of the current one.
     pub(crate) resched: bool,
     /// The current one asks for that itself: another one is next in any case.
@@ -100,6 +102,7 @@ impl Cpu {
             ready: Ready::default(),
             current: None,
             ran: Nanos::ZERO,
+            turn_ends: Nanos::MAX,
             resched: false,
             yields: false,
             quota: Quota::default(),

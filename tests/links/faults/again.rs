@@ -13,7 +13,7 @@ use crate::work::{Job, begin, drain};
 
 /// One server's share of a subsystem over this file.
 fn share(file: &Scratch, controller: u16, more: &str) -> String {
-    format!("multipath:?path=file:{}?profile=optane%26cntlid={controller}{more}", file.path().display())
+    format!("multipath:?path=file:{}?profile=optane%26share=yes%26cntlid={controller}{more}", file.path().display())
 }
 
 fn open(servers: &[Process], more: &str, queues: usize) -> Device {

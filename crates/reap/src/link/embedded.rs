@@ -28,6 +28,7 @@ use nvme::Vector;
 use units::Nanos;
 
 use crate::error::OpenError;
+use crate::link::hold::Use;
 use crate::uri::{Backing, DeviceUri};
 use faults::Faulty;
 use media::FileMedia;
@@ -218,7 +219,8 @@ fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
             if uri.namespaces != 1 {
                 return Err(media(path, "a file holds one namespace; leave `namespaces=` out"));
             }
-            let file = FileMedia::open(path, *bytes, uri.lba_bytes)?;
+            let purpose = if uri.share { Use::Share } else { Use::Write };
+            let file = FileMedia::open(path, *bytes, uri.lba_bytes, purpose)?;
             Ok(vec![Namespace::new(file, uri.lba_bytes).map_err(|e| media(path, &e.to_string()))?])
         }
     }

@@ -37,17 +37,29 @@ pub(super) fn once_free<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(
     }
 }
 
-/// Keeps writers from a regular file, if it was opened for `writing` all other users: notes for the user.
+/// What a regular file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Reading, next to other readers.
+    Read,
+    /// Writing, alone.
+    Write,
+    /// Writing, next to others that say so too (`share=yes`).
+    Share,
+}
+
+/// Keeps writers from a regular file, and if it is written all other users: notes for the user.
 ///
 /// `flock`, not POSIX locks: it belongs to the open file, so that a second device of this process is kept out as well, and no
 /// unrelated `close` lets go of it. It ends with the last descriptor, a forked child's included.
 ///
 /// # Errors
 /// It is locked or in use, or larger than this process may write.
-pub(super) fn lock(file: &File, writing: bool) -> Result<Vec<String>, TargetFault> {
+pub(super) fn lock(file: &File, purpose: Use) -> Result<Vec<String>, TargetFault> {
     let meta = file.metadata().map_err(|source| TargetFault::System { what: "examine it", source })?;
     let id = FileId::of(&meta);
-    let lock = || if writing { file.try_lock() } else { file.try_lock_shared() };
+    let writing = purpose != Use::Read;
+    let lock = || if purpose == Use::Write { file.try_lock() } else { file.try_lock_shared() };
     let locked = once_free(lock, |e| matches!(e, TryLockError::WouldBlock));
     let mut notes = Vec::new();
     match locked {
@@ -96,7 +108,7 @@ impl Shared {
     ///
     /// # Errors
     /// See [`lock`].
-    pub(super) fn of(file: &File) -> Result<Arc<Shared>, TargetFault> {
+    pub(super) fn of(file: &File, purpose: Use) -> Result<Arc<Shared>, TargetFault> {
         static ALL: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
         let failed = |what| move |source: io::Error| TargetFault::System { what, source };
         let id = FileId::of(&file.metadata().map_err(failed("examine it"))?);
@@ -105,7 +117,7 @@ impl Shared {
         if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id) {
             return Ok(shared);
         }
-        let notes = lock(file, true)?;
+        let notes = lock(file, purpose)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let file = file.try_clone().map_err(failed("hold it"))?;
         let shared = Arc::new(Shared { id, file, born: Birth::here(), write_back: WriteBack::default() });

@@ -20,13 +20,12 @@ impl<P: Bus> World<'_, P> {
         self.account(cpu);
         let this = &mut self.cpus[cpu];
         if let Running::At(level) = this.running {
+            // Also where a step ends at that very instant: steps whose length divides the tick's would never be noticed.
+            this.resched |= level == Level::Thread && self.now >= this.turn_ends;
             let left = &mut this.left[level as usize];
             if *left == Some(Nanos::ZERO) {
                 *left = None;
                 self.proceed(cpu, level)?;
-            } else if level == Level::Thread {
-                // The slice is over.
-                this.resched = true;
             }
         }
         Ok(())
@@ -121,8 +120,11 @@ impl<P: Bus> World<'_, P> {
         this.turn_to(self.now, Running::At(level));
         let left = this.left[level as usize].unwrap_or_default();
         let mut ends = self.now + left;
+        this.turn_ends = Nanos::MAX;
         if level == Level::Thread && !this.ready.is_empty() {
-            ends = ends.min(self.turn_ends(cpu));
+            let turn_ends = self.turn_ends(cpu);
+            self.cpus[cpu].turn_ends = turn_ends;
+            ends = ends.min(turn_ends);
         }
         // Where there are many, somebody else is nearly always before, and to find out costs more than it saves.
         let alone = self.cpus.len() == 1 && self.stirred.is_empty() && self.running > 0;

@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::error::{OpenError, TargetFault};
-use crate::link::hold::{Shared, check_limit};
+use crate::link::hold::{Shared, Use, check_limit};
 
 /// A file as a medium. The page cache is its volatile write cache.
 pub(super) struct FileMedia {
@@ -24,8 +24,8 @@ pub(super) struct FileMedia {
 
 impl FileMedia {
     /// Opens `path` for reading and writing. With `bytes` the file is created, or extended, to that size; without, it
-    /// has the size it has, rounded down to whole blocks.
-    pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32) -> Result<FileMedia, OpenError> {
+    /// has the size it has, rounded down to whole blocks. `purpose`: whether other processes may write to it as well.
+    pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32, purpose: Use) -> Result<FileMedia, OpenError> {
         let fail = |what: &str, source: Option<io::Error>| {
             let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
             OpenError::Media { path: path.to_owned(), what, source }
@@ -42,7 +42,7 @@ impl FileMedia {
             return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));
         }
         // Before the file is touched: it may be another program's.
-        let shared = Shared::of(&file).map_err(held)?;
+        let shared = Shared::of(&file, purpose).map_err(held)?;
         let mut len = meta.len();
         if let Some(bytes) = bytes.filter(|&b| b > len) {
             file.set_len(bytes).map_err(|e| fail("cannot extend it", Some(e)))?;

@@ -14,7 +14,7 @@ use super::layout::{self, NewFile};
 use super::namespace::{self, Passthrough, Said};
 use super::uri::{Buffered, KernelUri};
 use crate::error::{TargetError, TargetFault};
-use crate::link::hold::{self, once_free};
+use crate::link::hold::{self, Use, once_free};
 use crate::link::write_back::WriteBack;
 use hw::block::{Disk, Identity, Users, mount_of, mounts};
 
@@ -267,7 +267,7 @@ impl Opening<'_> {
             _ => self.refused(e, false),
         })?;
         let new = NewFile::new(path, &file, true);
-        let notes = hold::lock(&file, true)?;
+        let notes = hold::lock(&file, Use::Write)?;
         new.lay_out(bytes)?;
         self.file_target(file, notes)
     }
@@ -280,7 +280,7 @@ impl Opening<'_> {
         if !meta.is_file() {
             return Err(TargetFault::Replaced);
         }
-        let notes = hold::lock(&file, self.writing)?;
+        let notes = hold::lock(&file, if self.writing { Use::Write } else { Use::Read })?;
         match (self.uri.bytes, meta.len()) {
             // An empty file is as good as none.
             (Some(asked), 0) if self.writing => NewFile::new(&self.uri.path, &file, false).lay_out(asked)?,

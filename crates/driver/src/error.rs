@@ -77,18 +77,6 @@ pub enum ProtocolViolation {
         /// The SQID in the entry.
         named: u16,
     },
-    /// DW2.SQHD lies outside the submission queue (Base 4.2.1).
-    #[error("queue {queue}: completion for command {cid:#06x} has SQ head {head} in a queue of {entries} entries; reset the controller")]
-    BadHead {
-        /// The queue.
-        queue: QueueId,
-        /// The identifier in the entry.
-        cid: u16,
-        /// The SQHD in the entry.
-        head: u16,
-        /// Entries of the submission queue.
-        entries: u32,
-    },
 }
 
 impl ProtocolViolation {
@@ -98,8 +86,7 @@ impl ProtocolViolation {
             ProtocolViolation::UnknownCommand { queue, .. }
             | ProtocolViolation::Doubled { queue, .. }
             | ProtocolViolation::Unannounced { queue, .. }
-            | ProtocolViolation::WrongQueue { queue, .. }
-            | ProtocolViolation::BadHead { queue, .. } => queue,
+            | ProtocolViolation::WrongQueue { queue, .. } => queue,
         }
     }
 }

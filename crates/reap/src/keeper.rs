@@ -140,6 +140,8 @@ pub(crate) struct Keeper {
     joined: Option<Box<Inventory>>,
     /// It is reached by another connection than when it was last up.
     reconnected: bool,
+    /// Health says that SQ heads are wrong.
+    told_of_heads: bool,
 }
 
 impl Charge for Keeper {
@@ -224,6 +226,7 @@ impl Keeper {
             returning: false,
             joined: None,
             reconnected: false,
+            told_of_heads: false,
         })
     }
 
@@ -347,8 +350,13 @@ impl Keeper {
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
+            let mut bad_heads = 0;
             for pair in self.queues.iter().flat_map(|queue| queue.pairs()) {
                 self.watch.look(pair, now, &self.recovery_config());
+                bad_heads += pair.counters().bad_heads;
+            }
+            if bad_heads > 0 && !std::mem::replace(&mut self.told_of_heads, true) {
+                self.note("the controller's completions name impossible SQ heads, which Reap does not use".to_owned());
             }
             let Life::Live(recovery) = &mut self.life else { return now };
             let ask = match self.put_off.take() {

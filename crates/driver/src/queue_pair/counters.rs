@@ -16,6 +16,8 @@ pub struct Counters {
     pub cq_doorbells: u64,
     /// Looks under the CQ lock that found nothing.
     pub empty_looks: u64,
+    /// Completions whose SQ Head Pointer lies outside of the queue: a fault of the controller's without consequences.
+    pub bad_heads: u64,
 }
 
 /// Plain addition: the holder of the lock is the only writer.

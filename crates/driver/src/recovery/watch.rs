@@ -17,11 +17,15 @@ pub struct Watch {
     scratch: Vec<Expired>,
     /// When each queue pair was last looked at.
     looked: HashMap<QueueId, Nanos>,
-    /// What was in flight then, and since when it counts.
-    known: HashMap<(QueueId, Cid), (Command, Nanos)>,
+    /// What was in flight then, since when it counts, and since when its Abort has been answered.
+    known: HashMap<(QueueId, Cid), (Command, Nanos, Option<Nanos>)>,
     /// Made while a pair is looked at: what is in flight now.
-    present: Vec<(Command, Nanos)>,
+    present: Vec<(Command, Nanos, Option<Nanos>)>,
 }
+
+/// How long a command is waited for once its Abort has been answered and it was looked for again: a controller that says
+/// "aborted" has posted its completion (Base 2.1, 5.1.1), and one that says "not aborted" has nothing else to offer than a reset.
+const ABORTED_GRACE: Nanos = Nanos::from_secs(1);
 
 /// A command past its time-out. Its own word of when it was posted stays as it is, because an Abort names the command by all of it.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +34,15 @@ pub(super) struct Late {
     pub expired: Expired,
     /// Since when it counts.
     since: Nanos,
+    /// When its Abort was first seen to be answered.
+    aborted: Option<Nanos>,
 }
 
 impl Late {
     /// When waiting for it ends.
     fn due(&self, config: &RecoveryConfig) -> Nanos {
-        self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace }
+        let due = self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace };
+        self.aborted.map_or(due, |at| due.min(at + ABORTED_GRACE.min(config.grace)))
     }
 }
 
@@ -64,20 +71,21 @@ impl Watch {
                 continue;
             }
             let command = expired.command;
-            let since = match self.known.get(&(pair.id(), command.cid)) {
-                Some(&(known, since)) if known == command => since,
-                _ => believable(command.posted_at, before, now),
+            let (since, aborted) = match self.known.get(&(pair.id(), command.cid)) {
+                Some(&(known, since, aborted)) if known == command => (since, aborted),
+                _ => (believable(command.posted_at, before, now), None),
             };
-            self.present.push((command, since));
+            let aborted = aborted.or((expired.stage == Stage::Aborted).then_some(now));
+            self.present.push((command, since, aborted));
             let expires = since + timeout;
             if expires <= now {
-                self.late.push(Late { queue: pair.id(), expired: *expired, since });
+                self.late.push(Late { queue: pair.id(), expired: *expired, since, aborted });
             } else {
                 self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
             }
         }
         self.known.retain(|(queue, _), _| *queue != pair.id());
-        self.known.extend(self.present.iter().map(|&(command, since)| ((pair.id(), command.cid), (command, since))));
+        self.known.extend(self.present.iter().map(|&known| ((pair.id(), known.0.cid), known)));
     }
 
     /// A command past its time-out that no Abort has been sent for.

@@ -69,3 +69,23 @@ fn a_clock_that_agrees_is_believed_to_the_nanosecond() {
     assert_eq!(late(&mut watch, &pair, due - Nanos(1)), (0, false));
     assert_eq!(late(&mut watch, &pair, due), (1, false));
 }
+
+#[test]
+fn an_answered_abort_shortens_the_wait() {
+    const PATIENT: RecoveryConfig = RecoveryConfig { grace: Nanos::from_secs(10), ..CONFIG };
+    let (mut watch, pair) = first_seen_at_one(sec(1));
+    let overdue = |watch: &mut Watch, now: Nanos| {
+        watch.clear();
+        watch.look(&pair, now, &PATIENT);
+        watch.overdue(now, &PATIENT).is_some()
+    };
+    assert!(!overdue(&mut watch, sec(3)));
+    let command = watch.to_abort().map(|late| late.expired.command).unwrap();
+    assert!(pair.begin_abort(&command));
+    assert!(!overdue(&mut watch, sec(5)), "the Abort itself has ten seconds");
+    pair.end_abort(command.cid);
+    // Seen at second 6 for the first time.
+    let found = [sec(6), sec(7) - Nanos(1), sec(7)].map(|now| overdue(&mut watch, now));
+    assert_eq!(found, [false, false, true]);
+    assert_eq!(watch.next_event(sec(6), &PATIENT), sec(7));
+}

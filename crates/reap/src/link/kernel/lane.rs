@@ -496,6 +496,7 @@ impl UringLane {
             sq_doorbells: self.submits.load(Relaxed) + beside.sq_doorbells,
             cq_doorbells: self.takes.load(Relaxed) + beside.cq_doorbells,
             empty_looks: self.empty_looks.load(Relaxed) + beside.empty_looks,
+            ..Counters::default()
         }
     }
 

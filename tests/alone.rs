@@ -5,6 +5,7 @@
 mod forked;
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,5 +90,44 @@ fn a_forked_child_opens_nothing_and_is_told_so() {
         };
         assert!(in_fork(uses), "the parent's device");
         queue.block_on(queue.flush(&ns)).unwrap().unwrap();
+    });
+}
+
+/// What a child has at the addresses of its parent's buffers is its own.
+#[test]
+fn a_forked_child_gets_no_buffers() {
+    alone("a_forked_child_gets_no_buffers", || {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        for uri in ["mem:1M?profile=null".to_owned(), format!("kernel:{}", file.path().display())] {
+            let device = Device::open(&uri).unwrap();
+            let queue = device.queue().unwrap();
+            let region = device.register(reap::Pages::new(1 << 20).unwrap()).map_err(|(why, _)| why).unwrap();
+            // One that no thread of the library keeps.
+            let pool = hw::DmaPool::new(64 << 20).unwrap();
+            let (mut held, of_region) = (device.buffer(1 << 20).unwrap(), region.buffer(0..4096).unwrap());
+            held.fill(7);
+            let inherited = |held: &mut reap::DmaBuf| {
+                let read = catch_unwind(AssertUnwindSafe(|| held.iter().map(|&byte| u64::from(byte)).sum::<u64>())).is_err();
+                let written = catch_unwind(AssertUnwindSafe(|| held.fill(1))).is_err();
+                read && written && catch_unwind(AssertUnwindSafe(|| of_region[0])).is_err()
+            };
+            let harmless = || {
+                // As large as the pool's mapping: where the parent has that, the child has these.
+                let own: Vec<Vec<u8>> = (0..64).map(|_| vec![3; 8 << 20]).collect();
+                let refused = matches!(device.buffer(4096), Err(reap::AllocError::Forked))
+                    && matches!(queue.buffer(4096), Err(reap::AllocError::Forked))
+                    && matches!(region.buffer(8192..12288), Err(reap::RangeError::Forked))
+                    && device.register(reap::Pages::new(4096).unwrap()).is_err();
+                let (mut held, device, queue) = (held, device, queue);
+                let refused = inherited(&mut held) && refused;
+                drop(held);
+                drop(pool);
+                drop(queue);
+                drop(device);
+                refused && own.iter().flatten().all(|&byte| byte == 3)
+            };
+            assert!(in_fork(harmless), "{uri}");
+        }
     });
 }

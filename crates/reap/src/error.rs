@@ -101,6 +101,7 @@ impl OpenError {
         match error {
             hw::AllocError::Full { .. } => OpenError::PoolTooSmall { bytes, queues },
             hw::AllocError::Pin(error) => OpenError::Pin(error),
+            hw::AllocError::Forked => OpenError::Forked,
         }
     }
 }

@@ -201,6 +201,18 @@ impl DmaBuf {
         self.0.addr
     }
 
+    /// Bytes. Good in a forked child as well.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
     /// Whether it is a range of a region. The owner of the region's memory goes with the last of them.
     pub fn is_registered(&self) -> bool {
         self.0.region.is_some()
@@ -214,19 +226,38 @@ impl DmaBuf {
     }
 }
 
+/// A buffer of a pool that this process does not have: at its address lies something else, or nothing.
+#[cold]
+#[inline(never)]
+fn forked() -> ! {
+    panic!(
+        "a DMA buffer is memory of the process that opened its device, and not of one that was forked from it; open devices after the fork"
+    )
+}
+
+/// # Panics
+/// In a process that was forked after the buffer's device was opened.
 impl Deref for DmaBuf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
+        if !self.0.pool.born.is_here() {
+            forked();
+        }
         // SAFETY: the block is memory that `pool` or `region` keeps, and initialised. It is this buffer's alone while it is
         // not lent: the device's copies have ended, and others are refused. A lent buffer has no `deref`.
         unsafe { std::slice::from_raw_parts(self.0.data.as_ptr(), self.0.len) }
     }
 }
 
+/// # Panics
+/// As `deref`.
 impl DerefMut for DmaBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        if !self.0.pool.born.is_here() {
+            forked();
+        }
         // SAFETY: as in `deref`, and `&mut self` is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.len) }
     }
@@ -236,7 +267,7 @@ impl Drop for DmaBuf {
     fn drop(&mut self) {
         let Block { addr, len, ref pool, ref region, .. } = *self.0;
         match region {
-            _ if len == 0 => {}
+            _ if len == 0 || !pool.born.is_here() => {}
             Some(region) => region.give_back(addr),
             None => pool.give_back(addr - pool.own.base(), len),
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
+use crate::Birth;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -30,6 +31,8 @@ pub(super) struct Mapping {
     memory: NonNull<u8>,
     bytes: usize,
     file: Option<OwnedFd>,
+    /// Of one that forked children do not have, the process that does.
+    born: Option<Birth>,
 }
 
 // SAFETY: the mapping may be used from any thread; who may reach which of its bytes is settled by its owner.
@@ -81,14 +84,15 @@ impl Mapping {
 
     /// A forked child does not have it (MADV_DONTFORK, madvise(2)). Otherwise parent and child would share pages until one of them writes,
     /// and the writer gets another page than the one that a device knows.
-    pub fn keep_from_children(&self) -> io::Result<()> {
+    pub fn keep_from_children(&mut self) -> io::Result<()> {
+        self.born = Some(Birth::here());
         // SAFETY: the range is this mapping, and the advice does not change what it holds.
         Ok(unsafe { madvise(self.memory.as_ptr().cast(), self.bytes, Advice::LinuxDontFork) }?)
     }
 
     fn at(memory: *mut c_void, bytes: usize, file: Option<OwnedFd>) -> io::Result<Mapping> {
         let memory = NonNull::new(memory.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { memory, bytes, file })
+        Ok(Mapping { memory, bytes, file, born: None })
     }
 
     /// The first byte.
@@ -109,6 +113,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.born.is_some_and(|born| !born.is_here()) {
+            // A child has other memory at these addresses, its own.
+            return;
+        }
         // SAFETY: the mapping was made with this size, and its owner is done with what points into it.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast::<c_void>(), self.bytes) };
         debug_assert!(unmapped.is_ok());

@@ -15,6 +15,7 @@ use super::memory::Pages;
 use super::pins::{Chunk, PinError, Pinner, Pinning, Pins};
 use super::sizes::{CHUNK, MAX_POOL, MIN_BLOCK};
 use super::space::{Space, USUAL_BITS};
+use crate::Birth;
 
 /// How a pool is made. Start from `PoolOptions::default()`.
 #[derive(Clone, Debug)]
@@ -91,6 +92,9 @@ pub enum AllocError {
     /// It cannot be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// The pool is of the process that this one was forked from, which alone has its memory.
+    #[error("this process was forked from the one that opened the device, and does not have its memory; open devices after the fork")]
+    Forked,
 }
 
 /// Memory for buffers and rings, reachable by devices. Cheap to clone; the memory goes when the last clone, buffer, region
@@ -112,6 +116,8 @@ pub(super) struct Pool {
     pub alignment: u64,
     backing: Backing,
     mapping: Mapping,
+    /// The process that has the memory.
+    pub born: Birth,
 }
 
 /// A block that holds rings, and is never bytes.
@@ -135,7 +141,7 @@ impl PoolOptions {
         let bytes = bytes.next_multiple_of(CHUNK);
         let bits = self.address_bits;
         let space = Space::new(bytes, bits, &self.windows).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
-        let (mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
+        let (mut mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         mapping.keep_from_children()?;
         let (memory, addr) = (mapping.memory(), space.pool());
@@ -145,7 +151,18 @@ impl PoolOptions {
         let own = unsafe { Extent::new(memory, bytes, addr, pins) }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
         let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
-        Ok(DmaPool(Arc::new(Pool { own, space, pinning, blocks, rings, leaked: AtomicU64::new(0), alignment, backing, mapping })))
+        Ok(DmaPool(Arc::new(Pool {
+            own,
+            space,
+            pinning,
+            blocks,
+            rings,
+            leaked: AtomicU64::new(0),
+            alignment,
+            backing,
+            mapping,
+            born: Birth::here(),
+        })))
     }
 }
 
@@ -245,15 +262,20 @@ impl Pool {
 
     /// A block for `len` bytes: its offset.
     pub fn take(&self, len: usize) -> Result<u64, AllocError> {
+        if !self.born.is_here() {
+            return Err(AllocError::Forked);
+        }
         let size = self.block_for(len).ok_or(self.full(len))?;
         let offset = lock(&self.blocks).alloc(size).ok_or(self.full(len))?;
         self.own.pin(offset, size).inspect_err(|_| self.give_back(offset, len))?;
         Ok(offset)
     }
 
-    /// The reverse.
+    /// The reverse. In a forked child another thread of the parent's may have the lock for ever.
     pub fn give_back(&self, offset: u64, len: usize) {
-        if let Some(size) = self.block_for(len) {
+        if self.born.is_here()
+            && let Some(size) = self.block_for(len)
+        {
             lock(&self.blocks).free(offset, size);
         }
     }
@@ -268,6 +290,9 @@ impl Pool {
 
 impl Drop for RingBlock {
     fn drop(&mut self) {
+        if !self.pool.born.is_here() {
+            return;
+        }
         lock(&self.pool.rings).remove(&self.offset);
         self.pool.give_back(self.offset, self.len as usize);
     }

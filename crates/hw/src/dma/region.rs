@@ -83,6 +83,9 @@ pub enum RangeError {
     /// It cannot be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// The region is of the process that this one was forked from.
+    #[error("this process was forked from the one that registered the region, whose device it does not have; register after the fork")]
+    Forked,
 }
 
 impl DmaPool {
@@ -128,7 +131,9 @@ struct Addresses {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        self.pool.space.forget(self.base);
+        if self.pool.born.is_here() {
+            self.pool.space.forget(self.base);
+        }
     }
 }
 
@@ -144,6 +149,10 @@ impl Drop for Description {
 
 /// A place among the bus addresses of `pool` for the memory of `owner`.
 fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
+    if !pool.born.is_here() {
+        let forked = "this process was forked from the one that opened the device";
+        return Err(RegisterError::System(std::io::Error::other(forked)));
+    }
     let memory = owner.bytes();
     let (at, bytes) = (memory.cast::<u8>(), memory.len() as u64);
     let addr = at.addr().get();
@@ -213,6 +222,9 @@ impl<M: Memory> Region<M> {
         let Registered { extent, keeps, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
         let alignment = keeps.addresses.pool.alignment;
+        if !keeps.addresses.pool.born.is_here() {
+            return Err(RangeError::Forked);
+        }
         if start >= end || end > extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
             return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
         }

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use crate::Birth;
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -26,6 +27,8 @@ pub(super) struct Area {
     /// Where it begins in BAR0, and its bytes.
     start: u64,
     bytes: u64,
+    /// The process that has it.
+    born: Birth,
 }
 
 /// Registers and doorbells of a controller on the bus.
@@ -156,7 +159,7 @@ impl Area {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing. It is the device's, and reached as such alone.
         let memory = unsafe { mmap(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, at) }?;
         let memory = NonNull::new(memory.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        let area = Area { memory, start, bytes };
+        let area = Area { memory, start, bytes, born: Birth::here() };
         area.keep_from_children();
         Ok(area)
     }
@@ -192,6 +195,10 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        if !self.born.is_here() {
+            // A child has other memory at these addresses, its own.
+            return;
+        }
         // SAFETY: the mapping was made with this size, and is reached by its owner alone.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes as usize) };
         debug_assert!(unmapped.is_ok());

@@ -11,6 +11,7 @@ use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Requ
 use super::connection::{Connection, MOST_DATA};
 use super::event::ServeEvent;
 use super::function::{Function, Refusal};
+use super::place::no_room;
 
 /// Refused requests of one client that are told of.
 const TOLD: u32 = 8;
@@ -74,7 +75,7 @@ impl Session {
     }
 
     fn answer(&mut self, message: Message<OwnedFd>, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<(), SocketError> {
-        let Message { header, body, fds } = message;
+        let Message { header, body, fds, lost_fds } = message;
         if header.flags.is_reply() {
             if self.connection.is_late(header.id) {
                 return Ok(());
@@ -91,6 +92,11 @@ impl Session {
             Err(_) => None,
             Ok(Request::Version(theirs)) if !agreed => Some(self.agree(theirs)),
             Ok(_) if !agreed => Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION"))),
+            // It may have been for what has another meaning without: memory without a descriptor is asked for by messages.
+            Ok(_) if lost_fds => {
+                let why = format!("descriptors of a message: {}", no_room(&Errno::MFILE.into()));
+                Some(Err(Refusal::new(Errno::MFILE, why)))
+            }
             Ok(request) => Some(function.answer(request, fds)),
         };
         let reply = match (reply, request) {

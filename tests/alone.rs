@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forked::in_fork;
+use reap::serve::Server;
 use reap::{Device, IoError, OpenError, Refused, Request};
 
 /// Set in the process that a test has started.
@@ -89,5 +90,19 @@ fn a_forked_child_opens_nothing_and_is_told_so() {
         };
         assert!(in_fork(uses), "the parent's device");
         queue.block_on(queue.flush(&ns)).unwrap().unwrap();
+    });
+}
+
+/// What guards the files that are written to is of one process, and a child is another.
+#[test]
+fn a_forked_child_serves_no_file_in_use() {
+    alone("a_forked_child_serves_no_file_in_use", || {
+        let dir = tempfile::tempdir().unwrap();
+        let uri = format!("file:{}?size=1M", dir.path().join("image").display()).parse().unwrap();
+        let serve = |socket| Server::new(&uri, &dir.path().join(socket), None);
+        let server = serve("socket").unwrap();
+        assert!(in_fork(|| serve("other").is_err_and(|why| why.to_string().contains("has locked it"))));
+        drop(server);
+        serve("socket").unwrap();
     });
 }

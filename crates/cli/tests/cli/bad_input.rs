@@ -139,6 +139,21 @@ fn files_without_an_end_are_refused() {
     place.reap("run long.fio").fails_with(&["it is longer than 16 MiB"]);
 }
 
+/// Not by a signal in the middle of the run.
+#[test]
+fn files_above_the_limit_are_refused() {
+    let place = place();
+    place.write("job.fio", "[a]\nrw=write\nbs=4k\nnumber_ios=10\n");
+    std::fs::File::create(place.path("there")).unwrap().set_len(4 << 20).unwrap();
+    let reap = assert_cmd::cargo::cargo_bin!("reap").display();
+    for device in ["file:new?size=4M", "file:there", "kernel:new?size=4M", "kernel:there"] {
+        let script = format!("ulimit -f 2048; exec {reap} run job.fio --device '{device}'");
+        let ended: Ended = Command::new("bash").current_dir(place.path("")).args(["-c", &script]).output().unwrap().into();
+        ended.fails_with(&["4194304 bytes", "files of 2097152 bytes (`ulimit -f`)"]);
+        assert!(!place.path("new").exists(), "{device}");
+    }
+}
+
 /// Numbers that would take all memory: a sentence, and no abort.
 #[test]
 fn profiles_beyond_all_measure() {

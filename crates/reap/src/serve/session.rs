@@ -104,20 +104,26 @@ impl Session {
             (None, Err(refusal)) => Err(refusal),
             (None, Ok(_)) => Err(Refusal::new(Errno::INVAL, "no answer")),
         };
-        let bytes = match &reply {
+        let mut bytes = match &reply {
             Ok(reply) => reply.to_bytes(&header),
             Err(refusal) => Reply::Error(refusal.errno).to_bytes(&header),
         };
         let hands_over = matches!(&reply, Ok(Reply::RegionInfo(info)) if info.has_descriptor());
-        if let Err(refusal) = &reply {
+        let mut refused = reply.err();
+        let file = if hands_over { function.doorbell_file() } else { Ok(None) };
+        let file = file.unwrap_or_else(|error| {
+            bytes = Reply::Error(Errno::MFILE).to_bytes(&header);
+            refused = Some(Refusal::new(Errno::MFILE, format!("a descriptor of the doorbells: {}", no_room(&error))));
+            None
+        });
+        if let Some(refusal) = refused {
             self.refused += 1;
             match self.refused {
-                0..=TOLD => tell(ServeEvent::Refused(refusal.why.clone())),
+                0..=TOLD => tell(ServeEvent::Refused(refusal.why)),
                 n if n == TOLD + 1 => tell(ServeEvent::MoreRefused),
                 _ => {}
             }
         }
-        let file = if hands_over { function.doorbell_file() } else { None };
         match file {
             _ if !header.flags.wants_reply() => Ok(()),
             Some(file) => self.connection.send(&bytes, &[file.as_fd()]),

@@ -9,7 +9,7 @@ use nvme::Status;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use vfio_user::{DmaMap, Request};
+use vfio_user::{DmaMap, Region, Request, region};
 
 use super::super::ServeEvent;
 use super::client::{Guest, memory};
@@ -85,4 +85,20 @@ fn without_descriptors_a_mapping_is_refused() {
     let events = server.stop();
     let refused = |event: &ServeEvent| event.to_string().contains("refused: descriptors of a message: this server has");
     assert!(events.iter().any(refused), "{events:?}");
+}
+
+#[test]
+fn without_descriptors_no_doorbells_are_handed_over() {
+    if !is_child("without_descriptors_no_doorbells_are_handed_over") {
+        return;
+    }
+    let server = Running::new("mem:16M?profile=null&doorbells=mapped", None);
+    let mut guest = Guest::with_queues(&server, true);
+    let before = open_no_more();
+    let ask = Request::RegionInfo { index: region::BAR0, room: Region::MOST_BYTES };
+    // An answer without would say that there is one.
+    assert_eq!(guest.ask(&ask, &[]), Err(Errno::MFILE));
+    setrlimit(Resource::Nofile, before).expect("higher");
+    guest.map_doorbells();
+    assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
 }

@@ -99,6 +99,7 @@ pub(super) struct Shared {
     id: FileId,
     /// The description that is locked. Each user has one of its own beside it.
     file: File,
+    purpose: Use,
     born: Birth,
     pub(super) write_back: WriteBack,
 }
@@ -116,12 +117,14 @@ impl Shared {
         all.retain(|shared| shared.strong_count() > 0);
         // A forked child has its parent's, and is another process.
         if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.is_here()) {
-            return Ok(shared);
+            // Other processes may write to what it shares.
+            let alone = purpose == Use::Share || shared.purpose == Use::Write;
+            return if alone { Ok(shared) } else { Err(TargetFault::Locked { by: lockers(id), writing: true }) };
         }
         let notes = lock(file, purpose)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let file = file.try_clone().map_err(failed("hold it"))?;
-        let shared = Arc::new(Shared { id, file, born: Birth::here(), write_back: WriteBack::default() });
+        let shared = Arc::new(Shared { id, file, purpose, born: Birth::here(), write_back: WriteBack::default() });
         all.push(Arc::downgrade(&shared));
         Ok(shared)
     }

@@ -171,6 +171,8 @@ fn writers_that_agree_share_a_file() {
     other.try_lock_shared().unwrap();
     other.unlock().unwrap();
     assert!(other.try_lock().is_err());
+    assert!(FileMedia::open(&path, None, 512, Use::Share).is_ok());
+    assert!(FileMedia::open(&path, None, 512, Use::Write).is_err(), "it would not be alone");
     drop(media);
     other.try_lock().unwrap();
     assert!(FileMedia::open(&path, None, 512, Use::Share).is_err());

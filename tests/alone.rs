@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forked::in_fork;
+use reap::serve::Server;
 use reap::{Device, IoError, OpenError, Refused, Request};
 
 /// Set in the process that a test has started.
@@ -129,5 +130,19 @@ fn a_forked_child_gets_no_buffers() {
             };
             assert!(in_fork(harmless), "{uri}");
         }
+    });
+}
+
+/// What guards the files that are written to is of one process, and a child is another.
+#[test]
+fn a_forked_child_serves_no_file_in_use() {
+    alone("a_forked_child_serves_no_file_in_use", || {
+        let dir = tempfile::tempdir().unwrap();
+        let uri = format!("file:{}?size=1M", dir.path().join("image").display()).parse().unwrap();
+        let serve = |socket| Server::new(&uri, &dir.path().join(socket), None);
+        let server = serve("socket").unwrap();
+        assert!(in_fork(|| serve("other").is_err_and(|why| why.to_string().contains("has locked it"))));
+        drop(server);
+        serve("socket").unwrap();
     });
 }

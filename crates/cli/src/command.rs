@@ -1,9 +1,12 @@
 //! The command's `main`, with policies of a program's own or without.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use completion::{Mode, RegisterError};
+use rustix::process::Signal;
+use signal_hook::flag;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
@@ -30,6 +33,11 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         }
     };
     log_to_stderr();
+    // A write beyond RLIMIT_FSIZE (`ulimit -f`) ends a program that does not catch this signal, and is EFBIG in one that does
+    // (setrlimit(2)). The library leaves signals alone, and asks the limit when it opens a file.
+    if let Err(error) = flag::register(Signal::XFSZ.as_raw(), Arc::default()) {
+        output::say(format_args!("warning: a write beyond `ulimit -f` will end this program: {error}"));
+    }
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),

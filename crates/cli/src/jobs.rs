@@ -1,10 +1,9 @@
 //! Job files: read from disk, parsed, and what is to be said about them said.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use workload::fio::{self, Diagnostic, Input, Outside, Parsed};
 
 use crate::output::say;
@@ -12,8 +11,10 @@ use crate::output::say;
 /// What the jobs of the command line are called where jobs have files' names.
 const LINE: &str = "(command line)";
 
-/// No job file is this long; a device or a pipe might never end.
-const MOST_BYTES: u64 = 16 << 20;
+/// No file that people write is this long.
+pub const MOST_BYTES: u64 = 16 << 20;
+/// Files that Reap itself writes, recordings and journals of sweeps, may be this long. They are read whole.
+pub const MOST_OWN_BYTES: u64 = 1 << 30;
 
 /// Reads and parses job files, and the jobs of the command line (`line`), which come after them. Warnings and notes go to stderr.
 ///
@@ -22,7 +23,7 @@ const MOST_BYTES: u64 = 16 << 20;
 pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
-        let text = if path.as_os_str() == "-" { limited(io::stdin()) } else { text(path) };
+        let text = if path.as_os_str() == "-" { hw::read_at_most(io::stdin(), MOST_BYTES).context("cannot read it") } else { text(path) };
         texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
     }
     texts.extend(line.map(|line| (LINE.to_owned(), line.as_bytes().to_vec())));
@@ -57,16 +58,7 @@ fn told(said: &Diagnostic, text: &str) -> String {
 /// # Errors
 /// It cannot be read, or is no such file by its length.
 pub fn text(path: &Path) -> Result<Vec<u8>> {
-    limited(File::open(path).context("cannot open it")?)
-}
-
-fn limited(source: impl Read) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    source.take(MOST_BYTES + 1).read_to_end(&mut text).context("cannot read it")?;
-    if text.len() as u64 > MOST_BYTES {
-        bail!("it is longer than {} MiB: that is no file of jobs or of a scenario", MOST_BYTES >> 20);
-    }
-    Ok(text)
+    hw::read_file(path, MOST_BYTES).context("cannot read it")
 }
 
 /// Files and the environment, as fio sees them.

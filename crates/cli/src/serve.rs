@@ -1,6 +1,5 @@
 //! `reap serve`: an embedded controller as a PCI device of a guest, until Ctrl-C. `reap ctl`: meddling with it meanwhile.
 
-use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +10,7 @@ use reap::{MultipathUri, Script};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::{CtlArgs, ServeArgs};
-use crate::{output, stop};
+use crate::{jobs, output, stop};
 
 /// Schemes of devices that are somebody else's controllers.
 const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
@@ -27,7 +26,7 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
     }
     let script = args.script.as_deref().map(|path| {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read the script {}", path.display()))?;
+        let text = hw::read_text(path, jobs::MOST_BYTES).with_context(|| format!("cannot read the script {}", path.display()))?;
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
     });
     let mut server = server(&args.device, &args.vfio_user, script.transpose()?)?;

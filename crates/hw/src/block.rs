@@ -1,7 +1,7 @@
-//! Block devices as the system shows them, and who uses them. No descriptor is needed, and no device is opened.
+//! Block devices as the system shows them, and who uses them. None is opened but loop devices, to be asked for their file.
 
 mod disk;
 mod users;
 
-pub use disk::{Disk, Identity, loops};
+pub use disk::{Disk, Identity, Loop, loops};
 pub use users::{Mount, Users, mount_of, mounts, openers, process_name, swaps};

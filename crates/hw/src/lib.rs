@@ -24,6 +24,7 @@ mod dma;
 mod eventfd;
 mod guarded;
 mod guest;
+mod named_file;
 mod nodes;
 pub mod passthrough;
 pub mod pci;
@@ -44,6 +45,7 @@ pub use dma::{
 pub use eventfd::EventFd;
 pub use guarded::Guarded;
 pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
+pub use named_file::{read_at_most, read_file, read_open, read_text};
 pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::{Interest, Poller};

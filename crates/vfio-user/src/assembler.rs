@@ -12,6 +12,8 @@ pub struct Message<F> {
     pub body: Vec<u8>,
     /// The descriptors that came with it, in their order.
     pub fds: Vec<F>,
+    /// It came with more, for which this process, or the system, had no room (EMFILE, ENFILE).
+    pub lost_fds: bool,
 }
 
 /// Cuts a stream into messages. It asks for the bytes of one message at a time and never for one more: descriptors travel beside the bytes that
@@ -67,7 +69,7 @@ impl<F> Assembler<F> {
         self.header = None;
         self.filled = 0;
         let bytes = std::mem::replace(&mut self.bytes, vec![0; Header::SIZE]);
-        Ok(Some(Message { header, body: bytes[Header::SIZE..].to_vec(), fds: std::mem::take(&mut self.fds) }))
+        Ok(Some(Message { header, body: bytes[Header::SIZE..].to_vec(), fds: std::mem::take(&mut self.fds), lost_fds: false }))
     }
 
     /// The header is there.

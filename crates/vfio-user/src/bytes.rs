@@ -27,7 +27,7 @@ pub enum Malformed {
         /// Its value.
         value: u64,
     },
-    /// Too many descriptors, or some that the system has dropped on the way.
+    /// Too many descriptors.
     #[error("a message comes with more than {most} descriptors")]
     Descriptors {
         /// The most that a message may have.

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,8 +45,10 @@ pub enum Received {
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Socket {
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     assembler: Assembler<OwnedFd>,
+    /// There was no room for descriptors of the message that is read now.
+    lost_fds: bool,
     unsent: Vec<u8>,
 }
 
@@ -60,9 +63,10 @@ impl Socket {
     ///
     /// # Errors
     /// What `fcntl` says.
-    pub fn new(stream: UnixStream, most_bytes: u32) -> io::Result<Socket> {
+    pub fn new(stream: impl Into<Arc<UnixStream>>, most_bytes: u32) -> io::Result<Socket> {
+        let stream = stream.into();
         stream.set_nonblocking(true)?;
-        Ok(Socket { stream, assembler: Assembler::new(most_bytes, Socket::MOST_FDS), unsent: Vec::new() })
+        Ok(Socket { stream, assembler: Assembler::new(most_bytes, Socket::MOST_FDS), lost_fds: false, unsent: Vec::new() })
     }
 
     /// The next message, if it is there.
@@ -75,7 +79,7 @@ impl Socket {
             let mut control = RecvAncillaryBuffer::new(&mut control);
             let space = self.assembler.space();
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let got = match recvmsg(&self.stream, &mut [IoSliceMut::new(space)], &mut control, flags) {
+            let got = match recvmsg(&*self.stream, &mut [IoSliceMut::new(space)], &mut control, flags) {
                 Ok(got) => got,
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => continue,
@@ -85,13 +89,17 @@ impl Socket {
             // The descriptors that were let in are closed with this.
             let fds: Vec<OwnedFd> = control.drain().filter_map(descriptors).flatten().collect();
             if got.flags.contains(ReturnFlags::CTRUNC) {
-                return Err(Malformed::Descriptors { most: Socket::MOST_FDS }.into());
+                // The kernel fills the room that it is given, unless it cannot open another file (`scm_detach_fds`).
+                if fds.len() >= Socket::MOST_FDS {
+                    return Err(Malformed::Descriptors { most: Socket::MOST_FDS }.into());
+                }
+                self.lost_fds = true;
             }
             if got.bytes == 0 {
                 return Ok(Received::End);
             }
             if let Some(message) = self.assembler.filled(got.bytes, fds)? {
-                return Ok(Received::Message(message));
+                return Ok(Received::Message(Message { lost_fds: std::mem::take(&mut self.lost_fds), ..message }));
             }
         }
     }
@@ -148,7 +156,7 @@ impl Socket {
     pub fn wait(&self, most: Duration) -> io::Result<()> {
         let looked_for = if self.owes() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let most = Timespec::try_from(most).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&self.stream, looked_for)], Some(&most)) {
+        match poll(&mut [PollFd::new(&*self.stream, looked_for)], Some(&most)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -167,7 +175,7 @@ impl Socket {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         loop {
-            match sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match sendmsg(&*self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => return Ok(sent),
                 Err(Errno::AGAIN) => return Ok(0),
                 Err(Errno::INTR) => {}

@@ -183,18 +183,26 @@ impl Meant {
         let named = |(target, uri): (usize, String)| match () {
             () if uri.starts_with(KERNEL) => kernel(jobs, plan, target, &uri, allowed),
             () if is_drive(&uri) => drive(jobs, plan, target, uri, allowed),
-            () => Ok(self.embedded(plan.targets[target].as_deref(), uri)),
+            () => embedded(jobs, plan, target, uri, allowed),
         };
         uris.into_iter().enumerate().map(named).collect()
     }
+}
 
-    fn embedded(&self, name: Option<&str>, uri: String) -> Named {
-        let words = match name {
-            Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
-            None => format!("{uri} (embedded)"),
-        };
-        Named { uri, words }
+/// The controller in this process of a target. To a file that is its medium jobs write as to any other.
+fn embedded(jobs: &[Job], plan: &Plan, target: usize, uri: String, allowed: Allowed) -> Result<Named> {
+    let users: Vec<&Job> = users(jobs, plan, target).collect();
+    if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) =
+        (users.iter().find(|job| writes::to(job)), DeviceUri::behind(&uri))
+        && let Ok(meta) = std::fs::metadata(&path)
+    {
+        writes::check(&path, &meta, &users, allowed).with_context(|| format!("job '{}'", job.name))?;
     }
+    let words = match plan.targets[target].as_deref() {
+        Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
+        None => format!("{uri} (embedded)"),
+    };
+    Ok(Named { uri, words })
 }
 
 /// The file or block device of a target: read-only unless a job writes, laid out if it is not there.

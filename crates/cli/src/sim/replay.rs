@@ -29,7 +29,7 @@ pub struct Told {
 /// # Errors
 /// It cannot be read, or is damaged; a price list that there is not.
 pub fn load(path: &Path, args: &SimArgs) -> Result<(ScenarioFile, Told)> {
-    let bytes = std::fs::read(path).with_context(|| format!("recording {}", path.display()))?;
+    let bytes = hw::read_file(path, jobs::MOST_OWN_BYTES).with_context(|| format!("recording {}", path.display()))?;
     let trace = Arc::new(Trace::parse(bytes).with_context(|| format!("recording {}", path.display()))?);
     let header = trace.header();
     let stages = header.threads.iter().map(|thread| thread.stage + 1).max().unwrap_or(0);

@@ -1,5 +1,7 @@
 //! Every message says what was wrong, where, and what to do; nothing is run.
 
+use std::process::Command;
+
 use crate::support::{Ended, Place};
 
 fn place() -> Place {
@@ -105,10 +107,51 @@ fn files_that_are_no_media() {
 #[test]
 fn files_that_are_no_job_files() {
     let place = place();
-    place.reap("run /dev/zero").fails_with(&["no file of jobs"]);
-    place.reap("run .").fails_with(&["cannot read it"]);
+    place.reap("run .").fails_with(&["cannot read it: it is a directory"]);
     std::fs::write(place.path("noise.fio"), [0xff, 0xfe, 0, 1, 2, b'[', 0xc3]).unwrap();
     place.reap("run noise.fio").fails_with(&["noise.fio:1"]);
+}
+
+/// Every file that a user names has an end.
+#[test]
+fn files_without_an_end_are_refused() {
+    let place = place();
+    for name in ["endless.toml", "s.json.journal"] {
+        std::os::unix::fs::symlink("/dev/zero", place.path(name)).unwrap();
+    }
+    place.write("include.fio", "[a]\ninclude /dev/zero\n");
+    for words in [
+        "run /dev/zero",
+        "run include.fio",
+        "run job.fio --device mem:1M?profile=endless.toml",
+        "serve mem:1M --vfio-user socket --script /dev/zero",
+        "sim endless.toml",
+        "sim --costs endless.toml",
+        "sim --replay /dev/zero",
+        "sim --sweep --profiles endless.toml",
+        "sim --sweep --json s.json --resume",
+    ] {
+        place.reap(words).fails_with(&["it is a device; name a regular file"]);
+    }
+    assert!(Command::new("mkfifo").arg(place.path("fifo")).status().unwrap().success());
+    place.reap("run fifo").fails_with(&["it is a FIFO"]);
+    std::fs::File::create(place.path("long.fio")).unwrap().set_len(1 << 40).unwrap();
+    place.reap("run long.fio").fails_with(&["it is longer than 16 MiB"]);
+}
+
+/// Not by a signal in the middle of the run.
+#[test]
+fn files_above_the_limit_are_refused() {
+    let place = place();
+    place.write("job.fio", "[a]\nrw=write\nbs=4k\nnumber_ios=10\n");
+    std::fs::File::create(place.path("there")).unwrap().set_len(4 << 20).unwrap();
+    let reap = assert_cmd::cargo::cargo_bin!("reap").display();
+    for device in ["file:new?size=4M", "file:there", "kernel:new?size=4M", "kernel:there"] {
+        let script = format!("ulimit -f 2048; exec {reap} run job.fio --device '{device}'");
+        let ended: Ended = Command::new("bash").current_dir(place.path("")).args(["-c", &script]).output().unwrap().into();
+        ended.fails_with(&["4194304 bytes", "files of 2097152 bytes (`ulimit -f`)"]);
+        assert!(!place.path("new").exists(), "{device}");
+    }
 }
 
 /// Numbers that would take all memory: a sentence, and no abort.

@@ -1,6 +1,7 @@
 //! What sysfs says of a block device.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dev, major, minor};
@@ -188,10 +189,36 @@ impl Disk {
     }
 }
 
-/// Loop devices that have a file, with it.
-pub fn loops() -> Vec<(String, PathBuf)> {
-    let named = |dir: PathBuf| attribute(&dir, "loop/backing_file").map(|file| (name_of(&dir), PathBuf::from(file)));
-    children(Path::new("/sys/block")).into_iter().filter_map(named).collect()
+/// A loop device that has a file.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The kernel's name of the device: `loop0`.
+    pub name: String,
+    /// What the file is called, or was, where it was opened: it may have other names, or none any more.
+    pub path: PathBuf,
+    /// Its device number and inode. `None`: this process may not ask.
+    pub id: Option<(Dev, u64)>,
+}
+
+/// Loop devices that have a file.
+pub fn loops() -> Vec<Loop> {
+    let of = |dir: PathBuf| {
+        let (name, path) = (name_of(&dir), attribute(&dir, "loop/backing_file")?.into());
+        let id = File::open(Path::new("/dev").join(&name)).ok().and_then(|device| loop_file(&device));
+        Some(Loop { name, path, id })
+    };
+    children(Path::new("/sys/block")).into_iter().filter_map(of).collect()
+}
+
+/// LOOP_GET_STATUS64 (loop(4)): the file of a loop device.
+fn loop_file(device: &File) -> Option<(Dev, u64)> {
+    /// linux/loop.h.
+    const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
+    // `struct loop_info64` has 232 bytes: first lo_device and lo_inode, of 8 bytes each.
+    let mut info = [0u64; 29];
+    // SAFETY: the call fills in a `struct loop_info64`, and `info` is as long and aligned as one.
+    let done = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, info.as_mut_ptr()) };
+    (done == 0).then_some((info[0], info[1]))
 }
 
 /// A name with each number in it as such, for sorting.

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hw::Birth;
-use hw::block::{loops, process_name, swaps};
+use hw::block::{Loop, loops, process_name, swaps};
 use rustix::fs::{Dev, major, minor};
 use rustix::process::{Resource, getrlimit};
 
@@ -99,6 +99,7 @@ pub(super) struct Shared {
     id: FileId,
     /// The description that is locked. Each user has one of its own beside it.
     file: File,
+    purpose: Use,
     born: Birth,
     pub(super) write_back: WriteBack,
 }
@@ -114,13 +115,16 @@ impl Shared {
         let id = FileId::of(&file.metadata().map_err(failed("examine it"))?);
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|shared| shared.strong_count() > 0);
-        if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id) {
-            return Ok(shared);
+        // A forked child has its parent's, and is another process.
+        if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.is_here()) {
+            // Other processes may write to what it shares.
+            let alone = purpose == Use::Share || shared.purpose == Use::Write;
+            return if alone { Ok(shared) } else { Err(TargetFault::Locked { by: lockers(id), writing: true }) };
         }
         let notes = lock(file, purpose)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let file = file.try_clone().map_err(failed("hold it"))?;
-        let shared = Arc::new(Shared { id, file, born: Birth::here(), write_back: WriteBack::default() });
+        let shared = Arc::new(Shared { id, file, purpose, born: Birth::here(), write_back: WriteBack::default() });
         all.push(Arc::downgrade(&shared));
         Ok(shared)
     }
@@ -156,8 +160,9 @@ impl FileId {
 /// of byte-range locks (databases; QEMU locks the images of its guests so).
 pub(super) fn file_users(file: FileId) -> Vec<String> {
     let swap = swaps().iter().any(|path| file.is_at(path)).then(|| "used as swap".to_owned());
-    let looped = loops().into_iter().filter(|(_, path)| file.is_at(path));
-    let looped = looped.map(|(name, _)| format!("attached to /dev/{name} (`losetup --detach`)"));
+    let is_of = |used: &Loop| used.id.map_or_else(|| file.is_at(&used.path), |(device, inode)| file == FileId { device, inode });
+    let looped = loops().into_iter().filter(is_of);
+    let looped = looped.map(|used| format!("attached to /dev/{0} (`losetup --detach /dev/{0}`)", used.name));
     let locked = locks(file).into_iter().filter(|lock| lock.kind != "FLOCK");
     let locked = locked.map(|lock| format!("parts of it are locked by {}", lock.holder()));
     let users: BTreeSet<String> = swap.into_iter().chain(looped).chain(locked).collect();

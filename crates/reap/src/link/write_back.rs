@@ -5,7 +5,8 @@
 //! So the first failure counts until the file is closed: every later Flush, and every write with FUA, fails. One of these is
 //! shared by all queues, paths and servers of the process that write to the file.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -38,15 +39,23 @@ impl WriteBack {
         if self.truncated.load(Acquire) {
             return true;
         }
-        let cut = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size.cast_unsigned() < bytes);
+        let now = rustix::fs::fstat(file).map_or(bytes, |stat| stat.st_size.cast_unsigned());
+        let cut = now < bytes;
         if cut {
-            tracing::error!("a file that is open for writing was truncated below {bytes} bytes: writes and Flushes fail");
+            let path = name_of(file);
+            tracing::error!("{path} was truncated to {now} bytes while in use: writes and Flushes fail until it is opened again");
             self.truncated.store(true, Release);
             // What it held there was acknowledged, and is gone.
             self.fail();
         }
         cut
     }
+}
+
+/// Where an open file is, for people.
+pub(super) fn name_of(file: &File) -> String {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::read_link(link).map_or_else(|_| "a file".to_owned(), |path| path.display().to_string())
 }
 
 /// Whether an error of a write that is to be durable says that other writes may be lost. `cached`: it passed the page cache, where room

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use units::Nanos;
 use vfio_user::{DmaAsk, Message, Received, Socket, SocketError};
@@ -25,7 +26,7 @@ const DESCRIPTOR: usize = 4096;
 /// One end of the connection. The session hears it, and the controller asks for memory by it.
 pub(super) struct Connection {
     /// For the poller: the same as `inner`'s.
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     inner: RefCell<Inner>,
 }
 
@@ -61,8 +62,9 @@ enum Client {
 
 impl Connection {
     pub(super) fn new(stream: UnixStream) -> io::Result<Connection> {
+        let stream = Arc::new(stream);
         // Header and access header, and data behind them; a SET_IRQS with a byte for each vector is shorter.
-        let socket = Socket::new(stream.try_clone()?, MOST_DATA + 64)?;
+        let socket = Socket::new(stream.clone(), MOST_DATA + 64)?;
         let inner = Inner {
             socket,
             waiting: VecDeque::new(),

@@ -54,7 +54,7 @@ impl Control {
 
     /// Takes in who calls.
     pub(super) fn admit(&mut self, poller: &Poller) {
-        while let Ok((stream, _)) = self.place.listener.accept() {
+        while let Ok(Some(stream)) = self.place.accept() {
             let key = self.next;
             self.next += 1;
             if stream.set_nonblocking(true).and_then(|()| poller.add(&stream, key)).is_err() {

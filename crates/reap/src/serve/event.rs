@@ -27,6 +27,8 @@ pub enum ServeEvent {
     Polls,
     /// A client came, and speaks the protocol.
     Attached,
+    /// One has connected, and waits: there is no file descriptor for it yet, or no memory. Why, and what to do.
+    Waits(String),
     /// Another one came, and was sent away.
     Busy,
     /// A request was refused: the client lies, or asks for what is not here.
@@ -61,6 +63,7 @@ impl fmt::Display for ServeEvent {
                 "clients may map the doorbells, and a mapped one wakes nobody: the server polls them, and never idles while it has a client"
             ),
             ServeEvent::Attached => write!(f, "a client has come"),
+            ServeEvent::Waits(why) => write!(f, "a client that has connected waits: {why}"),
             ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
             ServeEvent::MoreRefused => write!(f, "refused: more of this client's requests, which are not told of one by one"),

@@ -91,7 +91,10 @@ impl Function {
     }
 
     /// What a client maps for that.
-    pub(super) fn doorbell_file(&self) -> Option<OwnedFd> {
+    ///
+    /// # Errors
+    /// As of [`Host::mapped_doorbells`].
+    pub(super) fn doorbell_file(&self) -> io::Result<Option<OwnedFd>> {
         self.host.mapped_doorbells()
     }
 

@@ -153,8 +153,11 @@ impl Host {
     }
 
     /// A descriptor of the doorbells, for a client to map.
-    pub(super) fn mapped_doorbells(&self) -> Option<OwnedFd> {
-        self.mapped.borrow().as_ref()?.as_fd().try_clone_to_owned().ok()
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn mapped_doorbells(&self) -> io::Result<Option<OwnedFd>> {
+        self.mapped.borrow().as_ref().map(|file| file.as_fd().try_clone_to_owned()).transpose()
     }
 
     /// A new queue's doorbell.

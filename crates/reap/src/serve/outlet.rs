@@ -9,7 +9,7 @@ use units::Nanos;
 use super::control::{self, Control};
 use super::event::ServeEvent;
 use super::function::Function;
-use super::place::{Place, SocketFault};
+use super::place::{Place, SocketFault, no_room};
 use super::session::{Heard, Session};
 
 /// Messages that are dealt with before the controller gets its turn.
@@ -130,10 +130,10 @@ impl Outlet {
 
     /// Clients and callers that the poller has seen come, and what callers say.
     pub(super) fn look(&mut self, arrived: &[u64], poller: &Poller, tell: Tell<'_>) {
-        if arrived.contains(&self.keys.listener) {
+        if arrived.contains(&self.keys.listener) || self.place.keeps_waiting {
             self.admit(poller, tell);
         }
-        if arrived.contains(&self.keys.control) {
+        if arrived.contains(&self.keys.control) || self.control.place.keeps_waiting {
             self.control.admit(poller);
         }
         for key in arrived {
@@ -162,7 +162,18 @@ impl Outlet {
 
     /// Takes in a client, or sends it away.
     fn admit(&mut self, poller: &Poller, tell: Tell<'_>) {
-        while let Ok((stream, _)) = self.place.listener.accept() {
+        let waited = self.place.keeps_waiting;
+        loop {
+            let stream = match self.place.accept() {
+                Ok(Some(stream)) => stream,
+                Ok(None) => break,
+                Err(error) => {
+                    if !waited {
+                        self.tell(ServeEvent::Waits(no_room(&error)), tell);
+                    }
+                    break;
+                }
+            };
             // The client before may have gone first, and its end not been heard yet.
             self.listen(poller, tell);
             if self.session.is_some() {
@@ -178,6 +189,11 @@ impl Outlet {
                 Err(error) => self.tell(ServeEvent::Refused(format!("a connection: {error}")), tell),
             }
         }
+    }
+
+    /// Whether someone has connected and could not be accepted yet, so that it has to be tried again.
+    pub(super) fn keeps_waiting(&self) -> bool {
+        self.place.keeps_waiting || self.control.place.keeps_waiting
     }
 
     /// Deals with what the client has sent. Whether there may be more.

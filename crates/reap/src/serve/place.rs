@@ -6,6 +6,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
 /// Why a socket could not be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +31,8 @@ pub(super) struct Place {
     path: PathBuf,
     /// Device and inode of the file, so that no other's is removed.
     file: Option<(u64, u64)>,
+    /// Someone has connected, and could not be accepted yet.
+    pub(super) keeps_waiting: bool,
 }
 
 impl Place {
@@ -48,7 +53,37 @@ impl Place {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
         let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        Ok((Place { listener, path: path.to_owned(), file }, stale))
+        Ok((Place { listener, path: path.to_owned(), file, keeps_waiting: false }, stale))
+    }
+
+    /// The next connection, if there is one.
+    ///
+    /// # Errors
+    /// One waits, and the system has no room for it: no file descriptor (EMFILE, ENFILE), no memory. The poller does not report it again.
+    pub(super) fn accept(&mut self) -> io::Result<Option<UnixStream>> {
+        let accepted = loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => break Ok(Some(stream)),
+                // It has gone before it was accepted (accept(2)).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(None),
+                Err(error) => break Err(error),
+            }
+        };
+        self.keeps_waiting = accepted.is_err();
+        accepted
+    }
+}
+
+/// Why a file could not be opened, or received, and what to do if that is for want of descriptors.
+pub(super) fn no_room(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => {
+            let limit = getrlimit(Resource::Nofile).current.map_or_else(|| "its limit".to_owned(), |limit| limit.to_string());
+            format!("this server has {limit} files open, as many as it may (RLIMIT_NOFILE): start it with a higher `ulimit -n`")
+        }
+        Some(Errno::NFILE) => "the system has as many files open as it may (sysctl fs.file-max)".to_owned(),
+        _ => error.to_string(),
     }
 }
 

@@ -74,6 +74,9 @@ const SOON: Nanos = Nanos::from_micros(10);
 /// For how long mapped doorbells are polled before the sockets get their turn, which is a system call.
 const POLL: Nanos = Nanos::from_micros(100);
 
+/// How soon a connection is accepted that could not be, for want of a descriptor: the poller reports it once.
+const AGAIN: Nanos = Nanos::from_millis(100);
+
 /// A device that waits for clients, or has some: one at each socket.
 ///
 /// ```no_run
@@ -186,6 +189,9 @@ impl Server {
                 outlet.look(&arrived, &self.poller, tell);
             }
             timeout = self.turn(tell);
+            if self.outlets.iter().any(Outlet::keeps_waiting) {
+                timeout = Some(timeout.map_or(AGAIN, |timeout| timeout.min(AGAIN)));
+            }
         };
         self.poller.remove(&stop)?;
         done

@@ -11,6 +11,7 @@ use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Requ
 use super::connection::{Connection, MOST_DATA};
 use super::event::ServeEvent;
 use super::function::{Function, Refusal};
+use super::place::no_room;
 
 /// Refused requests of one client that are told of.
 const TOLD: u32 = 8;
@@ -74,7 +75,7 @@ impl Session {
     }
 
     fn answer(&mut self, message: Message<OwnedFd>, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<(), SocketError> {
-        let Message { header, body, fds } = message;
+        let Message { header, body, fds, lost_fds } = message;
         if header.flags.is_reply() {
             if self.connection.is_late(header.id) {
                 return Ok(());
@@ -91,6 +92,11 @@ impl Session {
             Err(_) => None,
             Ok(Request::Version(theirs)) if !agreed => Some(self.agree(theirs)),
             Ok(_) if !agreed => Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION"))),
+            // It may have been for what has another meaning without: memory without a descriptor is asked for by messages.
+            Ok(_) if lost_fds => {
+                let why = format!("descriptors of a message: {}", no_room(&Errno::MFILE.into()));
+                Some(Err(Refusal::new(Errno::MFILE, why)))
+            }
             Ok(request) => Some(function.answer(request, fds)),
         };
         let reply = match (reply, request) {
@@ -98,20 +104,26 @@ impl Session {
             (None, Err(refusal)) => Err(refusal),
             (None, Ok(_)) => Err(Refusal::new(Errno::INVAL, "no answer")),
         };
-        let bytes = match &reply {
+        let mut bytes = match &reply {
             Ok(reply) => reply.to_bytes(&header),
             Err(refusal) => Reply::Error(refusal.errno).to_bytes(&header),
         };
         let hands_over = matches!(&reply, Ok(Reply::RegionInfo(info)) if info.has_descriptor());
-        if let Err(refusal) = &reply {
+        let mut refused = reply.err();
+        let file = if hands_over { function.doorbell_file() } else { Ok(None) };
+        let file = file.unwrap_or_else(|error| {
+            bytes = Reply::Error(Errno::MFILE).to_bytes(&header);
+            refused = Some(Refusal::new(Errno::MFILE, format!("a descriptor of the doorbells: {}", no_room(&error))));
+            None
+        });
+        if let Some(refusal) = refused {
             self.refused += 1;
             match self.refused {
-                0..=TOLD => tell(ServeEvent::Refused(refusal.why.clone())),
+                0..=TOLD => tell(ServeEvent::Refused(refusal.why)),
                 n if n == TOLD + 1 => tell(ServeEvent::MoreRefused),
                 _ => {}
             }
         }
-        let file = if hands_over { function.doorbell_file() } else { None };
         match file {
             _ if !header.flags.wants_reply() => Ok(()),
             Some(file) => self.connection.send(&bytes, &[file.as_fd()]),

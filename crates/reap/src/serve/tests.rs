@@ -2,6 +2,7 @@
 
 mod client;
 mod control;
+mod descriptors;
 mod lent;
 mod mapped;
 mod messages;

@@ -76,7 +76,11 @@ impl Ear {
     }
 
     fn answered(&self, message: Message<OwnedFd>) -> Result<(), End> {
-        let Message { header, body, fds } = message;
+        let Message { header, body, fds, lost_fds } = message;
+        if lost_fds {
+            // Without them the answer means something else.
+            return Err(End::System(format!("{}, of an answer with descriptors", Errno::MFILE)));
+        }
         let mut state = self.shared.state();
         let caller = state.calls.answered(&header).map_err(End::Malformed)?;
         let answer = if header.flags.is_error() { Err(errno(header.error)) } else { Ok((body, fds)) };

@@ -127,6 +127,26 @@ fn only_regular_files_of_ones_own_are_written_without_leave() {
 }
 
 #[test]
+fn media_of_other_users_take_leave() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("disk.img");
+    std::fs::write(&path, [0; 8192]).unwrap();
+    let path = path.display();
+    for uri in [format!("file:{path}"), format!("multipath:?path=file:{path}&path=file:{path}")] {
+        let opened = |rw: &str, allowed| devices(Some(&uri), &format!("[a]\nrw={rw}\n"), allowed);
+        assert!(opened("write", Allowed::Own).is_ok());
+        // Only root can make it another user's.
+        if std::os::unix::fs::chown(path.to_string(), Some(12_345), None).is_err() {
+            return;
+        }
+        assert!(opened("read", Allowed::Own).is_ok() && opened("write", Allowed::All).is_ok());
+        let error = opened("write", Allowed::Own).unwrap_err();
+        assert!(error.contains("job 'a'") && error.contains("user 12345") && error.contains("--allow-writes"), "{error}");
+        std::os::unix::fs::chown(path.to_string(), Some(rustix::process::geteuid().as_raw()), None).unwrap();
+    }
+}
+
+#[test]
 fn bad_uris_have_a_place() {
     let what = |uri: &str| check(uri).unwrap_err();
     assert_eq!((what("kernel:?siz=1").column, what("kernel:/x?siz=1").column), (9, 11));

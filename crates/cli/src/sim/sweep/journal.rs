@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use super::ran::Ran;
+use crate::jobs;
 use crate::program::PROGRAM;
 
 /// The open file, and what it had in it.
@@ -32,11 +33,10 @@ impl Journal {
         let path = PathBuf::from(name);
         let shown = path.display();
         ensure!(!resume || path.exists(), "there is no {shown}: nothing to resume");
-        let mut file =
-            OpenOptions::new().read(true).append(true).create(true).open(&path).with_context(|| format!("cannot write {shown}"))?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path).with_context(|| format!("cannot write {shown}"))?;
         file.try_lock().with_context(|| format!("{shown} is another running sweep's"))?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+        let text = hw::read_open(&file, jobs::MOST_OWN_BYTES).with_context(|| format!("cannot read {shown}"))?;
+        let text = String::from_utf8(text).with_context(|| format!("{shown}: this is no sweep's journal"))?;
         // What was being written when the program was ended has no end.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let (head, runs) = whole.split_once('\n').unwrap_or_default();

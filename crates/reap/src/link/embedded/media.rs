@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::error::{OpenError, TargetFault};
 use crate::link::hold::{Shared, Use, check_limit};
+use crate::link::write_back::name_of;
 
 /// A file as a medium. The page cache is its volatile write cache.
 pub(super) struct FileMedia {
@@ -20,6 +21,8 @@ pub(super) struct FileMedia {
     shared: Arc<Shared>,
     /// What the file system has refused to do to ranges of a file: it is not asked again.
     refused: FallocateFlags,
+    /// The log has said that its file system is full.
+    said_full: bool,
 }
 
 impl FileMedia {
@@ -52,7 +55,7 @@ impl FileMedia {
         if usable == 0 {
             return Err(fail(&format!("{len} bytes hold no block of {block} bytes; give it a size with `size=`"), None));
         }
-        Ok(FileMedia { file, bytes: usable, shared, refused: FallocateFlags::empty() })
+        Ok(FileMedia { file, bytes: usable, shared, refused: FallocateFlags::empty(), said_full: false })
     }
 
     /// Whether the file still holds what it did: a write would make it grow again.
@@ -61,6 +64,16 @@ impl FileMedia {
             false => Ok(()),
             true => Err(MediaError::Truncated { bytes: self.bytes }),
         }
+    }
+
+    /// The error of a write. A status has no words for where there is no room, and what to do: the log has, once.
+    fn failed(&mut self, what: Access, at: u64, source: io::Error) -> MediaError {
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) && !self.said_full {
+            self.said_full = true;
+            let path = name_of(&self.file);
+            tracing::error!("{path}: {source}: its file system has no room for blocks that were not written before; free some");
+        }
+        MediaError::Io { what, at, source }
     }
 
     /// Does this to a range (fallocate(2)). False: the file system cannot.
@@ -73,7 +86,7 @@ impl FileMedia {
                 Ok(()) => return Ok(true),
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.refused |= how,
-                Err(errno) => return Err(MediaError::Io { what: Access::Zero, at, source: errno.into() }),
+                Err(errno) => return Err(self.failed(Access::Zero, at, errno.into())),
             }
         }
     }
@@ -96,7 +109,7 @@ impl Media for FileMedia {
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
         self.fits()?;
-        self.file.write_all_at(from, at).map_err(|source| MediaError::Io { what: Access::Write, at, source })?;
+        self.file.write_all_at(from, at).map_err(|source| self.failed(Access::Write, at, source))?;
         if fua { self.flush() } else { Ok(()) }
     }
 
@@ -105,22 +118,23 @@ impl Media for FileMedia {
         let how = if deallocate { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
         // Where neither is to be had, zeroes are data like any other.
         if !self.fallocate(how, at, len)? {
-            let file = &self.file;
-            let write =
-                |at, zeroes: &[u8]| file.write_all_at(zeroes, at).map_err(|source| MediaError::Io { what: Access::Zero, at, source });
-            write_zeroes(len, |done, zeroes| write(at + done, zeroes))?;
+            write_zeroes(len, |done, zeroes| {
+                let at = at + done;
+                self.file.write_all_at(zeroes, at).map_err(|source| self.failed(Access::Zero, at, source))
+            })?;
         }
         if fua { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
         let write_back = &self.shared.write_back;
-        if write_back.has_failed() {
+        // What was cut off may have been acknowledged.
+        if write_back.is_truncated(&self.file, self.bytes) || write_back.has_failed() {
             return Err(MediaError::FlushLost);
         }
         self.file.sync_data().map_err(|source| {
-            write_back.fail();
-            MediaError::Io { what: Access::Flush, at: 0, source }
+            self.shared.write_back.fail();
+            self.failed(Access::Flush, 0, source)
         })
     }
 }

@@ -7,13 +7,16 @@ use device::{Profile, ProfileFile};
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 
+/// No profile is this long.
+const MOST_BYTES: u64 = 16 << 20;
+
 /// The profile that `name` names: a built-in one, or the file of that path if it ends in `.toml`.
 pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
     let fail = |what: String| OpenError::Profile { name: name.to_owned(), what };
     if !name.ends_with(".toml") {
         return name.parse().map_err(|e| fail(format!("{e}; a profile of your own is the path of a file that ends in `.toml`")));
     }
-    let text = std::fs::read_to_string(name).map_err(|e| fail(format!("cannot read it: {e}")))?;
+    let text = hw::read_text(Path::new(name), MOST_BYTES).map_err(|e| fail(format!("cannot read it: {e}")))?;
     let file: ProfileFile = toml::from_str(&text).map_err(|e| fail(format!("not a profile: {e}")))?;
     let stem = Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy().into_owned());
     Ok(file.into_profile(stem))

@@ -146,6 +146,16 @@ impl Guest {
         Guest::come(server, path, true, Capabilities::default())
     }
 
+    /// The same on a connection that the server may still have to accept.
+    pub(super) fn greeting(stream: UnixStream) -> Guest {
+        let mut guest = Guest::on(stream, true);
+        let version = Version { major: 0, minor: 0, capabilities: Capabilities::default() };
+        assert!(guest.ask(&Request::Version(version), &[]).is_ok());
+        guest.map_ram();
+        guest.give_vectors();
+        guest
+    }
+
     fn come(server: &Running, path: usize, sealed: bool, capabilities: Capabilities) -> Guest {
         let begun = Instant::now();
         let mut guest = loop {

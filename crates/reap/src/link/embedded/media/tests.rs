@@ -171,7 +171,31 @@ fn writers_that_agree_share_a_file() {
     other.try_lock_shared().unwrap();
     other.unlock().unwrap();
     assert!(other.try_lock().is_err());
+    assert!(FileMedia::open(&path, None, 512, Use::Share).is_ok());
+    assert!(FileMedia::open(&path, None, 512, Use::Write).is_err(), "it would not be alone");
     drop(media);
     other.try_lock().unwrap();
     assert!(FileMedia::open(&path, None, 512, Use::Share).is_err());
+}
+
+#[test]
+fn a_truncated_file_takes_no_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("media");
+    let mut media = FileMedia::open(&path, Some(1 << 20), 512, Use::Write).unwrap();
+    media.write_at((1 << 20) - 512, &[7; 512], false).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len((1 << 20) - 1).unwrap();
+    assert!(media.flush().is_err(), "its last block was acknowledged");
+    assert!(matches!(media.read_at((1 << 20) - 512, &mut [0; 512]), Err(MediaError::Io { what: Access::Read, .. })));
+}
+
+/// /dev/full is written to as a full file system is.
+#[test]
+fn a_full_file_system_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
+    media.bytes = 0;
+    media.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let error = media.write_at(0, &[7; 512], false).unwrap_err();
+    assert!(media.said_full && matches!(error, MediaError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull));
 }

@@ -1,0 +1,128 @@
+//! Files that a user names, read whole.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, statfs};
+
+/// File system type of a shell's pipe (`PIPEFS_MAGIC`, linux/magic.h).
+const PIPEFS: u64 = 0x5049_5045;
+
+/// The bytes of a file that a user named, at most `most`: of a regular file, or of a shell's pipe (`<(…)`), which is read to its end.
+///
+/// # Errors
+/// It is something else: a directory, a device, which may have no end, a FIFO or socket, for whose writer an open or a read would wait.
+/// It is longer. What else the system says.
+pub fn read_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // Before it is opened, which has effects: a FIFO waits, a tape rewinds, a watchdog starts.
+    let kind = fs::metadata(path)?.file_type();
+    let piped = kind.is_fifo() && statfs(path).is_ok_and(|at| at.f_type as u64 == PIPEFS);
+    if !piped {
+        check(kind)?;
+    }
+    // Should a FIFO have taken its place, this does not wait for a writer.
+    let file = OpenOptions::new().read(true).custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed()).open(path)?;
+    if piped {
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        return read_at_most(file, most);
+    }
+    read_open(&file, most)
+}
+
+/// The same as text.
+///
+/// # Errors
+/// As of [`read_file`], or it is no UTF-8.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let text = String::from_utf8(read_file(path, most)?);
+    text.map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
+        io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8 text"))
+    })
+}
+
+/// The bytes of a regular file that is open, from its offset on.
+///
+/// # Errors
+/// As of [`read_file`].
+pub fn read_open(file: &File, most: u64) -> io::Result<Vec<u8>> {
+    check(file.metadata()?.file_type())?;
+    read_at_most(file, most)
+}
+
+/// All bytes that come.
+///
+/// # Errors
+/// There are more than `most`. What the source says.
+pub fn read_at_most(source: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {} MiB, as no file of this kind is", most >> 20)));
+    }
+    Ok(bytes)
+}
+
+fn check(kind: FileType) -> io::Result<()> {
+    let what = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a FIFO",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}; name a regular file")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn files_end_or_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("text"), [7; 100]).unwrap();
+        File::create(path("long")).unwrap().set_len(1 << 40).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("endless")).unwrap();
+        assert!(Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        assert_eq!(read_file(&path("text"), 100).unwrap(), [7; 100]);
+        for (path, most, words) in [
+            (path("text"), 99, "longer than"),
+            (path("long"), 2 << 20, "longer than 2 MiB"),
+            (path("endless"), 100, "a device"),
+            (path("fifo"), 100, "a FIFO"),
+            (path("."), 100, "a directory"),
+            (path("none"), 100, "No such file"),
+        ] {
+            let error = read_file(&path, most).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(read_open(&File::open("/dev/zero").unwrap(), 100).is_err());
+    }
+
+    #[test]
+    fn a_shells_pipe_is_read() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        let read = std::thread::spawn(move || read_file(&path, 1 << 20));
+        io::Write::write_all(&mut writer, &[5; 1000]).unwrap();
+        drop(writer);
+        assert_eq!(read.join().unwrap().unwrap(), [5; 1000]);
+        drop(reader);
+    }
+
+    #[test]
+    fn text_that_is_none_has_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("text");
+        fs::write(&path, b"a\nb\n\xff\n").unwrap();
+        assert_eq!(read_text(&path, 100).unwrap_err().to_string(), "line 3 is not UTF-8 text");
+    }
+}

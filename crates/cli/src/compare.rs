@@ -12,7 +12,6 @@ mod design;
 mod experiment;
 mod forecast;
 mod host;
-mod noise;
 mod notes;
 mod results;
 mod scenes;
@@ -41,7 +40,7 @@ use workload::plan::Plan;
 use crate::args::CompareArgs;
 use crate::bench::{Meant, Named, Rig, Setup};
 use crate::machine::{self, Machine};
-use crate::output::{self, Aside, Later, say};
+use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
 use crate::rows::{Results, json, table};
 use crate::{dismissals, jobs, run, stop};
@@ -86,10 +85,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {
-        // A profile that cannot be read is told when the device is opened.
-        let profile = meant.service().ok().flatten();
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
-        let settings: Vec<Setting> = settings.into_iter().map(|setting| setting.on(profile.as_ref())).collect();
         devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
     let stop = stop::on_signal()?;
@@ -162,14 +158,12 @@ impl Comparison<'_> {
         if scenes::is_sweep(self.args) {
             say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
-        let again = Later::default();
-        let bar = output::bar_before(efforts.iter().map(|effort| effort.blocks).sum(), "blocks", &again);
+        let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
         let told = scenes::is_sweep(self.args).then(|| Forecast::new(&efforts, hw::now()));
-        let mut ahead = Ahead { bar: &bar, again: &again, told, scenes: devices.iter().map(|(_, settings)| settings.len()).sum() };
+        let mut ahead = Ahead { bar: &bar, told };
         let mut results = Results { device: self.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());
         for (named, settings) in devices {
-            ahead.scenes -= settings.len();
             match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &mut ahead) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
@@ -194,7 +188,7 @@ impl Comparison<'_> {
         let facts = self.facts();
         let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
         let dismissed = dismissals::all();
-        results.banner = validity::banner(&doubts).or_else(dismissals::banner);
+        results.banner = validity::banner(&doubts, &facts.simulate).or_else(dismissals::banner);
         results.extra.insert(json::VALID.into(), results.banner.is_none().into());
         results.extra.insert(json::REASONS.into(), [validity::reasons(&doubts), dismissed].concat().into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
@@ -203,7 +197,7 @@ impl Comparison<'_> {
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
-        results.legend = notes::columns(&outcomes, &results);
+        results.legend = notes::columns(&facts, &results);
         // After the machine, before what was measured.
         results.notes.splice(1..1, remarks);
         Ok((results, ended))
@@ -252,7 +246,7 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            let yardstick = Yardstick { cpus: self.cpus().len(), device: setting.needed, closed: setting.is_closed() };
+            let yardstick = Yardstick { cpus: self.cpus().len(), closed: setting.is_closed() };
             outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
             for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
@@ -312,6 +306,8 @@ impl Comparison<'_> {
             offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,
             block: BLOCK,
+            outside: self.machine.outside,
+            simulate: notes::simulate(self.args),
             oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
         }
     }

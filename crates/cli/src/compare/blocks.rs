@@ -20,8 +20,6 @@ use super::host::{Clocks, Host};
 /// What one block measured, over all host threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Times that the device's thread was away for more than 50 µs meanwhile.
-    pub gaps: u64,
     /// How long job threads waited for a CPU, and the hypervisor had theirs, where the device is outside this process.
     pub away: Option<Nanos>,
     /// CPU time that other threads of this process had meanwhile, there as well: the kernel's workers, and the library's.
@@ -74,7 +72,8 @@ pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
 pub struct Field {
     threads: Vec<Seat>,
     price: LatencyPrice,
-    measured: Option<Measured>,
+    /// Keeps an embedded device awake between blocks.
+    _measured: Option<Measured>,
     /// Where the device is outside this process.
     host: Option<Host>,
     devices: Vec<Device>,
@@ -121,16 +120,11 @@ impl Field {
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
         let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
-        let measured = device.embedded().map(|embedded| embedded.measure());
+        let _measured = device.embedded().map(|embedded| embedded.measure());
         cpus.sort_unstable();
         cpus.dedup();
         let host = machine.outside.then(|| Host::new(clocks, cpus));
-        Ok(Field { threads, price: rig.latency_price(), measured, host, devices, names, plan: plan.threads.clone(), targets })
-    }
-
-    /// Times that the device thread was away so far, where it is in this process.
-    fn gaps(&self) -> u64 {
-        self.measured.as_ref().map_or(0, Measured::gaps)
+        Ok(Field { threads, price: rig.latency_price(), _measured, host, devices, names, plan: plan.threads.clone(), targets })
     }
 
     /// Runs one block.
@@ -147,7 +141,6 @@ impl Field {
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);
-        let gaps = self.gaps();
         let host = self.host.as_ref().map(Host::read);
         for (seat, generator) in self.threads.iter().zip(generators) {
             let order = Order { mode: block.mode, price: block.price.unwrap_or(self.price), generator, watch: block.watch };
@@ -164,7 +157,6 @@ impl Field {
             sample.add(&generator, &ran);
             sample.snapshots.push(std::mem::take(&mut ran.snapshots));
         }
-        sample.gaps = self.gaps() - gaps;
         if let Some((host, before)) = self.host.as_ref().zip(host) {
             let after = host.read();
             (sample.away, sample.beside) = (Some(before.away(&after)), before.beside(&after));
@@ -202,7 +194,6 @@ impl Sample {
         let (first, later) = blocks.split_first()?;
         let mut sum = (*first).clone();
         for block in later {
-            sum.gaps += block.gaps;
             sum.away = sum.away.zip(block.away).map(|(a, b)| a + b);
             sum.beside += block.beside;
             sum.iops += block.iops;

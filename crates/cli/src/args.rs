@@ -19,7 +19,7 @@ use crate::compare::Contender;
 use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
-pub use values::{Seeds, once};
+pub use values::{Cpus, Seeds, once};
 use values::{any_mode, load, mode, percent, svg, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
@@ -316,6 +316,10 @@ pub struct CompareArgs {
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
+    /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's interrupt, else of its queue, and where
+    /// neither is known none in particular; otherwise all but one, which is the emulated drive's]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
     /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random and wait for nobody
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
     pub loads: Vec<f64>,

@@ -15,12 +15,13 @@ mod host;
 mod notes;
 mod results;
 mod scenes;
+mod seats;
 pub mod statistics;
 mod stolen;
 mod timeline;
 mod validity;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -52,6 +53,7 @@ use experiment::{Ahead, Experiment};
 use forecast::Forecast;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
+use seats::Seats;
 use validity::{Doubt, Yardstick};
 
 /// What is compared without a job file.
@@ -67,7 +69,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let mut jobs = scenes::deepest(args, &jobs(args)?);
     let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
     meant.gather(&mut jobs);
-    let machine = run::machine(&meant)?;
+    let mut machine = seats::given(run::machine(&meant)?, args.cpus.as_ref())?;
     machine.keep_clear();
     machine::fine_timers();
     if let Some(contender) = labels.modes().iter().find(|contender| contender.mode.is_the_kernels() && !machine.outside) {
@@ -88,6 +90,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
         devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
+    let uris: Vec<&str> = devices.iter().flat_map(|(named, _)| named).map(|named| named.uri.as_str()).collect();
+    let seats = Seats::new(Path::new("/"), &plan, &mut machine, &uris, args.cpus.is_some());
     let stop = stop::on_signal()?;
     let read: Vec<PathBuf> = devices.iter().flat_map(|(named, _)| named).flat_map(Named::files).collect();
     output::apart(
@@ -95,7 +99,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
-    let comparison = Comparison { args, labels, jobs, plan, device: title(&meant, &devices), machine, stop };
+    let comparison = Comparison { args, labels, jobs, plan, device: title(&meant, &devices), machine, seats, stop };
     let (results, ended) = comparison.run(&devices)?;
     output::all([
         output::print(&table::show(&results, table::width())),
@@ -145,6 +149,7 @@ struct Comparison<'a> {
     /// What it is compared on, in words.
     device: String,
     machine: Machine,
+    seats: Seats,
     stop: Arc<AtomicBool>,
 }
 
@@ -229,13 +234,13 @@ impl Comparison<'_> {
         let reach = stop::reach(&self.stop, rig.devices())?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
         let host_work = Nanos(self.args.host_work);
-        let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.machine, host_work, &self.stop)?;
-        let background = self.args.background.map(|percent| Background::start(&self.cpus(), percent.into())).transpose()?;
+        let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.seats, host_work, &self.stop)?;
+        let background = self.args.background.map(|percent| Background::start(&self.seats.used, percent.into())).transpose()?;
         let experiment = Experiment {
             labels: &labels,
             settings,
             plan: &self.plan,
-            machine: &self.machine,
+            seats: &self.seats,
             background,
             repeat: self.args.repeat as usize,
             stop: &self.stop,
@@ -246,7 +251,7 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            let yardstick = Yardstick { cpus: self.cpus().len(), closed: setting.is_closed() };
+            let yardstick = Yardstick { cpus: self.seats.needed, closed: setting.is_closed() };
             outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
             for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
@@ -287,18 +292,8 @@ impl Comparison<'_> {
         labels
     }
 
-    /// The CPUs of the job threads.
-    fn cpus(&self) -> Vec<usize> {
-        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        let mut cpus = self.machine.place(&wishes);
-        cpus.sort_unstable();
-        cpus.dedup();
-        cpus
-    }
-
     fn facts(&self) -> Facts {
         let threads = || self.plan.threads.iter().map(|thread| &self.jobs[thread.job]);
-        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
         let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
         Facts {
             device: self.device.clone(),
@@ -308,7 +303,7 @@ impl Comparison<'_> {
             block: BLOCK,
             outside: self.machine.outside,
             simulate: notes::simulate(self.args),
-            oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
+            oversubscribed: self.seats.oversubscribed,
         }
     }
 }

@@ -19,6 +19,18 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
     }
 }
 
+/// CPUs by number, as `cpus_allowed` of a job has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus(pub Vec<u32>);
+
+impl FromStr for Cpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cpus, String> {
+        workload::fio::cpus(text).map(Cpus)
+    }
+}
+
 /// How many seeds, or which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {

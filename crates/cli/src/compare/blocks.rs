@@ -13,9 +13,10 @@ use workload::report::PathFigures;
 use workload::{Flows, Generator, Job, Latency};
 
 use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, Snapshot, over_all};
-use crate::machine::{self, Machine};
+use crate::machine;
 
 use super::host::{Clocks, Host};
+use super::seats::Seats;
 
 /// What one block measured, over all host threads.
 #[derive(Clone, Debug, Default)]
@@ -102,18 +103,16 @@ impl Field {
     ///
     /// # Errors
     /// A thread cannot be set up.
-    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, machine: &Machine, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
+    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, seats: &Seats, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
         let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
-        let wishes: Vec<Vec<u32>> = plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        let mut cpus = machine.place(&wishes);
         let (mut threads, mut clocks) = (Vec::new(), Vec::new());
-        for (thread, &cpu) in plan.threads.iter().zip(&cpus) {
+        for (thread, cpus) in plan.threads.iter().zip(&seats.threads) {
             let hired = rig.hire(jobs, thread, host_work);
             let ((orders, take), (answer, answers), (settled, settles)) = (channel(), channel(), channel());
-            let stop = stop.clone();
+            let (stop, cpus) = (stop.clone(), cpus.clone());
             thread::Builder::new()
                 .name(format!("reap-job-{}", thread.number))
-                .spawn(move || serve(hired, cpu, &stop, (&settled, &take, &answer)))
+                .spawn(move || serve(hired, &cpus, &stop, (&settled, &take, &answer)))
                 .context("cannot start a job thread")?;
             clocks.push(settles.recv().map_err(|_| gone())??);
             threads.push(Seat { orders, answers });
@@ -121,9 +120,7 @@ impl Field {
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
         let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
         let _measured = device.embedded().map(|embedded| embedded.measure());
-        cpus.sort_unstable();
-        cpus.dedup();
-        let host = machine.outside.then(|| Host::new(clocks, cpus));
+        let host = seats.outside.then(|| Host::new(clocks, seats.used.clone()));
         Ok(Field { threads, price: rig.latency_price(), _measured, host, devices, names, plan: plan.threads.clone(), targets })
     }
 
@@ -213,8 +210,8 @@ fn gone() -> anyhow::Error {
 }
 
 /// A thread's life: block after block.
-fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
-    machine::settle(cpu);
+fn serve(hired: Hired, cpus: &[usize], stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
+    machine::settle(cpus);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
         Err(error) => {

@@ -21,9 +21,9 @@ use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, 
 use super::forecast::{Far, Forecast};
 use super::results::{Labels, Record};
 use super::scenes::Setting;
+use super::seats::Seats;
 use super::statistics;
 use super::stolen::{self, Counters};
-use crate::machine::Machine;
 use crate::output::say;
 
 /// Measurements of the capacity that the next load is a share of: their median.
@@ -38,7 +38,7 @@ pub struct Experiment<'a> {
     /// The threads of the jobs.
     pub plan: &'a Plan,
     /// Where they run.
-    pub machine: &'a Machine,
+    pub seats: &'a Seats,
     /// Who else wants that CPU, in scenes that have a background.
     pub background: Option<Background>,
     /// Rounds of each scene.
@@ -199,12 +199,7 @@ impl Experiment<'_> {
     /// thread, which leaves such a loop nothing.
     fn stolen(&self, field: &mut Field, records: &[Record], rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Option<f64>>>> {
         let modes = self.labels.modes();
-        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        // A device outside this process may interrupt any CPU.
-        let mut cpus = if self.machine.outside { self.machine.cpus() } else { self.machine.place(&wishes) };
-        cpus.sort_unstable();
-        cpus.dedup();
-        let counters = Counters::start(&cpus)?;
+        let counters = Counters::start(&self.seats.disturbed)?;
         let mut lost = vec![vec![Vec::new(); modes.len()]; self.settings.len()];
         let (mut idle, mut readings) = (Vec::new(), Vec::new());
         let mut order: Vec<usize> = (0..modes.len()).collect();

@@ -3,6 +3,24 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
+fn sizes_have_the_suffixes_of_jobs() {
+    for (at, letter) in ["", "k", "m", "g", "t"].into_iter().enumerate() {
+        for end in if letter.is_empty() { &["", "b", "B"][..] } else { &["", "b", "B", "ib", "iB"] } {
+            for letter in [letter.to_owned(), letter.to_uppercase()] {
+                let text = format!("4096{letter}{end}");
+                assert_eq!(
+                    values::parse_size(&text.replace("4096", if at == 4 { "3" } else { "4096" })).ok(),
+                    Some(if at == 4 { 3 } else { 4096 } << (10 * at)),
+                    "{text}"
+                );
+            }
+        }
+    }
+    assert_eq!((values::parse_size("1pb"), values::parse_size("2P").is_err()), (Ok(1 << 50), true));
+    assert_eq!("mem:1Gb".parse::<DeviceUri>().unwrap().to_string(), "mem:1G");
+}
+
+#[test]
 fn the_default_device_parses_and_prints_as_written() {
     let uri: DeviceUri = "mem:1G?profile=optane".parse().unwrap();
     assert_eq!(uri.backing, Backing::Mem { bytes: 1 << 30 });

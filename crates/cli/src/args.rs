@@ -8,11 +8,13 @@ mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
 use hw::pci::Bdf;
+use reap::Profile;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -20,7 +22,7 @@ use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
 pub use values::{Cpus, Seeds, once};
-use values::{any_mode, load, mode, percent, svg, whole};
+use values::{any_mode, load, mode, modes, offering, percent, svg, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -227,7 +229,7 @@ pub struct RunArgs {
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
     /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
     /// kernel-hybrid-iopoll and kernel-sqpoll [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
-    #[arg(long, value_name = "MODE", value_parser = any_mode)]
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = offering(any_mode, modes(true)))]
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub price: PriceArgs,
@@ -305,7 +307,7 @@ pub struct CompareArgs {
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
     /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Contender::from_str, modes(true)))]
     pub modes: Vec<Contender>,
     #[command(flatten)]
     pub price: PriceArgs,
@@ -327,7 +329,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = whole::<u32>(1..=4096))]
     pub qd: Vec<u32>,
     /// Profiles to compare on, instead of the device's [e.g. optane,tlc,bimodal]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(String::from_str, Profile::NAMES))]
     pub profiles: Vec<String>,
     /// Compare without and with another thread that wants so much of the host's CPU
     #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
@@ -381,7 +383,7 @@ pub struct SimArgs {
     pub scenario: Option<PathBuf>,
     /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
     /// each family]
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = mode)]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(mode, modes(false)))]
     pub modes: Vec<Mode>,
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
@@ -423,7 +425,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u32>(1..=1_024))]
     pub qd: Vec<u32>,
     /// With --sweep: these profiles only; `drawn` is the one that --seed draws, and FILE.toml one of your own
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP)]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, hide_possible_values = true, value_parser = offering(String::from_str, Profile::NAMES.into_iter().chain(["drawn"])))]
     pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep", "seeds"])]

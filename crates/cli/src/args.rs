@@ -258,7 +258,7 @@ pub struct RunArgs {
     /// How the results are laid out
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,
-    /// Write the results to this file instead of the standard output
+    /// Write the results to this file instead of the standard output; `-` is that as well
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -277,8 +277,8 @@ Examples:
 Every option of a job file is one of the command line as well: those before the first --name hold for all jobs, those behind it for \
 that job. Jobs of files come first.
 The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
-what they have measured; a second one ends the program (status 130).
-Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written.";
+what they have measured; a second one ends the program.
+Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written; 130: Ctrl-C.";
 
 /// How results are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -346,7 +346,7 @@ pub struct CompareArgs {
     /// Nanoseconds of application work after each completion, to saturate the host on purpose
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
-    /// Also write the results to this file
+    /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw the results: a page that needs no network, to be opened in a browser
@@ -367,8 +367,8 @@ Examples:
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
 A sweep says first how long it will take, and again where that no longer holds; Ctrl-C ends it and prints what there is by then, \
-a second one ends the program (status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be \
-written.";
+a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
+130: Ctrl-C.";
 
 /// What options of `--sweep` do not go with. That they require it is not enough: clap asks for nothing that would contradict what is
 /// there.
@@ -444,7 +444,7 @@ pub struct SimArgs {
     /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal
     #[arg(long, requires_all = ["sweep", "json"], conflicts_with_all = NO_SWEEP)]
     pub resume: bool,
-    /// Also write the results to this file
+    /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw the results: a page that needs no network, to be opened in a browser
@@ -468,8 +468,8 @@ Examples:
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
-The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130), as the \
-first does with --calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
+The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program, as the first does with \
+--calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed; 130: Ctrl-C.";
 
 /// `reap calibrate`
 #[derive(Args, Debug)]
@@ -517,7 +517,7 @@ Examples:
 
 Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of \
 them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.
-The first Ctrl-C prints what the rounds until then have measured; a second one ends the program (status 130).
+The first Ctrl-C prints what the rounds until then have measured; a second one ends the program. Status 130: Ctrl-C.
 Status 0: all went well; 1: bad input, stopped before the first round was over, or a file that could not be written.";
 
 #[cfg(test)]

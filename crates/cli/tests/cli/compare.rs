@@ -67,6 +67,20 @@ fn a_rate_is_a_load() {
 }
 
 #[test]
+fn it_is_said_where_threads_run() {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randread\nfilename=disk\nsize=1m\n");
+    let list = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let first =
+        list.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).unwrap().split([',', '-']).next().unwrap().to_owned();
+    let compare = "compare job.fio --device kernel: --modes interrupt --repeat 1";
+    words(&place.reap(&format!("{compare} --cpus {first}")).ok(), &[&format!("threads on CPU {first}, as --cpus says;")]);
+    words(&place.reap(compare).ok(), &["Machine: ", "; threads "]);
+    place.reap(&format!("{compare} --cpus 4095")).fails_with(&["--cpus: this process may not use CPU 4095"]);
+    place.reap(&format!("{compare} --cpus x")).fails_with(&["'x' is not the number of a CPU"]);
+}
+
+#[test]
 fn stages_are_not_compared() {
     let place = Place::new();
     place.write("job.fio", "[a]\n[b]\nstonewall\n");
@@ -124,7 +138,7 @@ fn ctrl_c_prints_what_there_is() {
         let ended: Ended = child.wait_with_output().unwrap().into();
         (ended.code.is_some() && place.path("results.json").exists()).then_some(ended)
     });
-    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let ended = ended.stopped();
     assert!(ended.stderr.contains("stopped by a signal after"), "{}", ended.stderr);
     words(&ended, &["interrupt", "A/A: interrupt against itself"]);
     assert!(place.read("results.json").contains("\"load_pct\": 50.0"));

@@ -3,8 +3,9 @@
 //!     cargo bench -p reap-nvme-cli --bench fio [-- --file PATH --size BYTES --rounds N --counted N --seconds S --depths 1,32,128 --latencies]
 //!
 //! 4 KiB random reads, and 70 % of them mixed with 30 % writes; fio as it is by default, and with batches, in which Reap then has
-//! the same. Both read one job file: io_uring, direct, files and buffers registered, one job thread on the first CPU that this
-//! process may use, the file laid out without holes. Latencies are measured by neither, or, with --latencies, by both.
+//! the same. Both read one job file: io_uring, direct, files and buffers registered, one job thread, the file laid out without holes.
+//! There are two sections: each program as it runs by default, its thread placed by the scheduler, and both pinned to one CPU, that of the
+//! disk's interrupt. Latencies are measured by neither, or, with --latencies, by both.
 //!
 //! Each round runs every program once in random order. CPU is that of the whole process as the system accounts for it, less what a
 //! run of hardly any I/O takes in the same rounds: of fio 160 ms, most of which measure the clock, so that runs of less than half a
@@ -38,6 +39,8 @@ struct Asked {
     seconds: f64,
     depths: Vec<u32>,
     latencies: bool,
+    /// The CPU of the job thread; `None`: where the scheduler places it.
+    cpu: Option<usize>,
 }
 
 /// A program and how it is set up.
@@ -91,7 +94,15 @@ fn main() -> ExitCode {
     if !missing.is_empty() {
         println!("System calls are not counted: there is no perf here (Debian: apt-get install linux-perf)");
     }
-    match compare(&asked, missing.is_empty()) {
+    let perf = missing.is_empty();
+    let pinned = |by_default: Asked| {
+        let cpu = hw::block::Completing::of(Path::new("/"), &by_default.file).and_then(|disk| disk.cpus.first().copied()).unwrap_or(0);
+        println!("\nBoth pinned to CPU {cpu}:");
+        let asked = Asked { cpu: Some(cpu), ..by_default };
+        compare(&asked, perf).map(|()| asked)
+    };
+    println!("Each as it runs by default:");
+    match compare(&asked, perf).and_then(|()| pinned(asked)).and_then(|asked| quarter(&asked)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => complain(&what),
     }
@@ -108,7 +119,8 @@ fn starts(program: &str) -> bool {
 
 fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/fio-bench.img");
-    let mut asked = Asked { file, size: 1 << 30, rounds: 30, counted: 8, seconds: 0.5, depths: vec![1, 32, 128], latencies: false };
+    let mut asked =
+        Asked { file, size: 1 << 30, rounds: 30, counted: 8, seconds: 0.5, depths: vec![1, 32, 128], latencies: false, cpu: None };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         let bad = |value: &str| format!("{word} {value}: that is no number");
@@ -158,10 +170,10 @@ impl Cell<'_> {
             true => format!("number_ios={}\n", self.depth),
             false => format!("time_based=1\nruntime={}us\n", (seconds * 1e6) as u64),
         };
-        let cpu = hw::allowed_cpus().ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0);
+        let cpu = self.asked.cpu.map_or(String::new(), |cpu| format!("cpus_allowed={cpu}\n"));
         format!(
             "[job]\nioengine=io_uring\ndirect=1\nregisterfiles=1\nfixedbufs=1\nthread=1\nfilename={}\nsize={size}\nbs=4k\n{}\n\
-             iodepth={}\nnorandommap=1\nrandrepeat=0\ncpus_allowed={cpu}\n{batches}{measured}{length}",
+             iodepth={}\nnorandommap=1\nrandrepeat=0\n{cpu}{batches}{measured}{length}",
             file.display(),
             self.job,
             self.depth
@@ -255,11 +267,13 @@ fn compare(asked: &Asked, perf: bool) -> Result<(), String> {
         }
     }
     print(asked, &cells, &figures, &calls, &mut rng);
-    quarter(asked, dir.path())
+    Ok(())
 }
 
 /// `adaptive` against `interrupt` at 25 % load, as `reap compare` has it.
-fn quarter(asked: &Asked, dir: &Path) -> Result<(), String> {
+fn quarter(asked: &Asked) -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|e| format!("no temporary directory: {e}"))?;
+    let dir = dir.path();
     let (job, results) = (dir.join("quarter.fio"), dir.join("quarter.json"));
     let text = format!("[job]\nrw=randread\nbs=4k\niodepth=32\nnorandommap=1\nsize={}\nfilename={}\n", asked.size, asked.file.display());
     std::fs::write(&job, text).map_err(|e| format!("cannot write a job file: {e}"))?;

@@ -69,7 +69,8 @@ fn run(job: &Job) {
     let devices = [Named { uri: "mem:256M?profile=null".into(), words: String::new() }];
     let setup =
         Setup { devices: &devices, mode: Mode::POLL, price: LatencyPrice::default(), spin: Spin::Naps, queues: None, histograms: false };
-    let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false }).expect("the embedded device opens");
+    let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false, seated: None })
+        .expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
     let mut worker = rig.hire(&jobs, &plan.threads[0], Nanos::ZERO).settle().expect("a worker");
     let hand = rig.devices()[0].embedded().expect("an embedded controller").by_hand();

@@ -8,19 +8,21 @@ mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
 use hw::pci::Bdf;
+use reap::Profile;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
 use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
-pub use values::{Seeds, once};
-use values::{any_mode, load, mode, percent, svg, whole};
+pub use values::{Cpus, Seeds, once};
+use values::{any_mode, load, mode, modes, offering, percent, svg, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -227,7 +229,7 @@ pub struct RunArgs {
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
     /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
     /// kernel-hybrid-iopoll and kernel-sqpoll [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
-    #[arg(long, value_name = "MODE", value_parser = any_mode)]
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = offering(any_mode, modes(true)))]
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub price: PriceArgs,
@@ -256,7 +258,7 @@ pub struct RunArgs {
     /// How the results are laid out
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,
-    /// Write the results to this file instead of the standard output
+    /// Write the results to this file instead of the standard output; `-` is that as well
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -275,8 +277,8 @@ Examples:
 Every option of a job file is one of the command line as well: those before the first --name hold for all jobs, those behind it for \
 that job. Jobs of files come first.
 The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
-what they have measured; a second one ends the program (status 130).
-Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written.";
+what they have measured; a second one ends the program.
+Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written; 130: Ctrl-C.";
 
 /// How results are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -305,7 +307,7 @@ pub struct CompareArgs {
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
     /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Contender::from_str, modes(true)))]
     pub modes: Vec<Contender>,
     #[command(flatten)]
     pub price: PriceArgs,
@@ -316,6 +318,10 @@ pub struct CompareArgs {
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
+    /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's interrupt, else of its queue, and where
+    /// neither is known none in particular; otherwise all but one, which is the emulated drive's]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
     /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random and wait for nobody
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
     pub loads: Vec<f64>,
@@ -323,7 +329,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = whole::<u32>(1..=4096))]
     pub qd: Vec<u32>,
     /// Profiles to compare on, instead of the device's [e.g. optane,tlc,bimodal]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(String::from_str, Profile::NAMES))]
     pub profiles: Vec<String>,
     /// Compare without and with another thread that wants so much of the host's CPU
     #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
@@ -340,7 +346,7 @@ pub struct CompareArgs {
     /// Nanoseconds of application work after each completion, to saturate the host on purpose
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
-    /// Also write the results to this file
+    /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw the results: a page that needs no network, to be opened in a browser
@@ -361,8 +367,8 @@ Examples:
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
 A sweep says first how long it will take, and again where that no longer holds; Ctrl-C ends it and prints what there is by then, \
-a second one ends the program (status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be \
-written.";
+a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
+130: Ctrl-C.";
 
 /// What options of `--sweep` do not go with. That they require it is not enough: clap asks for nothing that would contradict what is
 /// there.
@@ -377,7 +383,7 @@ pub struct SimArgs {
     pub scenario: Option<PathBuf>,
     /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
     /// each family]
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = mode)]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(mode, modes(false)))]
     pub modes: Vec<Mode>,
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
@@ -419,7 +425,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u32>(1..=1_024))]
     pub qd: Vec<u32>,
     /// With --sweep: these profiles only; `drawn` is the one that --seed draws, and FILE.toml one of your own
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP)]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, hide_possible_values = true, value_parser = offering(String::from_str, Profile::NAMES.into_iter().chain(["drawn"])))]
     pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep", "seeds"])]
@@ -438,7 +444,7 @@ pub struct SimArgs {
     /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal
     #[arg(long, requires_all = ["sweep", "json"], conflicts_with_all = NO_SWEEP)]
     pub resume: bool,
-    /// Also write the results to this file
+    /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw the results: a page that needs no network, to be opened in a browser
@@ -462,8 +468,8 @@ Examples:
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
-The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130), as the \
-first does with --calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
+The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program, as the first does with \
+--calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed; 130: Ctrl-C.";
 
 /// `reap calibrate`
 #[derive(Args, Debug)]
@@ -511,7 +517,7 @@ Examples:
 
 Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of \
 them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.
-The first Ctrl-C prints what the rounds until then have measured; a second one ends the program (status 130).
+The first Ctrl-C prints what the rounds until then have measured; a second one ends the program. Status 130: Ctrl-C.
 Status 0: all went well; 1: bad input, stopped before the first round was over, or a file that could not be written.";
 
 #[cfg(test)]

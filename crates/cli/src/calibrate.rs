@@ -41,7 +41,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
     let file = Aside::open(args.output.as_deref())?;
     let host = machine.host.first().copied().unwrap_or(0);
-    machine::settle(host);
+    machine::settle(&[host]);
     let mut sampler = Sampler::new(&stop);
     let bar = output::bar(if machine.device.is_some() { STEPS } else { STEPS_ALONE }, "steps");
     let found = measure(&mut sampler, machine.device, args, &bar);

@@ -12,16 +12,16 @@ mod design;
 mod experiment;
 mod forecast;
 mod host;
-mod noise;
 mod notes;
 mod results;
 mod scenes;
+mod seats;
 pub mod statistics;
 mod stolen;
 mod timeline;
 mod validity;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,7 +41,7 @@ use workload::plan::Plan;
 use crate::args::CompareArgs;
 use crate::bench::{Meant, Named, Rig, Setup};
 use crate::machine::{self, Machine};
-use crate::output::{self, Aside, Later, say};
+use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
 use crate::rows::{Results, json, table};
 use crate::{dismissals, jobs, run, stop};
@@ -53,6 +53,7 @@ use experiment::{Ahead, Experiment};
 use forecast::Forecast;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
+use seats::Seats;
 use validity::{Doubt, Yardstick};
 
 /// What is compared without a job file.
@@ -68,7 +69,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let mut jobs = scenes::deepest(args, &jobs(args)?);
     let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
     meant.gather(&mut jobs);
-    let machine = run::machine(&meant)?;
+    let mut machine = seats::given(run::machine(&meant)?, args.cpus.as_ref())?;
     machine.keep_clear();
     machine::fine_timers();
     if let Some(contender) = labels.modes().iter().find(|contender| contender.mode.is_the_kernels() && !machine.outside) {
@@ -86,12 +87,11 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {
-        // A profile that cannot be read is told when the device is opened.
-        let profile = meant.service().ok().flatten();
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
-        let settings: Vec<Setting> = settings.into_iter().map(|setting| setting.on(profile.as_ref())).collect();
         devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
+    let uris: Vec<&str> = devices.iter().flat_map(|(named, _)| named).map(|named| named.uri.as_str()).collect();
+    let seats = Seats::new(Path::new("/"), &plan, &mut machine, &uris, args.cpus.is_some());
     let stop = stop::on_signal()?;
     let read: Vec<PathBuf> = devices.iter().flat_map(|(named, _)| named).flat_map(Named::files).collect();
     output::apart(
@@ -99,7 +99,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
-    let comparison = Comparison { args, labels, jobs, plan, device: title(&meant, &devices), machine, stop };
+    let comparison = Comparison { args, labels, jobs, plan, device: title(&meant, &devices), machine, seats, stop };
     let (results, ended) = comparison.run(&devices)?;
     output::all([
         output::print(&table::show(&results, table::width())),
@@ -149,6 +149,7 @@ struct Comparison<'a> {
     /// What it is compared on, in words.
     device: String,
     machine: Machine,
+    seats: Seats,
     stop: Arc<AtomicBool>,
 }
 
@@ -162,14 +163,12 @@ impl Comparison<'_> {
         if scenes::is_sweep(self.args) {
             say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
-        let again = Later::default();
-        let bar = output::bar_before(efforts.iter().map(|effort| effort.blocks).sum(), "blocks", &again);
+        let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
         let told = scenes::is_sweep(self.args).then(|| Forecast::new(&efforts, hw::now()));
-        let mut ahead = Ahead { bar: &bar, again: &again, told, scenes: devices.iter().map(|(_, settings)| settings.len()).sum() };
+        let mut ahead = Ahead { bar: &bar, told };
         let mut results = Results { device: self.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());
         for (named, settings) in devices {
-            ahead.scenes -= settings.len();
             match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &mut ahead) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
@@ -194,7 +193,7 @@ impl Comparison<'_> {
         let facts = self.facts();
         let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
         let dismissed = dismissals::all();
-        results.banner = validity::banner(&doubts).or_else(dismissals::banner);
+        results.banner = validity::banner(&doubts, &facts.simulate).or_else(dismissals::banner);
         results.extra.insert(json::VALID.into(), results.banner.is_none().into());
         results.extra.insert(json::REASONS.into(), [validity::reasons(&doubts), dismissed].concat().into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
@@ -203,7 +202,7 @@ impl Comparison<'_> {
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
-        results.legend = notes::columns(&outcomes, &results);
+        results.legend = notes::columns(&facts, &results);
         // After the machine, before what was measured.
         results.notes.splice(1..1, remarks);
         Ok((results, ended))
@@ -235,13 +234,13 @@ impl Comparison<'_> {
         let reach = stop::reach(&self.stop, rig.devices())?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
         let host_work = Nanos(self.args.host_work);
-        let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.machine, host_work, &self.stop)?;
-        let background = self.args.background.map(|percent| Background::start(&self.cpus(), percent.into())).transpose()?;
+        let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.seats, host_work, &self.stop)?;
+        let background = self.args.background.map(|percent| Background::start(&self.seats.used, percent.into())).transpose()?;
         let experiment = Experiment {
             labels: &labels,
             settings,
             plan: &self.plan,
-            machine: &self.machine,
+            seats: &self.seats,
             background,
             repeat: self.args.repeat as usize,
             stop: &self.stop,
@@ -252,7 +251,7 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            let yardstick = Yardstick { cpus: self.cpus().len(), device: setting.needed, closed: setting.is_closed() };
+            let yardstick = Yardstick { cpus: self.seats.needed, closed: setting.is_closed() };
             outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
             for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
@@ -293,18 +292,8 @@ impl Comparison<'_> {
         labels
     }
 
-    /// The CPUs of the job threads.
-    fn cpus(&self) -> Vec<usize> {
-        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        let mut cpus = self.machine.place(&wishes);
-        cpus.sort_unstable();
-        cpus.dedup();
-        cpus
-    }
-
     fn facts(&self) -> Facts {
         let threads = || self.plan.threads.iter().map(|thread| &self.jobs[thread.job]);
-        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
         let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
         Facts {
             device: self.device.clone(),
@@ -312,7 +301,9 @@ impl Comparison<'_> {
             offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,
             block: BLOCK,
-            oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
+            outside: self.machine.outside,
+            simulate: notes::simulate(self.args),
+            oversubscribed: self.seats.oversubscribed,
         }
     }
 }

@@ -33,7 +33,10 @@ struct Document<'a> {
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let facts = Facts::here();
     let wanted = wanted(&args.wanted, &facts);
-    let checks = checks::all(&facts);
+    let mut checks = checks::all(&facts);
+    // Where something is asked for, the rest is no part of the answer.
+    let names: Vec<&str> = args.wanted.iter().map(|wanted| name_of(*wanted)).collect();
+    checks.retain(|check| names.is_empty() || names.contains(&check.wanted));
     let missing: Vec<&Check> = missing(&checks, &wanted).collect();
     let possible = missing.is_empty();
     let text = if args.layout.is_json() {

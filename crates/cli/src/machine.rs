@@ -3,15 +3,19 @@
 use std::fs;
 use std::io;
 
+use anyhow::{Result, bail, ensure};
+
 /// The CPUs of this process and who uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// The embedded device's thread is pinned here; `None`: there is but one CPU, and it is everybody's, or no embedded device.
     pub device: Option<usize>,
-    /// Job threads run on these, ascending; never empty.
+    /// Job threads run on these, the first ones first; never empty.
     pub host: Vec<usize>,
     /// The device is no thread of this process.
     pub outside: bool,
+    /// Where the host's threads are, in words, where `host` does not say it.
+    pub seated: Option<String>,
 }
 
 impl Machine {
@@ -23,7 +27,7 @@ impl Machine {
     /// The same where no device is a thread of this process: all CPUs are the host's.
     pub fn without_device() -> io::Result<Machine> {
         let cpus = hw::allowed_cpus()?;
-        Ok(Machine { device: None, host: if cpus.is_empty() { vec![0] } else { cpus }, outside: true })
+        Ok(Machine { device: None, host: if cpus.is_empty() { vec![0] } else { cpus }, outside: true, seated: None })
     }
 
     /// All CPUs, ascending.
@@ -37,7 +41,36 @@ impl Machine {
         if cpus.is_empty() {
             cpus.push(0);
         }
-        Machine { device, host: cpus, outside: false }
+        Machine { device, host: cpus, outside: false, seated: None }
+    }
+
+    /// The same with only these for the host, in this order; an embedded device gets the last of the others.
+    ///
+    /// # Errors
+    /// This process may not use one of them, or they leave none to the device.
+    pub fn only(self, host: &[usize]) -> Result<Machine> {
+        let all = self.cpus();
+        if let Some(cpu) = host.iter().find(|cpu| !all.contains(cpu)) {
+            bail!("this process may not use CPU {cpu}; it may use {}", list(&all));
+        }
+        let device = all.iter().rfind(|cpu| !host.contains(cpu)).copied();
+        ensure!(
+            self.outside || device.is_some() || all.len() == 1,
+            "the emulated drive needs a CPU of its own; leave one of {} out",
+            list(&all)
+        );
+        Ok(Machine { device: device.filter(|_| !self.outside), host: host.to_vec(), ..self })
+    }
+
+    /// Has the host's threads take these CPUs before others, where the host has them.
+    pub fn prefer(&mut self, cpus: &[usize]) {
+        let first = |cpu: &usize| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX);
+        self.host.sort_by_key(first);
+    }
+
+    /// Those of the host's CPUs that a job names; none if it names none.
+    pub fn named(&self, wish: &[u32]) -> Vec<usize> {
+        self.host.iter().copied().filter(|&cpu| wish.iter().any(|&wanted| wanted as usize == cpu)).collect()
     }
 
     /// Keeps the calling thread, and those that it starts and that do not pin themselves, away from the device's CPU: one
@@ -80,6 +113,7 @@ impl Machine {
         let model = info.lines().find_map(|line| line.strip_prefix("model name")).map(|rest| rest.trim_matches([' ', '\t', ':']));
         let load = word("/proc/loadavg");
         let roles = match self.device {
+            _ if self.seated.is_some() => self.seated.clone().unwrap_or_default(),
             Some(device) => format!("host threads on CPU {}, device thread on CPU {device}", list(&self.host)),
             None if self.outside => format!("host threads on CPU {}", list(&self.host)),
             None => "host and device threads share one CPU".to_owned(),
@@ -94,10 +128,12 @@ impl Machine {
     }
 }
 
-/// Makes the calling thread a job's: pins it, and has its timers as fine as the kernel can.
-pub fn settle(cpu: usize) {
-    if let Err(error) = hw::pin(cpu) {
-        tracing::warn!(cpu, %error, "a job thread is not pinned");
+/// Makes the calling thread a job's: pins it to these CPUs, if there are any, and has its timers as fine as the kernel can.
+pub fn settle(cpus: &[usize]) {
+    if !cpus.is_empty()
+        && let Err(error) = hw::pin_to(cpus)
+    {
+        tracing::warn!(?cpus, %error, "a job thread is not pinned");
     }
     fine_timers();
 }
@@ -111,7 +147,7 @@ pub fn fine_timers() {
 }
 
 /// `0-2,5`
-fn list(cpus: &[usize]) -> String {
+pub fn list(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
         match runs.last_mut() {

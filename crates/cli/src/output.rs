@@ -3,7 +3,10 @@
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -75,6 +78,9 @@ pub fn bar_before(steps: u64, what: &str, later: &Later) -> ProgressBar {
     bar
 }
 
+/// An option named `-`: the standard output is that file's, and what is for people goes to stderr.
+static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
+
 /// The standard output, or a file.
 pub struct Output {
     to: Box<dyn Write>,
@@ -82,12 +88,18 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens `path`, before anything runs whose results could then not be kept.
+    /// Opens `path`, of which `-` is the standard output, before anything runs whose results could then not be kept.
     ///
     /// # Errors
     /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Output> {
-        let Some(path) = path else { return Ok(Output { to: Box::new(io::stdout()), name: "the standard output".into() }) };
+        let Some(path) = path else {
+            let (to, name): (Box<dyn Write>, _) = match STDOUT_IS_A_FILE.load(Relaxed) {
+                true => (Box::new(io::stderr()), "stderr"),
+                false => (Box::new(io::stdout()), "the standard output"),
+            };
+            return Ok(Output { to, name: name.into() });
+        };
         let to = Kept::open(path).with_context(|| format!("cannot write the results to {}", path.display()))?;
         Ok(Output { to: Box::new(BufWriter::new(to)), name: path.display().to_string() })
     }
@@ -118,7 +130,7 @@ impl Output {
     }
 }
 
-/// Prints `text` on the standard output.
+/// Prints `text` on the standard output, or on stderr where that is a file's.
 ///
 /// # Errors
 /// What the system says.
@@ -167,7 +179,8 @@ pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
 /// # Errors
 /// It says which.
 pub fn apart<'a>(read: impl IntoIterator<Item = &'a Path>, written: &[(&str, Option<&Path>)]) -> Result<()> {
-    let read: Vec<PathBuf> = read.into_iter().filter_map(identity).collect();
+    // There, `-` is the standard input.
+    let read: Vec<PathBuf> = read.into_iter().filter(|path| *path != Path::new(STANDARD)).filter_map(identity).collect();
     let mut known: Vec<(&str, PathBuf)> = Vec::new();
     for &(option, path) in written {
         let Some((path, file)) = path.and_then(|path| Some((path.display(), identity(path)?))) else { continue };
@@ -191,6 +204,9 @@ fn identity(path: &Path) -> Option<PathBuf> {
     }
 }
 
+/// The standard output in place of a file's name.
+const STANDARD: &str = "-";
+
 /// A file that is open to be written. What is in it stays until there is something to write; one that is new and was never
 /// written to is removed again.
 pub struct Kept {
@@ -201,11 +217,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Opens it.
+    /// Opens it; `-` is the standard output.
     ///
     /// # Errors
     /// It cannot be created.
     pub fn open(path: &Path) -> io::Result<Kept> {
+        if path == Path::new(STANDARD) {
+            STDOUT_IS_A_FILE.store(true, Relaxed);
+            // What another program wrote to it before is not this one's to cut off.
+            return Ok(Kept { file: io::stdout().as_fd().try_clone_to_owned()?.into(), written: true, new: None });
+        }
         let new = !path.exists();
         let file = File::options().write(true).create(true).truncate(false).open(path).map_err(|error| what_to_do(path, error))?;
         Ok(Kept { file, written: false, new: new.then(|| path.to_owned()) })

@@ -46,7 +46,6 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
     meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
-    machine.keep_clear();
     machine::fine_timers();
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;

@@ -31,7 +31,7 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     });
     let mut server = server(&args.device, &args.vfio_user, script.transpose()?)?;
     // The flag has the second signal end the program, should the first not do it.
-    let _flag = stop::on_signal().context("cannot listen for signals")?;
+    let _flag = stop::flag().context("cannot listen for signals")?;
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
     for signal in [SIGINT, SIGTERM] {
         let written = written.try_clone().context("cannot listen for signals")?;

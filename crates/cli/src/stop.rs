@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,18 +15,41 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::output::say;
 
-/// What a shell reports of a program that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
+/// What a shell adds to the number of the signal that ended a program, as the status that it reports.
+const SIGNALLED: i32 = 128;
+
+/// The last signal that cut a command's work short; 0: none did.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// A flag that the first SIGINT or SIGTERM sets. Another one ends the program.
-pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
+pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag unset and passes the shutdown by.
-        flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone())?;
+        flag::register_conditional_shutdown(signal, SIGNALLED + signal, stop.clone())?;
         flag::register(signal, stop.clone())?;
     }
     Ok(stop)
+}
+
+/// The same for a command that does not end with a signal by its nature: its [`status`] says that there was one.
+pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
+    note()?;
+    flag()
+}
+
+/// Has [`status`] say that there was a SIGINT or SIGTERM.
+pub fn note() -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_usize(signal, SIGNAL.clone(), signal as usize)?;
+    }
+    Ok(())
+}
+
+/// The status of a command that a signal stopped: 130 for Ctrl-C, as that of a program which it ends. `None`: none did.
+pub fn status() -> Option<u8> {
+    let signal = SIGNAL.load(Relaxed);
+    (signal != 0).then_some((SIGNALLED as usize + signal) as u8)
 }
 
 /// A stop that takes longer than this is told of.

@@ -49,11 +49,19 @@ pub fn cpus() -> usize {
 /// # Errors
 /// `InvalidInput` if the machine lacks it or the process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
+    pin_to(&[cpu])
+}
+
+/// Lets the calling thread run only on these CPUs.
+///
+/// # Errors
+/// `InvalidInput` if the machine lacks one of them, or the process may use none of them.
+pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
+    if let Some(cpu) = cpus.iter().find(|cpu| **cpu >= CpuSet::MAX_CPU) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
     }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
 

@@ -37,7 +37,9 @@ pub mod vfio;
 pub use bar::Bar;
 pub use birth::Birth;
 pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
-pub use cpu::{RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, roam, run_delay, sched_idle, stolen_by_hypervisor};
+pub use cpu::{
+    RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, run_delay, sched_idle, stolen_by_hypervisor,
+};
 pub use dma::{
     AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
     PinError, Pinner, PoolError, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,

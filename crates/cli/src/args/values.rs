@@ -1,11 +1,14 @@
 //! What options take: numbers, percentages, lists.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Command};
 use completion::Mode;
 
 /// A whole number of this range, or what to give instead.
@@ -16,6 +19,52 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
             &u64::MAX => format!("give a whole number, {} or more", range.start()),
             most => format!("give a whole number from {} to {most}", range.start()),
         })
+    }
+}
+
+/// What `parse` takes, with names that a shell offers for it. It need not be one of these.
+#[derive(Clone)]
+pub struct Offering<F> {
+    parse: F,
+    names: Vec<String>,
+}
+
+/// See [`Offering`].
+pub fn offering<F>(parse: F, names: impl IntoIterator<Item = impl ToString>) -> Offering<F> {
+    Offering { parse, names: names.into_iter().map(|name| name.to_string()).collect() }
+}
+
+impl<T, E, F> TypedValueParser for Offering<F>
+where
+    F: Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
+    T: Clone + Send + Sync + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+        TypedValueParser::parse_ref(&self.parse, command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.names.iter().map(PossibleValue::new)))
+    }
+}
+
+/// Every mode: those that are also the kernel's own where `kernels`.
+pub fn modes(kernels: bool) -> impl Iterator<Item = Mode> {
+    Mode::ALL.into_iter().chain(Mode::registered()).chain(Mode::KERNELS.into_iter().filter(move |_| kernels))
+}
+
+/// CPUs by number, as `cpus_allowed` of a job has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus(pub Vec<u32>);
+
+impl FromStr for Cpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cpus, String> {
+        workload::fio::cpus(text).map(Cpus)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, Profile, UriError, VfioUserUri};
+use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
 use workload::plan::Plan;
 use workload::{Amount, Job};
 
@@ -146,17 +146,6 @@ impl Meant {
             Meant::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
             Meant::Name(uri) if is_drive(uri) => Ok(uri.split(':').next().unwrap_or_default().to_owned()),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
-        }
-    }
-
-    /// What embedded devices do; of others nothing is known.
-    ///
-    /// # Errors
-    /// The URI does not parse, or names a profile that there is not.
-    pub fn service(&self) -> Result<Option<Profile>> {
-        match self {
-            Meant::Name(uri) if self.is_embedded() => Ok(Some(DeviceUri::behind(uri)?.load_profile()?)),
-            _ => Ok(None),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
-use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenError, OpenOptions, Stamps};
+use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
@@ -101,10 +101,14 @@ impl Rig {
                 .latency_price(setup.price)
                 .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
                 .embedded(EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() });
-            Device::open_with(uri, &options).map_err(|error| match error {
-                // It names the path itself.
-                OpenError::Target(_) | OpenError::Media { .. } => error.into(),
-                _ => anyhow::Error::from(error).context(format!("device {uri}")),
+            Device::open_with(uri, &options).map_err(|error| {
+                let said = error.to_string();
+                // Most errors name the path, the address or the parameter themselves.
+                let mut parts = uri.split(['?', '&']).filter_map(|part| Some(part.split_once([':', '='])?.1));
+                match parts.any(|part| !part.is_empty() && said.contains(part)) {
+                    true => error.into(),
+                    false => anyhow::Error::from(error).context(format!("device {uri}")),
+                }
             })
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;

@@ -13,15 +13,14 @@ use workload::report::PathFigures;
 use workload::{Flows, Generator, Job, Latency};
 
 use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, Snapshot, over_all};
-use crate::machine::{self, Machine};
+use crate::machine;
 
 use super::host::{Clocks, Host};
+use super::seats::Seats;
 
 /// What one block measured, over all host threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Times that the device's thread was away for more than 50 µs meanwhile.
-    pub gaps: u64,
     /// How long job threads waited for a CPU, and the hypervisor had theirs, where the device is outside this process.
     pub away: Option<Nanos>,
     /// CPU time that other threads of this process had meanwhile, there as well: the kernel's workers, and the library's.
@@ -74,7 +73,8 @@ pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
 pub struct Field {
     threads: Vec<Seat>,
     price: LatencyPrice,
-    measured: Option<Measured>,
+    /// Keeps an embedded device awake between blocks.
+    _measured: Option<Measured>,
     /// Where the device is outside this process.
     host: Option<Host>,
     devices: Vec<Device>,
@@ -103,34 +103,25 @@ impl Field {
     ///
     /// # Errors
     /// A thread cannot be set up.
-    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, machine: &Machine, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
+    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, seats: &Seats, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
         let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
-        let wishes: Vec<Vec<u32>> = plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        let mut cpus = machine.place(&wishes);
         let (mut threads, mut clocks) = (Vec::new(), Vec::new());
-        for (thread, &cpu) in plan.threads.iter().zip(&cpus) {
+        for (thread, cpus) in plan.threads.iter().zip(&seats.threads) {
             let hired = rig.hire(jobs, thread, host_work);
             let ((orders, take), (answer, answers), (settled, settles)) = (channel(), channel(), channel());
-            let stop = stop.clone();
+            let (stop, cpus) = (stop.clone(), cpus.clone());
             thread::Builder::new()
                 .name(format!("reap-job-{}", thread.number))
-                .spawn(move || serve(hired, cpu, &stop, (&settled, &take, &answer)))
+                .spawn(move || serve(hired, &cpus, &stop, (&settled, &take, &answer)))
                 .context("cannot start a job thread")?;
             clocks.push(settles.recv().map_err(|_| gone())??);
             threads.push(Seat { orders, answers });
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
         let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
-        let measured = device.embedded().map(|embedded| embedded.measure());
-        cpus.sort_unstable();
-        cpus.dedup();
-        let host = machine.outside.then(|| Host::new(clocks, cpus));
-        Ok(Field { threads, price: rig.latency_price(), measured, host, devices, names, plan: plan.threads.clone(), targets })
-    }
-
-    /// Times that the device thread was away so far, where it is in this process.
-    fn gaps(&self) -> u64 {
-        self.measured.as_ref().map_or(0, Measured::gaps)
+        let _measured = device.embedded().map(|embedded| embedded.measure());
+        let host = seats.outside.then(|| Host::new(clocks, seats.used.clone()));
+        Ok(Field { threads, price: rig.latency_price(), _measured, host, devices, names, plan: plan.threads.clone(), targets })
     }
 
     /// Runs one block.
@@ -147,7 +138,6 @@ impl Field {
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);
-        let gaps = self.gaps();
         let host = self.host.as_ref().map(Host::read);
         for (seat, generator) in self.threads.iter().zip(generators) {
             let order = Order { mode: block.mode, price: block.price.unwrap_or(self.price), generator, watch: block.watch };
@@ -164,7 +154,6 @@ impl Field {
             sample.add(&generator, &ran);
             sample.snapshots.push(std::mem::take(&mut ran.snapshots));
         }
-        sample.gaps = self.gaps() - gaps;
         if let Some((host, before)) = self.host.as_ref().zip(host) {
             let after = host.read();
             (sample.away, sample.beside) = (Some(before.away(&after)), before.beside(&after));
@@ -202,7 +191,6 @@ impl Sample {
         let (first, later) = blocks.split_first()?;
         let mut sum = (*first).clone();
         for block in later {
-            sum.gaps += block.gaps;
             sum.away = sum.away.zip(block.away).map(|(a, b)| a + b);
             sum.beside += block.beside;
             sum.iops += block.iops;
@@ -222,8 +210,8 @@ fn gone() -> anyhow::Error {
 }
 
 /// A thread's life: block after block.
-fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
-    machine::settle(cpu);
+fn serve(hired: Hired, cpus: &[usize], stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
+    machine::settle(cpus);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! How a comparison is laid out: how long its stretches are, how many of each, and how many are enough.
+//! How a comparison is laid out: how long its stretches are, and how many of each.
 
 use reap::Nanos;
 
@@ -10,8 +10,6 @@ pub const RAMP: Nanos = Nanos::from_millis(10);
 pub const CAPACITY_EVERY: usize = 4;
 /// Blocks of each mode in which stolen time is measured.
 pub const STOLEN_BLOCKS: usize = 4;
-/// Rounds that make an interval worth printing; where fewer are clean, half as many again are run.
-pub const ENOUGH: usize = 30;
 /// I/Os that a block has to have: what it cost in all, divided by two or three, says more of chance than of a mode.
 pub const FEW: u64 = 10;
 /// How long each step of a stepping load lasts.

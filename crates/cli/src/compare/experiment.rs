@@ -17,14 +17,14 @@ use workload::plan::Plan;
 use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
-use super::design::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
-use super::forecast::{self, Far, Forecast};
+use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
+use super::forecast::{Far, Forecast};
 use super::results::{Labels, Record};
 use super::scenes::Setting;
+use super::seats::Seats;
 use super::statistics;
 use super::stolen::{self, Counters};
-use crate::machine::Machine;
-use crate::output::{Later, say};
+use crate::output::say;
 
 /// Measurements of the capacity that the next load is a share of: their median.
 const RECENT: usize = 3;
@@ -38,7 +38,7 @@ pub struct Experiment<'a> {
     /// The threads of the jobs.
     pub plan: &'a Plan,
     /// Where they run.
-    pub machine: &'a Machine,
+    pub seats: &'a Seats,
     /// Who else wants that CPU, in scenes that have a background.
     pub background: Option<Background>,
     /// Rounds of each scene.
@@ -49,28 +49,19 @@ pub struct Experiment<'a> {
     pub bar: &'a ProgressBar,
 }
 
-/// What lies ahead of a comparison: what its progress line and its estimates are made of.
+/// How far a comparison is, and when it ends.
 pub struct Ahead<'a> {
     /// Counts blocks.
     pub bar: &'a ProgressBar,
-    /// Blocks of rounds that are likely to be run again.
-    pub again: &'a Later,
     /// When it ends, where that was told.
     pub told: Option<Forecast>,
-    /// Scenes of devices that have not begun.
-    pub scenes: usize,
 }
 
 impl Ahead<'_> {
     /// So many passes over the scenes are over. Says what that changes.
-    fn look(&mut self, passes: usize, records: &[Record], repeat: usize, labels: usize) {
-        let rounds: u64 = records.iter().map(|record| forecast::again(record.rounds.len(), record.clean(), repeat)).sum();
-        // Other devices are as likely to be disturbed as this one.
-        let others = rounds as f64 * self.scenes as f64 / records.len().max(1) as f64;
-        let again = (rounds as f64 + others) * labels as f64;
-        self.again.set(again);
+    fn look(&mut self, passes: usize) {
         let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
-        let far = Far { passes, done, left: planned.saturating_sub(done) + again as u64 };
+        let far = Far { passes, done, left: planned.saturating_sub(done) };
         if let Some(news) = self.told.as_mut().and_then(|told| told.news(hw::now(), far)) {
             self.bar.suspend(|| say(news));
         }
@@ -118,7 +109,7 @@ impl Experiment<'_> {
         self.stop.load(Relaxed)
     }
 
-    /// Round after round of every scene, the scenes in random order; then more of those that have too few clean ones.
+    /// Round after round of every scene, the scenes in random order.
     fn rounds(
         &self,
         field: &mut Field,
@@ -132,19 +123,13 @@ impl Experiment<'_> {
             field.run(block(self.labels.mode(0), &jobs, 0))?;
         }
         let mut order: Vec<usize> = (0..self.settings.len()).collect();
-        for n in 0..self.repeat + self.repeat / 2 {
+        for n in 0..self.repeat {
             order.shuffle(rng);
             for &at in &order {
-                if n >= self.repeat && records[at].clean() >= self.repeat.min(ENOUGH) {
-                    continue;
-                }
-                if n >= self.repeat {
-                    self.bar.inc_length(self.labels.len() as u64);
-                }
                 let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }
-            ahead.look(n + 1, records, self.repeat, self.labels.len());
+            ahead.look(n + 1);
         }
         Ok(())
     }
@@ -214,12 +199,7 @@ impl Experiment<'_> {
     /// thread, which leaves such a loop nothing.
     fn stolen(&self, field: &mut Field, records: &[Record], rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Option<f64>>>> {
         let modes = self.labels.modes();
-        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        // A device outside this process may interrupt any CPU.
-        let mut cpus = if self.machine.outside { self.machine.cpus() } else { self.machine.place(&wishes) };
-        cpus.sort_unstable();
-        cpus.dedup();
-        let counters = Counters::start(&cpus)?;
+        let counters = Counters::start(&self.seats.disturbed)?;
         let mut lost = vec![vec![Vec::new(); modes.len()]; self.settings.len()];
         let (mut idle, mut readings) = (Vec::new(), Vec::new());
         let mut order: Vec<usize> = (0..modes.len()).collect();

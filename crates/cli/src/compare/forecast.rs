@@ -1,9 +1,8 @@
-//! How long a comparison still takes, by the blocks that are done. Beside other work a block waits for its CPUs, and how often rounds are
-//! run again is known only from those that were disturbed: what was planned is told anew where it no longer holds.
+//! How long a comparison still takes, by the blocks that are done. Beside other work a block waits for its CPUs: what was planned is said
+//! anew where it no longer holds.
 
 use reap::Nanos;
 
-use super::design::ENOUGH;
 use super::notes::span;
 use super::scenes::Effort;
 
@@ -23,8 +22,8 @@ pub struct Forecast {
     since: Nanos,
     /// When the first block began.
     began: Option<Nanos>,
-    /// From `since` to the last block, at least and at most.
-    told: (Nanos, Nanos),
+    /// From `since` to the last block.
+    told: Nanos,
     /// A block as it was planned.
     each: Nanos,
 }
@@ -36,17 +35,16 @@ pub struct Far {
     pub passes: usize,
     /// Blocks, of all devices.
     pub done: u64,
-    /// Blocks that are still to come, those that are run again included.
+    /// Blocks that are still to come.
     pub left: u64,
 }
 
 impl Forecast {
     /// As it is planned at `now`.
     pub fn new(efforts: &[Effort], now: Nanos) -> Forecast {
-        let sum = |of: fn(&Effort) -> Nanos| efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + of(effort));
-        let (time, more) = (sum(|effort| effort.time), sum(|effort| effort.more));
+        let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
         let blocks: u64 = efforts.iter().map(|effort| effort.blocks).sum();
-        Forecast { since: now, began: None, told: (time, time + more), each: Nanos(time.0 / blocks.max(1)) }
+        Forecast { since: now, began: None, told: time, each: Nanos(time.0 / blocks.max(1)) }
     }
 
     /// The first block begins. Later calls change nothing.
@@ -63,12 +61,12 @@ impl Forecast {
         }
         let each = Nanos(blocks_take.0 / far.done.max(1));
         let left = Nanos(each.0.saturating_mul(far.left));
-        let (total, (least, most)) = ((gone + left).as_secs_f64(), self.told);
-        let holds = (1.0 - HOLDS) * least.as_secs_f64()..=(1.0 + HOLDS) * most.as_secs_f64();
+        let (total, told) = ((gone + left).as_secs_f64(), self.told.as_secs_f64());
+        let holds = (1.0 - HOLDS) * told..=(1.0 + HOLDS) * told;
         if left < SHORT || holds.contains(&total) {
             return None;
         }
-        self.told = (gone + left, gone + left);
+        self.told = gone + left;
         let (took, planned) = (each.0 / 1_000_000, self.each.0 / 1_000_000);
         Some(format!(
             "After {}: about {} left. A block takes {took} ms, where {planned} were planned, and {} of them are left.",
@@ -77,16 +75,6 @@ impl Forecast {
             far.left
         ))
     }
-}
-
-/// Rounds that a scene is likely to have beyond those that are done or planned, with `rounds` done, `clean` of them, and `repeat` planned.
-pub fn again(rounds: usize, clean: usize, repeat: usize) -> u64 {
-    let (base, most) = (rounds.max(repeat), repeat + repeat / 2);
-    let part = clean as f64 / rounds.max(1) as f64;
-    let lacks = repeat.min(ENOUGH) as f64 - part * base as f64;
-    // Where none is clean this has no bound, and all that may be run again is.
-    let needed = if lacks <= 0.0 { 0.0 } else { lacks / part };
-    needed.ceil().min(most.saturating_sub(base) as f64) as u64
 }
 
 #[cfg(test)]

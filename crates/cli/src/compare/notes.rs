@@ -1,13 +1,13 @@
-//! What stands around the table: what is planned, what was done, what was dropped, what is noise, how to read the figures.
+//! What stands around the table: what is planned, what was done, what is noise, how to read the figures.
 
 use reap::Nanos;
 use workload::{BlockSizes, Job, Rate};
 
 use super::design::FEW;
-use super::noise::{self, Rule};
 use super::results::{Facts, Labels, Outcome};
-use super::scenes::{Effort, Setting};
+use super::scenes::{self, Effort, Setting};
 use super::statistics::FEWEST;
+use crate::args::CompareArgs;
 use crate::rows::table::{digits, ratio};
 use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 
@@ -15,15 +15,12 @@ use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 pub fn planned<T>(devices: &[(T, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
     let scenes = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>();
     let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
-    // Where rounds are disturbed, half as many again are run.
-    let more = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.more);
     let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));
     format!(
-        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}, or {} where disturbed rounds are repeated. Where other work has the CPUs it \
-         takes longer, and how long is told then. Ctrl-C prints what there is by then.",
+        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}. Where other work has the CPUs it takes longer, and how long is said then. \
+         Ctrl-C prints what there is by then.",
         efforts.iter().map(|effort| effort.blocks).sum::<u64>(),
-        span(time),
-        span(time + more)
+        span(time)
     )
 }
 
@@ -110,38 +107,8 @@ pub fn notes(facts: &Facts, outcomes: &[Outcome], results: &Results, machine: &s
 }
 
 fn blocks(facts: &Facts, outcomes: &[Outcome]) -> String {
-    let (kept, dropped) = outcomes.iter().fold((0, 0), |sum, o| (sum.0 + o.blocks.0, sum.1 + o.blocks.1));
-    let away = outcomes.iter().any(|outcome| outcome.rule == Rule::Away);
-    let allowed = outcomes.iter().map(|o| o.gaps_allowed).max().unwrap_or(0);
-    let (what, limit) = if away { (AWAY, away_limit(allowed, outcomes.len())) } else { (GAPS, gaps_limit(allowed, outcomes.len())) };
-    format!(
-        "Blocks: {} of {} ms blocks in random order. {what}: {} kept, {dropped} dropped that had {limit}.",
-        counted(outcomes.iter().map(|o| o.rounds).sum(), "round"),
-        facts.block.0 / 1_000_000,
-        counted(kept, "block")
-    )
-}
-
-const GAPS: &str = "Gaps, in which the device's thread was away for more than 50 µs";
-const AWAY: &str = "Disturbed, by how long job threads waited for a CPU (run delay) and the hypervisor had it (steal), beyond the median \
-                    of the mode";
-
-fn gaps_limit(allowed: u64, scenes: usize) -> String {
-    match allowed {
-        0 => "any".to_owned(),
-        1 => "more than one (too few had none: the machine is busy)".to_owned(),
-        n if scenes == 1 => format!("more than {n} (too few had fewer: the machine is busy)"),
-        n => format!("more than their scene allowed, at most {n} (too few had fewer: the machine is busy)"),
-    }
-}
-
-fn away_limit(allowed: u64, scenes: usize) -> String {
-    let least = digits((allowed + 1) as f64 * noise::UNIT.0 as f64 / 1e6);
-    match allowed {
-        0 => format!("{least} ms or more of that"),
-        _ if scenes == 1 => format!("{least} ms or more of that (too few had less: the machine is busy)"),
-        _ => format!("as much as their scene did not allow, {least} ms at the most (too few had less: the machine is busy)"),
-    }
+    let rounds = counted(outcomes.iter().map(|o| o.rounds).sum(), "round");
+    format!("Blocks: {rounds} of {} ms blocks in random order.", facts.block.0 / 1_000_000)
 }
 
 /// That blocks have few I/Os.
@@ -199,8 +166,6 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
     };
     let intervals = if results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
         ", below them their 95 % interval (where the table is narrow, half of it)".to_owned()
-    } else if results.banner.is_some() {
-        ", without intervals, which would look like knowledge".to_owned()
     } else {
         format!("; an interval takes {FEWEST} of them")
     };
@@ -210,9 +175,30 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
     )
 }
 
+/// The command that compares the same modes simulated: cells of the sweep for a sweep, a recording for jobs of a file.
+pub fn simulate(args: &CompareArgs) -> String {
+    let option =
+        |name: &str, values: Vec<String>| if values.is_empty() { String::new() } else { format!(" --{name} {}", values.join(",")) };
+    let simulated = args.modes.iter().filter(|contender| contender.price.is_none() && !contender.mode.is_the_kernels());
+    let modes = option("modes", simulated.map(ToString::to_string).collect());
+    if scenes::is_sweep(args) {
+        let loads = args.loads.iter().filter(|load| **load < 100.0 && load.fract() == 0.0);
+        let loads = option("loads", loads.map(ToString::to_string).collect());
+        let depths = option("qd", args.qd.iter().map(ToString::to_string).collect());
+        return format!("reap sim --sweep --quick{loads}{depths}{}{modes}", option("profiles", args.profiles.clone()));
+    }
+    match &args.file {
+        Some(file) => {
+            let device = args.device.device.as_ref().map_or(String::new(), |uri| format!(" --device '{uri}'"));
+            format!("reap run {}{device} --record run.trace; reap sim --replay run.trace{modes}", file.display())
+        }
+        None => format!("reap sim{modes}"),
+    }
+}
+
 /// What the columns of a comparison mean, by their names.
-pub fn columns(outcomes: &[Outcome], results: &Results) -> Vec<(&'static str, String)> {
-    let columns = if outcomes.iter().any(|outcome| outcome.rule == Rule::Away) { OUTSIDE } else { EMBEDDED };
+pub fn columns(facts: &Facts, results: &Results) -> Vec<(&'static str, String)> {
+    let columns = if facts.outside { OUTSIDE } else { EMBEDDED };
     let first = results.rows.first().map_or("the first", |row| &row.mode);
     let against = ("÷ first", format!("÷ first: against {first}, paired by round."));
     std::iter::once(against).chain(columns.iter().map(|&(key, words)| (key, words.to_owned()))).collect()

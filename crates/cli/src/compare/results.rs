@@ -9,9 +9,8 @@ use workload::{Histogram, Moments};
 
 use super::blocks::Sample;
 use super::contender::Contender;
-use super::design::{ENOUGH, FEW};
-use super::noise::{self, Rule};
-use super::statistics::{self, gaps_allowed};
+use super::design::FEW;
+use super::statistics;
 use super::validity::{self, Doubt, Yardstick};
 use crate::args::once;
 use crate::bench::over_all;
@@ -121,11 +120,6 @@ impl Record {
             .flat_map(|round| round.iter().enumerate().filter(|(label, _)| is_poll(*label)).filter_map(|(_, sample)| sample.as_ref()));
         own.chain(&self.polled).collect()
     }
-
-    /// Rounds in which nothing was disturbed.
-    pub fn clean(&self) -> usize {
-        noise::disturbances(&self.rounds).iter().filter(|round| round.iter().flatten().all(|&times| times == 0)).count()
-    }
 }
 
 /// What stands around the figures.
@@ -141,6 +135,10 @@ pub struct Facts {
     pub host_work: u64,
     /// Length of a block.
     pub block: Nanos,
+    /// The device is no thread of this process.
+    pub outside: bool,
+    /// The command that compares these modes simulated.
+    pub simulate: String,
     /// More threads than CPUs.
     pub oversubscribed: bool,
 }
@@ -156,17 +154,11 @@ pub struct Outcome {
     pub pairs: Vec<Pair>,
     /// Rounds run.
     pub rounds: usize,
-    /// Blocks kept, and dropped because they were disturbed.
-    pub blocks: (usize, usize),
-    /// By what blocks were judged.
-    pub rule: Rule,
-    /// How often a block may have been disturbed and be kept.
-    pub gaps_allowed: u64,
     /// Rounds that count as one because a block has few I/Os or none; 1 where it has enough.
     pub together: usize,
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
-    /// Why all of this decides nothing; empty if it does. Where there is a reason, no figure has an interval.
+    /// Why this is inconclusive; empty if it is not.
     pub doubts: Vec<Doubt>,
 }
 
@@ -180,58 +172,38 @@ impl Outcome {
         offered: Option<f64>,
         rng: &mut Xoshiro256PlusPlus,
     ) -> Option<Outcome> {
-        let gaps = noise::disturbances(&record.rounds);
-        let allowed = gaps_allowed(&gaps, record.rounds.len().min(ENOUGH));
-        let all = record.rounds.iter().flatten().flatten().count();
         let capacity = statistics::median(&record.capacity.iter().map(|s| s.iops).collect::<Vec<_>>());
         if let Some((offered, capacity)) = offered.zip(capacity).filter(|(_, capacity)| *capacity > 0.0) {
             scene.load_pct = offered * 100.0 / capacity;
         }
-        let kept = |gaps: &[Option<u64>], label: usize| gaps.get(label).copied().flatten().is_some_and(|times| times <= allowed);
-        // By label, then by round: what is kept.
-        let kept: Vec<Vec<Option<&Sample>>> = (0..labels.len())
-            .map(|label| {
-                record.rounds.iter().zip(&gaps).map(|(round, gaps)| round.get(label)?.as_ref().filter(|_| kept(gaps, label))).collect()
-            })
-            .collect();
-        let used: usize = kept.iter().map(|rounds| rounds.iter().flatten().count()).sum();
-        let together = together(&kept);
-        let laid: Vec<Vec<Option<Sample>>> = kept.iter().map(|rounds| lay(rounds, together)).collect();
+        // By label, then by round.
+        let blocks: Vec<Vec<Option<&Sample>>> =
+            (0..labels.len()).map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect()).collect();
+        let together = together(&blocks);
+        let laid: Vec<Vec<Option<Sample>>> = blocks.iter().map(|rounds| lay(rounds, together)).collect();
         let mut rows = Vec::new();
         for (at, mode) in labels.modes().iter().enumerate() {
             let samples: Vec<&Sample> = laid[at].iter().flatten().collect();
             let stolen = record.stolen.get(at).copied().flatten();
             rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
         }
-        let mut pairs = pairs(labels, &scene, &laid, rng);
-        let doubts = validity::doubts(&record.spinning(labels, yardstick.closed), &record.rounds, &rows, yardstick);
+        let pairs = pairs(labels, &scene, &laid, rng);
+        let doubts = validity::doubts(labels, &pairs, &record.spinning(labels, yardstick.closed), yardstick);
         if !doubts.is_empty() {
-            validity::without_intervals(&mut rows, &mut pairs);
             rows.iter_mut().for_each(|row| drop(row.extra.insert(VALID.into(), false.into())));
         }
-        Some(Outcome {
-            pairs,
-            scene,
-            rows,
-            doubts,
-            rounds: record.rounds.len(),
-            blocks: (used, all - used),
-            rule: noise::rule(&record.rounds),
-            gaps_allowed: allowed,
-            together,
-            capacity,
-        })
+        Some(Outcome { pairs, scene, rows, doubts, rounds: record.rounds.len(), together, capacity })
     }
 }
 
 /// How many rounds it takes until a block of each label has enough I/Os; at most all of them.
-fn together(kept: &[Vec<Option<&Sample>>]) -> usize {
+fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
     let enough = |rounds: &Vec<Option<&Sample>>| {
         let ios: u64 = rounds.iter().flatten().map(|s| s.counted.ios).sum();
         (FEW as f64 * rounds.iter().flatten().count() as f64 / (ios as f64).max(f64::MIN_POSITIVE)).ceil() as usize
     };
-    let all = kept.iter().map(Vec::len).max().unwrap_or(0);
-    kept.iter().map(enough).max().unwrap_or(1).min(all).max(1)
+    let all = blocks.iter().map(Vec::len).max().unwrap_or(0);
+    blocks.iter().map(enough).max().unwrap_or(1).min(all).max(1)
 }
 
 /// One label's `rounds`, as many of them as one as are to go `together`, or one more where they do not come out even.

@@ -1,12 +1,11 @@
 //! What is to be compared: which scenes, how each is paced, on which devices, and how long all of it takes.
 
 use anyhow::{Context, Result, anyhow, bail};
-use reap::{DeviceUri, Nanos, Profile};
+use reap::{DeviceUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STEP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
-use super::validity;
 use crate::args::{CompareArgs, once};
 use crate::bench::Meant;
 use crate::rows::Scene;
@@ -40,8 +39,6 @@ pub struct Setting {
     pub jobs: Vec<Job>,
     /// How I/Os arrive.
     pub arrivals: Arrivals,
-    /// What an I/O takes at this depth where nothing but the device is waited for; `None`: nothing is known of the device.
-    pub needed: Option<Nanos>,
 }
 
 impl Arrivals {
@@ -107,14 +104,6 @@ fn pace(job: &Job, iops: f64, stretches: &[Stretch]) -> Job {
 }
 
 impl Setting {
-    /// The setting on devices with `profile`.
-    #[must_use]
-    pub fn on(mut self, profile: Option<&Profile>) -> Setting {
-        let of = |profile| self.jobs.iter().map(|job| validity::needed(profile, job, self.scene.qd)).max();
-        self.needed = profile.and_then(of);
-        self
-    }
-
     /// Whether the device is never without I/Os that are asked for: no rate holds them back.
     pub fn is_closed(&self) -> bool {
         let free = |job: &Job| job.rate.read.is_none() && job.rate.write.is_none();
@@ -198,7 +187,7 @@ pub fn settings(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) ->
                     Arrivals::Steps => ((STEPS.0 + STEPS.1) / 2.0, Some("steps")),
                 };
                 let scene = Scene { load_pct, qd, profile: profile.to_owned(), arrivals: named.map(str::to_owned), background_pct };
-                settings.push(Setting { scene, jobs: jobs.clone(), arrivals, needed: None });
+                settings.push(Setting { scene, jobs: jobs.clone(), arrivals });
             }
         }
     }
@@ -231,10 +220,8 @@ fn arrivals(args: &CompareArgs) -> Result<Vec<Arrivals>> {
 pub struct Effort {
     /// Blocks, as the progress line counts them.
     pub blocks: u64,
-    /// How long they take, if no more rounds are needed.
+    /// How long they take.
     pub time: Nanos,
-    /// How long the rounds take that are run again where too few are clean.
-    pub more: Nanos,
 }
 
 /// What a block takes beyond its length: threads are told, generators made, counters read.
@@ -247,8 +234,6 @@ impl Effort {
         let mut effort = Effort::default();
         for setting in settings {
             effort.add(repeat * labels as u64, BLOCK + RAMP);
-            let again = (repeat / 2 * labels as u64) + repeat / 2 / CAPACITY_EVERY as u64;
-            effort.more += Nanos((BLOCK + RAMP + AROUND).0 * again);
             // What polling reaches, or how much of its CPU it gets.
             effort.time += Nanos((BLOCK + RAMP + AROUND).0 * repeat.div_ceil(CAPACITY_EVERY as u64));
             if setting.scene.background_pct.is_none() {

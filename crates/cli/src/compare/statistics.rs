@@ -1,4 +1,4 @@
-//! Estimates from blocks, pure: medians, paired ratios, bootstrap intervals, what to drop.
+//! Estimates from blocks, pure: medians, paired ratios, bootstrap intervals.
 //!
 //! A machine that is shared is quiet for a while and then is not. Blocks of one round are near each other in time, so
 //! their ratio says more than the ratio of two averages; the median of the ratios does not mind a few that were
@@ -93,19 +93,6 @@ fn interval(values: &mut [f64]) -> Option<[f64; 2]> {
     let last = values.len().checked_sub(1)? as f64;
     let at = |part: f64| values.get((part * last).round() as usize).copied();
     Some([at(0.025)?, at(0.975)?])
-}
-
-/// How many gaps a block may have to be kept: none, if that leaves `wanted` complete rounds; otherwise the fewest that
-/// do. `gaps[round][label]` is `None` for a block that was not run. Whatever the answer, it is the same for all labels.
-pub fn gaps_allowed(gaps: &[Vec<Option<u64>>], wanted: usize) -> u64 {
-    // A round is as bad as its worst block, and no round at all with a block missing.
-    let mut worst: Vec<u64> =
-        gaps.iter().filter_map(|round| round.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().max()).collect();
-    worst.sort_unstable();
-    match worst.get(wanted.min(worst.len()).wrapping_sub(1)) {
-        Some(enough) => *enough,
-        None => u64::MAX,
-    }
 }
 
 #[cfg(test)]

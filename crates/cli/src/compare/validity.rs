@@ -1,74 +1,62 @@
-//! Whether figures decide anything, pure: what a machine does to blocks on which others have the CPUs.
+//! Whether figures are conclusive, pure: by the first mode against itself (A/A), by the intervals, and by the CPU that polling had.
 //!
-//! A busy machine does not do the same to all modes. One that spins loses what others take; one that sleeps is woken late, and is
-//! charged nothing for it. So their ratio is another one beside other work.
+//! What disturbs all modes alike widens the intervals, A/A's too, and needs no rule of its own. Other work on the host's CPUs is
+//! different: a mode that spins loses what others take, one that sleeps is woken late and is charged nothing for it. That moves ratios
+//! and leaves A/A at 1.
 
 use std::fmt;
 
-use reap::{Nanos, Profile};
-use workload::Job;
-
 use super::blocks::Sample;
-use super::noise::{self, Rule};
-use super::statistics;
-use crate::rows::{Pair, Row};
+use super::results::Labels;
+use super::statistics::{self, FEWEST};
+use crate::rows::{CPU, IOPS, Pair};
 
 /// Less of its CPUs than this, and `poll` shared them with others.
 const OWN: f64 = 0.9;
-/// Blocks that were disturbed more than once are so many, and what is left of them is chance.
-const MANY: f64 = 1.0 / 3.0;
-/// Latencies are so many times what the device needs, and something else than the device and the modes makes them.
-const TIMES: u64 = 100;
-/// What a host needs for an I/O, when it is slow.
-const EACH: Nanos = Nanos::from_micros(1);
+/// As a ratio: where the first mode differs from itself by no more, modes that are equal within that are found to be equal.
+const SMALL: f64 = 1.05;
 
-/// A reason for which a scene's figures decide nothing.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A reason for which a scene's figures are inconclusive.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Doubt {
     /// `poll` got this share of its CPUs.
     Starved(f64),
-    /// This share of the blocks was disturbed more than once, by this rule.
-    Disturbed(f64, Rule),
-    /// Half of the I/Os take longer than the first in every mode; a device needs the second.
-    Late(Nanos, Nanos),
+    /// The first mode, by name, against itself: this figure, the end of the ratio's interval that is farther from 1, and the ratio of the
+    /// mode that differs most from the first.
+    Noise { first: String, figure: &'static str, itself: f64, others: f64 },
+    /// Fewer rounds than an interval takes.
+    Few,
 }
 
-/// What a scene is held against.
+/// The CPUs that polling is held against.
 #[derive(Clone, Copy, Debug)]
 pub struct Yardstick {
     /// CPUs of the job threads.
     pub cpus: usize,
-    /// What an I/O takes where the device is all there is to wait for; `None`: nothing is known of the device.
-    pub device: Option<Nanos>,
     /// I/Os arrive in a closed loop: only there does polling spin all the time.
     pub closed: bool,
 }
 
-/// What an I/O of `job` takes on a device with this profile, with `depth` of them in flight.
-pub fn needed(profile: &Profile, job: &Job, depth: u64) -> Nanos {
-    let service = if job.pattern.reads() { &profile.read } else { &profile.write };
-    let bytes = if job.pattern.reads() { job.block.read.mean() } else { job.block.write.mean() };
-    let per_second = |limit: u64, each: f64| if limit == 0 { 0.0 } else { 1e9 * each / limit as f64 };
-    let channels = if profile.channels == 0 { 0.0 } else { service.mean().0 as f64 / f64::from(profile.channels) };
-    let each = [EACH.0 as f64, channels, per_second(profile.iops, 1.0), per_second(profile.bandwidth, bytes)];
-    service.mean() + Nanos((depth as f64 * each.into_iter().fold(0.0, f64::max)) as u64)
+/// The reasons for which the `pairs` of a scene are inconclusive. `polled`: blocks in which polling spins from start to end.
+pub fn doubts(labels: &Labels, pairs: &[Pair], polled: &[&Sample], yardstick: Yardstick) -> Vec<Doubt> {
+    let starved = share(polled, yardstick.cpus).filter(|share| *share < OWN).map(Doubt::Starved);
+    starved.into_iter().chain([IOPS, CPU].into_iter().filter_map(|figure| noise(labels, pairs, figure))).collect()
 }
 
-/// The reasons for which the blocks of `rounds`, and the rows made of them, decide nothing. `polled`: blocks in which polling spins from
-/// start to end.
-pub fn doubts(polled: &[&Sample], rounds: &[Vec<Option<Sample>>], rows: &[Row], yardstick: Yardstick) -> Vec<Doubt> {
-    let starved = share(polled, yardstick.cpus).filter(|share| *share < OWN);
-    let fastest = rows.iter().filter_map(|row| row.latency.p50).map(|p50| p50.value).min_by(f64::total_cmp);
-    let late = fastest.zip(yardstick.device).map(|(p50, device)| (Nanos(p50 as u64), device));
-    let disturbed = disturbed(rounds);
-    [
-        starved.map(Doubt::Starved),
-        (disturbed > MANY).then(|| Doubt::Disturbed(disturbed, noise::rule(rounds))),
-        late.filter(|(p50, device)| p50.0 / TIMES > device.0).map(|(p50, device)| Doubt::Late(p50, device)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+/// How far a ratio is from 1, the same for its reciprocal.
+fn off(ratio: f64) -> f64 {
+    ratio.max(1e-9).ln().abs()
+}
+
+/// Whether `figure` of the first mode differs from itself by more than it does from each other mode.
+fn noise(labels: &Labels, pairs: &[Pair], figure: &'static str) -> Option<Doubt> {
+    let (first, again) = (labels.name(0), labels.name(labels.len() - 1));
+    let of_first = || pairs.iter().filter(|pair| pair.figure == figure && pair.a == first);
+    let Some(interval) = of_first().find(|pair| pair.b == again).and_then(|pair| pair.ratio.interval) else { return Some(Doubt::Few) };
+    let farther = |a: f64, b: f64| if off(a) > off(b) { a } else { b };
+    let itself = farther(interval[0], interval[1]);
+    let others = of_first().filter(|pair| pair.b != again).map(|pair| pair.ratio.value).reduce(farther)?;
+    (off(itself) > off(SMALL) && off(itself) >= off(others)).then_some(Doubt::Noise { first, figure, itself, others })
 }
 
 /// The share of their CPUs that polling threads had: the median over blocks. What a background thread of the scene's had is theirs, for it
@@ -87,76 +75,63 @@ fn share(blocks: &[&Sample], cpus: usize) -> Option<f64> {
     statistics::median(&blocks.iter().filter_map(of).collect::<Vec<_>>())
 }
 
-/// The share of blocks that were disturbed more than once.
-fn disturbed(rounds: &[Vec<Option<Sample>>]) -> f64 {
-    let all: Vec<u64> = noise::disturbances(rounds).into_iter().flatten().flatten().collect();
-    all.iter().filter(|&&times| times > 1).count() as f64 / all.len().max(1) as f64
-}
-
-/// Takes away what looks like knowledge: the intervals.
-pub fn without_intervals(rows: &mut [Row], pairs: &mut [Pair]) {
-    let figures = |row: &mut Row| {
-        let latency = &mut row.latency;
-        for figure in [&mut row.iops, &mut row.cpu, &mut latency.p50, &mut latency.p99, &mut latency.p999, &mut latency.p9999] {
-            figure.iter_mut().for_each(|figure| figure.interval = None);
-        }
-    };
-    rows.iter_mut().for_each(figures);
-    pairs.iter_mut().for_each(|pair| pair.ratio.interval = None);
-}
-
 /// The reasons over all scenes, each kind once, the worst of it: what JSON and the banner say.
 pub fn reasons(scenes: &[&[Doubt]]) -> Vec<String> {
-    let mut worst: Vec<Doubt> = Vec::new();
-    for &doubt in scenes.iter().copied().flatten() {
-        match worst.iter_mut().find(|other| std::mem::discriminant(*other) == std::mem::discriminant(&doubt)) {
+    let mut worst: Vec<&Doubt> = Vec::new();
+    for doubt in scenes.iter().copied().flatten() {
+        match worst.iter_mut().find(|other| other.kind() == doubt.kind()) {
             Some(other) if doubt.badness() > other.badness() => *other = doubt,
             Some(_) => {}
             None => worst.push(doubt),
         }
     }
-    worst.iter().map(Doubt::to_string).collect()
+    worst.iter().map(ToString::to_string).collect()
 }
 
-/// The first line of results that decide nothing; `None`: they do. `scenes` has the doubts of each.
-pub fn banner(scenes: &[&[Doubt]]) -> Option<String> {
+/// The first line of results that are inconclusive; `None`: they are conclusive. `scenes` has the doubts of each; `simulate` is the
+/// command that compares the modes where nothing else runs.
+pub fn banner(scenes: &[&[Doubt]], simulate: &str) -> Option<String> {
     let (bad, all) = (scenes.iter().filter(|doubts| !doubts.is_empty()).count(), scenes.len());
     if bad == 0 {
         return None;
     }
-    let subject =
-        if bad == all { "These figures decide nothing".to_owned() } else { format!("In {bad} of {all} scenes the figures decide nothing") };
-    Some(format!("{subject}: {}. Run it again with less beside it.", reasons(scenes).join("; ")))
+    let subject = if bad == all { "Inconclusive".to_owned() } else { format!("Inconclusive in {bad} of {all} scenes") };
+    Some(format!("{subject}: {}. Simulated, nothing else runs beside it: {simulate}", reasons(scenes).join("; ")))
 }
 
 impl Doubt {
-    /// To compare with doubts of its kind.
+    /// Doubts of one kind are compared by how bad they are.
+    fn kind(&self) -> (u8, &'static str) {
+        match self {
+            Doubt::Starved(_) => (0, ""),
+            Doubt::Noise { figure, .. } => (1, figure),
+            Doubt::Few => (2, ""),
+        }
+    }
+
     fn badness(&self) -> f64 {
         match self {
             Doubt::Starved(share) => 1.0 - share,
-            Doubt::Disturbed(share, _) => *share,
-            Doubt::Late(took, needed) => took.0 as f64 / needed.0.max(1) as f64,
+            Doubt::Noise { itself, .. } => off(*itself),
+            Doubt::Few => 0.0,
         }
     }
 }
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |ns: &Nanos| match ns.0 {
-            ..1_000_000 => format!("{:.0} µs", ns.0 as f64 / 1e3),
-            _ => format!("{:.1} ms", ns.0 as f64 / 1e6),
-        };
         match self {
             Doubt::Starved(share) => {
                 write!(f, "other work took the CPU from poll, which got {:.0} % of it", (share * 100.0).clamp(0.0, 89.0))
             }
-            Doubt::Disturbed(share, Rule::Gaps) => {
-                write!(f, "in {:.0} % of the blocks the device's thread lost its CPU several times", share * 100.0)
+            Doubt::Noise { first, figure, itself, others } => {
+                let figure = if *figure == CPU { "CPU" } else { "IOPS" };
+                write!(
+                    f,
+                    "{figure} of {first} against itself (A/A) may be × {itself:.2}, and no mode differs from it by more than × {others:.2}"
+                )
             }
-            Doubt::Disturbed(share, Rule::Away) => write!(f, "in {:.0} % of the blocks job threads waited long for a CPU", share * 100.0),
-            Doubt::Late(took, needed) => {
-                write!(f, "half of the I/Os took more than {} in every mode, and the device needs about {}", time(took), time(needed))
-            }
+            Doubt::Few => write!(f, "an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)"),
         }
     }
 }

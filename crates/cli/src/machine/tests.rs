@@ -6,8 +6,8 @@ fn machine(cpus: &[usize]) -> Machine {
 
 #[test]
 fn the_last_cpu_is_the_devices() {
-    assert_eq!(machine(&[0, 1, 2]), Machine { device: Some(2), host: vec![0, 1], outside: false });
-    assert_eq!(machine(&[3]), Machine { device: None, host: vec![3], outside: false });
+    assert_eq!(machine(&[0, 1, 2]), Machine { device: Some(2), host: vec![0, 1], outside: false, seated: None });
+    assert_eq!(machine(&[3]), Machine { device: None, host: vec![3], outside: false, seated: None });
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn two_threads_on_a_cpu_are_one_too_many() {
 
 #[test]
 fn without_an_embedded_device_all_cpus_are_the_hosts() {
-    let machine = Machine { device: None, host: vec![0, 1], outside: true };
+    let machine = Machine { device: None, host: vec![0, 1], outside: true, seated: None };
     assert_eq!(machine.place(&[vec![], vec![]]), [0, 1]);
     assert!(!machine.oversubscribed(&[0, 1]) && machine.oversubscribed(&[0, 0]));
     assert!(machine.describe().contains("host threads on CPU 0-1; load"), "{}", machine.describe());
@@ -42,4 +42,24 @@ fn without_an_embedded_device_all_cpus_are_the_hosts() {
 #[test]
 fn lists_are_short() {
     assert_eq!(list(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+}
+
+#[test]
+fn the_host_is_given_its_cpus() {
+    let only = |host: &[usize]| machine(&[0, 1, 2]).only(host).map_err(|error| error.to_string());
+    assert_eq!(only(&[1]), Ok(Machine { device: Some(2), host: vec![1], outside: false, seated: None }));
+    assert_eq!(only(&[2, 1]), Ok(Machine { device: Some(0), host: vec![2, 1], outside: false, seated: None }));
+    assert!(only(&[0, 3]).unwrap_err().contains("CPU 3; it may use 0-2"));
+    assert!(only(&[0, 1, 2]).unwrap_err().contains("a CPU of its own"));
+    let outside = Machine { device: None, host: vec![0, 1], outside: true, seated: None };
+    assert_eq!(outside.clone().only(&[1, 0]).unwrap(), Machine { host: vec![1, 0], ..outside });
+}
+
+#[test]
+fn preferred_cpus_are_taken_first() {
+    let mut machine = Machine { device: None, host: vec![0, 1, 2, 3], outside: true, seated: None };
+    machine.prefer(&[2, 9, 1]);
+    assert_eq!(machine.place(&[vec![], vec![], vec![], vec![0], vec![]]), [2, 1, 0, 0, 3]);
+    assert_eq!(machine.named(&[1, 3, 7]), [1, 3]);
+    assert!(machine.named(&[]).is_empty());
 }

@@ -46,12 +46,13 @@ pub fn run(
         let wishes: Vec<Vec<u32>> = threads.iter().map(|(_, t)| t.cpus.clone()).collect();
         let cpus = machine.place(&wishes);
         let mut seats = Vec::new();
-        for (&(index, thread), &cpu) in threads.iter().zip(&cpus) {
+        for &(index, thread) in &threads {
             let generator = generators[index].take().ok_or_else(|| anyhow!("a thread is in two stages"))?;
             let (hired, tap) = (rig.hire(jobs, thread, NO_WORK), recording.map(|recording| recording.tap(index)));
             let job = &jobs[thread.job];
             let ends = (0..groups.len() as u32).map(|group| plan.ends(job.exit_what, thread, group)).collect();
-            seats.push(Seat { index, thread, job, cpu, hired, tap, ends, generator });
+            let cpus = machine.named(&thread.cpus);
+            seats.push(Seat { index, thread, job, cpus, hired, tap, ends, generator });
         }
         let crowd = machine.oversubscribed(&cpus).then(|| (cpus.len(), distinct(&cpus)));
         let mut bar = Bar::new(stage + 1, plan.stages);
@@ -73,7 +74,8 @@ struct Seat<'a> {
     index: usize,
     thread: &'a Thread,
     job: &'a Job,
-    cpu: usize,
+    /// It runs on these alone, as fio has it (`fio_set_affinity`); none: the scheduler places it.
+    cpus: Vec<usize>,
     hired: Hired,
     tap: Option<Tap>,
     /// Of each group, whether it ends with this thread (`exitall`).
@@ -162,8 +164,8 @@ fn sit(
     progress: &Progress,
     tell: &mpsc::Sender<Told>,
 ) {
-    let Seat { index, thread, job, cpu, hired, tap, ends, mut generator } = seat;
-    machine::settle(cpu);
+    let Seat { index, thread, job, cpus, hired, tap, ends, mut generator } = seat;
+    machine::settle(&cpus);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
         Err(error) => {

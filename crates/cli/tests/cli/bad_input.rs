@@ -226,3 +226,19 @@ fn help_is_no_error() {
     assert!(place().reap("compare --help").ok().stdout.contains("--host-work"));
     assert!(place().reap("--version").ok().stdout.starts_with("reap 0."));
 }
+
+#[test]
+fn an_error_names_the_device_once() {
+    let place = Place::new();
+    for (device, named) in [
+        ("pcie:ff:1f.7", "ff:1f.7"),
+        ("vfio-user:no.sock", "no.sock"),
+        ("file:no/disk?size=1M", "no/disk"),
+        ("mem:1M?profile=no.toml", "no.toml"),
+        ("multipath:?path=vfio-user:no.sock", "no.sock"),
+    ] {
+        let ended = place.reap(&format!("run --name=a --number_ios=1 --device {device}")).fails_with(&[named]);
+        let line = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+        assert_eq!(line.matches(named).count(), 1, "{line}");
+    }
+}

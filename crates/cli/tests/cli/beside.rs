@@ -130,3 +130,35 @@ fn a_page_may_have_a_name_that_is_no_text() {
     ended.ok();
     assert!(place.path("").join(name).exists());
 }
+
+/// `-` is the standard output for every file that is written, and what is for people goes to stderr.
+#[test]
+fn a_dash_is_the_standard_output() {
+    let place = Place::new();
+    place.write("s.toml", SCENARIO).write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n");
+    let sim = place.reap("sim s.toml --json -").ok();
+    assert_eq!(sim.json()["schema"], 1);
+    assert!(sim.stderr.contains("One seed"), "{}", sim.stderr);
+    let page = place.reap("sim s.toml --html -").ok();
+    assert!(page.stdout.starts_with("<!doctype html>") && page.stdout.ends_with("</html>\n"));
+    let compare = place.reap("compare --device mem:16M --modes interrupt --repeat 1 --json -").ok();
+    assert_eq!(compare.json()["schema"], 1);
+    assert!(compare.stderr.contains("A/A: interrupt against itself"), "{}", compare.stderr);
+    let run = place.reap("run job.fio --device mem:1M --output-format json --output -").ok();
+    assert_eq!(run.json()["jobs"][0]["read"]["total_ios"], 10);
+    // The standard input is no file that is written over.
+    let ended = place.command("run - --device mem:1M --output -").stdin(std::fs::File::open(place.path("job.fio")).unwrap()).output();
+    assert!(Ended::from(ended.unwrap()).ok().stdout.contains("total=10,0,0,0"));
+    place.reap("sim s.toml --json - --html -").fails_with(&["--json and --html name one file, -"]);
+    assert!(!place.path("-").exists());
+}
+
+/// What stands in the file that stdout is appended to is kept.
+#[test]
+fn a_dash_appends_where_a_shell_does() {
+    let place = Place::new();
+    place.write("s.toml", SCENARIO).write("out", "before\n");
+    let out = std::fs::File::options().append(true).open(place.path("out")).unwrap();
+    let status = place.command("sim s.toml --json -").stdout(out).stderr(Stdio::null()).status().unwrap();
+    assert!(status.success() && place.read("out").starts_with("before\n{"), "{}", place.read("out"));
+}

@@ -86,3 +86,44 @@ fn the_status_of_doctor_is_whether_something_is_missing() {
         );
     }
 }
+
+#[test]
+fn a_doctor_asked_for_one_thing_says_no_other() {
+    let place = Place::new();
+    let text = place.reap("doctor --for kernel").stdout;
+    assert!(text.starts_with("kernel: (") && !["pcie: (", "reap trace (", "figures ("].iter().any(|other| text.contains(other)), "{text}");
+    let shown: Value = serde_json::from_str(&place.reap("doctor --for trace,figures --json").stdout).unwrap();
+    let groups = shown["checks"].as_array().unwrap().iter().map(|check| check["for"].as_str().unwrap());
+    assert_eq!(groups.collect::<std::collections::BTreeSet<_>>(), ["figures", "trace"].into());
+    let all = place.reap("doctor").stdout;
+    assert!(["kernel: (", "pcie: (", "reap trace (", "figures ("].iter().all(|group| all.contains(group)), "{all}");
+}
+
+#[test]
+fn shells_offer_modes_and_profiles() {
+    let place = Place::new();
+    place.reap("install p").ok();
+    let bash = place.read("p/share/bash-completion/completions/reap");
+    let offered = |command: &str, option: &str| {
+        let of = &bash
+            [bash.find(&format!("\n        reap__subcmd__{command})")).or(bash.find(&format!("\n        reap__{command})"))).unwrap()..];
+        let at = of.find(&format!("                {option})\n")).unwrap();
+        of[at..].lines().nth(1).unwrap().to_owned()
+    };
+    for (command, option, words) in [
+        ("run", "--completion", "poll adaptive kernel-iopoll"),
+        ("compare", "--modes", "poll adaptive kernel-iopoll"),
+        ("compare", "--profiles", "\"null optane tlc bimodal cloud\""),
+        ("sim", "--modes", "poll adaptive\""),
+        ("sim", "--profiles", "bimodal cloud drawn"),
+    ] {
+        let line = offered(command, option);
+        assert!(line.contains("compgen -W") && line.contains(words), "{command} {option}: {line}");
+    }
+    // Names that are offered are not all that there are, and a slip is still told.
+    place.reap("run --completion pol").fails_with(&["did you mean 'poll'"]);
+    place.reap("compare --modes pol").fails_with(&["did you mean 'poll'"]);
+    place.reap("sim --modes pol").fails_with(&["did you mean 'poll'"]);
+    place.reap("compare --modes adaptive@0.5,poll@1").fails_with(&["only adaptive@PRICE"]);
+    place.reap("compare --profiles optan").fails_with(&["did you mean", "optane"]);
+}

@@ -92,10 +92,10 @@ fn killed_and_stopped(place: &Place) -> Ended {
         assert_eq!(killed.code, None, "{killed:#?}");
         place.reap(&format!("{SWEEP} --json s.json")).fails_with(&["s.json.journal holds the runs", "--resume"]);
         place.reap(&format!("{SWEEP} --seed 2 --json s.json --resume")).fails_with(&["seed is 1 there, and 2 here"]);
-        let stopped = interrupted(place, &format!("{SWEEP} --json s.json --resume"), Signal::INT).ok();
+        let stopped = interrupted(place, &format!("{SWEEP} --json s.json --resume"), Signal::INT);
         let part: Value = serde_json::from_str(&place.read("s.json")).unwrap();
         if part["rows"].as_array().unwrap().len() < 13 {
-            return stopped;
+            return stopped.stopped();
         }
     }
     panic!("no signal has come before a sweep was done");
@@ -129,7 +129,7 @@ fn an_interrupted_sweep_goes_on_where_it_was() {
 fn ctrl_c_marks_what_is_done_as_a_part() {
     let place = place();
     let part = |arguments: &str, of: &str| {
-        let ended = place.interrupted(|| place.command(&format!("{arguments} --json part.json")), "part.json").ok();
+        let ended = place.interrupted(|| place.command(&format!("{arguments} --json part.json")), "part.json").stopped();
         assert!(ended.stderr.contains("note: stopped by a signal after ") && ended.stderr.contains(of), "{ended:#?}");
         let results: Value = serde_json::from_str(&place.read("part.json")).unwrap();
         std::fs::remove_file(place.path("part.json")).unwrap();

@@ -108,6 +108,12 @@ impl Ended {
         self
     }
 
+    /// Ctrl-C ended it: the status that a shell reports of a program which SIGINT ends.
+    pub fn stopped(self) -> Ended {
+        assert_eq!(self.code, Some(130), "{self:#?}");
+        self
+    }
+
     /// It failed as it should: status 1, and these words on stderr.
     pub fn fails_with(self, words: &[&str]) -> Ended {
         assert_eq!(self.code, Some(1), "{self:#?}");

@@ -151,6 +151,15 @@ impl Disk {
         found.into_iter().map(|dir| Disk { whole: dir.clone(), dir }).collect()
     }
 
+    /// What this device stands on, in the order of their names: the disks of device-mapper targets and RAID sets.
+    pub fn slaves(&self) -> Vec<Disk> {
+        let mut found: Vec<PathBuf> =
+            children(&self.whole.join("slaves")).into_iter().filter_map(|dir| fs::canonicalize(dir).ok()).collect();
+        found.sort();
+        let whole = |dir: &PathBuf| if dir.join("partition").exists() { dir.parent().map(Path::to_owned) } else { Some(dir.clone()) };
+        found.into_iter().filter_map(|dir| Some(Disk { whole: whole(&dir)?, dir })).collect()
+    }
+
     /// The device's number.
     pub fn number(&self) -> Option<Dev> {
         let text = attribute(&self.dir, "dev")?;

@@ -3,6 +3,20 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
+fn sizes_have_the_suffixes_of_jobs() {
+    for (at, letter) in ["", "k", "m", "g", "t"].into_iter().enumerate() {
+        for end in if letter.is_empty() { &["", "b"][..] } else { &["", "b", "ib"] } {
+            let text = format!("3{letter}{end}");
+            for text in [text.to_uppercase(), text] {
+                assert_eq!(values::parse_size(&text), Ok(3 << (10 * at)), "{text}");
+            }
+        }
+    }
+    assert_eq!((values::parse_size("1pb"), values::parse_size("2P").is_err()), (Ok(1 << 50), true));
+    assert_eq!("mem:1Gb".parse::<DeviceUri>(), "mem:1G".parse());
+}
+
+#[test]
 fn the_default_device_parses_and_prints_as_written() {
     let uri: DeviceUri = "mem:1G?profile=optane".parse().unwrap();
     assert_eq!(uri.backing, Backing::Mem { bytes: 1 << 30 });

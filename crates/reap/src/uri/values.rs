@@ -38,7 +38,8 @@ pub(crate) fn no_parameter(key: &str, keys: &[&str]) -> String {
     format!("there is no parameter `{key}`; {hint}")
 }
 
-/// Bytes with an optional binary suffix: `4096`, `64K`, `1G`, `2TiB`.
+/// Bytes with an optional suffix, in any case: `4096`, `64K`, `1gb`, `2TiB`. All are powers of 1024, as fio reads `kb` by default
+/// (`kb_base=1024`). fio then reads `kib` as 1000; here it is what the standard says.
 ///
 /// # Errors
 /// It is no such text, or out of range.
@@ -50,11 +51,12 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     }
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        other => return Err(format!("`{other}` is no unit of size; use K, M, G or T (powers of 1024)")),
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        "p" | "pb" | "pib" => 50,
+        other => return Err(format!("`{other}` is no unit of size; use K, M, G, T or P (powers of 1024)")),
     };
     let n: u64 = digits.parse().map_err(|_| no_size())?;
     n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))

@@ -21,6 +21,7 @@ mod write_as;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
 pub use outside::{Input, Nothing, Outside};
+pub use values::cpus;
 
 use crate::job::{Engine, Job};
 use draft::Draft;

@@ -195,8 +195,11 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), Bad> {
     Ok((list, precision))
 }
 
-/// `0-3,8,10-11`: ascending, no doubles.
-pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Bad> {
+/// The CPUs of a list such as `0-3,8,10-11`: ascending, no doubles.
+///
+/// # Errors
+/// It is no such list: why, in words.
+pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
     /// More than any machine has.
     const MOST: u32 = 4096;
     let mut cpus = std::collections::BTreeSet::new();

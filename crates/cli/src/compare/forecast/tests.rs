@@ -1,8 +1,8 @@
 use super::*;
 
-/// A hundred blocks of a tenth of a second, and half as many again where rounds are disturbed.
+/// Two hundred blocks of a tenth of a second.
 fn planned() -> Forecast {
-    let effort = Effort { blocks: 100, time: Nanos::from_secs(10), more: Nanos::from_secs(5) };
+    let effort = Effort { blocks: 100, time: Nanos::from_secs(10) };
     let mut forecast = Forecast::new(&[effort, effort], Nanos::from_secs(1000));
     forecast.begin(Nanos::from_secs(1000));
     forecast
@@ -20,13 +20,11 @@ fn at(seconds: u64) -> Nanos {
 fn what_goes_as_planned_is_not_told_again() {
     let mut forecast = planned();
     assert_eq!(forecast.news(at(5), far(50, 150)), None);
-    // All rounds disturbed, as was told: 30 s.
-    assert_eq!(forecast.news(at(10), far(100, 200)), None);
-    // A quarter beyond that.
-    assert_eq!(forecast.news(at(12), far(100, 200)), None);
+    // A quarter beyond the 20 s that were said holds.
+    assert_eq!(forecast.news(at(12), far(100, 100)), None);
     // Once begun, it has begun.
     forecast.begin(at(10));
-    assert!(forecast.news(at(13), far(100, 200)).is_some());
+    assert!(forecast.news(at(13), far(100, 100)).is_some());
 }
 
 #[test]
@@ -43,7 +41,7 @@ fn blocks_that_take_longer_are_told_once_and_again_where_that_no_longer_holds() 
 
 #[test]
 fn what_comes_before_the_first_block_is_time_that_is_gone_and_makes_no_block_longer() {
-    let effort = Effort { blocks: 200, time: Nanos::from_secs(20), more: Nanos::ZERO };
+    let effort = Effort { blocks: 200, time: Nanos::from_secs(20) };
     let mut forecast = Forecast::new(&[effort], Nanos::from_secs(1000));
     forecast.begin(at(30));
     let told = forecast.news(at(35), far(50, 150)).unwrap();
@@ -60,19 +58,4 @@ fn too_few_blocks_tell_nothing_and_an_end_that_is_near_is_waited_for() {
     let mut not_begun = Forecast { began: None, ..planned() };
     assert_eq!(not_begun.news(at(60), far(50, 150)), None);
     assert_eq!(forecast.news(at(60), far(0, 0)), None);
-}
-
-#[test]
-fn rounds_are_run_again_as_often_as_they_are_disturbed() {
-    // All clean, or enough of them.
-    assert_eq!((again(6, 6, 12), again(40, 30, 60)), (0, 0));
-    // Half of 12 would be clean: 12 more are needed, 6 are allowed.
-    assert_eq!(again(6, 3, 12), 6);
-    // Nine tenths of 20: 2 lack, and 3 rounds bring them.
-    assert_eq!(again(10, 9, 20), 3);
-    // None is clean, or none done.
-    assert_eq!((again(4, 0, 12), again(0, 0, 12)), (6, 6));
-    // Within those that are run again: 13 done, 11 clean.
-    assert_eq!((again(13, 11, 12), again(13, 12, 12), again(18, 3, 12)), (2, 0, 0));
-    assert_eq!((again(1, 0, 1), again(0, 0, 0)), (0, 0));
 }

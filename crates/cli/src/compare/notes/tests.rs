@@ -1,6 +1,7 @@
 use workload::fio::{self, Input};
 
 use super::*;
+use crate::args::{Cli, Command};
 
 #[test]
 fn spans_are_readable() {
@@ -11,18 +12,7 @@ fn spans_are_readable() {
 
 fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
     let scene = Scene { load_pct, qd, profile: profile.into(), ..Scene::default() };
-    Outcome {
-        scene,
-        rows: Vec::new(),
-        pairs: Vec::new(),
-        rounds: 30,
-        blocks: (85, 5),
-        rule: Rule::Gaps,
-        gaps_allowed: 0,
-        together: 1,
-        capacity: Some(6e5),
-        doubts: Vec::new(),
-    }
+    Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, together: 1, capacity: Some(6e5), doubts: Vec::new() }
 }
 
 fn facts() -> Facts {
@@ -69,28 +59,44 @@ fn jobs_that_differ_are_all_in_the_title() {
 }
 
 #[test]
-fn of_devices_outside_another_rule_is_told() {
-    let away = |gaps_allowed| Outcome { rule: Rule::Away, gaps_allowed, ..outcome(100.0, 32, "kernel") };
-    let text = |outcomes: &[Outcome]| notes(&facts(), outcomes, &Results::default(), "2 CPUs").join(" ");
-    let quiet = text(&[away(0)]);
-    for part in ["run delay", "85 blocks kept, 5 dropped that had 0.50 ms or more of that."] {
-        assert!(quiet.contains(part), "{part:?} is not in {quiet}");
+fn of_devices_outside_other_columns_are_told() {
+    let columns = |outside| {
+        let facts = Facts { outside, ..facts() };
+        columns(&facts, &Results::default()).into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+    };
+    assert_eq!(columns(true), ["÷ first", "CPU", "stolen", "sys per IO", "IO per wake"]);
+    assert_eq!(columns(false), ["÷ first", "CPU", "stolen", "notify", "msgs", "IO per wake"]);
+}
+
+/// Every command that is recommended parses.
+#[test]
+fn what_is_recommended_is_a_command() {
+    let parse = |line: &str| Cli::parse_words(line.split_whitespace().map(|word| word.trim_matches('\'').into()));
+    for (line, wanted) in [
+        ("reap compare", "reap sim"),
+        ("reap compare --modes poll,adaptive@0.5,kernel-iopoll,interrupt", "reap sim --modes poll,interrupt"),
+        (
+            "reap compare job.fio --device mem:1G?lba=4096 --modes poll",
+            "reap run job.fio --device 'mem:1G?lba=4096' --record run.trace; reap sim --replay run.trace --modes poll",
+        ),
+        (
+            "reap compare --loads 2.5,50,100 --qd 1,4 --profiles tlc,optane",
+            "reap sim --sweep --quick --loads 50 --qd 1,4 --profiles tlc,optane",
+        ),
+    ] {
+        let Ok(Cli { command: Command::Compare(args) }) = parse(line) else { panic!("{line}") };
+        assert_eq!(simulate(&args), wanted);
+        wanted.split("; ").for_each(|command| drop(parse(command).expect(command)));
     }
-    assert!(!quiet.contains("device's thread"), "{quiet}");
-    let columns = |outcomes: &[Outcome]| columns(outcomes, &Results::default()).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
-    assert_eq!(columns(&[away(0)]), ["÷ first", "CPU", "stolen", "sys per IO", "IO per wake"]);
-    assert_eq!(columns(&[outcome(5.0, 1, "optane")]), ["÷ first", "CPU", "stolen", "notify", "msgs", "IO per wake"]);
-    assert!(text(&[away(3)]).contains("2.00 ms or more of that (too few had less: the machine is busy)"));
 }
 
 #[test]
-fn the_notes_say_what_was_dropped_and_what_loads_are_shares_of() {
+fn the_notes_say_what_loads_are_shares_of() {
     let outcomes = [Outcome { together: 4, ..outcome(5.0, 32, "optane") }, outcome(50.0, 32, "optane")];
     let text = notes(&facts(), &outcomes, &Results::default(), "2 CPUs").join(" ");
     for part in [
         "Machine: 2 CPUs.",
         "60 rounds of 100 ms blocks",
-        "170 blocks kept, 10 dropped that had any",
         "up to 4 rounds count as one",
         "optane at depth 32 600 kIOPS (medians)",
         "intended start",

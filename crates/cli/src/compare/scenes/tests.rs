@@ -112,9 +112,8 @@ fn what_cannot_go_together_is_refused() {
 #[test]
 fn the_effort_counts_what_is_run() {
     let plain = Effort::of(&settings_of("").unwrap(), 3, 10);
-    // Ten rounds of three labels, three blocks that poll, and stolen time; half of the rounds once more.
+    // Ten rounds of three labels, three blocks that poll, and stolen time.
     assert_eq!((plain.blocks, plain.time), (30 + 12, Nanos::from_millis(33 * 115 + 12 * 105)));
-    assert_eq!(plain.more, Nanos::from_millis((15 + 1) * 115));
     let steps = Effort::of(&settings_of("--loads 50 --steps").unwrap(), 3, 10);
     assert_eq!(steps.blocks, 2 * 42 + 2 * TIMELINE_BLOCKS as u64);
     assert!(steps.time > Nanos::from_millis(2 * 4500 + 32 * 100));

@@ -119,16 +119,3 @@ fn one_disturbed_block_widens_the_interval_of_a_tail() {
     assert!(calm[1] < 1200.0, "{calm:?}");
     assert!(wild[0] < 1200.0 && wild[1] > 80_000.0, "{wild:?}");
 }
-
-#[test]
-fn blocks_with_gaps_are_dropped_as_long_as_enough_are_left() {
-    let rounds = |gaps: &[[u64; 2]]| gaps.iter().map(|r| r.iter().map(|&g| Some(g)).collect()).collect::<Vec<Vec<_>>>();
-    let quiet = rounds(&[[0, 0], [0, 3], [0, 0], [9, 9], [0, 0]]);
-    assert_eq!(gaps_allowed(&quiet, 3), 0);
-    // One more is wanted than are clean: the least disturbed of the others is let in.
-    assert_eq!(gaps_allowed(&quiet, 4), 3);
-    assert_eq!(gaps_allowed(&quiet, 50), 9);
-    assert_eq!(gaps_allowed(&[], 3), u64::MAX);
-    // A round that was cut short is none.
-    assert_eq!(gaps_allowed(&[vec![Some(0), None], vec![Some(5), Some(1)]], 1), 5);
-}

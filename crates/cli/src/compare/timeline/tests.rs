@@ -12,7 +12,7 @@ fn snapshot(millis: f64, ios: u64, latency_us: u64) -> Snapshot {
 }
 
 fn line(threads: Vec<Vec<Snapshot>>) -> Option<Timeline> {
-    let setting = Setting { scene: Scene::default(), jobs: Vec::new(), arrivals: Arrivals::Steps, needed: None };
+    let setting = Setting { scene: Scene::default(), jobs: Vec::new(), arrivals: Arrivals::Steps };
     timeline("poll".into(), &setting, 1e6, &[Sample { snapshots: threads, ..Sample::default() }])
 }
 

@@ -225,7 +225,7 @@ impl Drop for Served {
 }
 
 /// A file of a test's own, gone with it.
-pub struct Scratch(PathBuf);
+pub struct Scratch(PathBuf Option<tempfile::TempDir>);
 
 impl Scratch {
     /// A name that nothing has yet.
@@ -233,13 +233,13 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let dir = if dir.exists() { dir.to_owned() } else { std::env::temp_dir() };
-        Scratch(dir.join(format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
+        Scratch(dir.join(format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))), None)
     }
 
-    /// A name that is short enough for a socket.
+    /// A name that is short enough for a socket, in a folder of its own: a server that is killed leaves its control socket, too.
     pub fn short(name: &str) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        Scratch(std::env::temp_dir().join(format!("reap-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
+        let folder = tempfile::Builder::new().prefix("reap-").tempdir().unwrap();
+        Scratch(folder.path().join(name), Some(folder))
     }
 
     /// A file without holes, all of it 5Ah.

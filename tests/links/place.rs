@@ -225,7 +225,7 @@ impl Drop for Served {
 }
 
 /// A file of a test's own, gone with it.
-pub struct Scratch(PathBuf Option<tempfile::TempDir>);
+pub struct Scratch(PathBuf, Option<tempfile::TempDir>);
 
 impl Scratch {
     /// A name that nothing has yet.

@@ -25,6 +25,7 @@ is "a classic list" "$(uris "$etc" | paste -sd ' ')" "http://b.test/debian https
 printf 'deb http://c.test/debian/ bookworm main' >"$etc/sources.list.d/more.list"
 is "a list in the folder" "$(uris "$etc" | paste -sd ' ')" "http://b.test/debian http://c.test/debian/ https://tool.test/apt"
 rm "$etc/sources.list" "$etc/sources.list.d/more.list"
+printf 'Types: deb-src\nURIs: http://source.test/node' >"$etc/sources.list.d/0.sources"
 printf 'Types: deb\nURIs: https://tool.test/node\nSuites: nodistro\n' >"$etc/sources.list.d/a.sources"
 cat >"$etc/sources.list.d/debian.sources" <<'END'
 Types: deb deb-src

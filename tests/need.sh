@@ -21,6 +21,7 @@ deb [arch=amd64] https://tool.test/apt stable main
 deb [ signed-by=/usr/share/keyrings/debian-archive-keyring.gpg arch=amd64 ] http://b.test/debian bookworm main contrib # ours
 deb	http://b.test/debian bookworm-updates main
 END
+truncate -s -1 "$etc/sources.list"
 is "a classic list" "$(uris "$etc" | paste -sd ' ')" "http://b.test/debian https://tool.test/apt"
 printf 'deb http://c.test/debian/ bookworm main' >"$etc/sources.list.d/more.list"
 is "a list in the folder" "$(uris "$etc" | paste -sd ' ')" "http://b.test/debian http://c.test/debian/ https://tool.test/apt"

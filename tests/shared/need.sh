@@ -7,12 +7,13 @@ fail() { echo "FAILED: $*"; exit 1; }
 
 # uris ETC: what the apt sources in ETC fetch binary packages from, those that end with /debian first.
 uris() {
+    # The last line of a file may lack its end, and an empty line ends the last stanza.
+    each() { for file; do [ -e "$file" ] && cat "$file" && printf '\n\n'; done; }
     {
-        cat "$1"/sources.list "$1"/sources.list.d/*.list 2>/dev/null | awk '
+        each "$1"/sources.list "$1"/sources.list.d/*.list | awk '
             { sub(/#.*/, "") }
             $1 == "deb" { sub(/^[ \t]*deb[ \t]+(\[[^]]*\][ \t]*)?/, ""); print $1 }'
-        # An empty line ends a file's last stanza.
-        for file in "$1"/sources.list.d/*.sources; do cat "$file" && echo; done 2>/dev/null | awk '
+        each "$1"/sources.list.d/*.sources | awk '
             /^#/ { next }
             /^[^ \t:]+:/ { field = tolower($0); sub(/:.*/, "", field); sub(/^[^:]*:/, "") }
             NF { value[field] = value[field] " " $0; next }

@@ -6,8 +6,11 @@
 set -uo pipefail
 cd "$(dirname "$0")"
 
+# Temporary files in a folder of this run's own, so that those that stay are seen.
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$log" "$TMPDIR"' EXIT
 summary=() passed=0 failed=0 skipped=0
 
 part() { # part NAME COMMAND…: runs it, and keeps its result for the end
@@ -30,6 +33,7 @@ part "documentation tests" cargo test --workspace --doc --no-fail-fast --quiet
 part "concurrency models (loom)" env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
     cargo test --release --quiet --no-fail-fast --target-dir target/loom -p reap-handover -p reap-blkmq -p reap-driver --lib --tests
 for script in tests/*.sh; do part "$script" bash "$script"; done
+part "no socket stays" sh -c '! find "$TMPDIR" -type s | grep .'
 
 printf '\n== Summary\n'
 printf '%s\n' "${summary[@]}"

@@ -81,6 +81,10 @@ chmod +x "$etc/bin/cargo"
 echo 'echo "SKIPPED: no root"; exit 77' >"$etc/tests/b.sh"
 echo 'echo "Left out: one"' >"$etc/tests/c.sh"
 runs() { PATH="$etc/bin:$PATH" bash "$etc/test.sh" | sed -n '/Summary/,$ { s/^ *[0-9]* s  //; s/^ *//; p }' | tail -n +5 | paste -sd '|'; return "${PIPESTATUS[0]}"; }
-is "a summary" "$(runs; echo $?)" $'tests/b.sh: skipped: no root|tests/c.sh: passed|Left out: one|parts: 4 passed, 0 failed, 1 skipped\n0'
+is "a summary" "$(runs; echo $?)" $'tests/b.sh: skipped: no root|tests/c.sh: passed|Left out: one|no socket stays: passed|parts: 5 passed, 0 failed, 1 skipped\n0'
 echo 'exit 3' >"$etc/tests/a.sh"
-is "a part that fails" "$(runs; echo $?)" $'tests/a.sh: FAILED|tests/b.sh: skipped: no root|tests/c.sh: passed|Left out: one|parts: 4 passed, 1 failed, 1 skipped\n1'
+is "a part that fails" "$(runs; echo $?)" $'tests/a.sh: FAILED|tests/b.sh: skipped: no root|tests/c.sh: passed|Left out: one|no socket stays: passed|parts: 5 passed, 1 failed, 1 skipped\n1'
+cat >"$etc/tests/a.sh" <<'END'
+perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => "$ENV{TMPDIR}/left.ctl", Listen => 1)'
+END
+is "a socket that stays" "$(runs; echo $?)" $'tests/a.sh: passed|tests/b.sh: skipped: no root|tests/c.sh: passed|Left out: one|no socket stays: FAILED|parts: 5 passed, 1 failed, 1 skipped\n1'

@@ -1,24 +1,41 @@
 #!/usr/bin/env bash
-# All the tests, with all the set-up they need. `./test.sh` takes about 15 minutes on two cores, most of it building.
+# All the tests, with all the set-up they need, then what passed, failed or was skipped. `./test.sh` takes about 15 minutes on two cores,
+# most of it building.
 #
-# Debian packages that an optional part needs are installed when this runs as root on a machine with apt; otherwise the
-# part says what is missing and is skipped.
-set -euo pipefail
+# Each part first says which Debian packages it installs. A part is skipped only on a machine without root, apt, a Debian mirror or x86-64.
+set -uo pipefail
 cd "$(dirname "$0")"
 
-step() { printf '\n== %s\n' "$*"; }
+# Temporary files in a folder of this run's own, so that those that stay are seen.
+log=$(mktemp)
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$log" "$TMPDIR"' EXIT
+summary=() passed=0 failed=0 skipped=0
 
-step "Unit, property and whole-stack tests"
-cargo test --workspace --lib --bins --tests --examples --no-fail-fast --quiet
-cargo test --workspace --doc --quiet
+part() { # part NAME COMMAND…: runs it, and keeps its result for the end
+    local name=$1 begin=$SECONDS
+    shift
+    printf '\n== %s\n' "$name"
+    "$@" 2>&1 | tee "$log"
+    case ${PIPESTATUS[0]} in
+        0) passed=$((passed + 1)) what=passed ;;
+        77) skipped=$((skipped + 1)) what="skipped: $(sed -n 's/^SKIPPED: //p' "$log" | tail -1)" ;;
+        *) failed=$((failed + 1)) what=FAILED ;;
+    esac
+    summary+=("$(printf '%5d s  %s: %s' $((SECONDS - begin)) "$name" "$what")")
+    while IFS= read -r line; do summary+=("         $line"); done < <(sed -n '/^Left out: /p' "$log")
+}
 
-step "Concurrency models (loom): every hand-over, and its broken twin"
-CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" cargo test --release --quiet --target-dir target/loom -p reap-handover -p reap-blkmq -p reap-driver --lib --tests
+part "unit, property and whole-stack tests" cargo test --workspace --lib --bins --tests --examples --no-fail-fast --quiet
+part "documentation tests" cargo test --workspace --doc --no-fail-fast --quiet
+# Every hand-over, and the same less one step.
+part "concurrency models (loom)" env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
+    cargo test --release --quiet --no-fail-fast --target-dir target/loom -p reap-handover -p reap-blkmq -p reap-driver --lib --tests
+for script in tests/*.sh; do part "$script" bash "$script"; done
+part "no socket stays" sh -c '! find "$TMPDIR" -type s | grep .'
 
-for part in tests/*.sh; do
-    [ -e "$part" ] || continue
-    step "$part"
-    bash "$part"
-done
-
-step "All tests passed"
+printf '\n== Summary\n'
+printf '%s\n' "${summary[@]}"
+echo "parts: $passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

@@ -1,21 +1,14 @@
 #!/usr/bin/env bash
-# What Reap writes with verify= is accepted by fio, and what fio writes is accepted by Reap: both on one file. fio is Debian's;
-# installed if this is Debian and root.
+# What Reap writes with verify= is accepted by fio, and what fio writes is accepted by Reap: both on one file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/shared/need.sh
 
-if ! command -v fio >/dev/null; then
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && apt-get -qq install -y --no-install-recommends fio >/dev/null || true
-fi
-if ! command -v fio >/dev/null; then
-    echo "SKIPPED: verification together with fio: there is no fio here; install Debian's package fio"
-    exit 0
-fi
+need fio=fio
 # fio 3.41 changed the header: its write numbers are longer.
 version=$(fio --version | sed 's/^fio-//; s/[^0-9.].*//')
 if [ "$(printf '%s\n' "$version" 3.41 | sort -V | head -1)" = 3.41 ]; then
-    echo "SKIPPED: verification together with fio: fio $version has another header than fio 3.33 to 3.40"
-    exit 0
+    skip "fio $version has another header than fio 3.33 to 3.40"
 fi
 
 # The I/Os of jobs, beside fio's own lists of them.

@@ -3,16 +3,14 @@
 # QEMU and the kernel are there, which setup.sh fetches once.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-skip() { echo "SKIPPED: $*"; exit 0; }
+. tests/shared/need.sh
 
-[ "$(uname -m)" = x86_64 ] || skip "huge pages: the guest runs an x86-64 kernel"
-export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
-timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "huge pages: no kernel and QEMU from Debian's mirror"
+lab
 
 tests=$(cargo test -p reap-hw --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-[ -n "$tests" ] || { echo "the tests of \`hw\` do not build"; exit 1; }
+[ -n "$tests" ] || fail "the tests of \`hw\` do not build"
 told=$(tests/guest/run.sh --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
 status=$?
 echo "$told"
 [ $status = 0 ] || exit $status
-grep -q "8 huge pages set aside: Hugepages, of pages of 2048 kB" <<<"$told" || { echo "the pool is not of huge pages"; exit 1; }
+grep -q "8 huge pages set aside: Hugepages, of pages of 2048 kB" <<<"$told" || fail "the pool is not of huge pages"

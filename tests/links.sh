@@ -1,42 +1,29 @@
 #!/bin/bash
 # The conformance suite on the devices of a guest: NVMe with and without poll queues, NVMe's character device, null_blk, device-mapper;
-# and what a machine that is shared does not allow (tests/links/faults/guest.rs). One boot. Says what it left out and why.
+# and what a machine that is shared does not allow (tests/links/faults/guest.rs). One boot.
 # REAP_SUITE=sid REAP_LAB=target/lab-sid tests/links.sh: the same on Debian's newest kernel, which has hybrid IOPOLL.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-skip() { echo "SKIPPED: $*"; exit 0; }
+. tests/shared/need.sh
 
-need() { # need PROGRAM=PACKAGE…: installs the packages of the programs that are not there
-    local missing=() pair
-    for pair in "$@"; do command -v "${pair%%=*}" >/dev/null || [ -e "${pair%%=*}" ] || missing+=("${pair#*=}"); done
-    [ ${#missing[@]} = 0 ] && return
-    { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "not installed: ${missing[*]}"; return 1; }
-    apt-get -qq update && apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null || { echo "cannot install ${missing[*]}"; return 1; }
-}
-
-export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
-[ "$(uname -m)" = x86_64 ] || skip "guest tests: they run an x86-64 kernel"
-need dmsetup=dmsetup losetup=mount setpriv=util-linux strip=binutils || skip "guest tests"
-timeout 300 tests/guest/setup.sh "$REAP_LAB" "${REAP_SUITE:-bookworm-backports}" || skip "guest tests: no kernel and QEMU from Debian's mirror"
+lab "${REAP_SUITE:-bookworm-backports}"
+need dmsetup=dmsetup losetup=mount setpriv=util-linux strip=binutils clang=clang make=make pkg-config=pkg-config \
+    /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev
 
 program=$(cargo test -q -p reap-nvme --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
-[ -n "$program" ] || { echo "cannot build the suite"; exit 1; }
+[ -n "$program" ] || fail "cannot build the suite"
 mkdir -p target/links
 strip -o target/links/links "$program"
-
-# One more witness, where it can be built.
-trace=()
-if need clang=clang make=make pkg-config=pkg-config /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev &&
-    cargo build -q -p reap-trace --features ebpf --example trace; then
-    strip -o target/links/trace target/debug/examples/trace && trace=(--bin target/links/trace)
-fi
+# One more witness.
+cargo build -q -p reap-trace --features ebpf --example trace || fail "cannot build reap trace"
+strip -o target/links/trace target/debug/examples/trace
 
 # A third controller has a block that cannot be read, a fourth takes five milliseconds for each request.
 truncate -s 16M target/links/bad.img
 printf '[inject-error]\nevent = "none"\niotype = "read"\nerrno = "5"\nsector = "2048"\n' >target/links/bad.conf
 rm -f target/links/qemu.trace
 tests/guest/run.sh --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
-    --bin "$(command -v setpriv)" ${trace[@]+"${trace[@]}"} \
+    --bin "$(command -v setpriv)" --bin target/links/trace \
     --qemu -drive --qemu if=none,id=bad,format=raw,file=blkdebug:target/links/bad.conf:target/links/bad.img --qemu -device --qemu nvme,serial=BAD,drive=bad \
     --qemu -drive --qemu if=none,id=slow,driver=null-co,size=64M,latency-ns=5000000,read-zeroes=on --qemu -device --qemu nvme,serial=SLOW,drive=slow \
     --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_identify_ns --qemu -D --qemu target/links/qemu.trace \
@@ -51,4 +38,4 @@ awk '/identify_ns/ { within = 0 } /identify_ns.* (1000|2000|3000)$/ { within = $
         print "QEMU: " interrupts[1000] + 0 " interrupts in " stretches[1000] + 0 " polled stretches, " interrupts[3000] + 0 " in " stretches[3000] + 0 \
             " that the kernel polls, " interrupts[2000] + 0 " in " stretches[2000] + 0 " others"
         exit !(stretches[1000] == 2 && stretches[2000] == 2 && stretches[3000] >= 2 && interrupts[1000] + interrupts[3000] == 0 && interrupts[2000] > 0)
-    }' target/links/qemu.trace || { echo "FAILED: polled requests take interrupts, or none are seen at all"; exit 1; }
+    }' target/links/qemu.trace || fail "polled requests take interrupts, or none are seen at all"

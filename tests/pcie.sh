@@ -1,20 +1,15 @@
 #!/bin/bash
-# `pcie:` on QEMU's NVMe behind an IOMMU, in a guest: one boot. Says what it left out and why.
+# `pcie:` on QEMU's NVMe behind an IOMMU, in a guest: one boot.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-skip() { echo "SKIPPED: $*"; exit 0; }
+. tests/shared/need.sh
 
-export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
-[ "$(uname -m)" = x86_64 ] || skip "drives on the bus: their guest runs an x86-64 kernel"
-{ command -v setpriv && command -v strip; } >/dev/null || skip "drives on the bus: setpriv (util-linux) and strip (binutils) are not there"
-timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "drives on the bus: no kernel and QEMU from Debian's mirror"
+lab
+# nvme-cli is one more witness.
+need setpriv=util-linux strip=binutils nvme=nvme-cli
 
 program=$(cargo test -q -p reap-nvme --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
-[ -n "$program" ] && cargo build -q -p reap-nvme-cli || { echo "cannot build the suite and the command"; exit 1; }
-# One more witness, where it can be had.
-command -v nvme >/dev/null || { [ "$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y --no-install-recommends nvme-cli; } >/dev/null 2>&1
-witness=()
-command -v nvme >/dev/null && witness=(--bin "$(command -v nvme)")
+[ -n "$program" ] && cargo build -q -p reap-nvme-cli || fail "cannot build the suite and the command"
 out=target/pcie
 mkdir -p $out
 strip -o $out/links "$program"
@@ -26,7 +21,7 @@ null() { # null SERIAL OPTIONS DRIVE-OPTIONS
     echo "--qemu -drive --qemu if=none,id=${1,,},driver=null-co,size=64M,read-zeroes=on$3 --qemu -device --qemu nvme,serial=$1,drive=${1,,}$2"
 }
 truncate -s 64M $out/few.img
-tests/guest/run.sh --iommu --tcg single --nvme 2 --append nvme_core.multipath=N --bin $out/links --bin $out/reap --bin "$(command -v setpriv)" ${witness[@]+"${witness[@]}"} \
+tests/guest/run.sh --iommu --tcg single --nvme 2 --append nvme_core.multipath=N --bin $out/links --bin $out/reap --bin "$(command -v setpriv)" --bin nvme \
     --qemu -drive --qemu if=none,id=few,format=raw,file=$out/few.img --qemu -device --qemu nvme,serial=FEW,drive=few,max_ioqpairs=2,msix_qsize=3 \
     $(null SLOW "" ,latency-ns=2000000000) $(null TWIN0 ,addr=1d.0,multifunction=on "") $(null TWIN1 ,addr=1d.1 "") \
     --qemu -trace --qemu "enable=pci_nvme_mmio_doorbell_*" --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_map_sgl --qemu -trace --qemu enable=pci_nvme_identify_ns \
@@ -56,4 +51,4 @@ awk 'NR == FNR { if ($1 == "counted:") { sq[$2] = $3; cq[$2] = $4; messages[$2] 
             wrong += seen_sgls[mark] + 0 != named[mark]
         }
         exit !(named[7000] == 40 && 8000 in named && marks == 4 && kept == 2 && spared > 0 && !wrong && seen_messages[1000] + 0 == 0 && messages[2000] > 0)
-    }' $out/said $out/qemu.trace || { echo "FAILED: QEMU and Reap count otherwise"; exit 1; }
+    }' $out/said $out/qemu.trace || fail "QEMU and Reap count otherwise"

@@ -1,25 +1,15 @@
 #!/bin/bash
-# `reap serve` under the nvme driver of a stock kernel, in a guest: one boot. Says what it left out and why.
+# `reap serve` under the nvme driver of a stock kernel, in a guest: one boot.
 # REAP_SERVE_HANG=1 has the controller hang as well, until the kernel aborts and resets: the guest's clock has to keep pace with this
 # machine's for that, so it is a run for a quiet machine.
 # REAP_SERVE_MORE='&doorbells=mapped' adds to the device's parameters.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-skip() { echo "SKIPPED: $*"; exit 0; }
+. tests/shared/need.sh
 
-export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
-[ "$(uname -m)" = x86_64 ] || skip "serving a guest: the guest runs an x86-64 kernel"
-timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "serving a guest: no kernel from Debian's mirror"
-timeout 300 tests/guest/setup-vfio-user.sh "$REAP_LAB" || skip "serving a guest: no QEMU with vfio-user-pci from Debian's mirror"
-{ command -v mkfs.ext4 && command -v e2fsck; } >/dev/null || skip "serving a guest: mkfs.ext4 (e2fsprogs) is not there"
-cargo build -q -p reap-nvme-cli || exit 1
-
-# Witnesses, where they can be had.
-for pair in nvme:nvme-cli fio:fio; do
-    command -v "${pair%:*}" >/dev/null || { [ "$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y --no-install-recommends "${pair#*:}"; } >/dev/null 2>&1
-done
-bins=(--bin mkfs.ext4 --bin e2fsck)
-for witness in nvme fio; do command -v $witness >/dev/null && bins+=(--bin $witness); done
+lab
+need mkfs.ext4=e2fsprogs nvme=nvme-cli fio=fio
+cargo build -q -p reap-nvme-cli || fail "cannot build the command"
 
 work=$(mktemp -d)
 server=
@@ -34,15 +24,13 @@ if [ -n "${REAP_SERVE_HANG:-}" ]; then
     hang=hang
     for begin in $(seq 20 40 1000); do echo "at ${begin}s path 0 hold; at $((begin + 16))s path 0 release"; done >"$work/script"
     script=(--script "$work/script")
-else
-    echo "SKIPPED: a hang, aborts and a reset: REAP_SERVE_HANG=1 runs them, on a quiet machine"
 fi
 target/debug/reap serve "mem:256M?profile=optane&aborts=never${REAP_SERVE_MORE:-}" --vfio-user "$work/socket" "${script[@]}" 2>"$work/server" &
 server=$!
 for tenth in $(seq 100); do [ -S "$work/socket" ] && break; sleep 0.1; done
 
 mkfifo "$work/said"
-tests/guest/run.sh --vfio-user "$work/socket" --module ext4 "${bins[@]}" \
+tests/guest/run.sh --vfio-user "$work/socket" --module ext4 --bin mkfs.ext4 --bin e2fsck --bin nvme --bin fio \
     --append "nvme_core.multipath=N ${hang:+nvme_core.io_timeout=6} clocksource=acpi_pm" --file tests/guest/parts.sh:/parts.sh --file tests/guest/serve.sh:/serve.sh -- "sh /serve.sh $hang" >"$work/said" &
 guest=$!
 while IFS= read -r line; do

@@ -28,7 +28,7 @@ typedef struct {
 } qemu_plugin_u64;
 enum { NO_REGISTERS = 0, ADD = 0 };
 typedef void callback(unsigned cpu, void *of);
-void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(uint64_t id, struct qemu_plugin_tb *block));
+void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(struct qemu_plugin_tb *block, void *of), void *of);
 void qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(struct qemu_plugin_tb *block, int op, qemu_plugin_u64 entry, uint64_t by);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *one, callback *call, int flags, void *of);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *block);
@@ -38,7 +38,7 @@ size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *one, void *bytes, si
 void *qemu_plugin_scoreboard_new(size_t size);
 uint64_t qemu_plugin_u64_sum(qemu_plugin_u64 entry);
 
-EXPORT int qemu_plugin_version = 3;
+EXPORT int qemu_plugin_version = 7;
 
 static const uint8_t MARKING[8] = {0x0f, 0x1f, 0x84, 0x00, 'R', 'e', 'a', 'p'}, PAUSING[2] = {0xf3, 0x90};
 static qemu_plugin_u64 user, kernel;
@@ -67,9 +67,9 @@ static void paused(unsigned cpu, void *of)
 }
 
 // A block is counted as it begins: it is left in its middle only where an instruction faults.
-static void translated(uint64_t id, struct qemu_plugin_tb *block)
+static void translated(struct qemu_plugin_tb *block, void *of)
 {
-    (void)id;
+    (void)of;
     size_t instructions = qemu_plugin_tb_n_insns(block);
     int of_kernel = qemu_plugin_tb_vaddr(block) >> 63;
     qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block, ADD, of_kernel ? kernel : user, instructions);
@@ -92,7 +92,7 @@ EXPORT int qemu_plugin_install(uint64_t id, const void *info, int count, char **
     user = (qemu_plugin_u64){qemu_plugin_scoreboard_new(2 * sizeof(uint64_t)), 0};
     kernel = (qemu_plugin_u64){user.score, sizeof(uint64_t)};
     shortest = UINT64_MAX;
-    qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translated, NULL);
     return 0;
 }
 #endif

@@ -35,22 +35,16 @@ counted() { # counted DEVICE TEST
 echo "== what others count"
 counted "${first}n1" polled_requests_take_no_interrupt
 counted "ng${first#nvme}n1" polled_requests_take_no_interrupt
-if command -v trace >/dev/null; then
-    trace completions -d "${first}n1" 600 >/tmp/traced 2>&1 &
-    for tenth in $(seq 200); do grep -qs '^Tracing' /tmp/traced && break; sleep 0.1; done
-fi
+trace completions -d "${first}n1" 600 >/tmp/traced 2>&1 &
+for tenth in $(seq 200); do grep -qs '^Tracing' /tmp/traced && break; sleep 0.1; done
 counted "${first}n1" requests_are_as_many_as_the_kernel_counts
-if command -v trace >/dev/null; then
-    kill -INT $! && wait $!
-    ours=$(sed -n 's/.*counted: all: //p' /tmp/out) theirs=$(sed -n 's/^total:.*, \([0-9]*\) completions.*/\1/p' /tmp/traced)
-    echo "counted: requests: $ours here, $theirs by reap trace"
-    # Those with which a device is opened are traced too.
-    if [ "${ours:-0}" = 0 ] || [ $((theirs - ours)) -lt 0 ] || [ $(((theirs - ours) * 50)) -gt "$theirs" ]; then
-        failures=$((failures + 1))
-        cat /tmp/traced
-    fi
-else
-    echo "SKIPPED: reap trace as a witness: it is not built"
+kill -INT $! && wait $!
+ours=$(sed -n 's/.*counted: all: //p' /tmp/out) theirs=$(sed -n 's/^total:.*, \([0-9]*\) completions.*/\1/p' /tmp/traced)
+echo "counted: requests: $ours here, $theirs by reap trace"
+# Those with which a device is opened are traced too.
+if [ "${ours:-0}" = 0 ] || [ $((theirs - ours)) -lt 0 ] || [ $(((theirs - ours) * 50)) -gt "$theirs" ]; then
+    failures=$((failures + 1))
+    cat /tmp/traced
 fi
 
 counted "$(by_serial SLOW)n1" sleeps_are_as_many_as_the_scheduler_counts

@@ -47,29 +47,25 @@ as_nvme_cli() { # as_nvme_cli WHAT FILE-OF-NVME-CLI FILE-OF-REAP
     grep -vxF -f /tmp/ours /tmp/theirs >/tmp/lacking && { failed "$1: of nvme-cli's lines these are lacking"; cat /tmp/lacking; }
     echo "$1: $(wc -l </tmp/theirs) lines as nvme-cli's"
 }
-if command -v nvme >/dev/null; then
-    control=/dev/$(by_serial LAB0) generic=/dev/ng$(by_serial LAB0 | tr -d nvme)n1
-    nvme id-ctrl "$control" -o json >/tmp/theirs.ctrl 2>&1
-    nvme id-ns "${control}n1" -o json >/tmp/theirs.ns 2>&1
-    nvme list -o json >/tmp/theirs.list 2>&1
-    nvme id-ctrl "$control" >/tmp/theirs.ctrl.text 2>&1
-    nvme id-ns "${control}n1" >/tmp/theirs.ns.text 2>&1
-    nvme list | grep '^/dev/' >/tmp/theirs.list.text 2>&1
-    done_by "reap list --json" reap list --json && cp /tmp/out /tmp/ours.list
-    as_nvme_cli "nvme list -o json" /tmp/theirs.list /tmp/ours.list
-    done_by "reap list" reap list && sed 's/ *$//' /tmp/out >/tmp/ours.list.text
-    sed 's/ *$//' /tmp/theirs.list.text | grep -vxF -f /tmp/ours.list.text && failed "nvme list"
-    for uri in "$control" "kernel:$generic" "kernel:${control}n1"; do
-        done_by "reap id $uri" reap id "$uri" -o json
-        as_nvme_cli "id-ctrl of $uri" /tmp/theirs.ctrl /tmp/out
-        as_nvme_cli "id-ns of $uri" /tmp/theirs.ns /tmp/out
-        done_by "reap id $uri" reap id "$uri"
-        as_nvme_cli "the text of id-ctrl of $uri" /tmp/theirs.ctrl.text /tmp/out
-        as_nvme_cli "the text of id-ns of $uri" /tmp/theirs.ns.text /tmp/out
-    done
-else
-    echo "SKIPPED: nvme-cli as a witness: it is not there"
-fi
+control=/dev/$(by_serial LAB0) generic=/dev/ng$(by_serial LAB0 | tr -d nvme)n1
+nvme id-ctrl "$control" -o json >/tmp/theirs.ctrl 2>&1
+nvme id-ns "${control}n1" -o json >/tmp/theirs.ns 2>&1
+nvme list -o json >/tmp/theirs.list 2>&1
+nvme id-ctrl "$control" >/tmp/theirs.ctrl.text 2>&1
+nvme id-ns "${control}n1" >/tmp/theirs.ns.text 2>&1
+nvme list | grep '^/dev/' >/tmp/theirs.list.text 2>&1
+done_by "reap list --json" reap list --json && cp /tmp/out /tmp/ours.list
+as_nvme_cli "nvme list -o json" /tmp/theirs.list /tmp/ours.list
+done_by "reap list" reap list && sed 's/ *$//' /tmp/out >/tmp/ours.list.text
+sed 's/ *$//' /tmp/theirs.list.text | grep -vxF -f /tmp/ours.list.text && failed "nvme list"
+for uri in "$control" "kernel:$generic" "kernel:${control}n1"; do
+    done_by "reap id $uri" reap id "$uri" -o json
+    as_nvme_cli "id-ctrl of $uri" /tmp/theirs.ctrl /tmp/out
+    as_nvme_cli "id-ns of $uri" /tmp/theirs.ns /tmp/out
+    done_by "reap id $uri" reap id "$uri"
+    as_nvme_cli "the text of id-ctrl of $uri" /tmp/theirs.ctrl.text /tmp/out
+    as_nvme_cli "the text of id-ns of $uri" /tmp/theirs.ns.text /tmp/out
+done
 done_by "reap doctor" reap doctor --for kernel,figures
 grep -E '^  (limited|ok) +poll queues' /tmp/out || failed "reap doctor says nothing of poll queues"
 

@@ -7,7 +7,7 @@
 #   --iommu          an IOMMU (Intel's), and the kernel's VFIO
 #   --nvme N         NVMe controllers with 256 MiB each, serial LAB0, LAB1, …         --nvme-opt K=V,… properties of each
 #   --module NAME    a kernel module, with those that it needs                        --append ARGS    for the kernel's command line
-#   --vfio-user SOCK a PCI device that another process serves there; the QEMU is setup-vfio-user.sh's, and RAM a memory file
+#   --vfio-user SOCK a PCI device that another process serves there; RAM is a memory file
 #   --tcg multi|single (multi)   a thread of the host's for each CPU, or one: QEMU 10.0 ends by an assertion (iotlb_to_section) now and
 #                    then where one CPU changes what an IOMMU maps while another reaches a device
 #   --timeout SECONDS (REAP_GUEST_TIMEOUT, or 900)   on a busy machine a guest takes ten times as long as on a quiet one
@@ -41,7 +41,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# -ge 2 ] || { echo "no command" >&2; exit 2; }
 shift
-[ -e "${lab:?--lab or REAP_LAB}/ready" ] || { echo "$lab: run tests/guest/setup.sh first" >&2; exit 2; }
+[ -e "${lab:?--lab or REAP_LAB}/recipe" ] || { echo "$lab: run tests/guest/setup.sh first" >&2; exit 2; }
+PATH=$lab/bin:$PATH
 
 work=$(mktemp -d "${TMPDIR:-/dev/shm}/guest.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -82,10 +83,9 @@ for file in ${files[@]+"${files[@]}"}; do
 done
 (cd "$root" && find . -mindepth 1 | cpio --quiet -o -H newc) >"$work/initrd"
 
-qemu=$lab/qemu/usr machine=q35,kernel-irqchip=split start=("$lab/qemu/usr/bin/qemu-system-x86_64")
+qemu=$lab/qemu/usr machine=q35,kernel-irqchip=split
 if [ -n "${served[*]-}" ]; then
-    qemu=$lab/vfio-user/usr machine+=,memory-backend=ram
-    start=("$qemu/lib64/ld-linux-x86-64.so.2" --library-path "$qemu/lib/x86_64-linux-gnu" "$qemu/bin/qemu-system-x86_64")
+    machine+=,memory-backend=ram
     # Without `strict` the firmware drives the device before the kernel does.
     extra+=(-object "memory-backend-memfd,id=ram,size=${mem}M,share=on" -boot strict=on)
     for socket in "${served[@]}"; do
@@ -106,8 +106,8 @@ done
 mkfifo "$work/out"
 cat "$work/out" &
 code=0
-QEMU_MODULE_DIR=$qemu/lib/x86_64-linux-gnu/qemu nice -n 10 timeout --foreground "$limit" "${start[@]}" \
-    "${arguments[@]}" ${extra[@]+"${extra[@]}"} \
+# Its own modules: those of a QEMU of this machine's are another build's.
+QEMU_MODULE_DIR=$qemu/lib/x86_64-linux-gnu/qemu nice -n 10 timeout --foreground "$limit" qemu-system-x86_64 "${arguments[@]}" ${extra[@]+"${extra[@]}"} \
     -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check cryptomgr.notests $append" \
     </dev/null 2>"$work/qemu" || code=$?
 : <>"$work/out" # if QEMU never opened it, let cat end

@@ -17,17 +17,13 @@ dmesg | grep -q "nvme nvme0: .*queues" || failed "the driver tells of no queues"
 [ "$(cat /sys/class/nvme/nvme0/device/class)" = 0x010802 ] || failed "the class"
 grep -q "PCI-MSIX.*nvme0q1" /proc/interrupts || { failed "no MSI-X vectors"; cat /proc/interrupts; }
 
-if command -v nvme >/dev/null; then
-    part "nvme-cli"
-    says "REAP[0-9a-f]\{16\} " nvme list
-    says "^mn *: Reap embedded NVMe controller" nvme id-ctrl /dev/nvme0
-    says "^nsze *: 0x80000" nvme id-ns $disk
-    says "critical_warning" nvme smart-log /dev/nvme0
-    says "error_count" nvme error-log /dev/nvme0
-    says "Number of Queues" nvme get-feature /dev/nvme0 -f 7 -H
-else
-    echo "SKIPPED: nvme-cli is not there"
-fi
+part "nvme-cli"
+says "REAP[0-9a-f]\{16\} " nvme list
+says "^mn *: Reap embedded NVMe controller" nvme id-ctrl /dev/nvme0
+says "^nsze *: 0x80000" nvme id-ns $disk
+says "critical_warning" nvme smart-log /dev/nvme0
+says "error_count" nvme error-log /dev/nvme0
+says "Number of Queues" nvme get-feature /dev/nvme0 -f 7 -H
 
 part "bytes"
 head -c 16777216 /dev/urandom >/tmp/bytes
@@ -43,12 +39,8 @@ done_by "mount" mount -t ext4 $disk /mnt
 cp /tmp/bytes /mnt/bytes && sync && echo 3 >/proc/sys/vm/drop_caches
 cmp /tmp/bytes /mnt/bytes || failed "a file has other bytes"
 
-if command -v fio >/dev/null; then
-    part "fio with verification"
-    done_by fio fio --name=verified --filename=/mnt/verified --size=8m --rw=randwrite --bs=4k --direct=1 --ioengine=psync --verify=crc32c --numjobs=1
-else
-    echo "SKIPPED: fio is not there"
-fi
+part "fio with verification"
+done_by fio fio --name=verified --filename=/mnt/verified --size=8m --rw=randwrite --bs=4k --direct=1 --ioengine=psync --verify=crc32c --numjobs=1
 
 if [ "${1:-}" = hang ]; then
 part "a hang, the kernel's aborts and its reset"

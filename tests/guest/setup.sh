@@ -1,40 +1,54 @@
 #!/bin/bash
-# setup.sh DIR [SUITE]: a stock Debian kernel and a QEMU to run it in, unpacked into DIR from the machine's own Debian mirror.
+# setup.sh DIR [SUITE]: a stock Debian kernel, a QEMU to run it in, and the tools that unpack and pack, with all the libraries that they
+# need, unpacked into DIR from the machine's own Debian mirror. Nothing is installed. Run again, it does nothing.
 #
-# Nothing of it is installed; only the tools that unpack and pack (and the libraries that QEMU needs) are, when they are missing.
-# SUITE is where the kernel comes from: bookworm-backports (6.12), bookworm (6.1), or sid (what Debian has newest). QEMU 10 is from bookworm-backports, because the 7.2 of bookworm crashes 6.12 kernels under emulation. Run again, it does nothing.
-set -euo pipefail
+# SUITE is where the kernel comes from: bookworm-backports (6.12), bookworm (6.1), or sid (what Debian has newest). QEMU is that of
+# trixie-backports, which has the device `vfio-user-pci`. Each program runs with its own libc, so the machine's release does not matter.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+. tests/shared/need.sh
 
 lab=$(mkdir -p "${1:?where to}" && cd "$1" && pwd)
 suite=${2:-bookworm-backports}
-[ -e "$lab/ready" ] && exit 0
+# Another version of this script makes it anew.
+recipe="$lab $suite $(cksum <tests/guest/setup.sh)"
+exec 9>"$lab/lock"
+flock 9
+[ "$(cat "$lab/recipe" 2>/dev/null)" = "$recipe" ] && exit 0
+command -v apt-get >/dev/null || skip "no apt to fetch a guest's kernel and QEMU"
+mirror=$(mirror) || skip "no Debian mirror answers among those of /etc/apt, to fetch a guest's kernel and QEMU"
+echo "unpacks a kernel of $suite and a QEMU of trixie-backports from $mirror into $lab"
 
-for pair in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio zstd:zstd lz4:lz4 xz:xz-utils depmod:kmod; do
-    command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+set -e
+rm -rf "${lab:?}"/{recipe,ready,apt,deb,kernel,qemu,bin,vmlinux,vfio-user}
+mkdir -p "$lab"/{apt,deb,kernel,qemu,bin}
+packages "$lab/apt/qemu" "$mirror" trixie trixie-backports
+# Nothing counts as installed, so that every library comes along.
+private "$lab/apt/qemu" apt-get -y --no-install-recommends --download-only -t trixie-backports install \
+    qemu-system-x86 busybox-static cpio kmod zstd lz4 xz-utils
+for deb in "$lab"/apt/qemu/cache/archives/*.deb; do
+    case ${deb##*/} in lib* | zlib1g_* | qemu-system-* | seabios_* | busybox* | cpio_* | kmod_* | zstd_* | lz4_* | xz-utils_*) dpkg -x "$deb" "$lab/qemu" ;; esac
 done
-if [ -n "${missing[*]-}" ]; then
-    [ "$(id -u)" = 0 ] || { echo "guest tests need root to install ${missing[*]}" >&2; exit 1; }
-    apt-get -qq update && apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
-fi
+rm -rf "$lab"/qemu/usr/share/{doc,locale,man,bug,lintian}
+for program in "$lab"/qemu/usr/{bin/{qemu-system-x86_64,busybox,cpio,zstd,lz4,xz},sbin/depmod}; do
+    name=${program##*/}
+    printf '#!/bin/sh\nexec "%s" --argv0 %s --library-path "%s" "%s" "$@"\n' "$lab/qemu/usr/lib64/ld-linux-x86-64.so.2" "$name" \
+        "$lab/qemu/usr/lib/x86_64-linux-gnu" "$program" >"$lab/bin/$name"
+    chmod +x "$lab/bin/$name"
+done
+# This one has no libraries, and goes into the guest.
+ln -sf ../qemu/usr/bin/busybox "$lab/bin/busybox"
+PATH=$lab/bin:$PATH
+qemu-system-x86_64 -device vfio-user-pci,help >/dev/null || fail "the QEMU of $mirror has no vfio-user-pci"
 
-# A private apt, so that backports stay out of the machine's own sources.
-mkdir -p "$lab"/apt/{lists/partial,cache/archives/partial} "$lab"/{deb,kernel,qemu}
-mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -1)
-[ -n "$mirror" ] || mirror=$(sed -n 's/^deb \(\[[^]]*\] \)\?\([^ ]*\).*/\2/p' /etc/apt/sources.list 2>/dev/null | head -1)
-for part in $(printf '%s\n' bookworm bookworm-backports "$suite" | sort -u); do
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $part main"
-done >"$lab/apt/sources.list"
-private=(-qq -o "Dir::Etc::sourcelist=$lab/apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$lab/apt/lists"
-    -o "Dir::Cache=$lab/apt/cache" -o APT::Get::List-Cleanup=0 -o Acquire::Languages=none -o APT::Sandbox::User=root)
-apt-get "${private[@]}" update
-
-kernel=$(apt-cache "${private[@]}" -t "$suite" depends linux-image-cloud-amd64 |
-    sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -1)
+packages "$lab/apt/kernel" "$mirror" "$suite"
+depends() { private "$lab/apt/kernel" apt-cache depends "$1" | sed -n 's/.*Depends: \(linux-[^ ]*\)$/\1/p'; }
+kernel=$(depends linux-image-cloud-amd64 | grep -m 1 '^linux-image-[0-9]')
 # Newer kernels are four packages.
-parts=$(apt-cache "${private[@]}" -t "$suite" depends "$kernel" | sed -n 's/.*Depends: \(linux-\(base\|binary\|modules\)-[0-9][^ ]*\)$/\1/p')
-(cd "$lab/deb" && apt-get "${private[@]}" download "$kernel" $parts {qemu-system-x86,qemu-system-common,qemu-system-data,seabios}/bookworm-backports)
+parts=$(depends "$kernel" | grep -E '^linux-(base|binary|modules)-[0-9]' || true)
+# shellcheck disable=SC2086
+(cd "$lab/deb" && private "$lab/apt/kernel" apt-get download "$kernel" $parts)
 for deb in "$lab"/deb/linux-*.deb; do dpkg -x "$deb" "$lab/kernel"; done
-for deb in "$lab"/deb/{qemu,seabios}*.deb; do dpkg -x "$deb" "$lab/qemu"; done
 
 # One layout for both: modules below lib/modules, with their dependencies.
 [ -d "$lab/kernel/lib/modules" ] || ln -s usr/lib "$lab/kernel/lib"
@@ -51,6 +65,7 @@ for unpack in "zstd -dqc" "lz4 -dqc" "xz -dqc --single-stream" "gzip -dqc"; do
     payload | $unpack >"$lab/vmlinux" 2>/dev/null || true # trailing bytes are no error here
     [ "$(head -c 4 "$lab/vmlinux" | od -An -c | tr -d ' ')" = '177ELF' ] && break
 done
-[ "$(head -c 4 "$lab/vmlinux" | od -An -c | tr -d ' ')" = '177ELF' ] || { echo "no ELF kernel in $image" >&2; exit 1; }
+[ "$(head -c 4 "$lab/vmlinux" | od -An -c | tr -d ' ')" = '177ELF' ] || fail "no ELF kernel in $image"
 rm -rf "$lab/apt" "$lab/deb"
 echo "$version" >"$lab/ready"
+echo "$recipe" >"$lab/recipe"

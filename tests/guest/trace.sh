@@ -70,6 +70,6 @@ stop polled
 cat polled
 check "interrupts while polling" "$(total polled)" $(($(interrupts nvme0q1) + $(interrupts nvme0q2) - before1 - before2))
 check "polled completions" "$(sed -n 's/^total:.*[(, ]\([0-9]*\) polled.*/\1/p' polled)" 2000
-check "they are a poll queue's" "$(grep -c '^nvme0c0n1 poll queue' polled)" 1
+check "they are a poll queue's" "$(grep -c -E '^nvme0(c0)?n1 poll queue' polled)" 1
 
 [ $failures = 0 ] || exit 1

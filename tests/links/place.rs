@@ -225,7 +225,10 @@ impl Drop for Served {
 }
 
 /// A file of a test's own, gone with it.
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    _folder: Option<tempfile::TempDir>,
+}
 
 impl Scratch {
     /// A name that nothing has yet.
@@ -233,39 +236,40 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let dir = if dir.exists() { dir.to_owned() } else { std::env::temp_dir() };
-        Scratch(dir.join(format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
+        let path = dir.join(format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        Scratch { path, _folder: None }
     }
 
-    /// A name that is short enough for a socket.
+    /// A name that is short enough for a socket, in a folder of its own: a server that is killed leaves its control socket, too.
     pub fn short(name: &str) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        Scratch(std::env::temp_dir().join(format!("reap-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
+        let folder = tempfile::Builder::new().prefix("reap-").tempdir().unwrap();
+        Scratch { path: folder.path().join(name), _folder: Some(folder) }
     }
 
     /// A file without holes, all of it 5Ah.
     pub fn new(name: &str, bytes: u64) -> Scratch {
         let file = Scratch::name(name);
-        fs::write(&file.0, vec![0x5a; bytes as usize]).unwrap();
+        fs::write(&file.path, vec![0x5a; bytes as usize]).unwrap();
         file
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     pub fn uri(&self) -> String {
-        format!("kernel:{}", self.0.display())
+        format!("kernel:{}", self.path.display())
     }
 
     pub fn resize(&self, bytes: u64) {
-        fs::OpenOptions::new().write(true).open(&self.0).unwrap().set_len(bytes).unwrap();
+        fs::OpenOptions::new().write(true).open(&self.path).unwrap().set_len(bytes).unwrap();
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        _ = fs::remove_file(&self.0);
-        _ = fs::remove_dir(&self.0);
+        _ = fs::remove_file(&self.path);
+        _ = fs::remove_dir(&self.path);
     }
 }
 

@@ -2,8 +2,8 @@
 # Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
 #
 #   tests/mutants/run.sh handover             what the crate's unit tests miss, its loom models are asked about
-#   tests/mutants/run.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each,
-#                                         what they miss by all unit tests of the library, and the rest by tests/owner.rs
+#   tests/mutants/run.sh reap FILE...         files of `reap` or `driver`, such as crates/reap/src/thread/engine.rs, by the tests beside each,
+#                                         what they miss by all unit tests of the crate, and the rest by the programs in tests/ that drive it
 #
 # Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:
 # cargo install cargo-mutants --locked.
@@ -41,11 +41,17 @@ reap)
         name=$(basename "$file" .rs)
         beside=
         [ ! -e "${file%.rs}/tests.rs" ] || beside="::$name::tests"
+        package=$(sed -n 's/^name = "\(.*\)"/\1/p' "${file%%/src/*}/Cargo.toml" | head -1)
         # The tests beside it are quick. What they miss, and a file without any, is for all unit tests of the library: an empty filter.
-        [ -z "$beside" ] || mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- "$beside"
-        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- ""
+        [ -z "$beside" ] || mutate "$name" --package "$package" --file "$file" --cargo-arg=--lib -- "$beside"
+        mutate "$name" --package "$package" --file "$file" --cargo-arg=--lib -- ""
+        case $file in
+        *multipath*) mutate "$name" --package "$package" --test-package reap-nvme --file "$file" --cargo-arg=--test=multipath -- "" ;;
+        */link/* | */serve/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=links --cargo-arg=--test=write_back -- "" ;;
+        */keeper*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=unkind --cargo-arg=--test=strangers -- "" ;;
         # Queues that belong to one thread are the whole library's affair.
-        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--test=owner -- ""
+        */thread/* | */shared/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=owner -- "" ;;
+        esac
     done
     ;;
 *)

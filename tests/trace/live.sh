@@ -48,7 +48,7 @@ left_behind() {
     for _ in $(seq 100); do [ "$(wc -l <"$out/calls")" -ge "$attached" ] && break; sleep 0.1; done
     some 4000
     if grep -q '^Tracing' "$out/sampled"; then
-        echo "SKIPPED: requests before the counting: 4000 took longer than 8 s"
+        echo "Left out: requests before the counting: 4000 took longer than 8 s"
     else
         outer=$(requests)
         until grep -q '^Tracing' "$out/sampled" || ! kill -0 $sampled 2>/dev/null; do outer=$(requests); sleep 0.05; done
@@ -65,7 +65,7 @@ left_behind() {
 disk=$(basename "$(readlink -f "/sys/dev/block/$(stat -c '%Hd:%Ld' "$(dirname "$file")")")")
 [ -e "/sys/class/block/$disk/partition" ] && disk=$(basename "$(dirname "$(readlink -f "/sys/class/block/$disk")")")
 if [ ! -d "/sys/block/$disk/mq" ]; then
-    echo "SKIPPED: totals: $(dirname "$file") is on $disk, which has no hardware queue"
+    echo "Left out: totals: $(dirname "$file") is on $disk, which has no hardware queue"
 else
     fio --name=fill --filename="$file" --size=256m --rw=write --bs=1m --end_fsync=1 --output="$out/fill" || failed "fio: $(cat "$out/fill")"
     # Of the disk's lines, by number; their interrupts so far.
@@ -105,12 +105,12 @@ else
         awk '/^line  / { on = 1; next } on && NF == 6 && $3 > $2 + 1 { exit 1 }' "$out/delay" || failed "delay: more softirqs than interrupts"
         near "delay: softirqs" "$(awk '/^line  / { on = 1; next } on && NF == 6 { sum += $3 } END { print sum }' "$out/delay")" "${theirs[1]}" "${around[1]}"
     else
-        echo "SKIPPED: /proc/softirqs: $disk completes in the interrupt"
+        echo "Left out: /proc/softirqs: $disk completes in the interrupt"
     fi
     near "latency: requests" "$(awk '/^total:/ { print $2 }' "$out/latency")" "${theirs[2]}" "${around[2]}"
     cat "$out/completions"
 
-    if strace -qq -o /dev/null true 2>/dev/null; then left_behind; else echo "SKIPPED: requests before the counting: strace may not trace here"; fi
+    left_behind
 fi
 
 # --- nothing stays -----------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ pub(crate) struct Admin {
     /// Bus addresses of the rings.
     pub addrs: (u64, u64),
     page: Page,
-    taken: Vec<Completed>,
+    /// What the last [`Admin::reap`] found.
+    pub taken: Vec<Completed>,
 }
 
 impl Admin {
@@ -66,15 +67,10 @@ impl Admin {
         posted
     }
 
-    /// What has completed. Valid until the next call.
+    /// Puts what has completed into [`Admin::taken`].
     pub(crate) fn reap(&mut self, link: &RingLink) -> Option<driver::ProtocolViolation> {
         self.taken.clear();
         self.pair.reap(link.doorbells(), 64, &mut self.taken).violation.map(|violation| *violation)
-    }
-
-    /// What the last [`Admin::reap`] found.
-    pub(crate) fn taken(&self) -> Vec<Completed> {
-        self.taken.clone()
     }
 
     /// The page that a command filled, which has completed; empty if it asked for none. Another's stays out: the controller may be

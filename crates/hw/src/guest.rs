@@ -17,6 +17,8 @@ use std::rc::{Rc, Weak};
 pub use doorbells::DoorbellFile;
 use file::{FileKey, GuestFile};
 
+use crate::foreign::has_huge_pages;
+
 /// Ranges begin and end at multiples of this.
 const PAGE: u64 = 4096;
 
@@ -67,6 +69,9 @@ pub enum GuestError {
         /// One past the last byte of the range.
         needed: u64,
     },
+    /// It has huge pages, and its owner is not trusted.
+    #[error("the memory has huge pages, which may run out or be taken away, and that would end this process; `trust=yes` lets its owner")]
+    HugePages,
     /// The descriptor is no regular file, or cannot be examined.
     #[error("the descriptor is no memory: {0}")]
     File(#[from] io::Error),
@@ -176,6 +181,10 @@ impl GuestMemory {
         }
         if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes() >= needed) {
             return Ok(known);
+        }
+        // They cannot be read and written by calls either.
+        if !self.trusts && has_huge_pages(&file) {
+            return Err(GuestError::HugePages);
         }
         let memory = Rc::new(GuestFile::new(file, size, self.trusts));
         self.files.retain(|_, file| file.strong_count() > 0);

@@ -22,6 +22,7 @@ mod clock;
 mod cpu;
 mod dma;
 mod eventfd;
+mod foreign;
 mod guarded;
 mod guest;
 mod named_file;

@@ -292,6 +292,8 @@ pub struct Job {
     /// `startdelay`: shortest and longest wait before the start.
     pub start_delay: (Nanos, Nanos),
 
+    /// `serialize_overlap`: an I/O waits for those in flight that have a byte in common with it. A job that verifies does in any case.
+    pub serialize_overlap: bool,
     /// Random offsets visit each block once per pass; not so with `norandommap`.
     pub random_map: bool,
     /// `percentage_random`: per cent of a random job's I/Os that have a new offset; the others follow the one before them.
@@ -424,6 +426,7 @@ impl Default for Job {
             time_based: false,
             ramp_time: Nanos::ZERO,
             start_delay: (Nanos::ZERO, Nanos::ZERO),
+            serialize_overlap: false,
             random_map: true,
             random_percent: PerOp::both(100),
             identical: false,

@@ -8,8 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{FileType, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::foreign::may_lose_pages;
 
 /// Which file: device and inode.
 pub(super) type FileKey = (u64, u64);
@@ -66,8 +68,8 @@ impl GuestFile {
             Way::Calls(file) => file.read_exact_at(into, at).is_ok(),
             Way::Mapped { memory, .. } => {
                 let Some(from) = self.within(*memory, at, into.len() as u64) else { return false };
-                // SAFETY: `within` has checked the range, which is mapped as long as `self` lives, and whose file is sealed against
-                // shrinking, or its owner is trusted not to. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists. The guest may write to it
+                // SAFETY: `within` has checked the range, which is mapped as long as `self` lives, and whose file cannot lose
+                // pages, or its owner is trusted not to. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists. The guest may write to it
                 // meanwhile; any bytes are bytes.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
                 true
@@ -179,9 +181,8 @@ impl GuestFile {
 /// Maps a file, if its owner has given up the right to shorten it (memfd_create(2), `F_SEAL_SHRINK`), or is trusted not to.
 fn map(file: &OwnedFd, bytes: u64, trusted: bool) -> Option<Way> {
     let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && isize::try_from(*len).is_ok())?;
-    if !trusted {
-        // Of files that cannot be sealed it is an error.
-        fcntl_get_seals(file).ok().filter(|seals| seals.contains(SealFlags::SHRINK))?;
+    if !trusted && may_lose_pages(file).is_some() {
+        return None;
     }
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     let at = |protection| {

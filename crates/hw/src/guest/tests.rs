@@ -292,3 +292,17 @@ fn memory_that_is_elsewhere() {
     // Words are in files alone.
     assert!(guest.load::<8>(0).is_err() && guest.store(0, [0; 2]).is_err() && guest.load_half(0).is_err());
 }
+
+/// Sealed as they may be, huge pages need not be there.
+#[test]
+fn huge_pages_need_trust() {
+    let kind = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let Ok(file) = memfd_create("huge", kind).map(File::from) else { return println!("skipped: the kernel has no hugetlbfs") };
+    ftruncate(&file, 2 << 20).expect("its size");
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
+    let mut guest = GuestMemory::new();
+    let refused = guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0)));
+    assert!(matches!(refused, Err(GuestError::HugePages)), "{refused:?}");
+    guest.trust();
+    guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0))).expect("its owner is trusted");
+}

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{FileType, fstat};
 
 use super::error::VfioError;
 use super::registers::{Area, PciRegisters, RegisterCalls};
+use crate::foreign::may_lose_pages;
 
 /// A part of BAR0 in a file.
 #[derive(Debug)]
@@ -92,8 +93,8 @@ impl SharedArea {
         if end > size {
             return Err(format!("their file has {size:#x} bytes, and they would end at {end:#x}"));
         }
-        if !trusted && !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err("the server could make their file shorter (it has no F_SEAL_SHRINK), which would end this process".into());
+        if let Some(why) = may_lose_pages(file).filter(|_| !trusted) {
+            return Err(format!("their file may lose pages, which would end this process: {why}"));
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(super) static OPTIONS: &[&str] = &[
     "program", "proto", "protocol", "rate_cycle", "rate_ignore_thinktime", "rate_iops_min", "rate_min", "ratecycle", "ratemin",
     "rbd_encryption_format", "rbd_encryption_passphrase", "rbdname", "read_beyond_wp", "read_iolog_chunked", "read_mode",
     "recover_zbd_write_error", "refill_buffers", "replay_redirect", "replay_skip",
-    "rocm_io", "rwmixcycle", "scramble_buffers", "serialize_overlap", "significant_figures", "single-instance",
+    "rocm_io", "rwmixcycle", "scramble_buffers", "significant_figures", "single-instance",
     "single_instance", "skip_bad", "softrandommap", "spr_cs", "spr_num_regions", "spr_op", "sqthread_poll_cpu",     "stat_type", "stats", "std_redirect",     "stream_id", "svcl", "sync_file_range", "thp",
     "touch_objects", "trim_backlog", "trim_backlog_batch", "trim_verify_zero", "ttl", "uid", "uncached", "unified_rw_reporting",
     "unique_filename", "unit_base", "unlink", "unlink_each_loop", "uri", "userspace_reap", "verb", "verify_async", "verify_async_cpus",

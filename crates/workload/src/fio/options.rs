@@ -107,6 +107,7 @@ static OPTIONS: &[Opt] = &[
     value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = depth)),
     value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = depth)),
     value(&["iodepth_batch_complete_max"], set!(job.complete_max = depth)),
+    boolean(&["serialize_overlap"], set!(job.serialize_overlap = |_, v| values::flag(v))),
     // What is made durable.
     value(&["fsync", "fdatasync"], set!(job.sync_every = |d, v| Ok(values::within(v, d.job.kb_base, 0, i32::MAX as u64)? as u32))),
     boolean(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = |_, v| values::flag(v))),

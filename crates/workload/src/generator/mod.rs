@@ -28,6 +28,7 @@ mod held;
 mod io;
 mod manners;
 mod offsets;
+mod overlaps;
 mod pacing;
 mod phases;
 mod ranges;
@@ -52,6 +53,7 @@ use checks::Checks;
 use flight::{Extra, Flight, Halt, Times};
 use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
+use overlaps::Overlaps;
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -167,6 +169,8 @@ pub struct Generator {
     held: Option<Place>,
     pacing: Option<Box<Pacing>>,
     syncs: Option<Box<Syncs>>,
+    /// `None`: I/Os wait for none in flight.
+    overlaps: Option<Box<Overlaps>>,
     manners: Option<Box<Manners>>,
     /// Errnos of each operation with which the job goes on.
     goes_on: PerOp<Vec<i32>>,
@@ -249,10 +253,12 @@ impl Generator {
         let goal = Goal::new(job, &stream, targets);
         let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
+        let overlaps = Overlaps::new(job).map(Box::new);
         let manners = Manners::new(job).map(Box::new);
         let ranges = Ranges::new(job, targets, depth)?.map(Box::new);
         let special =
             ranges.is_some() || pacing.is_some() || job.verify.is_some() || syncs.is_some() || manners.is_some() || job.iolog.is_some();
+        let special = special || overlaps.is_some();
         let mut generator = Generator {
             credit: 0,
             event: Nanos::ZERO,
@@ -276,6 +282,7 @@ impl Generator {
             held: None,
             pacing,
             syncs,
+            overlaps,
             ranges,
             manners,
             goes_on: job.goes_on.clone(),
@@ -457,6 +464,14 @@ impl Generator {
                 }
                 intended = due;
             }
+        }
+        let parts = self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered());
+        if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place, parts)) {
+            self.held = Some(place);
+            self.credit += 1;
+            return self.held(Hold::Reap);
+        }
+        if let Some(pacing) = &mut self.pacing {
             pacing.issued(place.op, place.len);
         }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
@@ -479,6 +494,9 @@ impl Generator {
             manners.issued();
         }
         self.note_issued(place, now);
+        if let Some(overlaps) = &mut self.overlaps {
+            overlaps.issued(slot, &place, self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered()));
+        }
         if let Some(ranges) = &mut self.ranges {
             ranges.issued(slot);
         }
@@ -505,6 +523,9 @@ impl Generator {
     pub fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
         let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
+        if let Some(overlaps) = &mut self.overlaps {
+            overlaps.completed(io.slot);
+        }
         if let Err(code) = result {
             if self.goes_on.get(io.op).contains(&code.0) {
                 return self.stats.add_error(code.0);

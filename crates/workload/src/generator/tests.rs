@@ -20,6 +20,8 @@ struct Device {
     memory: Vec<u8>,
     now: Nanos,
     flying: Vec<Io>,
+    /// Carries writes out as it completes them, in any order: what it was sent.
+    late: Option<Vec<Vec<u8>>>,
     rng: Xoshiro,
     /// How long a reap takes.
     service: Nanos,
@@ -41,6 +43,7 @@ impl Device {
             memory: vec![0; TARGET.bytes as usize],
             now: Nanos(1_000),
             flying: Vec::new(),
+            late: None,
             rng: Xoshiro::seed_from_u64(1),
             service: Nanos(10_000),
             eager: false,
@@ -59,10 +62,14 @@ impl Device {
         if io.op == Op::Write {
             let mut data = vec![0; io.len as usize];
             generator.fill(&io, &mut data);
-            if self.loses_write != Some(self.writes) {
+            if let Some(late) = &mut self.late {
+                late.push(data);
+            } else if self.loses_write != Some(self.writes) {
                 self.memory[Self::range(&io)].copy_from_slice(&data);
             }
             self.writes += 1;
+        } else if let Some(late) = &mut self.late {
+            late.push(Vec::new());
         }
         self.flying.push(io);
         generator.issued(&io, self.now);
@@ -74,6 +81,9 @@ impl Device {
         }
         let index = (self.rng.next_u64() % self.flying.len() as u64) as usize;
         let io = self.flying.swap_remove(index);
+        if let Some(data) = self.late.as_mut().map(|late| late.swap_remove(index)).filter(|data| !data.is_empty()) {
+            self.memory[Self::range(&io)].copy_from_slice(&data);
+        }
         let result = if self.fails == Some(self.ios) { Err(ErrorCode::EIO) } else { Ok(()) };
         self.ios += 1;
         generator.completed(io, self.now, result, &self.memory[Self::range(&io)]);

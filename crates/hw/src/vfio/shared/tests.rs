@@ -112,3 +112,13 @@ fn what_is_mapped_is_renewed_where_it_lies() {
     registers.ring_sq(QueueId(1), 7);
     assert_eq!((rung(&old), rung(&new), calls.0.load(Ordering::Relaxed)), (6, 7, 0));
 }
+
+#[test]
+fn doorbells_in_huge_pages_are_not_mapped() {
+    let kind = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let Ok(file) = memfd_create("bar", kind) else { return println!("skipped: the kernel has no hugetlbfs") };
+    ftruncate(&file, 2 << 20).unwrap();
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let (_registers, notes, _) = shared(0x1000..0x2000, file, 0, false);
+    assert!(notes.iter().any(|note| note.contains("huge pages")), "{notes:?}");
+}

@@ -46,6 +46,10 @@ impl FromStr for VfioUserUri {
         let mut parsed = VfioUserUri { socket, vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true };
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        if parsed.huge_pages && !parsed.trust {
+            let what = "the server can take huge pages of the pool away, which would end this process; add `trust=yes` if it does not";
+            return Err(fail(query_at, what.into()));
+        }
         Ok(parsed)
     }
 }

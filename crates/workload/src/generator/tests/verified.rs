@@ -193,3 +193,34 @@ fn reads_and_writes_of_different_lengths_keep_whole_blocks() {
         assert!(matches!(Generator::new(&small, Seat::default(), &[TARGET]), Err(Misfit::NoRoom { block: 4096, .. })));
     }
 }
+
+/// Writes in flight have no order: either of two that overlap may be carried out last.
+#[test]
+fn overlapping_writes_wait() {
+    let overlapping = |seed, serialize_overlap, verify| Job {
+        align: PerOp::both(512),
+        random_map: false,
+        seed: Some(seed),
+        serialize_overlap,
+        verify,
+        io_size: Some(Amount::Bytes(200 * 4096)),
+        size: Some(Amount::Bytes(64 << 10)),
+        ..writer(true)
+    };
+    for seed in 0..20 {
+        let mut device = Device { late: Some(Vec::new()), rng: Xoshiro::seed_from_u64(seed), ..Device::new() };
+        let (generator, _) = run_on(&mut device, &overlapping(seed, false, Some(Verify::default())));
+        assert_eq!((generator.bad_count(), generator.error()), (0, 0), "seed {seed}");
+        for serialize in [true, false] {
+            let (mut generator, mut overlapped) = (super::generator(&overlapping(seed, serialize, None)), 0);
+            let mut device = Device { late: Some(Vec::new()), ..Device::new() };
+            device.run(&mut generator, |next, device| {
+                let Next::Issue(io) = next else { return };
+                let meets = |other: &Io| other.offset < io.offset + u64::from(io.len) && io.offset < other.offset + u64::from(other.len);
+                overlapped += u32::from(device.flying.iter().any(meets));
+            });
+            assert_eq!(overlapped > 0, !serialize, "seed {seed}: without it nothing waits");
+            assert_eq!(generator.stats().write.ios, 200);
+        }
+    }
+}

@@ -22,6 +22,7 @@ fn what_is_wrong_is_told_with_its_column() {
         ("vfio-user:/s?vectors=0", 14, "expected a whole number from 1 to 2048"),
         ("vfio-user:/s?vector=1", 14, "there is no parameter `vector`; did you mean `vectors`?"),
         ("vfio-user:/s?trust=maybe", 14, "expected `yes` or `no`"),
+        ("vfio-user:/s?hugepages=yes", 14, "add `trust=yes`"),
         ("vfio:/s", 1, "expected `vfio-user:SOCKET`"),
     ] {
         let error = uri.parse::<VfioUserUri>().unwrap_err();

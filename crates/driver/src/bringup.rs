@@ -91,7 +91,8 @@ enum State {
     Start,
     Stopping(Stop),
     Enabling,
-    Enabled(Patience),
+    /// `fatal`: CSTS.CFS has been 1 since before the controller was enabled.
+    Enabled { patience: Patience, fatal: bool },
     /// To be posted, then waiting for the reply.
     Command {
         command: Command,
@@ -158,7 +159,7 @@ impl Bringup {
         self.asked_since += away;
         match &mut self.state {
             State::Stopping(stop) => stop.extend(away),
-            State::Enabled(patience) => patience.extend(away),
+            State::Enabled { patience, .. } => patience.extend(away),
             State::Command { deadline: Some(deadline), .. } => *deadline += away,
             _ => {}
         }
@@ -199,9 +200,11 @@ impl Bringup {
                 Stopping::Failed(error) => return Err(Halt::Failed(error)),
             },
             State::Enabling => self.enable(now, properties)?,
-            State::Enabled(patience) => {
+            State::Enabled { patience, fatal } => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
-                match (csts.is_gone(), csts.cfs(), csts.rdy()) {
+                // A status of before EN became 1 may not have been cleared yet: it says nothing of this attempt.
+                *fatal &= csts.cfs() && !csts.rdy();
+                match (csts.is_gone(), csts.cfs() && !*fatal, csts.rdy()) {
                     (true, ..) => self.fail(BringupCause::Gone),
                     (_, true, _) => self.fail(BringupCause::Fatal),
                     (_, _, true) => {
@@ -210,6 +213,7 @@ impl Bringup {
                     }
                     _ => match patience.next(now) {
                         Ok(until) => return Ok(Some(BringupAsk::Wait { until })),
+                        Err(_) if *fatal => self.fail(BringupCause::Fatal),
                         Err(waited) => self.fail(BringupCause::NotReady { waited }),
                     },
                 }
@@ -264,6 +268,7 @@ impl Bringup {
     fn enable(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), Halt> {
         let mut round = self.asking.round(now, self.config.admin_timeout, properties);
         let sizes = self.config.admin_sizes;
+        let fatal = Csts::from_bits(round.get32(Property::Csts)?).cfs();
         round.set(Property::Aqa, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits())?;
         round.set(Property::Asq, self.config.admin_sq)?;
         round.set(Property::Acq, self.config.admin_cq)?;
@@ -273,7 +278,7 @@ impl Bringup {
         // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).
         round.set(Property::Cc, cc.into_bits())?;
         round.set(Property::Cc, cc.with_en(true).into_bits())?;
-        self.state = State::Enabled(Patience::new(now, self.ready_timeout));
+        self.state = State::Enabled { patience: Patience::new(now, self.ready_timeout), fatal };
         Ok(())
     }
 
@@ -387,7 +392,7 @@ impl Bringup {
         match &self.state {
             State::Start => BringupPhase::Capabilities,
             State::Stopping(_) => BringupPhase::Disable,
-            State::Enabling | State::Enabled(_) => BringupPhase::Enable,
+            State::Enabling | State::Enabled { .. } => BringupPhase::Enable,
             State::Command { command, .. } => match *command {
                 Command::Controller => BringupPhase::IdentifyController,
                 Command::NvmController => BringupPhase::IdentifyCommandSet,

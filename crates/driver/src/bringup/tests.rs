@@ -165,6 +165,19 @@ fn a_controller_in_use_is_disabled_first() {
     }
 }
 
+/// The controller has not seen that it is enabled yet when CSTS is read next.
+#[test]
+fn a_fatal_status_from_before_is_waited_out() {
+    let (mut host, config) = Host::new(Controller::new(Script::default()));
+    host.controller.break_down();
+    assert!(host.bring_up(config).is_ok());
+    // And one that never becomes ready is an error all the same.
+    let (mut host, config) = Host::new(Controller::new(Script { ready_after: Nanos::MAX, ..Script::default() }));
+    host.controller.break_down();
+    let error = host.bring_up(config).unwrap_err();
+    assert!(matches!(error.cause, BringupCause::NotReady { .. }), "{error}");
+}
+
 #[test]
 fn slow_is_waited_for_and_never_is_an_error() {
     let slow = Script { ready_after: Nanos::from_millis(900), ..Script::default() };

@@ -156,6 +156,8 @@ pub struct Controller {
     cq_memory: HashMap<QueueId, (u32, MemCq)>,
     queues: HashMap<QueueId, Far>,
     was: Cc,
+    /// EN has changed, and CSTS does not say so yet.
+    changing: bool,
     /// It had not stopped when it was pulled out.
     ran: bool,
     until: Nanos,
@@ -179,6 +181,7 @@ impl Controller {
             cq_memory: HashMap::new(),
             queues: HashMap::new(),
             was: Cc::new(),
+            changing: false,
             ran: false,
             until: Nanos::ZERO,
             thinking: None,
@@ -234,14 +237,25 @@ impl Controller {
         let cc = Cc::from_bits(self.registers.read32(regs::CC));
         if cc.en() != self.was.en() {
             self.until = now + if cc.en() { self.script.ready_after } else { self.script.stop_after };
+            self.changing = true;
+            if cc.en() && self.csts().cfs() && !self.csts().rdy() {
+                self.set(Csts::new());
+            }
         } else if cc.shn() != self.was.shn() && cc.shn() != Cc::SHN_NONE {
             self.until = now + self.script.shutdown_after;
         }
         self.was = cc;
+        if !cc.en() && !self.csts().rdy() {
+            // Its function may have been reset.
+            self.forget();
+        }
         if now >= self.until && self.until < Nanos::MAX {
+            let changing = std::mem::take(&mut self.changing);
             if cc.en() && !self.csts().rdy() {
-                self.enable();
-            } else if !cc.en() && self.csts().rdy() {
+                if !self.csts().cfs() {
+                    self.enable();
+                }
+            } else if !cc.en() && (changing || self.csts().rdy()) {
                 self.stop();
             } else if cc.en() && cc.shn() != Cc::SHN_NONE {
                 self.set(self.csts().with_shst(Csts::SHST_COMPLETE));
@@ -266,10 +280,14 @@ impl Controller {
     }
 
     fn stop(&mut self) {
+        self.forget();
+        self.set(Csts::new());
+    }
+
+    fn forget(&mut self) {
         self.queues.clear();
         self.held.clear();
         self.thinking = None;
-        self.set(Csts::new());
     }
 
     /// The next admin command that is due for an answer.

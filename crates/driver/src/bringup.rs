@@ -92,7 +92,10 @@ enum State {
     Stopping(Stop),
     Enabling,
     /// `fatal`: CSTS.CFS has been 1 since before the controller was enabled.
-    Enabled { patience: Patience, fatal: bool },
+    Enabled {
+        patience: Patience,
+        fatal: bool,
+    },
     /// To be posted, then waiting for the reply.
     Command {
         command: Command,

@@ -79,7 +79,9 @@ pub enum Dead {
     #[error("the controller is gone: its registers read as all ones")]
     Gone,
     /// It could not be stopped. The buffers of its commands are leaked, because it may still write to them.
-    #[error("the controller does not stop: CSTS.RDY is still 1 after {waited}, and no reset of its function helped (reset because: {cause})")]
+    #[error(
+        "the controller does not stop: CSTS.RDY is still 1 after {waited}, and no reset of its function helped (reset because: {cause})"
+    )]
     NotStopped {
         /// For how long.
         waited: Nanos,

@@ -157,7 +157,9 @@ impl Stop {
         if !csts.rdy() {
             // A fatal controller that was to become ready has RDY = 0 before it has seen EN = 0, and would not see that EN was 0 at all if
             // it was enabled again at once. The reset takes CFS away, where nothing else is wrong.
-            if csts.cfs() && *cleared && round.now < patience.since + FATAL_CLEARS
+            if csts.cfs()
+                && *cleared
+                && round.now < patience.since + FATAL_CLEARS
                 && let Ok(until) = patience.next(round.now)
             {
                 return Ok(Stopping::Wait(until));
@@ -175,5 +177,5 @@ impl Stop {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

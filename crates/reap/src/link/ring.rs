@@ -97,9 +97,10 @@ enum Far {
 }
 
 /// A controller that is not in this process.
+#[derive(Clone)]
 pub(super) enum Beyond {
     /// On the bus. It is reset when it is closed.
-    Bus(PciDevice),
+    Bus(Arc<PciDevice>),
     /// In another process, which hears of the end when it is closed.
     Peer(Arc<Peer>),
 }
@@ -166,10 +167,7 @@ impl RingLink {
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
         let bells = Bells::Bus(Arc::new(BusBells::new(registers, pages)));
-        let properties = match &beyond {
-            Beyond::Bus(_) => HostProperties::new(bells.clone(), None),
-            Beyond::Peer(peer) => HostProperties::of_peer(bells.clone(), peer.clone()),
-        };
+        let properties = HostProperties::beyond(bells.clone(), beyond.clone());
         let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());
         let (sgls, freeing) = (AtomicBool::default(), Mutex::default());
         Ok(RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes, freeing })

@@ -80,6 +80,10 @@ pub struct Bringup {
     inventory: Inventory,
     /// Namespaces to ask about.
     found: Vec<Nsid>,
+    /// These are all identifiers that there may be (NN), because the controller has no list of the active ones.
+    numbered: bool,
+    /// NN: the highest namespace identifier.
+    highest: u32,
     asking: Asking,
     /// While a command is out.
     pulse: Pulse,
@@ -140,6 +144,8 @@ impl Bringup {
             asked_since: Nanos::ZERO,
             inventory: Inventory::default(),
             found: Vec::new(),
+            numbered: false,
+            highest: 0,
             asking: Asking::default(),
             pulse: Pulse::default(),
             attendance: Attendance::default(),
@@ -275,7 +281,9 @@ impl Bringup {
         round.set(Property::Aqa, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits())?;
         round.set(Property::Asq, self.config.admin_sq)?;
         round.set(Property::Acq, self.config.admin_cq)?;
-        let css = if self.inventory.cap.css() & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
+        // One that names none has the NVM command set: there was no other when it was made.
+        let offered = self.inventory.cap.css();
+        let css = if offered == 0 || offered & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
         let cc = Cc::new().with_css(css).with_mps(0).with_ams(Cc::AMS_ROUND_ROBIN);
         let cc = cc.with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2);
         // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).

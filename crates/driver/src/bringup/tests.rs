@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use nvme::identify::{DescriptorList, ExtendedFormat, NamespaceList};
 use nvme::opcode::admin;
 use nvme::regs::{self, Cap, Cc, Csts};
@@ -307,6 +309,30 @@ fn formats_are_refused_by_what_the_command_set_calls_them() {
     assert!(!host.controller.asked.contains(&(admin::IDENTIFY, 5)) && !host.controller.asked.contains(&(admin::IDENTIFY, 6)));
     assert_eq!(inventory.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [Nsid(3)]);
     assert!(inventory.refused[0].to_string().contains("type 2, 16b Guard"), "{:?}", inventory.refused);
+}
+
+/// One of version 1.0, or that says no version, is never asked for a list; one that refuses it is asked by number as well.
+#[test]
+fn namespaces_without_a_list_are_numbered() {
+    let version = |major, minor| Version::new().with_major(major).with_minor(minor);
+    let refuse: HashMap<_, _> = [((admin::IDENTIFY, 2), Status::INVALID_FIELD)].into();
+    for (version, refuse) in [
+        (Version::new(), HashMap::new()),
+        (version(1, 0), HashMap::new()),
+        (version(1, 1), refuse.clone()),
+        (version(1, 2), refuse.clone()),
+        (version(2, 1), refuse),
+    ] {
+        for inactive_is_zeroes in [false, true] {
+            let asks_first = !refuse.is_empty();
+            let (host, result) = attempt(Script { version, refuse: refuse.clone(), inactive_is_zeroes, ..Script::default() });
+            let inventory = result.unwrap();
+            assert_eq!(inventory.namespaces.iter().map(|n| n.nsid.0).collect::<Vec<_>>(), [1, 3], "{version}");
+            assert_eq!(inventory.refused, []);
+            let asked = |cns| host.controller.asked.iter().filter(|asked| **asked == (admin::IDENTIFY, cns)).count();
+            assert_eq!((asked(0), asked(2)), (8, usize::from(asks_first)), "each up to NN, {version}");
+        }
+    }
 }
 
 #[test]

@@ -102,6 +102,8 @@ pub struct Script {
     pub astray: Vec<(u8, u8)>,
     /// How long it thinks before each admin answer.
     pub thinks: Nanos,
+    /// An Identify of an inactive namespace is a page of zeroes.
+    pub inactive_is_zeroes: bool,
     /// Replaces the answer to CNS 02h.
     pub list: Option<NamespaceList>,
 }
@@ -129,6 +131,7 @@ impl Default for Script {
             silent: Vec::new(),
             astray: Vec::new(),
             thinks: Nanos::ZERO,
+            inactive_is_zeroes: false,
             list: None,
         }
     }
@@ -366,6 +369,7 @@ impl Controller {
                 let above = self.script.namespaces.iter().map(|(nsid, ..)| *nsid).filter(|nsid| *nsid > identify.nsid);
                 self.script.list.clone().unwrap_or_else(|| NamespaceList::of(above)).as_page().into()
             }
+            cns::NAMESPACE if self.script.inactive_is_zeroes && find().is_none() => identify::Namespace::default().as_page().into(),
             cns::NAMESPACE => find()?.1.as_page().into(),
             cns::COMMAND_SET_NAMESPACE => {
                 let mut page = NvmNamespace::default();

@@ -448,4 +448,6 @@ fn create_sq(layout: &QueueLayout) -> Sqe {
 }
 
 #[cfg(all(test, not(loom)))]
+mod oddities;
+#[cfg(all(test, not(loom)))]
 mod tests;

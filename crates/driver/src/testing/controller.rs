@@ -156,6 +156,8 @@ pub struct Controller {
     pub io_silent: bool,
     /// Everything it was asked on the admin queue, in order: opcode, and CNS or FID.
     pub asked: Vec<(u8, u8)>,
+    /// What was written, by namespace and first block.
+    disk: HashMap<(u32, u32), Vec<u8>>,
     cq_memory: HashMap<QueueId, (u32, MemCq)>,
     queues: HashMap<QueueId, Far>,
     was: Cc,
@@ -181,6 +183,7 @@ impl Controller {
             held: Vec::new(),
             io_silent: false,
             asked: Vec::new(),
+            disk: HashMap::new(),
             cq_memory: HashMap::new(),
             queues: HashMap::new(),
             was: Cc::new(),
@@ -398,7 +401,17 @@ impl Controller {
             }
         }
         while !self.io_silent && !self.held.is_empty() {
+            self.move_data(self.held[0].1);
             self.complete(0, Status::SUCCESS);
+        }
+    }
+
+    fn move_data(&mut self, sqe: Sqe) {
+        let at = (sqe.nsid, sqe.cdw10);
+        match sqe.opcode {
+            nvme::opcode::io::WRITE => _ = self.disk.insert(at, self.memory.read(sqe.prp1)),
+            nvme::opcode::io::READ => self.memory.write(sqe.prp1, self.disk.get(&at).map_or(&[], |data| data)),
+            _ => {}
         }
     }
 

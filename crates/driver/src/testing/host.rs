@@ -137,7 +137,7 @@ impl Host {
     pub fn bring_up(&mut self, config: BringupConfig) -> Result<Inventory, BringupError> {
         let mut bringup = Bringup::new(config.clone());
         let wire = self.wire.clone();
-        for _ in 0..10_000 {
+        for _ in 0..20_000 {
             match bringup.step(self.now, &wire) {
                 BringupAsk::Wait { until } => {
                     let (completed, answers) = self.sleep(until);

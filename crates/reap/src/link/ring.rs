@@ -9,19 +9,19 @@
 //! The controller is the embedded one (`embedded.rs`), one on the bus (`pcie.rs`), or another process's (`peer.rs`). The driver above cannot tell them
 //! apart.
 
+mod beyond;
 mod lane;
 mod pair;
 mod properties;
 mod prp_table;
 
-use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Delivery, Mode};
 use driver::Inventory;
-use hw::vfio::{PciDevice, PciRegisters};
+use hw::vfio::PciRegisters;
 use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Nsid, Vector};
 use units::Nanos;
@@ -30,11 +30,12 @@ use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
-use super::peer::{Again, News, Peer};
+use super::peer::{Again, News};
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 pub(crate) use prp_table::PrpTable;
 
+pub(super) use beyond::Beyond;
 pub(crate) use lane::{RingLane, RingPosting};
 pub(crate) use pair::{HeldPair, Pair, Rings};
 use properties::HostProperties;
@@ -94,25 +95,6 @@ enum Far {
     Here(Box<End>),
     /// On the bus, or as good as.
     Beyond(Beyond),
-}
-
-/// A controller that is not in this process.
-#[derive(Clone)]
-pub(super) enum Beyond {
-    /// On the bus. It is reset when it is closed.
-    Bus(Arc<PciDevice>),
-    /// In another process, which hears of the end when it is closed.
-    Peer(Arc<Peer>),
-}
-
-impl Beyond {
-    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on.
-    fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> io::Result<()> {
-        match self {
-            Beyond::Bus(device) => device.signal_from(vector, signal),
-            Beyond::Peer(peer) => peer.signal_from(vector, home, signal).map_err(io::Error::other),
-        }
-    }
 }
 
 /// A controller on the bus or in another process, and what its host has for it.

@@ -11,7 +11,7 @@ use units::Nanos;
 use crate::link::bells::Bells;
 use crate::link::peer::Peer;
 
-use super::Beyond;
+use super::beyond::Beyond;
 
 /// The latest of the keeper's turns in which an answer comes, counted from the next.
 const MOST_TURNS: u64 = 4;
@@ -90,16 +90,7 @@ impl HostProperties {
 
 impl Properties for HostProperties {
     fn reset_function(&self) -> bool {
-        let done = match &self.beyond {
-            None => return false,
-            Some(Beyond::Bus(device)) => device.reset().map_err(|error| error.to_string()),
-            Some(Beyond::Peer(peer)) => peer.reset().map_err(|error| error.to_string()),
-        };
-        match &done {
-            Ok(()) => tracing::warn!("the controller did not stop, and its function was reset"),
-            Err(error) => tracing::warn!(error, "the controller does not stop, and its function cannot be reset"),
-        }
-        done.is_ok()
+        self.beyond.as_ref().is_some_and(Beyond::reset_function)
     }
 
     fn ask(&self, access: Access) -> Asked {

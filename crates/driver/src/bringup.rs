@@ -51,6 +51,9 @@ pub enum BringupAsk {
     },
     /// Post this on the admin queue, and hand the answer to [`Bringup::completed`].
     Admin(AdminCommand),
+    /// The controller has stopped without having answered the last command, and is enabled next: [`crate::QueuePair::abandon`] and
+    /// [`crate::QueuePair::reopen`] the admin queue pair. The page of the command is the host's again.
+    ReopenAdmin,
     /// Make the memory of this queue pair, and hand its addresses to [`Bringup::rings`].
     Rings {
         /// The queue.
@@ -82,6 +85,8 @@ pub struct Bringup {
     found: Vec<Nsid>,
     /// These are all identifiers that there may be (NN), because the controller has no list of the active ones.
     numbered: bool,
+    /// The list was asked for and not answered: the controller is brought up again without it.
+    unlisted: bool,
     /// NN: the highest namespace identifier.
     highest: u32,
     asking: Asking,
@@ -145,6 +150,7 @@ impl Bringup {
             inventory: Inventory::default(),
             found: Vec::new(),
             numbered: false,
+            unlisted: false,
             highest: 0,
             asking: Asking::default(),
             pulse: Pulse::default(),
@@ -203,7 +209,10 @@ impl Bringup {
             State::Stopping(stop) => match stop.step(&mut round) {
                 Stopping::Again => {}
                 Stopping::Wait(until) => return Err(Halt::Wait(until)),
-                Stopping::Stopped => self.state = State::Enabling,
+                Stopping::Stopped => {
+                    self.state = State::Enabling;
+                    return Ok(self.unlisted.then_some(BringupAsk::ReopenAdmin));
+                }
                 Stopping::Stuck(waited) => self.fail(BringupCause::NotStopped { waited }),
                 Stopping::Gone => self.fail(BringupCause::Gone),
                 Stopping::Failed(error) => return Err(Halt::Failed(error)),
@@ -302,6 +311,10 @@ impl Bringup {
             self.fail(BringupCause::Gone);
         } else if csts.is_some_and(|csts| csts.cfs()) {
             self.fail(BringupCause::Fatal);
+        } else if now >= deadline && self.may_do_without_list() {
+            // The list may still be written to its page: nothing else is asked for before the controller has stopped.
+            self.unlisted = true;
+            self.state = State::Start;
         } else if now >= deadline {
             self.fail(BringupCause::NoReply { waited: timeout });
         } else {

@@ -347,6 +347,8 @@ impl Recovery {
         match asked {
             BringupAsk::Wait { until } => Some(RecoveryAsk::Wait { until }),
             BringupAsk::Admin(command) => Some(RecoveryAsk::Admin(command)),
+            // There is nothing on the other queue pairs.
+            BringupAsk::ReopenAdmin => Some(RecoveryAsk::Abandon(Buffers::Returned)),
             BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
             BringupAsk::Ready(inventory) => {
                 self.attempts = 0;

@@ -93,10 +93,16 @@ impl Bringup {
 
     /// CNS 02h came with version 1.1; some controllers report no version (0) at all.
     fn list_namespaces(&mut self) -> Result<State, BringupCause> {
-        match self.inventory.version >= Version::new().with_major(1).with_minor(1) {
+        match self.inventory.version >= Version::new().with_major(1).with_minor(1) && !self.unlisted {
             true => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
             false => self.number_namespaces(),
         }
+    }
+
+    /// Controllers of before 1.3 may leave the list unanswered.
+    pub(super) fn may_do_without_list(&self) -> bool {
+        let asked = matches!(self.state, State::Command { command: Command::ActiveNamespaces { after: Nsid(0) }, .. });
+        asked && !self.unlisted && self.inventory.version < Version::new().with_major(1).with_minor(3)
     }
 
     /// Without a list each identifier up to NN is asked about, as Linux (`nvme_scan_ns_sequential`) and SPDK do.

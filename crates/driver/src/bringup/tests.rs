@@ -335,6 +335,26 @@ fn namespaces_without_a_list_are_numbered() {
     }
 }
 
+/// The late answer would be taken for another command's, and its page written to: the controller is stopped first.
+#[test]
+fn an_unanswered_list_is_done_without() {
+    let old = Script { version: Version::new().with_major(1).with_minor(2), silent: vec![(admin::IDENTIFY, 2)], ..Script::default() };
+    let (mut host, config) = Host::new(Controller::new(old.clone()));
+    let inventory = host.bring_up(config).unwrap();
+    assert_eq!(inventory.namespaces.iter().map(|n| n.nsid.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(host.controller.asked.iter().filter(|asked| **asked == (admin::IDENTIFY, 2)).count(), 1, "once");
+    // After a reset as well.
+    host.controller.break_down();
+    host.run_until(host.now + Nanos::from_secs(5));
+    assert_eq!((&host.dead, host.controller.csts().cfs()), (&None, false));
+    assert!(host.recovery.as_ref().unwrap().is_watching());
+    // A controller that stays silent is an error, and so is a newer one.
+    let version = Version::new().with_major(1).with_minor(3);
+    for script in [Script { silent: vec![(admin::IDENTIFY, 2), (admin::IDENTIFY, 0)], ..old.clone() }, Script { version, ..old }] {
+        assert!(matches!(attempt(script).1.unwrap_err().cause, BringupCause::NoReply { .. }));
+    }
+}
+
 #[test]
 fn long_namespace_lists_are_read_to_their_end() {
     let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();

@@ -150,6 +150,11 @@ impl Host {
                     }
                 }
                 BringupAsk::Admin(command) => self.post_admin(command),
+                BringupAsk::ReopenAdmin => {
+                    assert!(!self.controller.runs(), "the admin queue is reopened although the controller runs");
+                    self.admin.abandon();
+                    self.admin.reopen();
+                }
                 BringupAsk::Rings { id, sizes } => {
                     let (sq_at, cq_at, sq, cq) = self.controller.memory.rings(sizes);
                     self.io.insert(id, QueuePair::new(id, sizes, sq, cq).unwrap());

@@ -51,6 +51,9 @@ pub enum BringupAsk {
     },
     /// Post this on the admin queue, and hand the answer to [`Bringup::completed`].
     Admin(AdminCommand),
+    /// The controller has stopped without having answered the last command, and is enabled next: [`crate::QueuePair::abandon`] and
+    /// [`crate::QueuePair::reopen`] the admin queue pair. The page of the command is the host's again.
+    ReopenAdmin,
     /// Make the memory of this queue pair, and hand its addresses to [`Bringup::rings`].
     Rings {
         /// The queue.
@@ -80,6 +83,12 @@ pub struct Bringup {
     inventory: Inventory,
     /// Namespaces to ask about.
     found: Vec<Nsid>,
+    /// These are all identifiers that there may be (NN), because the controller has no list of the active ones.
+    numbered: bool,
+    /// The list was asked for and not answered: the controller is brought up again without it.
+    unlisted: bool,
+    /// NN: the highest namespace identifier.
+    highest: u32,
     asking: Asking,
     /// While a command is out.
     pulse: Pulse,
@@ -91,7 +100,11 @@ enum State {
     Start,
     Stopping(Stop),
     Enabling,
-    Enabled(Patience),
+    /// `fatal`: CSTS.CFS has been 1 since before the controller was enabled.
+    Enabled {
+        patience: Patience,
+        fatal: bool,
+    },
     /// To be posted, then waiting for the reply.
     Command {
         command: Command,
@@ -136,6 +149,9 @@ impl Bringup {
             asked_since: Nanos::ZERO,
             inventory: Inventory::default(),
             found: Vec::new(),
+            numbered: false,
+            unlisted: false,
+            highest: 0,
             asking: Asking::default(),
             pulse: Pulse::default(),
             attendance: Attendance::default(),
@@ -158,7 +174,7 @@ impl Bringup {
         self.asked_since += away;
         match &mut self.state {
             State::Stopping(stop) => stop.extend(away),
-            State::Enabled(patience) => patience.extend(away),
+            State::Enabled { patience, .. } => patience.extend(away),
             State::Command { deadline: Some(deadline), .. } => *deadline += away,
             _ => {}
         }
@@ -193,15 +209,20 @@ impl Bringup {
             State::Stopping(stop) => match stop.step(&mut round) {
                 Stopping::Again => {}
                 Stopping::Wait(until) => return Err(Halt::Wait(until)),
-                Stopping::Stopped => self.state = State::Enabling,
+                Stopping::Stopped => {
+                    self.state = State::Enabling;
+                    return Ok(self.unlisted.then_some(BringupAsk::ReopenAdmin));
+                }
                 Stopping::Stuck(waited) => self.fail(BringupCause::NotStopped { waited }),
                 Stopping::Gone => self.fail(BringupCause::Gone),
                 Stopping::Failed(error) => return Err(Halt::Failed(error)),
             },
             State::Enabling => self.enable(now, properties)?,
-            State::Enabled(patience) => {
+            State::Enabled { patience, fatal } => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
-                match (csts.is_gone(), csts.cfs(), csts.rdy()) {
+                // A status of before EN became 1 may not have been cleared yet: it says nothing of this attempt.
+                *fatal &= csts.cfs() && !csts.rdy();
+                match (csts.is_gone(), csts.cfs() && !*fatal, csts.rdy()) {
                     (true, ..) => self.fail(BringupCause::Gone),
                     (_, true, _) => self.fail(BringupCause::Fatal),
                     (_, _, true) => {
@@ -210,6 +231,7 @@ impl Bringup {
                     }
                     _ => match patience.next(now) {
                         Ok(until) => return Ok(Some(BringupAsk::Wait { until })),
+                        Err(_) if *fatal => self.fail(BringupCause::Fatal),
                         Err(waited) => self.fail(BringupCause::NotReady { waited }),
                     },
                 }
@@ -264,16 +286,19 @@ impl Bringup {
     fn enable(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), Halt> {
         let mut round = self.asking.round(now, self.config.admin_timeout, properties);
         let sizes = self.config.admin_sizes;
+        let fatal = Csts::from_bits(round.get32(Property::Csts)?).cfs();
         round.set(Property::Aqa, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits())?;
         round.set(Property::Asq, self.config.admin_sq)?;
         round.set(Property::Acq, self.config.admin_cq)?;
-        let css = if self.inventory.cap.css() & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
+        // One that names none has the NVM command set: there was no other when it was made.
+        let offered = self.inventory.cap.css();
+        let css = if offered == 0 || offered & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
         let cc = Cc::new().with_css(css).with_mps(0).with_ams(Cc::AMS_ROUND_ROBIN);
         let cc = cc.with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2);
         // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).
         round.set(Property::Cc, cc.into_bits())?;
         round.set(Property::Cc, cc.with_en(true).into_bits())?;
-        self.state = State::Enabled(Patience::new(now, self.ready_timeout));
+        self.state = State::Enabled { patience: Patience::new(now, self.ready_timeout), fatal };
         Ok(())
     }
 
@@ -286,6 +311,10 @@ impl Bringup {
             self.fail(BringupCause::Gone);
         } else if csts.is_some_and(|csts| csts.cfs()) {
             self.fail(BringupCause::Fatal);
+        } else if now >= deadline && self.may_do_without_list() {
+            // The list may still be written to its page: nothing else is asked for before the controller has stopped.
+            self.unlisted = true;
+            self.state = State::Start;
         } else if now >= deadline {
             self.fail(BringupCause::NoReply { waited: timeout });
         } else {
@@ -387,7 +416,7 @@ impl Bringup {
         match &self.state {
             State::Start => BringupPhase::Capabilities,
             State::Stopping(_) => BringupPhase::Disable,
-            State::Enabling | State::Enabled(_) => BringupPhase::Enable,
+            State::Enabling | State::Enabled { .. } => BringupPhase::Enable,
             State::Command { command, .. } => match *command {
                 Command::Controller => BringupPhase::IdentifyController,
                 Command::NvmController => BringupPhase::IdentifyCommandSet,
@@ -431,5 +460,7 @@ fn create_sq(layout: &QueueLayout) -> Sqe {
     CreateSq { queue: id, entries: sizes.sq_entries, addr: sq, contiguous: true, priority: 0, cq: id, nvm_set: 0 }.to_sqe()
 }
 
+#[cfg(all(test, not(loom)))]
+mod oddities;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -103,7 +103,8 @@ impl Limits {
         if !(cap.min_page_size()..=cap.max_page_size()).contains(&PAGE) {
             return Err(Unusable::PageSize { min: cap.min_page_size(), max: cap.max_page_size(), page: PAGE });
         }
-        if cap.css() & (Cap::CSS_NVM | Cap::CSS_ALL) == 0 {
+        // Controllers of before 2.0 may name no command set at all; SPDK and Linux take these for what they are as well.
+        if cap.css() != 0 && cap.css() & (Cap::CSS_NVM | Cap::CSS_ALL) == 0 {
             return Err(Unusable::CommandSet(cap.css()));
         }
         Ok(())

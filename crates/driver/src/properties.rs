@@ -110,6 +110,12 @@ pub enum Asked {
 pub trait Properties {
     /// Begins an access. A link gives no ticket twice.
     fn ask(&self, access: Access) -> Asked;
+
+    /// Resets the controller's PCI function (Base 3.7.2), and returns once that is done: the controller has stopped, and is as after
+    /// power-on but for what the transport has set up. False: the transport has no such reset, or it failed.
+    fn reset_function(&self) -> bool {
+        false
+    }
 }
 
 /// Registers in memory answer at once.
@@ -255,6 +261,11 @@ impl<P: Properties> Round<'_, P> {
     /// Sets a property. It is set once this has returned.
     pub(crate) fn set(&mut self, property: Property, value: impl Into<u64>) -> Result<(), Halt> {
         self.access(Access::Set(property, value.into())).map(drop)
+    }
+
+    /// As [`Properties::reset_function`].
+    pub(crate) fn reset_function(&self) -> bool {
+        self.properties.reset_function()
     }
 
     pub(crate) fn end(&mut self) {

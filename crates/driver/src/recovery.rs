@@ -79,7 +79,9 @@ pub enum Dead {
     #[error("the controller is gone: its registers read as all ones")]
     Gone,
     /// It could not be stopped. The buffers of its commands are leaked, because it may still write to them.
-    #[error("the controller does not stop: CSTS.RDY is still 1 after {waited} (reset because: {cause})")]
+    #[error(
+        "the controller does not stop: CSTS.RDY is still 1 after {waited}, and no reset of its function helped (reset because: {cause})"
+    )]
     NotStopped {
         /// For how long.
         waited: Nanos,
@@ -345,6 +347,8 @@ impl Recovery {
         match asked {
             BringupAsk::Wait { until } => Some(RecoveryAsk::Wait { until }),
             BringupAsk::Admin(command) => Some(RecoveryAsk::Admin(command)),
+            // There is nothing on the other queue pairs.
+            BringupAsk::ReopenAdmin => Some(RecoveryAsk::Abandon(Buffers::Returned)),
             BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
             BringupAsk::Ready(inventory) => {
                 self.attempts = 0;

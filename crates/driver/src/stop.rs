@@ -18,6 +18,9 @@ const PUNCTUAL: Nanos = Nanos::from_millis(20);
 /// A machine asks to be stepped after so long at the latest while it waits for an answer: an absence within a wait shows, too.
 const PIECE: Nanos = Nanos::from_millis(100);
 
+/// How long a reset controller may take to clear CSTS.CFS once CSTS.RDY is 0. One that keeps it is tried all the same.
+const FATAL_CLEARS: Nanos = Nanos::from_millis(500);
+
 /// Whether the executor comes when it was asked to. Time in which it was away counts towards no deadline: it could not have seen an answer
 /// meanwhile, and whatever kept it away, a machine that stands still for one, may have kept the controller from answering too.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,7 +77,8 @@ impl Patience {
     }
 }
 
-/// The sequence that stops a controller (Base 3.7.2, controller reset).
+/// The sequence that stops a controller (Base 3.7.2): a controller reset by CC.EN and, where that does not end, a reset of the function.
+/// An NVM subsystem reset is never tried: it stops the controllers of other hosts too, and a drive on the bus loses its configuration space.
 #[derive(Clone, Debug)]
 pub(crate) enum Stop {
     /// How long it may take is to be read first.
@@ -83,6 +87,8 @@ pub(crate) enum Stop {
         timeout: Nanos,
         patience: Patience,
         cleared: bool,
+        /// The function was reset, or cannot be.
+        function_reset: bool,
     },
 }
 
@@ -94,7 +100,7 @@ pub(crate) enum Stopping {
     Wait(Nanos),
     /// CSTS.RDY is 0: no buffer and no ring is touched any more.
     Stopped,
-    /// RDY did not become 0 for so long.
+    /// RDY did not become 0 for so long, and a reset of the function was not possible or did not help.
     Stuck(Nanos),
     /// The registers read as all ones.
     Gone,
@@ -105,7 +111,7 @@ pub(crate) enum Stopping {
 impl Stop {
     /// Of a controller that may take this long.
     pub(crate) fn within(now: Nanos, timeout: Nanos) -> Stop {
-        Stop::Known { timeout, patience: Patience::new(now, timeout), cleared: false }
+        Stop::Known { timeout, patience: Patience::new(now, timeout), cleared: false, function_reset: false }
     }
 
     /// As [`Patience::extend`].
@@ -130,7 +136,7 @@ impl Stop {
         if csts.is_gone() {
             return Ok(Stopping::Gone);
         }
-        let Stop::Known { timeout, patience, cleared } = self else {
+        let Stop::Known { timeout, patience, cleared, function_reset } = self else {
             let cap = Cap::from_bits(round.get64(Property::Cap)?);
             *self = Stop::within(round.now, ready_timeout(round, cap)?);
             return Ok(Stopping::Again);
@@ -145,18 +151,31 @@ impl Stop {
                 return Ok(Stopping::Wait(until));
             }
             round.set(Property::Cc, cc.with_en(false).with_shn(Cc::SHN_NONE).into_bits())?;
-            *self = Stop::Known { timeout: *timeout, patience: Patience::new(round.now, *timeout), cleared: true };
+            (*patience, *cleared) = (Patience::new(round.now, *timeout), true);
             return Ok(Stopping::Wait(round.now));
         }
         if !csts.rdy() {
+            // A fatal controller that was to become ready has RDY = 0 before it has seen EN = 0, and would not see that EN was 0 at all if
+            // it was enabled again at once. The reset takes CFS away, where nothing else is wrong.
+            if csts.cfs()
+                && *cleared
+                && round.now < patience.since + FATAL_CLEARS
+                && let Ok(until) = patience.next(round.now)
+            {
+                return Ok(Stopping::Wait(until));
+            }
             return Ok(Stopping::Stopped);
         }
         Ok(match patience.next(round.now) {
             Ok(until) => Stopping::Wait(until),
+            Err(_) if !std::mem::replace(function_reset, true) && round.reset_function() => {
+                *patience = Patience::new(round.now, *timeout);
+                Stopping::Wait(round.now)
+            }
             Err(waited) => Stopping::Stuck(waited),
         })
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

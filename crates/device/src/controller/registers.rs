@@ -202,11 +202,14 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5).
+    /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5). A reset that is under way (EN = 0, RDY = 1) is that
+    /// reset: it ends, and clears CFS with RDY. The host could begin no other, as EN must not be set while RDY is 1 (Base 3.1.4.5).
     pub(super) fn die(&mut self, why: &str) {
         tracing::warn!(why, "controller fatal status");
         self.forget_host();
-        self.life = Life::Dead;
+        if !matches!(self.life, Life::Stopping(_)) {
+            self.life = Life::Dead;
+        }
         self.set_status(self.csts.with_cfs(true));
     }
 

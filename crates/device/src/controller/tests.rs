@@ -466,6 +466,25 @@ fn a_reset_may_take_long_or_for_ever() {
 }
 
 #[test]
+fn a_reset_ends_although_the_controller_fails() {
+    let config = Config { ready_delay: Nanos::from_millis(3), ..Config::new(Profile::optane()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]);
+    host.enable();
+    host.run_until(host.now + Nanos::from_millis(3));
+    assert!(host.csts().rdy());
+    host.set_cc(Cc::new());
+    host.settle();
+    host.device.fail();
+    assert!(host.csts().cfs() && host.csts().rdy());
+    host.run_until(host.now + Nanos::from_millis(3));
+    assert_eq!(host.csts(), Csts::new());
+    // Enabled again it is as good as new.
+    host.enable();
+    host.run_until(host.now + Nanos::from_millis(3));
+    assert_eq!(host.csts(), Csts::new().with_rdy(true));
+}
+
+#[test]
 fn a_controller_may_be_made_to_fail() {
     let mut host = host(Profile::null());
     host.device.change(host.now, Change::Fail);

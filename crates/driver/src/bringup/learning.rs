@@ -20,14 +20,14 @@ impl Bringup {
                 self.learn_controller(&page(reply)?)?;
                 match self.has_command_set_pages() {
                     true => to_post(Command::NvmController),
-                    false => to_post(Command::ActiveNamespaces { after: Nsid(0) }),
+                    false => self.list_namespaces()?,
                 }
             }
             Command::NvmController => {
                 let page = page::<NvmController>(reply)?;
                 let cap = self.inventory.cap;
                 self.inventory.limits = self.inventory.limits.map(|limits| limits.with_command_set(cap, &page));
-                to_post(Command::ActiveNamespaces { after: Nsid(0) })
+                self.list_namespaces()?
             }
             Command::ActiveNamespaces { after } => self.learn_list(after, &page(reply)?)?,
             Command::Namespace(n) => self.learn_namespace(n, &page(reply)?),
@@ -60,7 +60,8 @@ impl Bringup {
             Command::NvmController | Command::NvmNamespace { .. } | Command::Descriptors(_) if !is_unknown_to_it(status) => {
                 Err(BringupCause::Rejected { status })
             }
-            Command::NvmController => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
+            Command::NvmController => self.list_namespaces(),
+            Command::ActiveNamespaces { after: Nsid(0) } if is_unknown_to_it(status) => self.number_namespaces(),
             // Then its formats are not extended.
             Command::NvmNamespace { n, format } => Ok(self.learn_extended(n, format, ExtendedFormat::new())),
             Command::Descriptors(n) => Ok(self.next_namespace(n + 1)),
@@ -70,6 +71,8 @@ impl Bringup {
             Command::KeepAlive => Ok(State::Ready),
             // Detached since it was listed.
             Command::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
+            // One that is not active. Controllers of before 1.2 have several words for that.
+            Command::Namespace(n) if self.numbered && is_unknown_to_it(status) => Ok(self.next_namespace(n + 1)),
             _ => Err(BringupCause::Rejected { status }),
         }
     }
@@ -80,11 +83,36 @@ impl Bringup {
         self.inventory.model = Model { model: text(&controller.mn), serial: text(&controller.sn), firmware: text(&controller.fr) };
         self.inventory.subsystem = Subsystem::new(controller);
         self.inventory.limits = Some(limits);
+        self.highest = controller.nn;
         self.inventory.async_events_offered = controller.oaes;
         self.inventory.log_offsets = controller.lpa & identify::Controller::LPA_EXTENDED_DATA != 0;
         self.inventory.doorbells_offered = controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
         self.inventory.shutdown_micros = controller.rtd3e;
         Ok(())
+    }
+
+    /// CNS 02h came with version 1.1; some controllers report no version (0) at all.
+    fn list_namespaces(&mut self) -> Result<State, BringupCause> {
+        match self.inventory.version >= Version::new().with_major(1).with_minor(1) && !self.unlisted {
+            true => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
+            false => self.number_namespaces(),
+        }
+    }
+
+    /// Controllers of before 1.3 may leave the list unanswered.
+    pub(super) fn may_do_without_list(&self) -> bool {
+        let asked = matches!(self.state, State::Command { command: Command::ActiveNamespaces { after: Nsid(0) }, .. });
+        asked && !self.unlisted && self.inventory.version < Version::new().with_major(1).with_minor(3)
+    }
+
+    /// Without a list each identifier up to NN is asked about, as Linux (`nvme_scan_ns_sequential`) and SPDK do.
+    fn number_namespaces(&mut self) -> Result<State, BringupCause> {
+        if self.highest as usize > MOST_NAMESPACES {
+            return Err(BringupCause::TooManyNamespaces { most: MOST_NAMESPACES });
+        }
+        self.numbered = true;
+        self.found = (1..=self.highest).map(Nsid).collect();
+        Ok(self.next_namespace(0))
     }
 
     /// A list is in ascending order, above where it was asked to start; a full one may go on.
@@ -107,6 +135,9 @@ impl Bringup {
     }
 
     fn learn_namespace(&mut self, n: usize, identify: &identify::Namespace) -> State {
+        if self.numbered && identify.nsze == 0 {
+            return self.next_namespace(n + 1);
+        }
         match Namespace::new(self.nsid(n), identify) {
             Ok(namespace) => self.inventory.namespaces.push(namespace),
             Err(refused) => self.inventory.refused.push(refused),

@@ -140,7 +140,7 @@ pub enum BringupCause {
         after: Nsid,
     },
     /// More namespaces than this driver deals with.
-    #[error("more than {most} active namespaces")]
+    #[error("more than {most} namespaces")]
     TooManyNamespaces {
         /// The most.
         most: usize,

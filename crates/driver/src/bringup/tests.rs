@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use nvme::identify::{DescriptorList, ExtendedFormat, NamespaceList};
 use nvme::opcode::admin;
 use nvme::regs::{self, Cap, Cc, Csts};
@@ -165,6 +167,19 @@ fn a_controller_in_use_is_disabled_first() {
     }
 }
 
+/// The controller has not seen that it is enabled yet when CSTS is read next.
+#[test]
+fn a_fatal_status_from_before_is_waited_out() {
+    let (mut host, config) = Host::new(Controller::new(Script::default()));
+    host.controller.break_down();
+    assert!(host.bring_up(config).is_ok());
+    // And one that never becomes ready is an error all the same.
+    let (mut host, config) = Host::new(Controller::new(Script { ready_after: Nanos::MAX, ..Script::default() }));
+    host.controller.break_down();
+    let error = host.bring_up(config).unwrap_err();
+    assert!(matches!(error.cause, BringupCause::NotReady { .. }), "{error}");
+}
+
 #[test]
 fn slow_is_waited_for_and_never_is_an_error() {
     let slow = Script { ready_after: Nanos::from_millis(900), ..Script::default() };
@@ -294,6 +309,50 @@ fn formats_are_refused_by_what_the_command_set_calls_them() {
     assert!(!host.controller.asked.contains(&(admin::IDENTIFY, 5)) && !host.controller.asked.contains(&(admin::IDENTIFY, 6)));
     assert_eq!(inventory.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [Nsid(3)]);
     assert!(inventory.refused[0].to_string().contains("type 2, 16b Guard"), "{:?}", inventory.refused);
+}
+
+/// One of version 1.0, or that says no version, is never asked for a list; one that refuses it is asked by number as well.
+#[test]
+fn namespaces_without_a_list_are_numbered() {
+    let version = |major, minor| Version::new().with_major(major).with_minor(minor);
+    let refuse: HashMap<_, _> = [((admin::IDENTIFY, 2), Status::INVALID_FIELD)].into();
+    for (version, refuse) in [
+        (Version::new(), HashMap::new()),
+        (version(1, 0), HashMap::new()),
+        (version(1, 1), refuse.clone()),
+        (version(1, 2), refuse.clone()),
+        (version(2, 1), refuse),
+    ] {
+        for inactive_is_zeroes in [false, true] {
+            let asks_first = !refuse.is_empty();
+            let (host, result) = attempt(Script { version, refuse: refuse.clone(), inactive_is_zeroes, ..Script::default() });
+            let inventory = result.unwrap();
+            assert_eq!(inventory.namespaces.iter().map(|n| n.nsid.0).collect::<Vec<_>>(), [1, 3], "{version}");
+            assert_eq!(inventory.refused, []);
+            let asked = |cns| host.controller.asked.iter().filter(|asked| **asked == (admin::IDENTIFY, cns)).count();
+            assert_eq!((asked(0), asked(2)), (8, usize::from(asks_first)), "each up to NN, {version}");
+        }
+    }
+}
+
+/// The late answer would be taken for another command's, and its page written to: the controller is stopped first.
+#[test]
+fn an_unanswered_list_is_done_without() {
+    let old = Script { version: Version::new().with_major(1).with_minor(2), silent: vec![(admin::IDENTIFY, 2)], ..Script::default() };
+    let (mut host, config) = Host::new(Controller::new(old.clone()));
+    let inventory = host.bring_up(config).unwrap();
+    assert_eq!(inventory.namespaces.iter().map(|n| n.nsid.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(host.controller.asked.iter().filter(|asked| **asked == (admin::IDENTIFY, 2)).count(), 1, "once");
+    // After a reset as well.
+    host.controller.break_down();
+    host.run_until(host.now + Nanos::from_secs(5));
+    assert_eq!((&host.dead, host.controller.csts().cfs()), (&None, false));
+    assert!(host.recovery.as_ref().unwrap().is_watching());
+    // A controller that stays silent is an error, and so is a newer one.
+    let version = Version::new().with_major(1).with_minor(3);
+    for script in [Script { silent: vec![(admin::IDENTIFY, 2), (admin::IDENTIFY, 0)], ..old.clone() }, Script { version, ..old }] {
+        assert!(matches!(attempt(script).1.unwrap_err().cause, BringupCause::NoReply { .. }));
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ proptest! {
         let mut identify = Script::default().identify;
         (identify.maxcmd, identify.mdts) = (maxcmd, mdts);
         let Ok(limits) = Limits::new(cap, &identify) else {
-            prop_assert!(cap.mqes() == 0 || cap.mpsmin() > 0 || cap.css() & 0x41 == 0);
+            prop_assert!(cap.mqes() == 0 || cap.mpsmin() > 0 || cap.css() & 0x41 == 0 && cap.css() != 0);
             return Ok(());
         };
         let sizes = limits.queue_sizes(depth);

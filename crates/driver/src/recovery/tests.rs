@@ -10,6 +10,7 @@ use proptest::test_runner::TestRunner;
 use super::*;
 use crate::testing::controller::{Controller, MemRegisters, Script};
 use crate::testing::host::{End, Host};
+use crate::testing::wire::Plan;
 
 fn up(script: Script) -> Host {
     let (mut host, config) = Host::new(Controller::new(script));
@@ -87,6 +88,43 @@ fn a_fatal_controller_is_reset_and_its_commands_posted_again() {
     host.run_until(after(&host, 2_000));
     assert!(matches!(host.causes[..], [ResetCause::Fatal { .. }]));
     assert_eq!((host.ended[&1][..].len(), &host.ended[&2][..]), (1, &[End::Done(Status::SUCCESS)][..]));
+}
+
+/// A controller that fails while it is being stopped, and does not stop any more.
+#[test]
+fn a_function_reset_stops_what_does_not_stop() {
+    let mut host = up(Script { stop_after: Nanos::MAX, ..Script::default() });
+    host.wire.set_plan(Plan { resets_function: true, ..Plan::default() });
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.step(host.now);
+    host.controller.break_down();
+    host.controller.io_silent = false;
+    host.run_until(after(&host, 5_000));
+    assert_eq!((&host.dead, host.losses), (&None, 0));
+    assert_eq!(host.ended[&1], [End::Done(Status::SUCCESS)]);
+    // Where that does not work the controller is given up.
+    host.wire.set_plan(Plan::default());
+    host.controller.break_down();
+    host.run_until(after(&host, 5_000));
+    assert!(matches!(host.dead, Some(Dead::NotStopped { .. })), "{:?}", host.dead);
+}
+
+/// It is fatal again at whatever instant of its reset: before it has stopped, while it is stopped, and while it becomes ready.
+#[test]
+fn a_fatal_status_during_a_reset_is_overcome() {
+    for micros in (0..1_500).step_by(25) {
+        let mut host = up(Script::default());
+        assert!(host.submit(1));
+        host.controller.break_down();
+        host.run_until(host.now + Nanos::from_micros(micros));
+        host.controller.break_down();
+        host.run_until(after(&host, 10_000));
+        assert_eq!(host.dead, None, "fatal again after {micros} µs");
+        assert!(host.submit(2));
+        host.run_until(after(&host, 1_000));
+        assert_eq!(host.ended[&2], [End::Done(Status::SUCCESS)], "fatal again after {micros} µs");
+    }
 }
 
 #[test]

@@ -102,6 +102,8 @@ pub struct Script {
     pub astray: Vec<(u8, u8)>,
     /// How long it thinks before each admin answer.
     pub thinks: Nanos,
+    /// An Identify of an inactive namespace is a page of zeroes.
+    pub inactive_is_zeroes: bool,
     /// Replaces the answer to CNS 02h.
     pub list: Option<NamespaceList>,
 }
@@ -129,6 +131,7 @@ impl Default for Script {
             silent: Vec::new(),
             astray: Vec::new(),
             thinks: Nanos::ZERO,
+            inactive_is_zeroes: false,
             list: None,
         }
     }
@@ -153,9 +156,13 @@ pub struct Controller {
     pub io_silent: bool,
     /// Everything it was asked on the admin queue, in order: opcode, and CNS or FID.
     pub asked: Vec<(u8, u8)>,
+    /// What was written, by namespace and first block.
+    disk: HashMap<(u32, u32), Vec<u8>>,
     cq_memory: HashMap<QueueId, (u32, MemCq)>,
     queues: HashMap<QueueId, Far>,
     was: Cc,
+    /// EN has changed, and CSTS does not say so yet.
+    changing: bool,
     /// It had not stopped when it was pulled out.
     ran: bool,
     until: Nanos,
@@ -176,9 +183,11 @@ impl Controller {
             held: Vec::new(),
             io_silent: false,
             asked: Vec::new(),
+            disk: HashMap::new(),
             cq_memory: HashMap::new(),
             queues: HashMap::new(),
             was: Cc::new(),
+            changing: false,
             ran: false,
             until: Nanos::ZERO,
             thinking: None,
@@ -234,14 +243,25 @@ impl Controller {
         let cc = Cc::from_bits(self.registers.read32(regs::CC));
         if cc.en() != self.was.en() {
             self.until = now + if cc.en() { self.script.ready_after } else { self.script.stop_after };
+            self.changing = true;
+            if cc.en() && self.csts().cfs() && !self.csts().rdy() {
+                self.set(Csts::new());
+            }
         } else if cc.shn() != self.was.shn() && cc.shn() != Cc::SHN_NONE {
             self.until = now + self.script.shutdown_after;
         }
         self.was = cc;
+        if !cc.en() && !self.csts().rdy() {
+            // Its function may have been reset.
+            self.forget();
+        }
         if now >= self.until && self.until < Nanos::MAX {
+            let changing = std::mem::take(&mut self.changing);
             if cc.en() && !self.csts().rdy() {
-                self.enable();
-            } else if !cc.en() && self.csts().rdy() {
+                if !self.csts().cfs() {
+                    self.enable();
+                }
+            } else if !cc.en() && (changing || self.csts().rdy()) {
                 self.stop();
             } else if cc.en() && cc.shn() != Cc::SHN_NONE {
                 self.set(self.csts().with_shst(Csts::SHST_COMPLETE));
@@ -266,10 +286,14 @@ impl Controller {
     }
 
     fn stop(&mut self) {
+        self.forget();
+        self.set(Csts::new());
+    }
+
+    fn forget(&mut self) {
         self.queues.clear();
         self.held.clear();
         self.thinking = None;
-        self.set(Csts::new());
     }
 
     /// The next admin command that is due for an answer.
@@ -348,6 +372,7 @@ impl Controller {
                 let above = self.script.namespaces.iter().map(|(nsid, ..)| *nsid).filter(|nsid| *nsid > identify.nsid);
                 self.script.list.clone().unwrap_or_else(|| NamespaceList::of(above)).as_page().into()
             }
+            cns::NAMESPACE if self.script.inactive_is_zeroes && find().is_none() => identify::Namespace::default().as_page().into(),
             cns::NAMESPACE => find()?.1.as_page().into(),
             cns::COMMAND_SET_NAMESPACE => {
                 let mut page = NvmNamespace::default();
@@ -376,7 +401,17 @@ impl Controller {
             }
         }
         while !self.io_silent && !self.held.is_empty() {
+            self.move_data(self.held[0].1);
             self.complete(0, Status::SUCCESS);
+        }
+    }
+
+    fn move_data(&mut self, sqe: Sqe) {
+        let at = (sqe.nsid, sqe.cdw10);
+        match sqe.opcode {
+            nvme::opcode::io::WRITE => _ = self.disk.insert(at, self.memory.read(sqe.prp1)),
+            nvme::opcode::io::READ => self.memory.write(sqe.prp1, self.disk.get(&at).map_or(&[], |data| data)),
+            _ => {}
         }
     }
 

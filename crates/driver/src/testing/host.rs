@@ -137,7 +137,7 @@ impl Host {
     pub fn bring_up(&mut self, config: BringupConfig) -> Result<Inventory, BringupError> {
         let mut bringup = Bringup::new(config.clone());
         let wire = self.wire.clone();
-        for _ in 0..10_000 {
+        for _ in 0..20_000 {
             match bringup.step(self.now, &wire) {
                 BringupAsk::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
@@ -150,6 +150,11 @@ impl Host {
                     }
                 }
                 BringupAsk::Admin(command) => self.post_admin(command),
+                BringupAsk::ReopenAdmin => {
+                    assert!(!self.controller.runs(), "the admin queue is reopened although the controller runs");
+                    self.admin.abandon();
+                    self.admin.reopen();
+                }
                 BringupAsk::Rings { id, sizes } => {
                     let (sq_at, cq_at, sq, cq) = self.controller.memory.rings(sizes);
                     self.io.insert(id, QueuePair::new(id, sizes, sq, cq).unwrap());

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use nvme::Status;
-use nvme::regs::Csts;
+use nvme::regs::{self, Csts};
+use nvme::{Registers, Status};
 use units::Nanos;
 
 use super::controller::MemRegisters;
@@ -23,6 +23,8 @@ pub struct Plan {
     /// This access, counted from the first, has this fate whatever the dice say.
     pub nth: Option<(usize, Fate)>,
     pub twin: Option<Twin>,
+    /// The controller's function can be reset.
+    pub resets_function: bool,
 }
 
 /// How a link breaks its contract.
@@ -161,6 +163,15 @@ impl State {
 }
 
 impl Properties for Wire {
+    fn reset_function(&self) -> bool {
+        let state = self.0.borrow();
+        if state.plan.resets_function {
+            state.registers.write32(regs::CC, 0);
+            state.registers.write32(regs::CSTS, 0);
+        }
+        state.plan.resets_function
+    }
+
     fn ask(&self, access: Access) -> Asked {
         let state = &mut *self.0.borrow_mut();
         state.asked.push(access);

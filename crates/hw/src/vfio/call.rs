@@ -23,6 +23,7 @@ pub(super) enum Call {
     RegionInfo = 8,
     IrqInfo = 9,
     SetIrqs = 10,
+    Reset = 11,
     IommuInfo = 12,
     MapDma = 13,
     UnmapDma = 14,
@@ -35,14 +36,14 @@ impl Call {
 
     /// Whether its argument is a structure that begins with the bytes that it has (`argsz`).
     fn is_sized(self) -> bool {
-        !matches!(self, Call::ApiVersion | Call::CheckExtension | Call::SetIommu | Call::SetContainer | Call::DeviceFd)
+        !matches!(self, Call::ApiVersion | Call::CheckExtension | Call::SetIommu | Call::SetContainer | Call::DeviceFd | Call::Reset)
     }
 }
 
 /// A call whose argument is a number. What it returns.
 pub(super) fn plain(fd: BorrowedFd<'_>, call: Call, value: u32) -> io::Result<u32> {
-    assert!(matches!(call, Call::ApiVersion | Call::CheckExtension | Call::SetIommu), "{call:?} takes an address");
-    // SAFETY: the kernel takes the argument of these three for a number, not for an address.
+    assert!(matches!(call, Call::ApiVersion | Call::CheckExtension | Call::SetIommu | Call::Reset), "{call:?} takes an address");
+    // SAFETY: the kernel takes the argument of these four for a number, not for an address, or has none.
     returned(unsafe { libc::ioctl(fd.as_raw_fd(), call.opcode(), libc::c_ulong::from(value)) })
 }
 

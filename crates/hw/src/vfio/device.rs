@@ -64,6 +64,16 @@ impl PciDevice {
         self.file.write_all_at(&command.to_le_bytes(), self.config.offset + COMMAND)
     }
 
+    /// Resets it (`VFIO_DEVICE_RESET`, a function-level reset where it has one) and returns once that is done. Its configuration space and
+    /// its vectors are as before; memory that it was told to use it no longer touches.
+    ///
+    /// # Errors
+    /// What the system says: it may have no reset.
+    pub fn reset(&self) -> io::Result<()> {
+        call::plain(self.file.as_fd(), Call::Reset, 0)?;
+        self.become_master()
+    }
+
     /// Its registers and doorbells (BAR0).
     ///
     /// # Errors

@@ -21,6 +21,12 @@ impl Keeper {
             match bringup.step(now, self.link.properties()) {
                 BringupAsk::Wait { until } => return until,
                 BringupAsk::Admin(command) => self.post(command, now),
+                BringupAsk::ReopenAdmin => {
+                    self.admin.pair.close();
+                    self.admin.pair.abandon();
+                    self.admin.take_page_back();
+                    self.admin.pair.reopen();
+                }
                 BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {
                     Ok(rings) => {
                         let (sq, cq) = rings.addrs();

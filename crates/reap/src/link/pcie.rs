@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use hw::pci::Bdf;
 use hw::vfio::{self, PciDevice, VfioError};
@@ -93,7 +94,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
     // A drive that offers it is another program's: each write to a register is a trap, mapped or not.
-    let (beyond, shadow, notes) = (Beyond::Bus(device), uri.shadow, note.into_iter().collect());
+    let (beyond, shadow, notes) = (Beyond::Bus(Arc::new(device)), uri.shadow, note.into_iter().collect());
     RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
 }
 

@@ -9,19 +9,19 @@
 //! The controller is the embedded one (`embedded.rs`), one on the bus (`pcie.rs`), or another process's (`peer.rs`). The driver above cannot tell them
 //! apart.
 
+mod beyond;
 mod lane;
 mod pair;
 mod properties;
 mod prp_table;
 
-use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Delivery, Mode};
 use driver::Inventory;
-use hw::vfio::{PciDevice, PciRegisters};
+use hw::vfio::PciRegisters;
 use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Nsid, Vector};
 use units::Nanos;
@@ -30,11 +30,12 @@ use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
-use super::peer::{Again, News, Peer};
+use super::peer::{Again, News};
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 pub(crate) use prp_table::PrpTable;
 
+pub(super) use beyond::Beyond;
 pub(crate) use lane::{RingLane, RingPosting};
 pub(crate) use pair::{HeldPair, Pair, Rings};
 use properties::HostProperties;
@@ -96,24 +97,6 @@ enum Far {
     Beyond(Beyond),
 }
 
-/// A controller that is not in this process.
-pub(super) enum Beyond {
-    /// On the bus. It is reset when it is closed.
-    Bus(PciDevice),
-    /// In another process, which hears of the end when it is closed.
-    Peer(Arc<Peer>),
-}
-
-impl Beyond {
-    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on.
-    fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> io::Result<()> {
-        match self {
-            Beyond::Bus(device) => device.signal_from(vector, signal),
-            Beyond::Peer(peer) => peer.signal_from(vector, home, signal).map_err(io::Error::other),
-        }
-    }
-}
-
 /// A controller on the bus or in another process, and what its host has for it.
 pub(super) struct OnBus {
     pub beyond: Beyond,
@@ -166,10 +149,7 @@ impl RingLink {
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
         let bells = Bells::Bus(Arc::new(BusBells::new(registers, pages)));
-        let properties = match &beyond {
-            Beyond::Bus(_) => HostProperties::new(bells.clone(), None),
-            Beyond::Peer(peer) => HostProperties::of_peer(bells.clone(), peer.clone()),
-        };
+        let properties = HostProperties::beyond(bells.clone(), beyond.clone());
         let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());
         let (sgls, freeing) = (AtomicBool::default(), Mutex::default());
         Ok(RingLink { bells, properties, far, vectors, facts, reach, wants_sgls, sgls, number, notes, freeing })

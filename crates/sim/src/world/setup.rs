@@ -39,6 +39,7 @@ impl<P: Bus> Setup<'_, P> {
                     self.pairs.push(pair);
                     bringup.rings(sq, cq);
                 }
+                BringupAsk::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
                 BringupAsk::Ready(inventory) => return Ok(*inventory),
                 BringupAsk::Failed(error) => return Err(error.into()),
             }

@@ -161,6 +161,7 @@ impl End {
                 }
                 BringupAsk::Ready(inventory) => break *inventory,
                 BringupAsk::Failed(error) => panic!("{error}"),
+                BringupAsk::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
             }
         };
         let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..config };

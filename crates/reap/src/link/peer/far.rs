@@ -13,7 +13,9 @@ use nvme::{Status, Vector};
 
 use super::connection::Connection;
 use super::effort::Effort;
+use super::greeting;
 use super::mapper::{LentMemory, Mapper, Pieces};
+use crate::error::PeerFault;
 
 /// A controller that another process serves.
 pub(crate) struct Peer {
@@ -190,6 +192,17 @@ impl Peer {
     pub(in crate::link) fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
         self.connection.client().tell(told.clone());
         _ = self.tell.set(told);
+    }
+
+    /// Has the server reset the device, which keeps memory and eventfds, and lets it reach memory and send messages again.
+    ///
+    /// # Errors
+    /// The server has no reset, or refuses.
+    pub(in crate::link) fn reset(&self) -> Result<(), PeerFault> {
+        let (client, mut notes) = (self.connection.client(), Vec::new());
+        greeting::begin(&client, &mut notes)?;
+        greeting::enable_messages(&client)?;
+        notes.pop().map_or(Ok(()), |refused| Err(PeerFault::Lacks(refused)))
     }
 
     /// No message travels any more, and the server is told so by the end of the connection.

@@ -11,6 +11,8 @@ use units::Nanos;
 use crate::link::bells::Bells;
 use crate::link::peer::Peer;
 
+use super::beyond::Beyond;
+
 /// The latest of the keeper's turns in which an answer comes, counted from the next.
 const MOST_TURNS: u64 = 4;
 
@@ -21,8 +23,8 @@ const MOST_TIME: Nanos = Nanos::from_micros(500);
 pub(crate) struct HostProperties {
     registers: Bells,
     late: Option<Mutex<Late>>,
-    /// Where each access is a message.
-    peer: Option<Arc<Peer>>,
+    /// Where the controller is not in this process.
+    beyond: Option<Beyond>,
 }
 
 /// Answers on their way.
@@ -45,24 +47,32 @@ impl HostProperties {
     /// Over these registers; `late`: answers that take their time, by this seed.
     pub(in crate::link) fn new(registers: Bells, late: Option<u64>) -> HostProperties {
         let late = late.map(|seed| Mutex::new(Late { dice: SplitMix64::seed_from_u64(seed), tickets: 0, open: Vec::new() }));
-        HostProperties { registers, late, peer: None }
+        HostProperties { registers, late, beyond: None }
     }
 
-    /// Another process's: its answers come when they come.
-    pub(in crate::link) fn of_peer(registers: Bells, peer: Arc<Peer>) -> HostProperties {
-        HostProperties { registers, late: None, peer: Some(peer) }
+    /// Of a controller that is not in this process. Another process answers when it does.
+    pub(super) fn beyond(registers: Bells, beyond: Beyond) -> HostProperties {
+        HostProperties { registers, late: None, beyond: Some(beyond) }
+    }
+
+    /// Where each access is a message.
+    fn peer(&self) -> Option<&Peer> {
+        match &self.beyond {
+            Some(Beyond::Peer(peer)) => Some(peer),
+            _ => None,
+        }
     }
 
     /// `told` is called when answers have come of which nobody knows when they come, and when none come any more.
     pub(crate) fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
-        if let Some(peer) = &self.peer {
+        if let Some(peer) = self.peer() {
             peer.tell(told);
         }
     }
 
     /// The answers that come in this turn of the keeper.
     pub(crate) fn answers(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
-        let Some(mut late) = self.late() else { return self.peer.as_ref().map(|peer| peer.answers()).unwrap_or_default() };
+        let Some(mut late) = self.late() else { return self.peer().map(|peer| peer.answers()).unwrap_or_default() };
         late.open.iter_mut().for_each(|open| open.turns -= 1);
         let come = late.open.extract_if(.., |open| open.turns == 0 || now >= open.by);
         come.map(|open| (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))).collect()
@@ -79,8 +89,12 @@ impl HostProperties {
 }
 
 impl Properties for HostProperties {
+    fn reset_function(&self) -> bool {
+        self.beyond.as_ref().is_some_and(Beyond::reset_function)
+    }
+
     fn ask(&self, access: Access) -> Asked {
-        if let Some(peer) = &self.peer {
+        if let Some(peer) = self.peer() {
             return peer.ask(access);
         }
         let Some(mut late) = self.late() else { return self.registers.ask(access) };

@@ -212,6 +212,19 @@ fn the_function_may_reach_memory_and_send_messages() {
     assert_eq!(written.lock().unwrap()[2], (0, 0x1008, vec![5, 0, 0, 0]));
 }
 
+/// A reset takes bus mastering and MSI-X away.
+#[test]
+fn a_function_that_was_reset_works_again() {
+    let link = Says::default().open();
+    let (link, written) = (link.0.unwrap_or_else(|error| panic!("{error}")), link.1);
+    assert!(link.properties().reset_function());
+    let on = [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])];
+    assert_eq!(*written.lock().unwrap(), [on.clone(), on].concat());
+    // A server that refuses has not reset it.
+    let (link, _) = Says { refuses: Some(Command::DeviceReset), ..Says::default() }.open();
+    assert!(!link.unwrap_or_else(|error| panic!("{error}")).properties().reset_function());
+}
+
 /// A server's configuration space outlives its clients: the next one may give no eventfds for messages.
 #[test]
 fn who_leaves_switches_messages_off() {

@@ -152,6 +152,25 @@ fn dead_links(name: &str, page: &str, read: &dyn Fn(&Path) -> Option<String>) ->
     dead
 }
 
+/// Names that a snippet of Rust binds and does not use: the compiler sees the whole program, which may use them, and such a name can
+/// be a `Result` that a reader's program drops.
+fn unused(name: &str, page: &str) -> Vec<String> {
+    let snippets = page.split("```rust\n").skip(1).filter_map(|behind| behind.split_once("```")).map(|(snippet, _)| snippet);
+    let mut found = Vec::new();
+    for snippet in snippets {
+        for (at, _) in snippet.match_indices("let ").filter(|(at, _)| *at == 0 || snippet[..*at].ends_with('\n')) {
+            let rest = snippet[at + 4..].trim_start_matches("mut ");
+            let word = |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+            let (bound, behind) = rest.split_at(word(rest));
+            let used = behind.split(|c: char| !c.is_alphanumeric() && c != '_').any(|other| other == bound);
+            if !bound.is_empty() && !used {
+                found.push(format!("{name}: the snippet does not use `{bound}`"));
+            }
+        }
+    }
+    found
+}
+
 /// Snippets of a language that stand in none of these programs. A line is compared without its indentation and without its comment.
 fn strangers(name: &str, page: &str, (language, comment): (&str, &str), programs: &[String]) -> Vec<String> {
     let code = |text: &str| -> Vec<String> {
@@ -228,6 +247,14 @@ fn snippets_are_parts_of_what_is_built_and_run() {
         let found: Vec<String> = pages().iter().flat_map(|(name, page)| strangers(name, page, language, &programs)).collect();
         assert!(found.is_empty(), "{dir}/ has no such lines: {}", found.join("\n"));
     }
+}
+
+#[test]
+fn snippets_use_what_they_bind() {
+    let found: Vec<String> = pages().iter().flat_map(|(name, page)| unused(name, page)).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let dropped = "```rust\nlet queue = open()?;\nlet read = queue.block_on(io)?;\n```\n";
+    assert_eq!(unused("x.md", dropped), ["x.md: the snippet does not use `read`"]);
 }
 
 #[test]

@@ -9,14 +9,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut buf = device.buffer(4096)?;
     buf.fill(0x5a);
-    let read = queue.block_on(async {
+    let buf = queue.block_on(async {
         let (result, buf) = queue.write(&ns, 0, buf).await;
         result?;
         queue.flush(&ns).await?;
         let (result, buf) = queue.read(&ns, 0, buf).await;
         result.map(|()| buf)
-    })?;
-    let buf = read?;
+    })??; // of the queue, of the I/O
     println!("read back {} bytes of {:#04x}", buf.len(), buf[0]);
     Ok(())
 }

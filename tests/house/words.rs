@@ -152,6 +152,33 @@ fn dead_links(name: &str, page: &str, read: &dyn Fn(&Path) -> Option<String>) ->
     dead
 }
 
+/// Names that a snippet of Rust binds and does not use: the compiler sees the whole program, which may use them, and such a name can
+/// be a `Result` that a reader's program drops.
+fn unused(name: &str, page: &str) -> Vec<String> {
+    let snippets = page.split("```rust\n").skip(1).filter_map(|behind| behind.split_once("```")).map(|(snippet, _)| snippet);
+    let mut found = Vec::new();
+    for snippet in snippets {
+        for (at, _) in snippet.match_indices("let ").filter(|(at, _)| *at == 0 || snippet[..*at].ends_with('\n')) {
+            let rest = snippet[at + 4..].trim_start_matches("mut ");
+            let name_end = |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+            let bound = &rest[..name_end(rest)];
+            // The statement ends with the first line that stands at the margin and has a semicolon.
+            let ends = |line: &&str| !line.starts_with(' ') && line.contains(';');
+            let statement = rest.split_inclusive('\n').position(|line| ends(&line)).unwrap_or(usize::MAX - 1);
+            let behind: String = rest.split_inclusive('\n').skip(statement + 1).collect();
+            // `queue.read(…)` is no use of a variable `read`.
+            let used = behind.match_indices(bound).any(|(at, _)| {
+                let inside = |c: char| c.is_alphanumeric() || c == '_';
+                !behind[..at].ends_with(|c| inside(c) || c == '.') && !behind[at + bound.len()..].starts_with(inside)
+            });
+            if !bound.is_empty() && !used {
+                found.push(format!("{name}: the snippet does not use `{bound}`"));
+            }
+        }
+    }
+    found
+}
+
 /// Snippets of a language that stand in none of these programs. A line is compared without its indentation and without its comment.
 fn strangers(name: &str, page: &str, (language, comment): (&str, &str), programs: &[String]) -> Vec<String> {
     let code = |text: &str| -> Vec<String> {
@@ -228,6 +255,14 @@ fn snippets_are_parts_of_what_is_built_and_run() {
         let found: Vec<String> = pages().iter().flat_map(|(name, page)| strangers(name, page, language, &programs)).collect();
         assert!(found.is_empty(), "{dir}/ has no such lines: {}", found.join("\n"));
     }
+}
+
+#[test]
+fn snippets_use_what_they_bind() {
+    let found: Vec<String> = pages().iter().flat_map(|(name, page)| unused(name, page)).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let dropped = "```rust\nlet queue = open()?;\nlet read = queue.block_on(async {\n    queue.read()\n})?;\nqueue.read();\n```\n";
+    assert_eq!(unused("x.md", dropped), ["x.md: the snippet does not use `read`"]);
 }
 
 #[test]

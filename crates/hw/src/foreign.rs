@@ -10,7 +10,7 @@ const HUGETLBFS: i64 = 0x958458f6;
 /// Whether a file consists of huge pages that are set aside. Each is taken from there when it is first touched, by whoever touches it, and none
 /// need be left; a hole that its owner punches gives it back. No seal forbids either (memfd_create(2)).
 pub(crate) fn has_huge_pages(file: impl AsFd) -> bool {
-    fstatfs(file).is_ok_and(|system| system.f_type as i64 == HUGETLBFS)
+    fstatfs(file).is_ok_and(|system| system.f_type == HUGETLBFS)
 }
 
 /// Why pages of a file may be gone when they are touched, if its owner is not trusted to leave them. Of ordinary memory files that cannot be

@@ -300,7 +300,7 @@ fn huge_pages_need_trust() {
     let Ok(file) = memfd_create("huge", kind).map(File::from) else { return println!("skipped: the kernel has no hugetlbfs") };
     ftruncate(&file, 2 << 20).expect("its size");
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
-    let mut guest = GuestMemory::new();
+    let mut guest = GuestMemory::default();
     let refused = guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0)));
     assert!(matches!(refused, Err(GuestError::HugePages)), "{refused:?}");
     guest.trust();

@@ -4,7 +4,8 @@ use reap::Nanos;
 use workload::{BlockSizes, Job, Rate};
 
 use super::design::FEW;
-use super::results::{Facts, Labels, Outcome};
+use super::labels::Labels;
+use super::results::{Facts, Outcome};
 use super::scenes::{self, Effort, Setting};
 use super::statistics::FEWEST;
 use crate::args::CompareArgs;

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::blocks::Sample;
-use super::results::Labels;
+use super::labels::Labels;
 use super::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, Pair};
 

@@ -455,15 +455,13 @@ impl Generator {
             self.credit += 1;
             return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
         }
-        if let Some(pacing) = &mut self.pacing {
-            if let Some(due) = pacing.due(place.op) {
-                if due > now {
-                    self.held = Some(place);
-                    self.credit += 1;
-                    return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
-                }
-                intended = due;
+        if let Some(due) = self.pacing.as_mut().and_then(|pacing| pacing.due(place.op)) {
+            if due > now {
+                self.held = Some(place);
+                self.credit += 1;
+                return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
             }
+            intended = due;
         }
         let parts = self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered());
         if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place, parts)) {

@@ -4,6 +4,8 @@ use workload::Latency;
 
 use super::*;
 use crate::bench::Counted;
+use crate::compare::contender::Contender;
+use crate::compare::labels::{CURVE, SWEPT, USUAL};
 use crate::rows::Estimate;
 
 fn rng() -> Xoshiro256PlusPlus {

@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use reap::{Device, IoError, Mode, QueueError, Request, TargetFault};
 
 use super::{Written, eventually, fault};
 use crate::place::{BYTES, Loop, Scratch, options, run};
-use crate::table::{skipped, watched};
+use crate::table::skipped;
 use crate::work::{Job, drain, submit};
 
 #[test]
@@ -83,40 +81,33 @@ fn alignment_is_what_the_device_wants() {
     Job::of(1).run(&buffered.local_queue().unwrap());
 }
 
-/// Somebody cuts the file off and lets it grow again, all the time: what lies beyond fails or is zero, what lies before is as it was.
+/// Somebody cuts the file off while it is written: from then on no write is taken, and nothing makes it grow; what lies before is as it was.
 #[test]
-fn a_file_that_is_truncated_under_requests_loses_only_what_was_cut() {
+fn a_file_that_is_truncated_under_writes_takes_no_more() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
         let file = Scratch::new("truncated", BYTES);
-        let device = Device::open_with(&file.uri(), &options(2).mode(mode)).unwrap();
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let stopping = scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    file.resize(BYTES / 2);
-                    thread::yield_now();
-                    file.resize(BYTES);
-                }
-            });
-            let ns = device.namespaces()[0];
-            let beyond = |n: u64| ns.blocks() / 2 + 8 * n;
-            watched("truncation", || {
-                let (queue, mut written) = (device.queue().unwrap(), Written::default());
-                for generation in 1..12 {
-                    written.write(&queue, (0..30).map(|n| 8 * n), generation);
-                    assert_eq!(written.errors, [], "before the cut nothing fails");
-                    submit(&queue, (0..30).map(|n| Request::read(&ns, beyond(n), queue.buffer(4096).unwrap())));
-                    for done in drain(&queue) {
-                        assert!(matches!(done.result, Ok(()) | Err(IoError::System(5))), "{:?}", done.result);
-                    }
-                    submit(&queue, (0..30).map(|n| Request::write(&ns, beyond(n), queue.buffer(4096).unwrap())));
-                    drain(&queue).into_iter().for_each(|done| done.result.unwrap());
-                }
-                written.is_there(&queue);
-            });
-            stop.store(true, Ordering::Relaxed);
-            stopping.join().unwrap();
+        let device = Device::open_with(&file.uri(), &options(1).mode(mode)).unwrap();
+        let (queue, ns, mut written) = (device.queue().unwrap(), device.namespaces()[0], Written::default());
+        // These are not written again.
+        written.write(&queue, (100..130).map(|n| 8 * n), 1);
+        let path = file.path().to_owned();
+        written.write_until(&queue, "truncation", move || {
+            fs::OpenOptions::new().write(true).open(path).unwrap().set_len(BYTES / 2).unwrap();
         });
+        let refused = |why: &IoError| matches!(why, IoError::Truncated | IoError::FlushLost);
+        assert!(written.errors.iter().all(refused), "{mode}: {:?}", written.errors);
+        let beyond = |n: u64| ns.blocks() / 2 + 8 * n;
+        submit(&queue, (0..30).map(|n| Request::write(&ns, beyond(n), queue.buffer(4096).unwrap())));
+        drain(&queue).into_iter().for_each(|done| assert_eq!(done.result, Err(IoError::Truncated), "{mode}"));
+        submit(&queue, (0..30).map(|n| Request::read(&ns, beyond(n), queue.buffer(4096).unwrap())));
+        drain(&queue).into_iter().for_each(|done| assert_eq!(done.result, Err(IoError::Truncated), "{mode}"));
+        assert_eq!(file.path().metadata().unwrap().len(), BYTES / 2, "{mode}");
+        // Made as long as it was, it does not have what it had.
+        file.resize(BYTES);
+        written.write(&queue, [0].into_iter(), 9999);
+        assert!(written.errors.iter().all(refused), "{mode}: {:?}", written.errors);
+        assert!(written.durable.len() >= 30, "{mode}");
+        written.is_there(&queue);
         assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0), "{mode}");
     }
 }

@@ -5,8 +5,11 @@
 mod forked;
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,6 +97,22 @@ fn a_forked_child_opens_nothing_and_is_told_so() {
     });
 }
 
+/// Counts what is unpinned.
+#[derive(Debug)]
+struct Pinned;
+
+static UNPINNED: AtomicU32 = AtomicU32::new(0);
+
+impl hw::Pinner for Pinned {
+    fn pin(&self, _: hw::Chunk, _: Option<(BorrowedFd<'_>, u64)>) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn unpin(&self, _: hw::Chunk) {
+        UNPINNED.fetch_add(1, Relaxed);
+    }
+}
+
 /// What a child has at the addresses of its parent's buffers is its own.
 #[test]
 fn a_forked_child_gets_no_buffers() {
@@ -104,8 +123,10 @@ fn a_forked_child_gets_no_buffers() {
             let device = Device::open(&uri).unwrap();
             let queue = device.queue().unwrap();
             let region = device.register(reap::Pages::new(1 << 20).unwrap()).map_err(|(why, _)| why).unwrap();
-            // One that no thread of the library keeps.
-            let pool = hw::DmaPool::new(64 << 20).unwrap();
+            // One that no thread of the library keeps, pinned.
+            let options = hw::PoolOptions { pinner: Some(Arc::new(Pinned)), ..hw::PoolOptions::default() };
+            let pool = options.open(64 << 20).unwrap();
+            let of_pool = pool.alloc(4096).unwrap();
             let (mut held, of_region) = (device.buffer(1 << 20).unwrap(), region.buffer(0..4096).unwrap());
             held.fill(7);
             let inherited = |held: &mut reap::DmaBuf| {
@@ -123,11 +144,13 @@ fn a_forked_child_gets_no_buffers() {
                 let (mut held, device, queue) = (held, device, queue);
                 let refused = inherited(&mut held) && refused;
                 drop(held);
+                drop(of_pool);
                 drop(pool);
                 drop(queue);
                 drop(device);
-                refused && own.iter().flatten().all(|&byte| byte == 3)
+                refused && UNPINNED.load(Relaxed) == 0 && own.iter().flatten().all(|&byte| byte == 3)
             };
+            UNPINNED.store(0, Relaxed);
             assert!(in_fork(harmless), "{uri}");
         }
     });

@@ -470,6 +470,10 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let Some(fan) = self.fan.take() else { return };
         let lanes = std::mem::take(&mut self.lanes);
+        if !lanes.first().is_some_and(SoftQueue::is_here) {
+            // A child: what would be told or waited for is the parent's.
+            return;
+        }
         if !fan.has_futures(&lanes) {
             return fan.close(lanes);
         }

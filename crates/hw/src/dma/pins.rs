@@ -12,6 +12,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::lock::lock;
 use super::sizes::CHUNK;
+use crate::Birth;
 
 /// How a link pins memory and makes it reachable at a bus address, and the reverse. A device in another process reaches memory by its file: such a
 /// process is trusted as a device without an IOMMU is, to touch nothing of it but what is lent, and rings.
@@ -116,6 +117,8 @@ pub(super) struct Pins {
     /// The file behind it, and where in that it begins.
     file: Option<(OwnedFd, u64)>,
     pinned: Mutex<Vec<bool>>,
+    /// The process whose pins they are.
+    born: Birth,
 }
 
 // SAFETY: the pointer in `all` is passed on and never followed here.
@@ -127,7 +130,7 @@ impl Pins {
     /// None of `all` is pinned.
     pub fn new(pinning: Arc<Pinning>, all: Chunk, file: Option<(OwnedFd, u64)>) -> Pins {
         let chunks = all.bytes.div_ceil(pinning.chunk) as usize;
-        Pins { pinning, all, file, pinned: Mutex::new(vec![false; chunks]) }
+        Pins { pinning, all, file, pinned: Mutex::new(vec![false; chunks]), born: Birth::here() }
     }
 
     /// Pins what is not pinned yet of the chunks that hold `len` bytes from `offset` on.
@@ -158,6 +161,10 @@ impl Pins {
 
 impl Drop for Pins {
     fn drop(&mut self) {
+        if !self.born.is_here() {
+            // A child has its parent's way to the device, and would unpin what the parent uses.
+            return;
+        }
         let pinned = std::mem::take(&mut *lock(&self.pinned));
         for (n, _) in pinned.into_iter().enumerate().filter(|(_, pinned)| *pinned) {
             let chunk = self.chunk(n);

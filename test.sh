@@ -6,9 +6,10 @@
 set -uo pipefail
 cd "$(dirname "$0")"
 
-# Temporary files in a folder of this run's own, so that those that stay are seen.
+# Temporary files in a folder of this run's own, so that those that stay are seen. Some tests run as nobody, who uses it as /tmp.
 log=$(mktemp)
 TMPDIR=$(mktemp -d)
+chmod 1777 "$TMPDIR"
 export TMPDIR
 trap 'rm -rf "$log" "$TMPDIR"' EXIT
 summary=() passed=0 failed=0 skipped=0

@@ -1,7 +1,9 @@
 //! From jobs to threads: `numjobs`, who waits for whom, who is reported with whom, on which CPUs, on which devices.
 
+use std::ops::Range;
+
 use crate::generator::Seat;
-use crate::job::{CpuPolicy, ExitWhat, Job};
+use crate::job::{Amount, CpuPolicy, ExitWhat, Job};
 
 /// One thread of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,14 @@ impl Thread {
     /// The thread's seat; `entropy` differs from run to run.
     pub fn seat(&self, entropy: u64) -> Seat {
         Seat { number: self.number, subjob: self.subjob, entropy }
+    }
+
+    /// The bytes of each of its targets that it uses. `None`: its job does not say it in bytes.
+    pub fn extent(&self, job: &Job) -> Option<Range<u64>> {
+        let (Amount::Bytes(size), Amount::Bytes(offset)) = (job.size?, job.offset) else { return None };
+        let step = if let Amount::Bytes(step) = job.offset_increment { step } else { 0 };
+        let start = offset.checked_add(step.checked_mul(self.subjob.into())?)?;
+        Some(start..start.checked_add(size / self.targets.len().max(1) as u64)?)
     }
 }
 
@@ -103,7 +113,32 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             ranges(available)
         ));
     }
+    plan.warnings.extend(overwritten(jobs, &plan.threads));
     plan
+}
+
+/// Another thread may write over the blocks that one verifies: a warning, as in fio (`fixup_options` in its init.c). Each thread knows
+/// only its own I/Os in flight.
+fn overwritten(jobs: &[Job], threads: &[Thread]) -> Option<String> {
+    let writes =
+        |thread: &&Thread| jobs[thread.job].pattern.changes() && !jobs[thread.job].verify.as_ref().is_some_and(|verify| verify.only);
+    let meet = |a: &Thread, b: &Thread| {
+        let bytes = |thread: &Thread| thread.extent(&jobs[thread.job]).unwrap_or(0..u64::MAX);
+        let (of_a, of_b) = (bytes(a), bytes(b));
+        let together = a.stage == b.stage && a.after != Some(b.job) && b.after != Some(a.job);
+        together && a.targets.iter().any(|target| b.targets.contains(target)) && of_a.start < of_b.end && of_b.start < of_a.end
+    };
+    let mut verifiers = threads.iter().filter(|thread| jobs[thread.job].verify.is_some());
+    let (thread, other) = verifiers.find_map(|thread| {
+        let mut others = threads.iter().filter(writes).filter(|other| other.number != thread.number);
+        others.find(|other| meet(thread, other)).map(|other| (thread, other))
+    })?;
+    let (name, writer) = (&jobs[thread.job].name, &jobs[other.job].name);
+    let writer = if thread.job == other.job { "another thread of it".to_owned() } else { format!("job '{writer}'") };
+    Some(format!(
+        "job '{name}' verifies, and {writer} may write over the same blocks: that is reported as wrong data; \
+         give each thread blocks of its own with offset_increment= and size=, or a filename="
+    ))
 }
 
 /// The indices of the targets of a job's thread; new ones are added to `known`.

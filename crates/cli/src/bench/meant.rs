@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
+use workload::Job;
 use workload::plan::Plan;
-use workload::{Amount, Job};
 
 use super::writes::{self, Allowed};
 
@@ -245,13 +245,7 @@ fn users<'a>(jobs: &'a [Job], plan: &'a Plan, target: usize) -> impl Iterator<It
 
 /// Bytes that a new file has to have, as fio lays it out: up to the farthest end of what any thread uses. `None`: no job says.
 fn extent(jobs: &[Job], plan: &Plan, target: usize) -> Option<u64> {
-    let end = |thread: &workload::plan::Thread| {
-        let job = &jobs[thread.job];
-        let (Amount::Bytes(size), Amount::Bytes(offset)) = (job.size?, job.offset) else { return None };
-        let step = if let Amount::Bytes(step) = job.offset_increment { step } else { 0 };
-        let size = size / thread.targets.len().max(1) as u64;
-        offset.checked_add(step.checked_mul(thread.subjob.into())?)?.checked_add(size)?.checked_next_multiple_of(WHOLE)
-    };
+    let end = |thread: &workload::plan::Thread| thread.extent(&jobs[thread.job])?.end.checked_next_multiple_of(WHOLE);
     plan.threads.iter().filter(|thread| thread.targets.contains(&target)).filter_map(end).max()
 }
 

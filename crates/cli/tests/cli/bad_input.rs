@@ -22,7 +22,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --runtime=1", &["--runtime=1 is for jobs that --name begins", "write it into the job file"]);
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
-    fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G or T"]);
+    fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G, T or P"]);
     fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`"]);
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails("run job.fio --device mem:1M?profile=optan", &["did you mean `optane`?", "null, optane, tlc"]);

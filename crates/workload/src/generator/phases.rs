@@ -268,9 +268,11 @@ impl Generator {
         if let Some(manners) = &mut self.manners {
             manners.end(now);
         }
-        if self.clock.epoch.is_none() {
-            // Over before the ramp was: nothing was measured.
-            self.stats.clear();
+        if self.clock.epoch.is_none() && self.clock.began > Nanos::ZERO {
+            // Over before the ramp was: all of it counts, as in fio, which forgets what it has counted when the ramp ends
+            // (`ramp_time_over` in its libfio.c).
+            (self.clock.epoch, self.clock.phase_start) = (Some(self.clock.began), self.clock.began);
+            self.account(now);
         }
     }
 

@@ -154,6 +154,8 @@ impl Trail {
     /// The job has ended: so has the last stretch.
     pub(super) fn end(&mut self, now: Nanos) {
         if self.average > Nanos::ZERO {
+            // Whole stretches first: the last I/O may have come long before the end.
+            self.until(now);
             self.close(now);
         }
     }

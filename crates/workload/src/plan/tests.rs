@@ -69,3 +69,26 @@ fn the_job_of_post_003_is_four_drives_of_eight_threads() {
     assert_eq!(plan.warnings.len(), 1);
     assert_eq!(plan.most_at_once(), 32);
 }
+
+#[test]
+fn overwritten_verified_blocks_are_warned_of() {
+    let warned = |text: &str| {
+        let warnings = planned(text, &[0]).1.warnings;
+        assert!(warnings.iter().all(|warning| warning.contains("offset_increment=")), "{warnings:?}");
+        !warnings.is_empty()
+    };
+    let both = "[global]\nrw=randwrite\nsize=1m\nverify=crc32c\nfilename=/x\n";
+    assert!(warned(&format!("{both}[a]\nnumjobs=2\n")));
+    assert!(warned(&format!("{both}[a]\n[b]\noffset=1020k\n")));
+    assert!(warned(&format!("{both}[a]\nrw=randread\n[b]\n")), "a block may be read while it is written");
+    assert!(warned(&format!("{both}[a]\n[b]\nverify=0\n")), "whether or not the writer verifies");
+    // Blocks or a file of its own each, one after the other, without a writer, without `verify`.
+    assert!(!warned(&format!("{both}[a]\nnumjobs=2\noffset_increment=1m\n")));
+    assert!(!warned(&format!("{both}[a]\n[b]\noffset=1m\n")));
+    assert!(!warned(&format!("{both}[a]\n[b]\nfilename=/y\n")));
+    assert!(!warned(&format!("{both}[a]\n[b]\nstonewall\n")));
+    assert!(!warned(&format!("{both}[a]\n[b]\nwait_for=a\n")));
+    assert!(!warned(&format!("{both}[a]\nnumjobs=2\nrw=randread\n")));
+    assert!(!warned(&format!("{both}[a]\nnumjobs=2\nverify_only=1\n")));
+    assert!(!warned("[a]\nrw=randwrite\nsize=1m\nnumjobs=2\nfilename=/x\n"));
+}

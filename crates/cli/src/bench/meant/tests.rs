@@ -153,7 +153,7 @@ fn bad_uris_have_a_place() {
     assert!(what("kernel:?siz=1").what.contains("did you mean `size`?"));
     assert_eq!(what("kernel:?siz=1").uri, "kernel:?siz=1");
     assert_eq!(check("kernel:"), Ok(()));
-    assert!(what("mem:1X").what.contains("K, M, G or T"));
+    assert!(what("mem:1X").what.contains("K, M, G, T or P"));
 }
 
 #[test]

@@ -162,6 +162,21 @@ fn the_ramp_is_not_measured_and_the_runtime_starts_after_it() {
 }
 
 #[test]
+fn a_job_within_its_ramp_counts() {
+    // 256 I/Os of 10.1 us.
+    let job = Job { ramp_time: Nanos::from_secs(1), start_delay: (Nanos::from_secs(1), Nanos::from_secs(1)), ..Job::default() };
+    let (generator, _) = run(&job);
+    let read = &generator.stats().read;
+    assert_eq!((read.ios, read.bytes, read.runtime), (256, 1 << 20, Nanos(256 * 10_100)));
+    assert_eq!((read.lat.moments.n, read.lat.moments.max()), (256, 10_100));
+    // A job that is told to stop before it began has nothing to count.
+    let mut unborn = super::generator(&job);
+    unborn.stop();
+    assert_eq!(unborn.next(Nanos(5)), Next::Done);
+    assert_eq!((unborn.stats().read.ios, unborn.stats().read.runtime), (0, Nanos::ZERO));
+}
+
+#[test]
 fn without_time_based_the_size_ends_the_job_or_the_runtime_does() {
     let short = Job { runtime: Some(Nanos::from_millis(1)), ..Job::default() };
     assert!((95..=105).contains(&run(&short).1.len()));

@@ -1,5 +1,6 @@
 //! When I/Os go: pauses, turns, lists, a latency to keep, verification between writes.
 
+use super::super::trail::Trail;
 use super::*;
 
 fn ordered(direction: Direction) -> Job {
@@ -192,4 +193,30 @@ fn each_io_is_noted_down_or_each_stretch_of_time() {
     let lines = &generator.trail().unwrap().lines;
     assert!(lines.len() < 6 && lines.iter().map(|line| line.ios).sum::<u64>() == 16, "{lines:?}");
     assert!(lines.windows(2).all(|pair| pair[0].at < pair[1].at));
+}
+
+/// Each line is of the time in which its I/Os were counted: a whole one, but for the last.
+#[test]
+fn averaged_lines_end_where_windows_do() {
+    let us = Nanos::from_micros;
+    let logs = Logs { bandwidth: Some("b".into()), average: us(100), ..Logs::default() };
+    let job = Job { logs, ..ordered(Direction::Read) };
+    // Lines of a job from 1,000 us to `end`, with an I/O at each of `found`: end of the window, its length, I/Os.
+    let lines = |found: &[u64], end: u64| {
+        let mut trail = Trail::new(&job).unwrap();
+        trail.begin(us(1_000));
+        for at in found {
+            trail.completed(Op::Read, 0, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
+        }
+        trail.end(us(end));
+        trail.lines.iter().map(|line| (line.at.0 / 1000, line.span.0 / 1000, line.ios)).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&[1_010, 1_099, 1_100, 1_230], 1_240), [(100, 100, 2), (200, 100, 1), (240, 40, 1)]);
+    // The last I/O comes long before the end.
+    assert_eq!(lines(&[1_010, 1_120], 1_950), [(100, 100, 1), (200, 100, 1)]);
+    // Nothing in the first windows, nor in one between.
+    assert_eq!(lines(&[1_310, 1_510], 1_600), [(400, 100, 1), (600, 100, 1)]);
+    // A run shorter than a window, and one without I/Os.
+    assert_eq!(lines(&[1_010], 1_020), [(20, 20, 1)]);
+    assert_eq!(lines(&[], 1_950), []);
 }

@@ -31,7 +31,8 @@ impl Thread {
             return Ok(self.enter(g));
         }
         let next = self.app.generator.next(g.now);
-        if !self.app.measured && self.app.generator.is_measured() {
+        // What a job did in its ramp counts once it is over, and CPUs and devices have no figures of that alone.
+        if !self.app.measured && self.app.generator.is_measured() && !matches!(next, Next::Done) {
             self.app.measured = true;
             g.out.push(Effect::Measured);
         }

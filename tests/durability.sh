@@ -9,4 +9,4 @@ if ! strace -qq -o /dev/null true; then
     [ "$(id -u)" = 0 ] && fail "strace cannot trace"
     skip "no root, and other users may not trace here"
 fi
-cargo test --quiet -p reap-nvme --test durability -- --ignored --skip child
+cargo test --quiet --workspace --test durability -- --ignored --skip child

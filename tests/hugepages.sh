@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 lab
 
-tests=$(cargo test -p reap-hw --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+tests=$(cargo test --workspace --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\/hw-.*\))$/\1/p')
 [ -n "$tests" ] || fail "the tests of \`hw\` do not build"
 told=$(tests/guest/run.sh --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
 status=$?

@@ -10,12 +10,12 @@ lab "${REAP_SUITE:-bookworm-backports}"
 need dmsetup=dmsetup losetup=mount setpriv=util-linux strip=binutils clang=clang make=make pkg-config=pkg-config \
     /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev
 
-program=$(cargo test -q -p reap-nvme --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
+program=$(cargo test -q --workspace --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
 [ -n "$program" ] || fail "cannot build the suite"
 mkdir -p target/links
 strip -o target/links/links "$program"
 # One more witness.
-cargo build -q -p reap-trace --features ebpf --example trace || fail "cannot build reap trace"
+cargo test -q -p reap-trace --features ebpf --examples --no-run || fail "cannot build reap trace"
 strip -o target/links/trace target/debug/examples/trace
 
 # A third controller has a block that cannot be read, a fourth takes five milliseconds for each request.

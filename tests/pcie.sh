@@ -8,8 +8,8 @@ lab
 # nvme-cli is one more witness.
 need setpriv=util-linux strip=binutils nvme=nvme-cli
 
-program=$(cargo test -q -p reap-nvme --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
-[ -n "$program" ] && cargo build -q -p reap-nvme-cli || fail "cannot build the suite and the command"
+program=$(cargo test -q --workspace --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
+[ -n "$program" ] && cargo test -q --workspace --test cli --no-run || fail "cannot build the suite and the command"
 out=target/pcie
 mkdir -p $out
 strip -o $out/links "$program"

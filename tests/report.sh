@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 browser() { command -v chromium || command -v chromium-browser || command -v google-chrome || true; }
 
 [ -n "$(browser)" ] || need chromium=chromium
-REAP_CHROMIUM="$(browser)" timeout 900 cargo test --quiet -p reap-nvme-cli --test report -- --ignored
+REAP_CHROMIUM="$(browser)" timeout 900 cargo test --quiet --workspace --test report -- --ignored

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 lab
 need mkfs.ext4=e2fsprogs nvme=nvme-cli fio=fio
-cargo build -q -p reap-nvme-cli || fail "cannot build the command"
+cargo test -q --workspace --test cli --no-run || fail "cannot build the command"
 
 work=$(mktemp -d)
 server=

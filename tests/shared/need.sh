@@ -1,5 +1,6 @@
 # Sourced by the parts of ./test.sh, in the root of the checkout: what a part needs. A part exits 0 (passed), 77 (SKIPPED) or anything
-# else (FAILED). A skip is for a machine without root, apt, a Debian mirror or x86-64, and says which of them it is.
+# else (FAILED). Programs are built with --workspace, as the first part of ./test.sh has built them: -p selects other features, and builds
+# all of them again. A skip is for a machine without root, apt, a Debian mirror or x86-64, and says which of them it is.
 PATH=$PATH:/usr/sbin:/sbin
 
 skip() { echo "SKIPPED: $*"; exit 77; }

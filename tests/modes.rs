@@ -264,14 +264,6 @@ fn looks(_: Nanos) -> Plan {
     Plan::Look { budget: WEIGHT }
 }
 
-fn sleeps(_: Nanos) -> Plan {
-    Plan::sleep(Nanos::MAX)
-}
-
-fn panics(_: Nanos) -> Plan {
-    panic!("on purpose")
-}
-
 /// The mode that is registered, a device in it, and two queues of that: the second is in `poll`.
 fn two_queues(name: &str, facts: Facts, policy: Broken) -> (Mode, Device, [Queue; 2]) {
     let mode = Mode::register(name, facts, move |_| Box::new(policy.clone())).unwrap();
@@ -281,43 +273,21 @@ fn two_queues(name: &str, facts: Facts, policy: Broken) -> (Mode, Device, [Queue
     (mode, device, queues)
 }
 
-/// A policy that panics, and one that never looks, cost their own queue: it goes on in `interrupt`, and the device says why.
-#[test]
-fn a_policy_that_breaks_its_contract_costs_its_own_queue_alone() {
-    let cases: [(&str, Facts, Answer, &str); 4] = [
-        ("panics-masked", Facts::MASKED, panics, "on purpose"),
-        ("panics-unmasked", Facts::UNMASKED, panics, "on purpose"),
-        ("blind-masked", Facts::MASKED, sleeps, "did not look"),
-        ("blind-unmasked", Facts::UNMASKED, sleeps, "did not look"),
-    ];
-    for (name, facts, known, says) in cases {
-        let (broken, device, [queue, other]) = two_queues(name, facts, Broken { asked: 0, known, waits: sleeps });
-        let health = until_at(4, &device, &queue, |health| health.events.iter().any(|note| note.contains(says)));
-        assert!(health.events.iter().any(|note| note.contains(name) && note.contains("interrupt")), "{health:?}");
-        assert_eq!(queue.mode(), Mode::INTERRUPT, "{name}");
-        assert_eq!(read(&other, 64, 4, false), 64);
-        assert_eq!(other.mode(), Mode::POLL);
-        // Asked for again it has another chance, and the queue survives that as well.
-        queue.set_mode(broken);
-        assert_eq!(read(&queue, 640, 4, false), 640);
-        nothing_was_late(&device);
-    }
-}
-
-/// Waits that are over before they begin, or never end, find everything all the same, and are no reason to take a policy away.
+/// Waits that are over before they begin, or never end, find everything all the same, as does a rest with commands in flight.
 #[test]
 fn a_policy_that_answers_with_times_gone_by_keeps_its_queue_going() {
-    let waits: [(&str, Answer); 4] = [
+    let waits: [(&str, Answer); 5] = [
         ("spins", |now| Plan::Spin { until: Nanos(now.0 - 1) }),
         ("naps", |_| Plan::Nap { until: Nanos::ZERO }),
         ("sleeps", |now| Plan::Sleep { until: now, at_least: u32::MAX }),
         ("spins-for-ever", |_| Plan::Spin { until: Nanos::MAX }),
+        ("rests", |_| Plan::Rest),
     ];
     for (kind, waits) in waits {
         for (masked, facts) in [("masked", Facts::MASKED), ("unmasked", Facts::UNMASKED)] {
             let (mode, device, [queue, other]) = two_queues(&format!("{kind}-{masked}"), facts, Broken { asked: 0, known: looks, waits });
             assert_eq!((read(&queue, 640, 4, false), read(&other, 64, 4, false)), (640, 64));
-            assert_eq!((queue.mode(), other.mode(), mode.dismissals()), (mode, Mode::POLL, None), "{mode}");
+            assert_eq!((queue.mode(), other.mode()), (mode, Mode::POLL), "{mode}");
             nothing_was_late(&device);
         }
     }

@@ -10,7 +10,7 @@ use signal_hook::flag;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
-use crate::{bind, calibrate, compare, dismissals, doctor, id, install, list, output, paths_bench, run, serve, sim, stop};
+use crate::{bind, calibrate, compare, doctor, id, install, list, output, paths_bench, run, serve, sim, stop};
 
 /// The command `reap`, as its words say: the whole `main` of a program.
 pub fn main() -> ExitCode {
@@ -54,7 +54,6 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Ctl(args) => serve::ctl(&args),
         Command::Trace(args) => stop::note().map_err(Into::into).and_then(|()| Ok(trace::cli::run(&args)?)).map(|()| ExitCode::SUCCESS),
     };
-    dismissals::all().iter().for_each(|dismissed| output::say(format_args!("warning: {dismissed}")));
     match done {
         Ok(code) => stop::status().map_or(code, ExitCode::from),
         Err(error) => {

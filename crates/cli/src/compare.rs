@@ -45,7 +45,7 @@ use crate::machine::{self, Machine};
 use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
 use crate::rows::{Results, json, table};
-use crate::{dismissals, jobs, run, stop};
+use crate::{jobs, run, stop};
 use background::Background;
 use blocks::Field;
 pub use contender::Contender;
@@ -194,10 +194,9 @@ impl Comparison<'_> {
         results.extra.insert("complete".into(), (ended.is_ok() && !self.stop.load(Relaxed)).into());
         let facts = self.facts();
         let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
-        let dismissed = dismissals::all();
-        results.banner = validity::banner(&doubts, &facts.simulate).or_else(dismissals::banner);
+        results.banner = validity::banner(&doubts, &facts.simulate);
         results.extra.insert(json::VALID.into(), results.banner.is_none().into());
-        results.extra.insert(json::REASONS.into(), [validity::reasons(&doubts), dismissed].concat().into());
+        results.extra.insert(json::REASONS.into(), validity::reasons(&doubts).into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
         for outcome in &mut outcomes {
             results.rows.append(&mut outcome.rows);

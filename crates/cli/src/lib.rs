@@ -10,7 +10,6 @@ mod bind;
 mod calibrate;
 mod command;
 mod compare;
-mod dismissals;
 mod doctor;
 mod harmless;
 mod id;

@@ -31,7 +31,7 @@ use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
 use crate::machine::{self, Machine};
 use crate::output::{self, Output, say};
 use crate::program::PROGRAM;
-use crate::{dismissals, jobs, rows, stop};
+use crate::{jobs, rows, stop};
 use record::Recorder;
 
 /// Runs the job files. The exit code is a failure if a job failed.
@@ -134,16 +134,12 @@ fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
 /// The results in that layout. `used`: the devices, of which fio's schema knows nothing.
 fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
     let mut json = match format {
-        OutputFormat::Normal => {
-            let banner = dismissals::banner().map_or(String::new(), |line| line + "\n\n");
-            return Ok(banner + &report::normal(results));
-        }
+        OutputFormat::Normal => return Ok(report::normal(results)),
         OutputFormat::Terse => return Ok(report::terse(results)),
         OutputFormat::Json => report::json(results),
         OutputFormat::JsonPlus => report::json_plus(results),
     };
     json["devices"] = used;
-    dismissals::json().into_iter().for_each(|(key, value)| json[key] = value);
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 

@@ -57,7 +57,7 @@ mod waiter;
 
 pub use asleep::{Sleeper, Step, fall_asleep, last_step};
 pub use coalesce::{Coalesce, Rates, STEP};
-pub use custom::{Breach, Cloned, CustomPolicy};
+pub use custom::{Cloned, CustomPolicy};
 pub use decisions::Decisions;
 pub use facts::{Delivery, Facts, Moderation, Placement};
 pub use group::{Group, Round, Turn, combine};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::registry::{self, CustomId};
-use crate::{Breach, CustomPolicy, Delivery, Facts, Moderation, Placement, Preset, RegisterError, Tuning};
+use crate::{CustomPolicy, Delivery, Facts, Moderation, Placement, Preset, RegisterError, Tuning};
 
 /// A completion mode: a named preset, as written on the command line and in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,11 +118,6 @@ impl Mode {
 
     pub(crate) fn of_custom(id: CustomId) -> Mode {
         Mode::plain(Preset::Custom(id))
-    }
-
-    /// How often queues of this process have taken its policy away, and why the first one did; `None`: none has.
-    pub fn dismissals(self) -> Option<(u64, Breach)> {
-        if let Preset::Custom(id) = self.preset { id.dismissals() } else { None }
     }
 
     /// The modes that [`Mode::register`] has made, in that order.

@@ -1,7 +1,7 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
-mod guard;
+mod custom;
 mod hybrid;
 mod interrupt;
 mod irq_poll;
@@ -12,9 +12,9 @@ mod work;
 
 use units::Nanos;
 
-use crate::{Batch, Breach, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
-use guard::Guard;
+pub(crate) use custom::Custom;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
 pub use work::WEIGHT;
@@ -27,7 +27,7 @@ pub struct Policy {
     word: u32,
     check: Check,
     rule: Rule,
-    /// Facts of the mode that it was made for, where plans are asked for. They outlive a dismissal, until the queue has settled.
+    /// Facts of the mode.
     masks: bool,
     stays_armed_alone: bool,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
@@ -37,7 +37,7 @@ pub struct Policy {
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
     /// Policies of the program's own, of modes that the queue was in before.
-    earlier: Vec<Guard>,
+    earlier: Vec<Custom>,
 }
 
 /// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
@@ -49,7 +49,7 @@ enum Rule {
     Suspend(Suspend),
     Poll,
     Adaptive(Box<Adaptive>),
-    Custom(Box<Guard>),
+    Custom(Box<Custom>),
 }
 
 impl Policy {
@@ -70,12 +70,12 @@ impl Policy {
             Preset::Suspend => Rule::Suspend(Suspend::default()),
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
-            Preset::Custom(id) => Rule::Custom(Box::new(Guard::new(id, tuning))),
+            Preset::Custom(id) => id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(rule))),
         };
         let (masks, stays_armed_alone) = (mode.masks(), mode.preset().stays_armed_alone());
         let check = submit_check::after_commit(mode);
         let (records, checks) = match &rule {
-            Rule::Custom(guard) => (guard.facts().records, guard.facts().checks),
+            Rule::Custom(custom) => (custom.facts.records, custom.facts.checks),
             Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
             _ => (false, check != Check::No),
         };
@@ -88,48 +88,22 @@ impl Policy {
         self.earlier = earlier.earlier;
         let learnt = match earlier.rule {
             Rule::Adaptive(rule) => Some(rule),
-            Rule::Custom(guard) => {
-                self.earlier.push(*guard);
+            Rule::Custom(custom) => {
+                self.earlier.push(*custom);
                 earlier.learnt
             }
             _ => earlier.learnt,
         };
         match (&mut self.rule, learnt) {
             (Rule::Adaptive(rule), Some(learnt)) => rule.inherit(*learnt),
-            (Rule::Custom(guard), learnt) => {
+            (Rule::Custom(custom), learnt) => {
                 self.learnt = learnt;
-                if let Some(at) = self.earlier.iter().position(|earlier| earlier.id() == guard.id()) {
-                    guard.inherit(&self.earlier.swap_remove(at));
+                if let Some(at) = self.earlier.iter().position(|earlier| earlier.id == custom.id) {
+                    custom.rule.inherit(self.earlier.swap_remove(at).rule.as_any());
                 }
             }
             (_, learnt) => self.learnt = learnt,
         }
-    }
-
-    /// Why its queue has taken a policy of the program's own away ([`crate::CustomPolicy`]); the mode that it carries out is then `interrupt`.
-    #[cold]
-    pub fn dismissed(&self) -> Option<&Breach> {
-        if let Rule::Custom(guard) = &self.rule { guard.breach() } else { None }
-    }
-
-    /// The same with the mode whose policy it was; told once.
-    #[cold]
-    pub fn take_dismissal(&mut self) -> Option<(Mode, Breach)> {
-        let Rule::Custom(guard) = &self.rule else { return None };
-        let dismissed = (Mode::of_custom(guard.id()), guard.breach()?.clone());
-        self.rule = Rule::Interrupt;
-        Some(dismissed)
-    }
-
-    #[cold] // The built-in rules pass by it.
-    #[inline(never)]
-    fn next_of_custom(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let Rule::Custom(guard) = &mut self.rule else { return interrupt::next(seen) };
-        let plan = guard.next(now, seen);
-        if guard.breach().is_some() {
-            (self.mode, self.word) = (Mode::INTERRUPT, Mode::INTERRUPT.into());
-        }
-        plan
     }
 
     /// The mode that it carries out.
@@ -150,7 +124,7 @@ impl Policy {
         match &self.rule {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
-            Rule::Custom(guard) => guard.route(now, batch),
+            Rule::Custom(custom) => custom.rule.route(now, batch),
             Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
         }
     }
@@ -161,7 +135,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => rule.submitted(now, batch),
-            Rule::Custom(guard) => return guard.submitted(now, batch),
+            Rule::Custom(custom) => return custom.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -216,7 +190,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
             Rule::Adaptive(rule) => rule.completed(done),
-            Rule::Custom(guard) => guard.completed(done),
+            Rule::Custom(custom) => custom.rule.completed(done),
             _ => {}
         }
     }
@@ -231,7 +205,7 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
-            Rule::Custom(_) => self.next_of_custom(now, seen),
+            Rule::Custom(custom) => custom.next(now, seen),
         }
     }
 
@@ -250,7 +224,7 @@ impl Policy {
     pub fn weighs_sleeps(&self) -> bool {
         match &self.rule {
             Rule::Adaptive(_) => true,
-            Rule::Custom(guard) => guard.facts().weighs_sleeps,
+            Rule::Custom(custom) => custom.facts.weighs_sleeps,
             _ => false,
         }
     }
@@ -261,7 +235,7 @@ impl Policy {
     pub fn holds(&self) -> u16 {
         match &self.rule {
             Rule::Adaptive(rule) => rule.holds(),
-            Rule::Custom(guard) => guard.holds(),
+            Rule::Custom(custom) if custom.facts.holds => custom.rule.holds(),
             _ => 0,
         }
     }

@@ -2,10 +2,10 @@
 //! mode is a small number wherever it is kept.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::{Breach, CustomPolicy, Facts, Tuning};
+use crate::policy::Custom;
+use crate::{CustomPolicy, Facts, Tuning};
 
 /// Most policies of one process.
 pub(crate) const MOST: usize = 64;
@@ -20,9 +20,6 @@ struct Entry {
     name: String,
     facts: Facts,
     make: Box<Maker>,
-    /// Queues that took it away, and why the first one did.
-    dismissals: AtomicU64,
-    first: OnceLock<Breach>,
 }
 
 /// Written once each, in order, under the lock; read without it.
@@ -71,10 +68,7 @@ pub(crate) fn register(name: &str, facts: Facts, make: Box<Maker>) -> Result<Cus
         return Err(RegisterError::Taken(name.to_owned()));
     }
     let free = ENTRIES.iter().position(|entry| entry.get().is_none()).ok_or_else(|| RegisterError::Full(name.to_owned()))?;
-    ENTRIES[free].get_or_init(|| {
-        let (dismissals, first) = (AtomicU64::new(0), OnceLock::new());
-        Entry { name: name.to_owned(), facts, make, dismissals, first }
-    });
+    ENTRIES[free].get_or_init(|| Entry { name: name.to_owned(), facts, make });
     Ok(CustomId(free as u8))
 }
 
@@ -110,23 +104,9 @@ impl CustomId {
         self.entry().map_or(Facts::UNMASKED, |entry| entry.facts)
     }
 
-    /// A policy for one queue. May panic, as the program's code may.
-    pub(crate) fn make(self, tuning: &Tuning) -> Option<Box<dyn CustomPolicy>> {
-        self.entry().map(|entry| (entry.make)(tuning))
-    }
-
-    /// A queue has taken it away.
-    pub(crate) fn dismissed(self, why: &Breach) {
-        if let Some(entry) = self.entry() {
-            entry.first.get_or_init(|| why.clone());
-            entry.dismissals.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// How often queues of this process have taken it away, and why the first one did; `None`: none has.
-    pub fn dismissals(self) -> Option<(u64, Breach)> {
-        let entry = self.entry()?;
-        Some((entry.dismissals.load(Ordering::Relaxed).max(1), entry.first.get()?.clone()))
+    /// A policy for one queue.
+    pub(crate) fn make(self, tuning: &Tuning) -> Option<Custom> {
+        self.entry().map(|entry| Custom::new(self, entry.facts, (entry.make)(tuning)))
     }
 }
 

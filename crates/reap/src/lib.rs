@@ -92,8 +92,8 @@ pub use ::blkmq::paths;
 /// A policy of one's own: [`policy::CustomPolicy`] is the trait, [`Mode::register`] gives it a name.
 pub mod policy {
     pub use completion::{
-        Batch, Breach, Cause, Check, Cloned, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning,
-        WEIGHT, Woke, testing,
+        Batch, Cause, Check, Cloned, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning, WEIGHT,
+        Woke, testing,
     };
 }
 pub use ::device::{

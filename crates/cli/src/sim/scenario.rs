@@ -21,7 +21,7 @@ use crate::output::{self, say};
 use crate::report::{self, Report};
 use crate::rows::json;
 use crate::rows::table::width;
-use crate::{dismissals, jobs, stop};
+use crate::{jobs, stop};
 
 /// What is simulated without a scenario file.
 const DEFAULT: &str = include_str!("../../scenarios/small.toml");
@@ -72,7 +72,6 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let mut results = rows::results(&file, &modes, &rounds);
     results.extra.insert("complete".into(), complete.into());
     told.into_iter().for_each(|told| told.tell(&mut results));
-    dismissals::mark(&mut results);
     let machine = &rows::machine(&file.scenario);
     output::all([
         output::print(&table::show(&results, machine, width())),

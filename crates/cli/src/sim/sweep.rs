@@ -27,7 +27,6 @@ use self::verdicts::Verdicts;
 use super::files;
 use super::pool::{self, Way};
 use crate::args::{SimArgs, once};
-use crate::dismissals;
 use crate::output::{self, Later};
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
@@ -151,7 +150,6 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         results.extra.insert("grid".into(), grid::json(&grid, &sweep.cells)?);
     }
     results.notes.push(LEGEND.into());
-    dismissals::mark(&mut results);
     let banner = results.banner.iter().map(|line| format!("{line}\n\n")).collect::<String>();
     output::all([
         output::print(&(banner + &told + &verdicts.show() + &regrets::show(&regrets, done, ios))),

@@ -33,8 +33,6 @@ pub(crate) struct Looker {
     me: u8,
     pub waiter: Waiter,
     pub counters: Counters,
-    /// A policy of the program's own was dismissed, and nobody has been told.
-    pub dismissal: Option<String>,
     /// What wake-ups bring, if somebody wants to know.
     pub wakeups: Option<Box<Wakeups>>,
     /// What spinning means where others want the CPU.
@@ -59,7 +57,6 @@ impl Looker {
             me,
             waiter: Waiter::new(policy, Lawful),
             counters: Counters::default(),
-            dismissal: None,
             wakeups: None,
             spin: Spin::Naps,
             taken: Box::new([Completed::default(); MOST]),
@@ -78,28 +75,14 @@ impl Looker {
     #[inline(always)] // Asked for each plan, and the answer is no.
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
         let asked = soft.mode.adopt(self.waiter.policy.word())?;
-        Some(self.change(soft, asked, tuning))
+        Some(self.change(asked, tuning))
     }
 
     #[cold]
     #[inline(never)]
-    fn change(&mut self, soft: &Soft, asked: Mode, tuning: impl FnOnce() -> Tuning) -> Mode {
-        let mode = self.instead(soft, asked);
+    fn change(&mut self, mode: Mode, tuning: impl FnOnce() -> Tuning) -> Mode {
         self.waiter.adopt(Policy::with(mode, &tuning()));
         mode
-    }
-
-    /// The mode to adopt: `interrupt`, if what is asked for is the mode whose policy has just been dismissed.
-    fn instead(&mut self, soft: &Soft, asked: Mode) -> Mode {
-        match self.waiter.policy.take_dismissal() {
-            Some((dismissed, why)) if dismissed == asked => {
-                self.dismissal = Some(format!("policy `{dismissed}` was taken away, and `interrupt` goes on: {why}"));
-                soft.mode.ask_instead(asked, Mode::INTERRUPT);
-                // In force from here on, as one that was asked for.
-                soft.mode.adopt(asked).unwrap_or(Mode::INTERRUPT)
-            }
-            _ => asked,
-        }
     }
 
     /// Goes on in the same mode with another tuning, as if it were another mode.

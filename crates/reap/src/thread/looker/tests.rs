@@ -1,32 +1,6 @@
-use completion::{CustomPolicy, Facts, Mode, Seen, Spin};
+use completion::{Mode, Spin};
 
 use super::*;
-
-/// A policy that panics when it is asked.
-#[derive(Clone, Debug)]
-struct Panics;
-
-impl CustomPolicy for Panics {
-    fn next(&mut self, _: Nanos, _: &Seen) -> Plan {
-        panic!("as the test says")
-    }
-}
-
-/// Where its mode is asked for still, `interrupt` is adopted and there is something to tell. A mode that is asked for meanwhile is adopted.
-#[test]
-fn a_policy_that_was_dismissed_is_followed_by_interrupt_or_by_what_is_asked_for() {
-    let broken = Mode::register("panics-when-asked", Facts::MASKED, |_| Box::new(Panics)).unwrap();
-    for (meanwhile, adopted) in [(None, Mode::INTERRUPT), (Some(Mode::POLL), Mode::POLL)] {
-        let (mut looker, soft) = (Looker::new(0, Policy::new(broken)), Soft::new(0, 1, broken).unwrap());
-        assert_eq!(looker.adopt(&soft, Tuning::default), None);
-        looker.waiter.policy.next(Nanos(1), &Seen::default());
-        meanwhile.into_iter().for_each(|mode| soft.mode.ask(mode));
-        assert_eq!(looker.adopt(&soft, Tuning::default), Some(adopted));
-        assert_eq!((looker.waiter.policy.mode(), soft.mode.asked(), soft.mode.settled()), (adopted, Some(adopted), true));
-        let told = looker.dismissal.take();
-        assert_eq!(told.is_some_and(|told| told.contains("panics-when-asked")), meanwhile.is_none());
-    }
-}
 
 /// What the last thread had to wait for its CPU says nothing of this one's.
 #[test]

@@ -332,20 +332,10 @@ impl SoftQueue {
         }
     }
 
-    /// The mode that was adopted may stand for a policy of the program's own that broke its contract.
-    fn tell_of_dismissal(&self) {
-        if let Some(what) = self.looker.borrow_mut().dismissal.take() {
-            let me = self.hardware_queue();
-            tracing::warn!("queue {me}: {what}");
-            self.queue.reporter.noted(format!("queue {me}: {what}"));
-        }
-    }
-
     /// A mode has been adopted: who drains, where messages go, and whether the vector is masked, are as it wants them. A
     /// look follows.
     #[cold]
     pub(super) fn settle(&self) {
-        self.tell_of_dismissal();
         let mode = self.mode();
         self.settle_placement(mode);
         self.posting.settle(mode, &self.queue.lane, self.place.poller());

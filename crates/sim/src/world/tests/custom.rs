@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use completion::{Batch, Breach, Check, CustomPolicy, Delivery, Done, Facts, Placement, Plan, Seen, WEIGHT};
+use completion::{Batch, Check, CustomPolicy, Delivery, Facts, Placement, Plan, Seen, WEIGHT};
 
 use super::laws::holds;
 use super::masks::unmasked;
@@ -12,8 +12,6 @@ use crate::habits::LAWFUL;
 /// What a policy does that its contract forbids, from its twentieth answer on where it looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    Panics,
-    PanicsWhenTold,
     NeverLooks,
     Rests,
     SpinsUntilBefore,
@@ -23,9 +21,7 @@ enum Fault {
     LooksAlways,
 }
 
-const FAULTS: [Fault; 9] = [
-    Fault::Panics,
-    Fault::PanicsWhenTold,
+const FAULTS: [Fault; 7] = [
     Fault::NeverLooks,
     Fault::Rests,
     Fault::SpinsUntilBefore,
@@ -47,7 +43,6 @@ impl CustomPolicy for Broken {
         let known = (seen.pending || seen.woke.is_some()) && !seen.lock_busy;
         let before = Nanos(now.0.saturating_sub(1));
         match self.fault {
-            Fault::Panics if self.asked > 20 => panic!("on purpose"),
             Fault::NeverLooks if self.asked > 20 => Plan::sleep(Nanos::MAX),
             Fault::LooksAlways if seen.in_flight > 0 => Plan::Look { budget: u32::MAX },
             _ if known => Plan::Look { budget: WEIGHT },
@@ -63,11 +58,6 @@ impl CustomPolicy for Broken {
 
     fn submitted(&mut self, _: Nanos, _: &Batch) -> Check {
         Check::TryLook { budget: 0 }
-    }
-
-    fn completed(&mut self, _: &[Done]) {
-        self.asked += 1;
-        assert!(self.fault != Fault::PanicsWhenTold || self.asked <= 20, "on purpose");
     }
 }
 
@@ -109,21 +99,4 @@ fn broken_policies_keep_the_laws_on_every_machine() {
     holds(150, LAWFUL, any_machine().prop_map(broken)).unwrap();
     holds(50, LAWFUL, any_burst().prop_map(broken)).unwrap();
     holds(150, LAWFUL, any_scenario().prop_map(broken).prop_map(unmasked)).unwrap();
-}
-
-/// Those that would lose completions are taken away, and the others are kept to their bounds.
-#[test]
-fn those_that_would_lose_completions_are_taken_away() {
-    for (mode, fault) in registered("one-masked", Facts::MASKED).into_iter().chain(registered("one-unmasked", Facts::UNMASKED)) {
-        let outcome = outcome(mode, Profile::optane(), closed_loop(4, 400), Nanos::ZERO);
-        assert_eq!((outcome.completed, outcome.failed, outcome.lost), (400, 0, 0), "{mode}: {fault:?}");
-        let expected = match fault {
-            Fault::Panics | Fault::PanicsWhenTold => Some(Breach::Panicked("on purpose".into())),
-            Fault::NeverLooks => Some(Breach::NeverLooks),
-            Fault::Rests => Some(Breach::Rests),
-            Fault::NapsForEver => Some(Breach::NapsForEver),
-            _ => None,
-        };
-        assert_eq!(mode.dismissals(), expected.map(|why| (1, why)), "{mode}: {fault:?}");
-    }
 }

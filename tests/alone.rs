@@ -140,7 +140,7 @@ fn a_forked_child_gets_no_buffers() {
                 let refused = matches!(device.buffer(4096), Err(reap::AllocError::Forked))
                     && matches!(queue.buffer(4096), Err(reap::AllocError::Forked))
                     && matches!(region.buffer(8192..12288), Err(reap::RangeError::Forked))
-                    && device.register(reap::Pages::new(4096).unwrap()).is_err();
+                    && matches!(device.register(reap::Pages::new(4096).unwrap()), Err((reap::RegisterError::Forked, _)));
                 let (mut held, device, queue) = (held, device, queue);
                 let refused = inherited(&mut held) && refused;
                 drop(held);

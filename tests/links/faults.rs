@@ -5,6 +5,7 @@ mod between;
 mod devices;
 mod files;
 mod guest;
+mod hostile;
 mod limits;
 mod paths;
 mod pcie;

@@ -2,8 +2,8 @@
 //!
 //! The other process can do what it likes with its memory, and is not trusted. No reference is ever made into it: each access is a copy, or
 //! the volatile load or store of a word. Every range is checked against the ranges that are mapped at that instant, and no address is kept
-//! across a change. A file that its owner can shorten is mapped only where that owner is trusted, because touching what is gone would be a signal:
-//! any other such file is read and written by system calls.
+//! across a change. A file whose pages its owner can take away is mapped only where that owner is trusted, because touching what is gone would be a
+//! signal: any other such file is read and written by system calls.
 
 mod doorbells;
 mod file;
@@ -17,7 +17,7 @@ use std::rc::{Rc, Weak};
 pub use doorbells::DoorbellFile;
 use file::{FileKey, GuestFile};
 
-use crate::foreign::has_huge_pages;
+use crate::foreign::{PageLoss, keeps_pages};
 
 /// Ranges begin and end at multiples of this.
 const PAGE: u64 = 4096;
@@ -131,13 +131,13 @@ pub struct GuestMemory {
     files: HashMap<FileKey, Weak<GuestFile>>,
     /// Accesses that were refused.
     refused: Cell<u64>,
-    /// Files are mapped although their owner could shorten them.
+    /// Files are mapped although their owner could take pages away.
     trusts: bool,
 }
 
 impl GuestMemory {
-    /// From now on files are mapped although their owner could shorten them, or take pages away: touching what is gone ends this process by a
-    /// signal. For owners that are trusted, and whose memory cannot be sealed, as huge pages cannot.
+    /// From now on files are mapped although their owner could shorten them or take pages away, or may lack pages: touching what is not there ends
+    /// this process by a signal (SIGBUS). For owners that are trusted, and whose memory is not sealed, or is huge pages, which seals do not keep.
     pub fn trust(&mut self) {
         self.trusts = true;
     }
@@ -175,6 +175,8 @@ impl GuestMemory {
 
     /// The file of this descriptor, of at least so many bytes: as it is reached already, or anew.
     fn file(&mut self, file: OwnedFd, needed: u64) -> Result<Rc<GuestFile>, GuestError> {
+        // Before its size.
+        let pages = keeps_pages(&file);
         let (key, size) = file::examine(&file)?;
         if needed > size {
             return Err(GuestError::Past { size, needed });
@@ -182,11 +184,13 @@ impl GuestMemory {
         if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes() >= needed) {
             return Ok(known);
         }
-        // They cannot be read and written by calls either.
-        if !self.trusts && has_huge_pages(&file) {
-            return Err(GuestError::HugePages);
+        match pages {
+            // They cannot be written to by calls either.
+            Err(PageLoss::HugePages) if !self.trusts => return Err(GuestError::HugePages),
+            Err(PageLoss::Unknown(errno)) if !self.trusts => return Err(GuestError::File(errno.into())),
+            _ => {}
         }
-        let memory = Rc::new(GuestFile::new(file, size, self.trusts));
+        let memory = Rc::new(GuestFile::new(file, size, self.trusts || pages.is_ok()));
         self.files.retain(|_, file| file.strong_count() > 0);
         self.files.insert(key, Rc::downgrade(&memory));
         Ok(memory)

@@ -54,8 +54,10 @@ impl Device {
     /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], a [`crate::PcieUri`], a
     /// [`crate::VfioUserUri`], or a [`crate::MultipathUri`].
     ///
-    /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]), and is refused the parent's
-    /// ([`Refused::Forked`](crate::Refused::Forked)). It does not have the memory of their buffers either, and must not touch it.
+    /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]). The parent's refuse its requests
+    /// ([`Refused::Forked`](crate::Refused::Forked)), give it no buffers ([`AllocError::Forked`], [`RangeError::Forked`](crate::RangeError::Forked))
+    /// and register no memory of its ([`RegisterError::Forked`]). It does not have the memory of buffers that were taken before: to read or write one
+    /// is a panic. It may drop all of them.
     ///
     /// # Errors
     /// See [`OpenError`].

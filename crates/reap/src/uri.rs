@@ -47,8 +47,8 @@ pub struct DeviceUri {
     pub shadow: Option<bool>,
     /// `sgl=yes|no`: whether commands may have SGLs (SGLS); they may not unless this says yes.
     pub sgls: bool,
-    /// `trust=yes|no`: where it is served, whether memory of a client's is mapped although the client could shorten its file, which would end the
-    /// server.
+    /// `trust=yes|no`: where it is served, whether memory of a client's is mapped although the client could take pages of it away, which would end
+    /// the server.
     pub trust: bool,
     /// `share=yes|no`: of `file:`, whether other processes that say so too may write to the file.
     pub share: bool,
@@ -209,7 +209,12 @@ impl DeviceUri {
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "sgl" => self.sgls = one_of(key, value, &["yes", "no"])? == "yes",
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
-            "share" => self.share = one_of(key, value, &["yes", "no"])? == "yes",
+            "share" => {
+                self.share = one_of(key, value, &["yes", "no"])? == "yes";
+                if self.share && matches!(self.backing, Backing::Mem { .. }) {
+                    return Err("`share=yes` is of `file:`; no other process has the memory of `mem:`".into());
+                }
+            }
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,

@@ -29,6 +29,11 @@ pub trait Pinner: Debug + Send + Sync {
         false
     }
 
+    /// Whether the process that gets such files is trusted to take no pages away. Otherwise only memory whose file keeps them is registered.
+    fn trusts(&self) -> bool {
+        false
+    }
+
     /// Bytes of a chunk: a multiple of 4 MiB. Memory that costs nothing before it is touched may go as a whole.
     fn chunk_bytes(&self) -> u64 {
         CHUNK
@@ -98,6 +103,11 @@ impl Pinning {
     /// Whether memory has to have a file behind it.
     pub fn wants_file(&self) -> bool {
         self.pinner.wants_file()
+    }
+
+    /// Whether the process that gets the files is trusted to take no pages away.
+    pub fn trusts(&self) -> bool {
+        self.pinner.trusts()
     }
 
     fn failed(&self, wanted: u64, source: io::Error) -> PinError {

@@ -17,6 +17,7 @@ use super::pins::{Chunk, PinError, Pins};
 use super::pool::{DmaPool, Pool};
 use super::registered::{AnyRegion, Beside, Registered};
 use super::sizes::{MAX_POOL, MIN_BLOCK, PAGE};
+use crate::foreign::keeps_pages;
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,12 @@ pub enum RegisterError {
          register `Pages::shared`, or memory whose owner says its file (`Memory::file`), or take buffers from `Device::buffer`"
     )]
     NoFile,
+    /// The device is in another process, which could take pages of the memory away. Touching them would end this process by a signal (SIGBUS).
+    #[error(
+        "the device is another process's, which could take pages of this memory away, and that would end this process: of its file, {0}; \
+         register `Pages::shared`, or say by `trust=yes` that the server takes none away"
+    )]
+    MayLosePages(String),
     /// The device cannot name so much memory.
     #[error("{bytes} bytes in one piece are more than is left of the bus addresses below {limit:#x} that the device reaches")]
     NoAddresses {
@@ -49,6 +56,9 @@ pub enum RegisterError {
     /// What describes it to the device could not be given out.
     #[error("cannot set up what describes the memory to the device: {0}")]
     Lists(#[from] RangeError),
+    /// The device is of the process that this one was forked from.
+    #[error("this process was forked from the one that opened the device, whose device it does not have; open devices after the fork")]
+    Forked,
 }
 
 /// Why a range of a region could not be given out.
@@ -150,8 +160,7 @@ impl Drop for Description {
 /// A place among the bus addresses of `pool` for the memory of `owner`.
 fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
     if !pool.born.is_here() {
-        let forked = "this process was forked from the one that opened the device";
-        return Err(RegisterError::System(std::io::Error::other(forked)));
+        return Err(RegisterError::Forked);
     }
     let memory = owner.bytes();
     let (at, bytes) = (memory.cast::<u8>(), memory.len() as u64);
@@ -160,8 +169,12 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
         return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
     }
     let file = owner.file().map(|(file, at)| Ok((file.try_clone_to_owned()?, at))).transpose().map_err(RegisterError::System)?;
-    if file.is_none() && pool.pinning.as_ref().is_some_and(|pinning| pinning.wants_file()) {
-        return Err(RegisterError::NoFile);
+    if let Some(pinning) = pool.pinning.as_ref().filter(|pinning| pinning.wants_file()) {
+        let Some((file, _)) = &file else { return Err(RegisterError::NoFile) };
+        match keeps_pages(file) {
+            Err(why) if !pinning.trusts() => return Err(RegisterError::MayLosePages(why.to_string())),
+            _ => {}
+        }
     }
     let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
     let base = pool.space.reserve(bytes).ok_or(none)?;

@@ -23,7 +23,7 @@ impl DoorbellFile {
         let file = memfd_create("reap-doorbells", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let memory = GuestFile::new(file.try_clone()?, bytes, false);
+        let memory = GuestFile::new(file.try_clone()?, bytes, true);
         Ok(DoorbellFile { file, memory })
     }
 

@@ -1,4 +1,4 @@
-//! One file of another process: mapped where it cannot be shortened, else read and written by system calls.
+//! One file of another process: mapped where its pages stay, else read and written by system calls.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -10,8 +10,6 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{FileType, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-
-use crate::foreign::may_lose_pages;
 
 /// Which file: device and inode.
 pub(super) type FileKey = (u64, u64);
@@ -39,9 +37,9 @@ enum Way {
 }
 
 impl GuestFile {
-    /// The first `bytes` bytes of a file that has as many. `trusted`: its owner does not take any of them away.
-    pub(super) fn new(file: OwnedFd, bytes: u64, trusted: bool) -> GuestFile {
-        let way = map(&file, bytes, trusted).unwrap_or_else(|| Way::Calls(file.into()));
+    /// The first `bytes` bytes of a file that has as many. `mapped`: map it, since its pages stay, or its owner is trusted not to take any away.
+    pub(super) fn new(file: OwnedFd, bytes: u64, mapped: bool) -> GuestFile {
+        let way = if mapped { map(&file, bytes) } else { None }.unwrap_or_else(|| Way::Calls(file.into()));
         GuestFile { bytes, way }
     }
 
@@ -178,12 +176,9 @@ impl GuestFile {
     }
 }
 
-/// Maps a file, if its owner has given up the right to shorten it (memfd_create(2), `F_SEAL_SHRINK`), or is trusted not to.
-fn map(file: &OwnedFd, bytes: u64, trusted: bool) -> Option<Way> {
+/// Maps a file, for writing too if it can be.
+fn map(file: &OwnedFd, bytes: u64) -> Option<Way> {
     let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && isize::try_from(*len).is_ok())?;
-    if !trusted && may_lose_pages(file).is_some() {
-        return None;
-    }
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     let at = |protection| {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.

@@ -1,7 +1,12 @@
 use std::fs::File;
+use std::hint::spin_loop;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -138,6 +143,42 @@ fn a_file_that_is_shortened() {
     ftruncate(&file, 0x1000).expect("shortened");
     assert!(guest.read(0x3000, &mut [0; 16]).is_err() && guest.load::<8>(0x3000).is_err());
     assert!(guest.read(0, &mut [0; 16]).is_ok());
+}
+
+/// Its owner shortens the file while it is being mapped, and seals it then: its size was never what the seal keeps. Mapped so, reading is a signal.
+#[test]
+fn shortened_before_it_is_sealed() {
+    let (ready, round) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (give, given) = mpsc::channel::<File>();
+    thread::scope(|scope| {
+        let (ready, round) = (&ready, &round);
+        scope.spawn(move || {
+            for (n, file) in (1..).zip(given) {
+                ready.store(n, Ordering::Release);
+                while round.load(Ordering::Acquire) < n {
+                    spin_loop();
+                }
+                // Later each time, so that every instant is met on a slow machine as on a fast one.
+                (0..n % 128).for_each(|_| spin_loop());
+                ftruncate(&file, 0x1000).expect("shortened");
+                fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+            }
+        });
+        // All of them take half a minute on a busy machine.
+        let until = Instant::now() + Duration::from_secs(2);
+        for n in (1..=20_000).take_while(|_| Instant::now() < until) {
+            let (file, mut guest) = (memory(0x4000, false), GuestMemory::default());
+            give.send(fd(&file).into()).expect("taken");
+            while ready.load(Ordering::Acquire) < n {
+                thread::yield_now();
+            }
+            round.store(n, Ordering::Release);
+            if guest.map(range(0, 0x4000, BOTH), Some((file.into(), 0))).is_ok() {
+                _ = guest.read(0x3000, &mut [0; 16]);
+            }
+        }
+        drop(give);
+    });
 }
 
 #[test]

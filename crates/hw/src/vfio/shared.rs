@@ -1,7 +1,7 @@
 //! Registers and doorbells of a device that another process serves: parts of BAR0 lie in files that it hands over, and it is not trusted.
 //!
-//! Touching a page that a file no longer has would be a signal that ends this process. So a part is mapped only where nobody can make its file shorter
-//! (`F_SEAL_SHRINK`), or where the caller says that the other process is trusted not to. Elsewhere its registers are reached by calls.
+//! Touching a page that a file no longer has would be a signal that ends this process. So a part is mapped only where its file
+//! keeps its pages (`foreign.rs`), or where the caller says that the other process is trusted to take none away. Elsewhere its registers are reached by calls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use rustix::fs::{FileType, fstat};
 
 use super::error::VfioError;
 use super::registers::{Area, PciRegisters, RegisterCalls};
-use crate::foreign::may_lose_pages;
+use crate::foreign::keeps_pages;
 
 /// A part of BAR0 in a file.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct SharedArea {
 
 impl PciRegisters {
     /// BAR0 of `bytes` bytes, of which `areas` lie in files, and everything is reached by calls. `trusted`: the server is believed
-    /// to leave a file's length alone where it could shorten it. With it, why a part is not mapped: a sentence each.
+    /// to take no pages of a file away where it could. With it, why a part is not mapped: a sentence each.
     ///
     /// # Errors
     /// It has no room for registers and doorbells.
@@ -85,6 +85,8 @@ impl SharedArea {
         if !(range.start | range.end | at).is_multiple_of(page) {
             return Err(format!("they are no whole pages of {page} bytes"));
         }
+        // Before its size.
+        let pages = keeps_pages(file);
         let stat = fstat(file).map_err(|error| format!("their file cannot be examined: {error}"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err("what the server hands over for them is no file".into());
@@ -93,10 +95,10 @@ impl SharedArea {
         if end > size {
             return Err(format!("their file has {size:#x} bytes, and they would end at {end:#x}"));
         }
-        if let Some(why) = may_lose_pages(file).filter(|_| !trusted) {
-            return Err(format!("their file may lose pages, which would end this process: {why}"));
+        match pages {
+            Err(why) if !trusted => Err(format!("their file may lose pages, which would end this process: {why}")),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -62,11 +62,18 @@ pub(crate) struct Ground {
 /// Memory that all of these controllers reach, and what is otherwise with it than was asked for.
 ///
 /// # Errors
-/// The system has no such memory, or a server does not take it.
+/// The system has no such memory, a server does not take it, or one that is not trusted would get huge pages.
 pub(crate) fn ground(controllers: &[Half], options: &OpenOptions) -> Result<(Ground, Option<String>), OpenError> {
     let huge_pages = controllers.iter().any(|half| half.uri.huge_pages);
     let backing = if huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
-    let mapper = Arc::new(Mapper::new(controllers.iter().map(|half| half.peer.connection.clone()).collect()));
+    // All servers reach the same pool: each could take its huge pages away.
+    let untrusted = controllers.iter().find(|half| !half.uri.trust);
+    if let (true, Some(half)) = (huge_pages, untrusted) {
+        let what = "the pool has huge pages for another path (`hugepages=yes`), and this server could take them away; add `trust=yes` if it does not";
+        return Err(OpenError::VfioUser { socket: half.uri.socket.clone(), fault: PeerFault::Lacks(what.into()) });
+    }
+    let connections = controllers.iter().map(|half| half.peer.connection.clone()).collect();
+    let mapper = Arc::new(Mapper::new(connections, untrusted.is_none()));
     let pool = PoolOptions { backing, pinner: Some(mapper.clone()), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
     let note = "too few huge pages are set aside for the pool, which has ordinary ones; `reap doctor` says how to set some aside";

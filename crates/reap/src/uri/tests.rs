@@ -67,6 +67,7 @@ fn every_mistake_is_told_with_its_column() {
         ("mem:1G?sgl=perhaps", 8, "expected `yes` or `no`"),
         ("mem:1G?thread=mine", 8, "expected `shared` or `own`"),
         ("mem:1G?size=1G", 8, "before the `?`"),
+        ("mem:1G?lba=512&share=yes", 16, "`share=yes` is of `file:`"),
         ("file:", 6, "a path must follow"),
     ] {
         let error = uri.parse::<DeviceUri>().expect_err(uri);

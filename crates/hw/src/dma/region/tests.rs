@@ -1,8 +1,11 @@
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use super::super::{DmaPool, OutOfPool, Pages};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use super::super::{DmaPool, OutOfPool, Pages, Pinner, PoolOptions};
 use super::*;
 
 mod lifetimes;
@@ -56,6 +59,73 @@ fn memory_that_is_no_whole_pages_comes_back() {
     let (why, _) = pool.register(Part(Pages::new(4096).unwrap(), 0..512)).unwrap_err();
     assert!(why.to_string().ends_with(" are not 1 page to 1 TiB of whole pages; align address and length to 4096"), "{why}");
     assert!(pool.register(Part(Pages::new(8192).unwrap(), 4096..8192)).is_ok());
+}
+
+/// Pages whose file is this one, as their owner says.
+#[derive(Debug)]
+struct Filed(Pages, OwnedFd);
+
+// SAFETY: the pages are; that they are of the file is not true, and no device here reaches them by it.
+unsafe impl Memory for Filed {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        self.0.bytes()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.1.as_fd(), 0))
+    }
+}
+
+/// A device in another process, which gets the files.
+#[derive(Debug)]
+struct Elsewhere {
+    trusted: bool,
+}
+
+impl Pinner for Elsewhere {
+    fn pin(&self, _: Chunk, _: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wants_file(&self) -> bool {
+        true
+    }
+
+    fn trusts(&self) -> bool {
+        self.trusted
+    }
+
+    fn unpin(&self, _: Chunk) {}
+}
+
+/// Whoever gets a file that is not sealed may take pages away from its owner.
+#[test]
+fn shared_memory_is_sealed() {
+    let sealed = |flags, seals| {
+        let file = memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags).ok()?;
+        ftruncate(&file, 2 << 20).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        Some(file)
+    };
+    let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    for (flags, seals, why) in [
+        (MemfdFlags::empty(), SealFlags::SHRINK, None),
+        (MemfdFlags::empty(), SealFlags::GROW, Some("F_SEAL_SHRINK")),
+        (huge, SealFlags::SHRINK, Some("huge pages")),
+    ] {
+        for trusted in [false, true] {
+            let Some(file) = sealed(flags, seals) else {
+                println!("SKIPPED: this kernel has no hugetlbfs");
+                continue;
+            };
+            let pool = PoolOptions { pinner: Some(Arc::new(Elsewhere { trusted })), ..PoolOptions::default() }.open(4 << 20).unwrap();
+            match (pool.register(Filed(Pages::new(4096).unwrap(), file)), why.filter(|_| !trusted)) {
+                (Ok(_), None) => {}
+                (Err((error @ RegisterError::MayLosePages(_), _)), Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+                (registered, why) => panic!("{registered:?}, {why:?}"),
+            }
+        }
+    }
 }
 
 #[test]

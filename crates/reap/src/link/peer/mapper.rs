@@ -14,6 +14,8 @@ use super::connection::Connection;
 #[derive(Debug)]
 pub(super) struct Mapper {
     connections: Vec<Arc<Connection>>,
+    /// Each server is trusted to take no pages away (`trust=yes`).
+    trusted: bool,
     /// By bus address. Locked for moments: a server's answer is never waited for meanwhile.
     pinned: Mutex<Pieces>,
 }
@@ -47,8 +49,8 @@ impl Piece {
 }
 
 impl Mapper {
-    pub(super) fn new(connections: Vec<Arc<Connection>>) -> Mapper {
-        Mapper { connections, pinned: Mutex::default() }
+    pub(super) fn new(connections: Vec<Arc<Connection>>, trusted: bool) -> Mapper {
+        Mapper { connections, trusted, pinned: Mutex::default() }
     }
 
     fn pinned(&self) -> MutexGuard<'_, Pieces> {
@@ -122,6 +124,10 @@ impl Pinner for Mapper {
 
     fn wants_file(&self) -> bool {
         true
+    }
+
+    fn trusts(&self) -> bool {
+        self.trusted
     }
 
     /// All at once: nothing of it is touched by that.

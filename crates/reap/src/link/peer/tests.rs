@@ -408,6 +408,22 @@ fn a_server_is_given_everything_again() {
     assert_eq!(told[1].0.lock().unwrap().len(), 1, "it lets go of memory like any other");
 }
 
+/// All servers of a device reach its pool: each could take huge pages away.
+#[test]
+fn huge_pages_need_every_servers_trust() {
+    let half = |parameters: &str| {
+        let (uri, _, _dir) = Says::default().serve();
+        Half::connect(&format!("{uri}{parameters}").parse().expect("a URI"), &options()).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let (huge, trusted) = ("?hugepages=yes&trust=yes", "?trust=yes");
+    let refused = ground(&[half(huge), half("")], &options()).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("huge pages for another path"), "{refused}");
+    for (parameters, trusts) in [([huge, trusted], true), ([trusted, ""], false), (["", trusted], false)] {
+        let (ground, _) = ground(&parameters.map(half), &options()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(hw::Pinner::trusts(&*ground.mapper), trusts, "{parameters:?}");
+    }
+}
+
 /// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and the caller knows.
 #[test]
 fn a_vector_that_cannot_be_moved_stays_where_it_is() {

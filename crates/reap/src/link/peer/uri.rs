@@ -25,7 +25,7 @@ pub struct VfioUserUri {
     pub vectors: Option<u16>,
     /// `hugepages=yes|no`: whether the pool is made of huge pages of 2 MiB, as far as they are set aside. SPDK's target reaches no other memory.
     pub huge_pages: bool,
-    /// `trust=yes|no`: whether doorbells are mapped although the server could make their file shorter, which would end this process.
+    /// `trust=yes|no`: whether files are shared with the server although it could take pages of them away, which would end this process.
     pub trust: bool,
     /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the controller offers to read them there. `None`: where
     /// a doorbell is a message.

@@ -10,7 +10,7 @@ use signal_hook::flag;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
-use crate::{bind, calibrate, compare, doctor, id, install, list, output, paths_bench, run, serve, sim, stop};
+use crate::{bind, calibrate, compare, doctor, id, install, list, output, run, serve, sim, stop};
 
 /// The command `reap`, as its words say: the whole `main` of a program.
 pub fn main() -> ExitCode {
@@ -42,7 +42,6 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
-        Command::PathsBench(args) => paths_bench::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::List(args) => list::list(&args),

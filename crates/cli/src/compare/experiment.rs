@@ -18,7 +18,6 @@ use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
 use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
-use super::forecast::{Far, Forecast};
 use super::labels::Labels;
 use super::results::Record;
 use super::scenes::Setting;
@@ -50,25 +49,6 @@ pub struct Experiment<'a> {
     pub bar: &'a ProgressBar,
 }
 
-/// How far a comparison is, and when it ends.
-pub struct Ahead<'a> {
-    /// Counts blocks.
-    pub bar: &'a ProgressBar,
-    /// When it ends, where that was told.
-    pub told: Option<Forecast>,
-}
-
-impl Ahead<'_> {
-    /// So many passes over the scenes are over. Says what that changes.
-    fn look(&mut self, passes: usize) {
-        let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
-        let far = Far { passes, done, left: planned.saturating_sub(done) };
-        if let Some(news) = self.told.as_mut().and_then(|told| told.news(hw::now(), far)) {
-            self.bar.suspend(|| say(news));
-        }
-    }
-}
-
 /// What polling reaches at one queue depth, measured again and again.
 struct Capacity {
     qd: u64,
@@ -79,11 +59,10 @@ struct Capacity {
 
 impl Experiment<'_> {
     /// Runs everything. A record for each scene, and, if an I/O failed, what became of it: records are of the rounds before.
-    pub fn run(&self, field: &mut Field, ahead: &mut Ahead, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
-        ahead.told.iter_mut().for_each(|told| told.begin(hw::now()));
+    pub fn run(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
         let mut capacities: Vec<Capacity> = Vec::new();
         let mut records = vec![Record::default(); self.settings.len()];
-        let rounds = self.rounds(field, ahead, (&mut records, &mut capacities), rng);
+        let rounds = self.rounds(field, (&mut records, &mut capacities), rng);
         for (setting, record) in self.settings.iter().zip(&mut records) {
             record.polled = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
             if setting.wants_capacity() {
@@ -114,7 +93,6 @@ impl Experiment<'_> {
     fn rounds(
         &self,
         field: &mut Field,
-        ahead: &mut Ahead,
         (records, capacities): (&mut [Record], &mut Vec<Capacity>),
         rng: &mut Xoshiro256PlusPlus,
     ) -> Result<()> {
@@ -124,13 +102,12 @@ impl Experiment<'_> {
             field.run(block(self.labels.mode(0), &jobs, 0))?;
         }
         let mut order: Vec<usize> = (0..self.settings.len()).collect();
-        for n in 0..self.repeat {
+        for _ in 0..self.repeat {
             order.shuffle(rng);
             for &at in &order {
                 let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }
-            ahead.look(n + 1);
         }
         Ok(())
     }

@@ -55,10 +55,10 @@ impl<'a> Submitter<'a> {
             let now = Nanos(self.clock * 100);
             let oldest = &mut self.in_flight[self.clock as usize % IN_FLIGHT];
             if let Some(token) = oldest.take() {
-                self.paths.end(token, &mut self.place, LATENCY, now, &mut ());
+                self.paths.end(token, &self.place, LATENCY, now, &mut ());
             }
-            let path = self.paths.choose(black_box(usable), &mut self.place, class, now, &mut ());
-            *oldest = path.map(|path| self.paths.start(path, &mut self.place, class, now, &mut ()));
+            let path = self.paths.choose(black_box(usable), &self.place, class, now, &mut ());
+            *oldest = path.map(|path| self.paths.start(path, &self.place, class, now, &mut ()));
         }
     }
 

@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use sim::Outcome;
 
+use crate::output;
 use calibrate::{KNOBS, calibrate};
 use cases::CASES;
 use rows::{HISTOGRAMS, SPECS, Spec, Use};
@@ -69,16 +70,16 @@ pub fn run(args: &PublishedArgs) -> Result<()> {
     if args.calibrate {
         let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
         files.dedup();
-        let found = crate::each("files", &files, |file| calibrate(file)).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let found = output::each("files", &files, |file| calibrate(file)).into_iter().collect::<Result<Vec<_>, _>>()?;
         let rows = found.iter().flatten().map(|found| {
             let [shipped, fits] = [found.shipped, found.found].map(|value| value.to_string());
             let [file, key] = [found.knob.0, found.knob.1].map(str::to_owned);
             vec![file, key, found.row.to_owned(), shipped, fits, format!("{:+.1} %", (found.ratio - 1.0) * 100.0)]
         });
-        print!("{}", crate::table(&["file", "constant", "by row", "shipped", "found", "row then"], 3, rows));
+        print!("{}", output::table(&["file", "constant", "by row", "shipped", "found", "row then"], 3, rows));
         return Ok(());
     }
-    let outcomes = crate::each("cases", CASES, |case| {
+    let outcomes = output::each("cases", CASES, |case| {
         let mut scenario = case.scenario()?;
         scenario.seed = args.seed.unwrap_or(scenario.seed);
         anyhow::Ok((case.name, scenario.run().with_context(|| format!("case {}", case.name))?))
@@ -104,10 +105,11 @@ fn show(rows: &[Row]) -> String {
         });
         [row.id.to_owned(), row.used.name().to_owned(), published, simulated, error].into_iter().chain(scores).collect()
     });
-    let mut text = crate::table(&["row", "use", "published", "simulated", "error %", "score", "without", "effect", "against"], 2, cells);
+    let mut text = output::table(&["row", "use", "published", "simulated", "error %", "score", "without", "effect", "against"], 2, cells);
     let mut scores: Vec<(f64, &str)> = rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
     scores.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if let (Some((median, _)), Some((worst, id))) = (scores.get(scores.len() / 2), scores.last()) {
+    if let Some((worst, id)) = scores.last() {
+        let median = (scores[(scores.len() - 1) / 2].0 + scores[scores.len() / 2].0) / 2.0;
         text += &format!("\nPredictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
     }
     for histogram in HISTOGRAMS {

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use sim::SimError;
 use workload::Latency;
 
+use crate::output;
 use cells::{Cell, Grid, Kind};
 use judge::{Fare, Verdict};
 
@@ -106,7 +107,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let place = |cell: &Cell| Cell { kind: Kind::Closed, ..cell.clone() };
     let mut places: Vec<Cell> = cells.iter().filter(|cell| cell.kind.is_open()).map(place).collect();
     places.dedup();
-    let capacities = crate::each("capacities", &places, |cell| cell.capacity(args.seed)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let capacities = output::each("capacities", &places, |cell| cell.capacity(args.seed)).into_iter().collect::<Result<Vec<_>, _>>()?;
     let capacity =
         |cell: &Cell| places.iter().position(|known| cell.kind.is_open() && *known == place(cell)).map_or(0.0, |at| capacities[at]);
 
@@ -130,7 +131,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         .collect();
     let tasks: Vec<(usize, Mode, LatencyPrice)> =
         (0..cells.len()).flat_map(|cell| settings.iter().map(move |&(mode, price)| (cell, mode, price))).collect();
-    let ran = crate::each("runs", &tasks, |&(cell, mode, price)| {
+    let ran = output::each("runs", &tasks, |&(cell, mode, price)| {
         let at = &cells[cell];
         let (fare, p50) = fare(at, mode, price, capacity(at), at.ios((ios / SEEDS).max(1)), args.first_seed)?;
         anyhow::Ok(Ran { cell, mode, price, fare, p50 })
@@ -220,7 +221,7 @@ fn show(cells: &[Cell], ran: &[Ran]) -> String {
             count(&|cell| cell.verdict == Verdict::Dominating),
         ]
     });
-    text += &crate::table(&["family", "cells", "dominated", "by modes", "worst CPU", "dominating"], 1, rows);
+    text += &output::table(&["family", "cells", "dominated", "by modes", "worst CPU", "dominating"], 1, rows);
     let mut dominated: Vec<(&Cell, &Ran, Fare)> =
         all.iter().filter_map(|cell| cell.rival.map(|(ran, parts)| (cell.cell, ran, parts))).collect();
     dominated.sort_by(|a, b| a.2.cpu.total_cmp(&b.2.cpu));
@@ -229,7 +230,7 @@ fn show(cells: &[Cell], ran: &[Ran]) -> String {
         [cell.to_string(), ran.label()].into_iter().chain(parts).collect()
     });
     text + "\nThe worst, as parts of what the default takes:\n"
-        + &crate::table(&["dominated in", "by", "CPU", "mean", "p99", "IOPS"], 2, rows)
+        + &output::table(&["dominated in", "by", "CPU", "mean", "p99", "IOPS"], 2, rows)
 }
 
 /// What a mode came to in a cell, for scripts.

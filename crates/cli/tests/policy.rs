@@ -48,7 +48,8 @@ fn child(which: &str, words: &str, succeeds: bool) -> (String, String) {
 }
 
 fn run() {
-    let words = "run --name=mine --filename=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion patient --output-format=json";
+    let words =
+        "run --name=mine --device=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion patient --output-format=json";
     let (said, told) = reap(words, true);
     assert!(said.contains("patient") && !told.contains("broke its contract"), "{said}{told}");
 }
@@ -73,7 +74,7 @@ fn names() {
 fn dismissed() {
     let scenario = format!("{}/scenarios/small.toml", env!("CARGO_MANIFEST_DIR"));
     let file = std::env::temp_dir().join(format!("reap-policy-{}.json", std::process::id()));
-    let job = "run --name=mine --filename=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion resting";
+    let job = "run --name=mine --device=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion resting";
     let says_so = |text: &str| {
         let json: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(json["valid"], false, "{text}");

@@ -47,7 +47,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
     machine::fine_timers();
-    let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
+    let plan = plan(&parsed.jobs, &machine, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
     let wish = engines::wish(args.completion, &parsed.jobs, meant.is_kernel());
     args.price.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
@@ -152,7 +152,7 @@ pub fn machine(meant: &Meant) -> Result<Machine> {
 }
 
 /// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
-pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>) -> Plan {
+pub fn plan(jobs: &[Job], machine: &Machine, queues: Option<u16>) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
@@ -163,13 +163,6 @@ pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>)
         let threads = plan.threads.len();
         say(format_args!(
             "note: --queues {queues} is as good as {threads}: a hardware queue for each job thread is the most that is opened"
-        ));
-    }
-    // With fio it is the drive or the file that is meant.
-    if let (Some(path), Meant::Name(uri)) = (meant.untouched(&plan), meant) {
-        say(format_args!(
-            "note: filename={path} is no more than a name here, for an instance of {uri}: nothing at that path is touched; with --device kernel: \
-             it is that file or block device"
         ));
     }
     plan

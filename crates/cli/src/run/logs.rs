@@ -11,7 +11,7 @@ use workload::plan::Plan;
 use workload::report::{log_files, write_log};
 
 use super::ended::Ended;
-use crate::output::{Kept, say};
+use crate::output::{Kept, STANDARD, say};
 
 /// Refuses files that cannot be written, before anything runs whose samples could then not be kept. Nothing is left of files that are new.
 ///
@@ -22,8 +22,8 @@ pub fn check(jobs: &[Job], plan: &Plan) -> Result<()> {
         let job = &jobs[thread.job];
         for file in log_files(job, thread) {
             let path = Path::new(&file.name);
-            // A reader of a pipe takes the first close for the end.
-            if path.exists() && !path.is_file() && !path.is_dir() {
+            // A reader of a pipe takes the first close for the end. `write_iolog=-` is a file of that name, as in fio.
+            if path == Path::new(STANDARD) || path.exists() && !path.is_file() && !path.is_dir() {
                 continue;
             }
             Kept::open(path).with_context(|| cannot(&file.name, job))?;

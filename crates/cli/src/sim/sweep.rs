@@ -27,7 +27,7 @@ use self::verdicts::Verdicts;
 use super::files;
 use super::pool::{self, Way};
 use crate::args::{SimArgs, once};
-use crate::output::{self, Later};
+use crate::output::{self, Later, STANDARD};
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::{Results, Row};
@@ -208,7 +208,7 @@ fn most_seeds(args: &SimArgs) -> Result<u64> {
 /// # Errors
 /// As [`Journal::open`]'s; it is asked to resume where there can be none.
 fn journal(json: &Path, resume: bool, sweep: Map<String, Value>) -> Result<Option<Journal>> {
-    if json.is_file() {
+    if json != Path::new(STANDARD) && json.is_file() {
         return Journal::open(json, &sweep, resume).map(Some);
     }
     ensure!(!resume, "{} is no file, and has no journal beside it: nothing to resume", json.display());

@@ -44,6 +44,15 @@ fn a_list_of_ios_is_written_and_replayed() {
     assert_eq!(["read", "write"].map(|op| ios(&first, op)), ["read", "write"].map(|op| ios(&again, op)));
 }
 
+/// As in fio; the results stay where they are.
+#[test]
+fn a_list_may_be_named_dash() {
+    let place = Place::new();
+    let results = place.reap(&format!("run --name=a --size=64k --write_iolog=- {SMALL}")).ok().json();
+    assert_eq!(ios(&results["jobs"][0], "read"), 16);
+    assert!(place.read("-").starts_with("fio version 3 iolog\n"));
+}
+
 /// Reads find blocks that were written before the jobs began: that is not part of the run.
 #[test]
 fn no_sample_of_a_histogram_is_longer_than_the_run() {

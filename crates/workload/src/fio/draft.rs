@@ -219,9 +219,10 @@ fn rate(bytes: u64, iops: u64) -> Option<Rate> {
 
 /// The names of a job's files: within `directory`, or made for each thread.
 fn name_files(job: &mut Job, directory: Option<&str>) {
+    // As fio does it: before an absolute path as well.
     let within = |name: &str| match directory {
-        Some(place) if !name.starts_with('/') => format!("{}/{name}", place.trim_end_matches('/')),
-        _ => name.to_owned(),
+        Some(place) => format!("{}/{name}", place.trim_end_matches('/')),
+        None => name.to_owned(),
     };
     if !job.filenames.is_empty() {
         job.filenames.iter_mut().for_each(|name| *name = within(name));

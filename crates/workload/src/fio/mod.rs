@@ -23,7 +23,7 @@ pub use diagnostic::{Diagnostic, Location, ParseErrors};
 pub use outside::{Input, Nothing, Outside};
 pub use values::cpus;
 
-use crate::job::{Engine, Job};
+use crate::job::{Engine, Iolog, Job};
 use draft::Draft;
 use expand::expand;
 use ini::{Line, MAX_LINE, Section, shorten};
@@ -150,10 +150,14 @@ impl Parser<'_> {
             }
             return true;
         }
-        let (list, replay) = (draft.iolog.clone(), draft.replay);
+        let list = draft.iolog.clone().and_then(|name| self.list(&name, draft.replay, &section.location));
+        // Before `directory` is applied, to these names as well.
+        if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
+            draft.job.filenames.clone_from(&list.files);
+        }
         let (mut job, remarks) = draft.finish(&section.name);
-        if let Some(name) = list {
-            self.list(&mut job, &name, replay, &section.location);
+        if let Some(list) = list {
+            job.replays(list);
         }
         let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
         self.errors.extend(remarks.errors.into_iter().map(on));
@@ -168,18 +172,10 @@ impl Parser<'_> {
         true
     }
 
-    /// Gives `job` the I/Os of the list `name`.
-    fn list(&mut self, job: &mut Job, name: &str, replay: iolog::Replay, at: &Location) {
+    /// The list of I/Os `name`.
+    fn list(&mut self, name: &str, replay: iolog::Replay, at: &Location) -> Option<Iolog> {
         let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, replay));
-        match read {
-            Ok(list) => {
-                if job.filenames.is_empty() && list.files.len() > 1 {
-                    job.filenames = list.files.clone();
-                }
-                job.replays(list);
-            }
-            Err(why) => self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name)))),
-        }
+        read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name))))).ok()
     }
 
     /// `buffer_pattern` and `verify_pattern` with each `'file'` in it replaced by its bytes.

@@ -61,6 +61,9 @@ fn what_is_written_and_noted_down() {
     assert_eq!(filled.contents, Contents::Pattern(pattern(&[1, 2, 3])));
     let listed = read_in(&files, "[a]\nrw=randread\nread_iolog=l\n").unwrap().jobs.remove(0);
     assert_eq!((listed.pattern.direction, listed.iolog.unwrap().steps.len()), (Direction::Write, 1));
+    assert_eq!(listed.filenames, ["/d"], "the files of a list are the job's");
+    let placed = |options: &str| read_in(&files, &format!("[a]\nread_iolog=l\n{options}\n")).unwrap().jobs.remove(0).filenames;
+    assert_eq!((placed("directory=/x"), placed("filename=own")), (vec!["/x//d".to_owned()], vec!["own".to_owned()]));
     let logs = job("write_bw_log\nwrite_lat_log=l\nlog_avg_msec=100\nlog_window_value=both\nlog_offset=1\nper_job_logs=0").logs;
     assert_eq!((logs.bandwidth.as_deref(), logs.latency.as_deref(), logs.iops), (Some("a"), Some("l"), None));
     assert_eq!((logs.average, logs.value, logs.offset, logs.shared), (Nanos::from_millis(100), LogValue::Both, true, true));
@@ -72,7 +75,7 @@ fn what_is_written_and_noted_down() {
 fn files_have_a_directory_and_a_size() {
     let job = |text: &str| read(&format!("[a]\n{text}\n")).unwrap().jobs.remove(0);
     let placed = job("directory=/data/\nfilename=x:/dev/y");
-    assert_eq!(placed.filenames, ["/data/x", "/dev/y"]);
+    assert_eq!(placed.filenames, ["/data/x", "/data//dev/y"]);
     // Without a name, each thread has files of its own.
     let own = read("[a]\ndirectory=/data\nnumjobs=2\nnrfiles=2\n[b]\nfilename_format=x.$filenum\n").unwrap();
     let names = crate::plan::plan(&own.jobs, &[0]).targets;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws README's picture of the load sweep from the JSON of `reap sim --sweep`: CPU time per I/O as bars, latencies beside them.
+"""Draws README's picture of the load sweep from the JSON of `cargo xtask sweep`: CPU time per I/O as bars, latencies beside them.
 
-    reap sim --sweep --costs bare-metal --profiles optane --qd 32 --cells open --ios 100000 --seeds 8 --json sweep.json
+    cargo xtask sweep --cells 'bare-metal optane open qd=32' --ios 100000 --json sweep.json
     benches/load_chart.py sweep.json
 """
 
@@ -18,8 +18,8 @@ def main() -> int:
         return 1
     with open(sys.argv[1], encoding="utf-8") as file:
         sweep = json.load(file)
-    rows = {(row["load_pct"], row["mode"]): row for row in sweep["rows"]}
-    modes = {"poll": "poll", "interrupt": "interrupt", f'adaptive@{sweep["default"]["setting"]}': "adaptive"}
+    rows = {(row["load_pct"], "adaptive" if row["default"] else row["mode"]): row for row in sweep}
+    modes = {mode: mode for mode in ("poll", "interrupt", "adaptive")}
     missing = [f"{mode} at {load} %" for load in LOADS for mode in modes if (load, mode) not in rows]
     if missing:
         print(f"{sys.argv[1]} lacks {', '.join(missing)}; the sweep has to be as above", file=sys.stderr)
@@ -29,10 +29,10 @@ def main() -> int:
     for load in LOADS:
         for mode, name in modes.items():
             row = rows[load, mode]
-            cpu, latency = row["cpu_ns_per_io"], row["lat_ns"]
+            cpu = row["cpu_ns_per_io"]
             bar = "█" * max(1, round(WIDTH * cpu / most))
             label = f"{load} %" if mode == next(iter(modes)) else ""
-            print(f"{label:<8}{name:<10} {bar:<{WIDTH}} {cpu / 1000:5.1f} {latency['p50'] / 1000:8.1f} {latency['p99'] / 1000:8.1f}")
+            print(f"{label:<8}{name:<10} {bar:<{WIDTH}} {cpu / 1000:5.1f} {row['p50_ns'] / 1000:8.1f} {row['p99_ns'] / 1000:8.1f}")
     return 0
 
 

@@ -370,10 +370,6 @@ A sweep says first how long it will take, and again where that no longer holds; 
 a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
 130: Ctrl-C.";
 
-/// What options of `--sweep` do not go with. That they require it is not enough: clap asks for nothing that would contradict what is
-/// there.
-const NO_SWEEP: [&str; 3] = ["scenario", "published", "replay"];
-
 /// `reap sim`
 #[derive(Args, Debug)]
 #[command(after_help = SIM_EXAMPLES)]
@@ -388,62 +384,18 @@ pub struct SimArgs {
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
-    /// How many seeds, from the first on, or which, as 9-16; six give intervals [default: the scenario's, or 1]. With --sweep: how
-    /// many a cell may have, which are doubled from 8 on while its halves disagree [default: 32; with --quick 8]
+    /// How many seeds, from the first on, or which, as 9-16; six give intervals [default: the scenario's, or 1]
     #[arg(long, value_name = "N|A-B")]
     pub seeds: Option<Seeds>,
-    /// Reproduce the posts' tables instead: what was published, what the simulator says, and how good its predictions are
-    #[arg(long, conflicts_with_all = ["scenario", "seeds", "modes", "sweep", "replay", "costs", "html"])]
-    pub published: bool,
-    /// With --published: look for the calibrated constants anew, and print what fits beside what is shipped
-    #[arg(long, requires = "published", conflicts_with_all = ["json", "scenario", "sweep", "replay", "seed"])]
-    pub calibrate: bool,
-    /// Run the sweep instead: all modes in cells of open and closed loops and of jobs × four profiles × two price lists. Says first
-    /// where another mode, or another setting of its own knob, dominates `adaptive` at its default: as quick, and 5 % cheaper
-    #[arg(long, conflicts_with = "scenario")]
-    pub sweep: bool,
-    /// With --sweep: a third of the cells, every second setting of the knob and no finer ones, no +submit-check, 20,000 I/Os
-    #[arg(long, requires = "sweep", conflicts_with_all = NO_SWEEP)]
-    pub quick: bool,
-    /// With --sweep: a grid that no constant was chosen on, all of it drawn from --seed: three devices, a price list between the two,
-    /// loads, depths. It is printed, and --scenarios writes its cells
-    #[arg(long, requires = "sweep", conflicts_with_all = NO_SWEEP)]
-    pub unseen: bool,
-    /// With --sweep: only cells that have all of these words; with commas between, one of several: 'vm closed qd=1,32'
-    #[arg(long, value_name = "WORDS", requires = "sweep", conflicts_with_all = NO_SWEEP)]
-    pub cells: Option<String>,
-    /// With --sweep: run nothing, but write each cell into this directory as a scenario file, to be run alone
-    #[arg(long, value_name = "DIR", requires = "sweep", conflicts_with_all = ["scenario", "published", "replay", "json", "html"])]
-    pub scenarios: Option<PathBuf>,
-    /// With --sweep: so many runs at a time [default: one for each core]
-    #[arg(long, value_name = "N", requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<usize>(1..=1_024))]
-    pub jobs: Option<usize>,
-    /// With --sweep: these loads only, in per cent of what `poll` reaches
-    #[arg(long, value_name = "PCT,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = percent::<u32>(1..=99))]
-    pub loads: Vec<u32>,
-    /// With --sweep: these queue depths only
-    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u32>(1..=1_024))]
-    pub qd: Vec<u32>,
-    /// With --sweep: these profiles only; `drawn` is the one that --seed draws, and FILE.toml one of your own
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, hide_possible_values = true, value_parser = offering(String::from_str, Profile::NAMES.into_iter().chain(["drawn"])))]
-    pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep", "seeds"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "seeds"])]
     pub replay: Option<PathBuf>,
     /// Which stage (`stonewall`) of the recording
-    #[arg(long, value_name = "N", requires = "replay", value_parser = whole::<u32>(1..=u32::MAX.into()), conflicts_with_all = ["scenario", "sweep", "published"])]
+    #[arg(long, value_name = "N", requires = "replay", value_parser = whole::<u32>(1..=u32::MAX.into()), conflicts_with = "scenario")]
     pub stage: Option<u32>,
-    /// What things cost: bare-metal, vm, or (but not with --sweep) a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm;
-    /// of a sweep, bare-metal and then vm]
+    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
-    /// I/Os of each mode in each cell of the sweep, shared by 8 seeds; more seeds have as many each, and devices that alternate
-    /// between phases twice as many [default: 500000]
-    #[arg(long, value_name = "N", requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u64>(100..=1_000_000_000))]
-    pub ios: Option<u64>,
-    /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal
-    #[arg(long, requires_all = ["sweep", "json"], conflicts_with_all = NO_SWEEP)]
-    pub resume: bool,
     /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -458,18 +410,11 @@ Examples:
   reap sim scenarios/common-case.toml
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
-  reap sim --published --json published.json
-  reap sim --sweep --quick --json sweep.json --html sweep.html
-  reap sim --sweep --costs vm --profiles tlc,drawn --qd 32 --loads 50,90 --ios 100000
-  reap sim --sweep --json sweep.json --resume
-  reap sim --sweep --quick --cells 'vm closed' --seeds 9-16
-  reap sim --sweep --unseen --seed 11 --json unseen.json
-  reap sim --sweep --unseen --seed 11 --cells 'think' --scenarios cells
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
-The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program, as the first does with \
---calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed; 130: Ctrl-C.";
+The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program. \
+Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed; 130: Ctrl-C.";
 
 /// `reap calibrate`
 #[derive(Args, Debug)]

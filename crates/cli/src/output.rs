@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::rows::fit;
@@ -36,35 +35,13 @@ fn laid(text: &str, width: Option<usize>) -> String {
 
 /// How far it is, and what is left if it goes on like this, which the first step has to tell. Invisible where stderr is no terminal.
 pub fn bar(steps: u64, what: &str) -> ProgressBar {
-    bar_before(steps, what, &Later::default())
-}
-
-/// How many steps will follow those of a bar, which its results tell as they come.
-#[derive(Clone, Debug, Default)]
-pub struct Later(Arc<Mutex<f64>>);
-
-impl Later {
-    /// So many, by what is known now.
-    pub fn set(&self, steps: f64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = steps;
-    }
-
-    /// So many were known last.
-    pub fn get(&self) -> f64 {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The same, where more steps follow.
-pub fn bar_before(steps: u64, what: &str, later: &Later) -> ProgressBar {
     let bar = ProgressBar::new(steps);
-    let later = later.clone();
     let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
         _ = match state.pos() {
             0 => Ok(()),
             // By all that is done: the next steps need not be like the last.
             done => {
-                let steps = state.len().unwrap_or(done).saturating_sub(done) as f64 + later.get();
+                let steps = state.len().unwrap_or(done).saturating_sub(done) as f64;
                 write!(out, ", {} left", HumanDuration(state.elapsed().mul_f64(steps / done as f64)))
             }
         };

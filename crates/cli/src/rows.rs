@@ -5,12 +5,12 @@ pub mod fit;
 pub mod json;
 pub mod table;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use workload::report::PathFigures;
 
 /// A figure and, where enough stands behind it, its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The median, or the percentile.
     pub value: f64,
@@ -19,7 +19,7 @@ pub struct Estimate {
 }
 
 /// What the modes of some rows were up against: rows of one scene are compared with each other.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scene {
     /// Offered load in per cent of what polling reaches; 100: closed loop.
     pub load_pct: f64,
@@ -36,7 +36,7 @@ pub struct Scene {
 }
 
 /// One mode's figures in one scene.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// Its name; several settings of one mode's knob as `adaptive@0.1`.
     pub mode: String,
@@ -71,7 +71,7 @@ pub struct Row {
 }
 
 /// Latencies in nanoseconds; what too few samples stand behind is missing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Latencies {
     /// Mean.
     pub mean: Option<f64>,

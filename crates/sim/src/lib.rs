@@ -26,14 +26,12 @@ mod machine;
 mod path;
 mod port;
 mod posted;
-pub mod published;
 mod replay;
 mod report;
 mod requests;
 mod scenario;
 mod sched;
 mod softirq;
-pub mod sweep;
 mod world;
 
 pub use completion::Spin;

@@ -2,7 +2,6 @@
 
 use completion::{LatencyPrice, Mode};
 use device::Profile;
-use sim::published::{CASES, Case};
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
 use units::Nanos;
 use workload::{Job, RateProcess, Stretch};
@@ -155,44 +154,5 @@ fn no_drain_takes_longer_than_100_us_at_any_backlog() {
                 assert!(entries <= 256 && drain <= 100_000, "{name} depth {depth}: {entries} entries, {drain} ns");
             }
         }
-    }
-}
-
-const LEARNING: Nanos = Nanos::from_millis(20);
-
-/// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 1 %. The modes' own
-/// figures are those that `reap sim --published` sets beside the published ones. On the slow machine the best mode completes on
-/// a CPU of its own: there `adaptive`, too, leaves the completing to it.
-#[test]
-fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
-    let of = |name: &str| CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
-    for (adaptive, others) in [
-        ("000.irq", &["000.irq", "000.check"][..]),
-        ("001.off.512", &["001.off.512", "001.on.512"]),
-        ("001.off.4096", &["001.off.4096", "001.on.4096"]),
-        ("001.fast.off", &["001.fast.off", "001.fast.on"]),
-        ("003.u4.irq", &["003.u4.irq", "003.u4.posted", "003.u4.polled"]),
-        ("003.u5.irq", &["003.u5.irq", "003.u5.posted", "003.u5.polled"]),
-        ("003.l4.irq", &["003.l4.irq", "003.l4.posted"]),
-    ] {
-        let outcome = |case: &Case, mode: Option<Mode>| {
-            let mut scenario = case.scenario().expect("a shipped scenario");
-            scenario.mode = mode.unwrap_or(scenario.mode);
-            // 10 ms of 20 million I/Os a second are six trials: what is measured begins when those are over.
-            scenario.jobs.iter_mut().for_each(|spec| spec.job.ramp_time = spec.job.ramp_time.max(LEARNING));
-            scenario.run().unwrap_or_else(|error| panic!("{}: {error}", case.name))
-        };
-        let mine = outcome(of(adaptive), Some(Mode::ADAPTIVE));
-        let others = others.iter().map(|name| (*name, outcome(of(name), None)));
-        let (name, best) = others.max_by(|a, b| a.1.iops().total_cmp(&b.1.iops())).expect("others");
-        let (speed, cpu) = (mine.iops() / best.iops(), mine.cpu_ns_per_io() / best.cpu_ns_per_io());
-        println!(
-            "{adaptive}: adaptive {:.0} IOPS at {:.0} ns, of the best ({name}): {speed:.3} at {cpu:.3}",
-            mine.iops(),
-            mine.cpu_ns_per_io()
-        );
-        assert!(speed >= 0.99, "{adaptive}: {speed}");
-        let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
-        assert!(helped || !adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }
 }

@@ -10,7 +10,7 @@ const MEANT: [(&[&str], &[&str], &str); 6] = [
     (
         &["sim"],
         &["latency-price", "price"],
-        "a scenario says it, as latency_price = 0.5; --sweep has all settings of adaptive; `reap compare --modes adaptive@0.5` takes one on this machine",
+        "a scenario says it, as latency_price = 0.5; `reap compare --modes adaptive@0.5` takes one on this machine",
     ),
     (
         &["trace"],

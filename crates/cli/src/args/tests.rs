@@ -16,23 +16,11 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
-/// What belongs to one way of simulating is refused with the others, and not passed over.
 #[test]
-fn options_of_one_way_to_simulate_do_not_go_with_another() {
-    let ways = ["s.toml", "--published", "--replay r", "--sweep", "--published --calibrate"];
-    let of_the_sweep = ["--quick", "--loads 50", "--qd 1", "--profiles tlc", "--ios 1000", "--resume --json f"];
-    let allowed = |way: &str, option: &str| match option {
-        _ if of_the_sweep.contains(&option) => way == "--sweep",
-        "--stage 1" => way == "--replay r",
-        "--calibrate" => way == "--published",
-        _ => unreachable!("{option}"),
-    };
-    for option in of_the_sweep.into_iter().chain(["--stage 1", "--calibrate"]) {
-        for way in ways.into_iter().filter(|way| !way.contains(option)) {
-            let line = format!("sim {way} {option}");
-            assert_eq!(parsed(&line).is_ok(), allowed(way, option), "{line}");
-        }
-        assert!(parsed(&format!("sim {option}")).is_err(), "{option}");
+fn a_stage_belongs_to_a_recording() {
+    assert!(parsed("sim --replay r --stage 1").is_ok());
+    for line in ["sim --stage 1", "sim s.toml --stage 1", "sim s.toml --replay r"] {
+        assert!(parsed(line).is_err(), "{line}");
     }
 }
 
@@ -48,8 +36,6 @@ fn a_number_that_is_none_is_told_what_it_should_be() {
         ("compare --loads -5", "a load is a percentage above 0 and at most 100"),
         ("compare --loads 50%%", "a load is a percentage above 0 and at most 100"),
         ("sim --seed -1", "give a whole number, 0 or more"),
-        ("sim --sweep --loads -5", "give a whole number from 1 to 99, in per cent"),
-        ("sim --sweep --loads 5,x", "give a whole number from 1 to 99, in per cent"),
         ("calibrate --sleep-us -3", "give a whole number from 1 to 10000"),
         ("trace --duration -1", "'-1' for '--duration <SECONDS>': give a number of seconds between 0.001"),
         ("trace --freq -1", "give a whole number, 1 or more"),
@@ -62,8 +48,6 @@ fn a_number_that_is_none_is_told_what_it_should_be() {
 
 #[test]
 fn percentages_are_read_alike_everywhere() {
-    let Ok(Cli { command: Command::Sim(sim) }) = parsed("sim --sweep --loads 50%,75") else { panic!() };
-    assert_eq!(sim.loads, [50, 75]);
     let Ok(Cli { command: Command::Compare(compare) }) = parsed("compare --loads 50%,75 --background 20%") else { panic!() };
     assert_eq!((compare.loads, compare.background), (vec![50.0, 75.0], Some(20)));
 }

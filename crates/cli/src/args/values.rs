@@ -111,11 +111,7 @@ pub fn svg(text: &str) -> Result<PathBuf, String> {
 /// A completion mode, at no setting of its own.
 pub fn mode(text: &str) -> Result<Mode, String> {
     if text.contains('@') {
-        return Err(
-            "only `compare` takes a setting for each mode: a scenario's `latency_price` is that of all its runs, and --sweep has all \
-                    settings of adaptive"
-                .to_owned(),
-        );
+        return Err("only `compare` takes a setting for each mode: a scenario's `latency_price` is that of all its runs".to_owned());
     }
     text.parse().map_err(|error: completion::ModeError| error.to_string())
 }

@@ -6,7 +6,7 @@ use workload::{BlockSizes, Job, Rate};
 use super::design::FEW;
 use super::labels::Labels;
 use super::results::{Facts, Outcome};
-use super::scenes::{self, Effort, Setting};
+use super::scenes::{Effort, Setting};
 use super::statistics::FEWEST;
 use crate::args::CompareArgs;
 use crate::rows::table::{digits, ratio};
@@ -176,18 +176,12 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
     )
 }
 
-/// The command that compares the same modes simulated: cells of the sweep for a sweep, a recording for jobs of a file.
+/// The command that compares the same modes simulated: of a recording for jobs of a file.
 pub fn simulate(args: &CompareArgs) -> String {
     let option =
         |name: &str, values: Vec<String>| if values.is_empty() { String::new() } else { format!(" --{name} {}", values.join(",")) };
     let simulated = args.modes.iter().filter(|contender| contender.price.is_none() && !contender.mode.is_the_kernels());
     let modes = option("modes", simulated.map(ToString::to_string).collect());
-    if scenes::is_sweep(args) {
-        let loads = args.loads.iter().filter(|load| **load < 100.0 && load.fract() == 0.0);
-        let loads = option("loads", loads.map(ToString::to_string).collect());
-        let depths = option("qd", args.qd.iter().map(ToString::to_string).collect());
-        return format!("reap sim --sweep --quick{loads}{depths}{}{modes}", option("profiles", args.profiles.clone()));
-    }
     match &args.file {
         Some(file) => {
             let device = args.device.device.as_ref().map_or(String::new(), |uri| format!(" --device '{uri}'"));

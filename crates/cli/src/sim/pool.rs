@@ -8,32 +8,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::output::{self, Later};
+use crate::output;
 
 /// Does `work` for each item. What was not begun before `stop` was set is `None`.
 pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
-    each_of(&Way { what, ..Way::default() }, items, stop, work)
-}
-
-/// How items are gone through.
-#[derive(Default)]
-pub struct Way<'a> {
-    /// What they are called.
-    pub what: &'a str,
-    /// So many at a time; unless given as many as there are cores.
-    pub threads: Option<usize>,
-    /// How many more will follow them, as far as is known.
-    pub later: Later,
-}
-
-/// The same in another way.
-pub fn each_of<T: Sync, R: Send>(way: &Way<'_>, items: &[T], stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
-    let &Way { what, threads, ref later } = way;
-    let bar = output::bar_before(items.len() as u64, what, later);
+    let bar = output::bar(items.len() as u64, what);
     let (next, mut results) = (AtomicUsize::new(0), Vec::new());
     results.resize_with(items.len(), || None);
-    let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)).min(items.len());
-    let mut lines = Lines::new(items.len(), way);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let mut lines = Lines::new(items.len(), what);
     let (done, each_done) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -65,7 +48,6 @@ pub fn each_of<T: Sync, R: Send>(way: &Way<'_>, items: &[T], stop: &AtomicBool, 
 /// Where stderr is no terminal, a line each so often says what the bar would.
 struct Lines<'a> {
     what: &'a str,
-    later: &'a Later,
     all: usize,
     done: usize,
     begun: Instant,
@@ -77,9 +59,9 @@ impl Lines<'_> {
     /// From one line to the next.
     const EVERY: Duration = Duration::from_secs(20);
 
-    fn new<'a>(all: usize, way: &'a Way<'_>) -> Lines<'a> {
+    fn new(all: usize, what: &str) -> Lines<'_> {
         let now = Instant::now();
-        Lines { what: way.what, later: &way.later, all, done: 0, begun: now, told: now, silent: io::stderr().is_terminal() }
+        Lines { what, all, done: 0, begun: now, told: now, silent: io::stderr().is_terminal() }
     }
 
     fn step(&mut self) {
@@ -89,7 +71,7 @@ impl Lines<'_> {
         }
         self.told = Instant::now();
         let gone = self.begun.elapsed().as_secs_f64();
-        let left = gone * ((self.all - self.done) as f64 + self.later.get()) / self.done as f64;
+        let left = gone * (self.all - self.done) as f64 / self.done as f64;
         output::say(format_args!("{}: {} of {} after {gone:.0} s, about {left:.0} s left", self.what, self.done, self.all));
     }
 }

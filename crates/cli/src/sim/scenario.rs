@@ -12,9 +12,6 @@ use ::sim::{Outcome, Scenario, SimError};
 use anyhow::{Context, Result, bail};
 use completion::Mode;
 
-pub use figures::Figures;
-pub use rows::row;
-
 use super::{files, pool, replay};
 use crate::args::{SimArgs, once};
 use crate::output::{self, say};

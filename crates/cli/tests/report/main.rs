@@ -92,8 +92,6 @@ fn every_chart_of_a_simulation_is_drawn() {
     let paths = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/path-loss.toml");
     let page = Page::of(place.path(), &format!("sim {}", paths.display())).show();
     assert_eq!((faults(&page, &["split", "paths", "table"]), page.marks("paths")), (Vec::new(), Some(4)));
-    let page = Page::of(place.path(), "sim --sweep --quick --ios 400 --modes interrupt,adaptive");
-    assert_eq!(faults(&page.show(), &["plane", "load", "wakeups", "distribution", "regret", "table"]), Vec::<String>::new());
 }
 
 /// A reader with a keyboard stays at the same place: the focus, and how far the table is scrolled.
@@ -141,7 +139,7 @@ fn what_is_0_is_drawn() {
 #[ignore = "needs Chromium: tests/report.sh"]
 fn every_chart_says_what_it_shows() {
     let place = tempfile::tempdir().unwrap();
-    for arguments in ["sim --modes interrupt,poll --seeds 1", "sim --sweep --quick --ios 400 --modes interrupt,adaptive"] {
+    for arguments in ["sim --modes interrupt,poll --seeds 1", SWEEP] {
         let shown = Page::of(place.path(), arguments).show();
         let said: Vec<&str> =
             shown.dom.split("role=\"img\" aria-label=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0)).collect();

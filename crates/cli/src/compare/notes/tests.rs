@@ -79,10 +79,7 @@ fn what_is_recommended_is_a_command() {
             "reap compare job.fio --device mem:1G?lba=4096 --modes poll",
             "reap run job.fio --device 'mem:1G?lba=4096' --record run.trace; reap sim --replay run.trace --modes poll",
         ),
-        (
-            "reap compare --loads 2.5,50,100 --qd 1,4 --profiles tlc,optane",
-            "reap sim --sweep --quick --loads 50 --qd 1,4 --profiles tlc,optane",
-        ),
+        ("reap compare --loads 2.5,50,100 --qd 1,4 --profiles tlc,optane", "reap sim"),
     ] {
         let Ok(Cli { command: Command::Compare(args) }) = parse(line) else { panic!("{line}") };
         assert_eq!(simulate(&args), wanted);

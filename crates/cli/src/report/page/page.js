@@ -1,7 +1,7 @@
 "use strict";
 // Puts the page together: the head, what can be chosen, the charts, light and dark.
 
-const CHARTS = [planeChart, figuresChart, ratioChart, loadChart, wakeupChart, splitChart, distributionChart, regretChart, timelineChart, pathsChart, tableChart];
+const CHARTS = [planeChart, figuresChart, ratioChart, loadChart, wakeupChart, splitChart, distributionChart, timelineChart, pathsChart, tableChart];
 
 // Colours of modes for light and for dark, as the style's variables.
 function colours() {

@@ -22,26 +22,3 @@ function splitChart() {
   });
   return chart("split", "Where the CPUs' time goes", "Hard interrupts and softirqs are taken from whatever thread was running, or from idleness.", [panel("Of all CPUs", draw, { height: forestHeight(some) })], { key, width: 520 });
 }
-
-// How far adaptive is from each other mode, over all cells of a sweep.
-function regretChart() {
-  const all = (data.results.regret ?? []).map((one) => ({ ...one, look: modeOf(one.mode) })).filter((one) => one.look.shown && one.ratio > 0);
-  if (!all.length) return null;
-  const names = [...new Set(all.map((one) => one.mode))];
-  const words = (one) => `against ${one.mode}: × ${one.ratio.toFixed(3)}\n${one.profile}, queue depth ${one.qd}, load ${percent(one.load_pct)}\n${one.costs}, price ${one.latency_price}, ${one.seeds} seeds${one.halves_agree ? "" : " that disagree"}`;
-  const said = d3.groups(all, (one) => one.mode).map(([mode, own]) => `${mode} ${d3.extent(own, (one) => one.ratio).map((ratio) => times(ratio)).join(" to ")}`).join(", ");
-  const draw = (width) => {
-    const x = scale([...all.map((one) => one.ratio), 1, 1.05], "adaptive ÷ the other, the worse of p99 and CPU", times, { ticks: width < 360 ? 3 : 6 });
-    return {
-      x, y: { type: "band", domain: names, label: "" }, ownAxes: true, marginLeft: marginFor(names), marginTop: 6, said,
-      marks: [
-        Plot.gridX({ ticks: x.values ?? x.ticks, strokeOpacity: 0.16 }), Plot.axisX({ ticks: x.values ?? x.ticks, tickFormat: x.tickFormat, tickSize: 0, label: null }),
-        Plot.axisY({ fontSize: 12, tickSize: 0, label: null }), Plot.ruleX([1], { stroke: "var(--soft)" }), Plot.ruleX([1.05], { stroke: "var(--soft)", strokeDasharray: "3 3" }),
-        ...d3.groups(all, (one) => one.look).map(([look, own]) => Plot.tickX(own, { x: "ratio", y: "mode", stroke: look.color, strokeOpacity: 0.55, strokeWidth: 1.4 })),
-        tip(all, "ratio", "mode", words),
-      ],
-    };
-  };
-  return chart("regret", "Regret: how far adaptive is from each other mode",
-    "A tick for each cell of the sweep, all scenes: at the setting of the knob that half of the seeds chose, judged on the other half. Left of the line at 1.00 it is as good in both, or better; left of the dashed one (1.05, the goal) it is no more than 5 % worse in either.", [panel("Over all cells", draw, { height: 56 + 26 * names.length })], { width: 520 });
-}

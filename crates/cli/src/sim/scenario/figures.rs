@@ -1,5 +1,4 @@
-//! What a run comes to, as far as rows are made of it: an outcome has a hundred times the size, and a sweep keeps thousands of
-//! runs until it is known whether their cells need more seeds.
+//! What a run comes to, as far as rows are made of it: an outcome has a hundred times the size.
 
 use ::sim::{CpuOutcome, FailoverCounters, Outcome, PathOutcome};
 use completion::Decisions;

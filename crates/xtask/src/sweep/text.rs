@@ -5,9 +5,9 @@ use toml::{Table, Value};
 use workload::fio::Outside;
 
 use super::cells::{Cell, Grid, Kind, Prices, ships};
-use crate::{Costs, Scenario, SimError, file};
 use completion::{LatencyPrice, Mode};
 use device::Profile;
+use sim::{Costs, Scenario, SimError, file};
 
 /// I/Os of the closed loop that measures what `poll` reaches.
 const CAPACITY_IOS: u64 = 50_000;

@@ -6,8 +6,6 @@
 //! is *dominating* if nothing dominates there, some other mode is as quick, and `adaptive` takes at most 0.95 of the CPU time of each
 //! that is.
 
-use serde::{Deserialize, Serialize};
-
 /// How much later a rival may be that is as quick.
 const LATER: f64 = 1.05;
 /// What part of the I/Os per second it reaches in a closed loop.
@@ -16,13 +14,9 @@ const REACHED: f64 = 0.99;
 const CHEAPER: f64 = 0.95;
 /// Within this the curve of the knob is monotone.
 const MONOTONE: f64 = 1.03;
-/// Settings that differ by less exchange nothing.
-const SAME: f64 = 1.01;
-/// So many times above or below the rates of exchange of two settings may lie what is exchanged between them.
-const FACTOR: f64 = 2.0;
 
 /// What a mode comes to in a cell, over all seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fare {
     /// CPU time per I/O, in nanoseconds.
     pub cpu: f64,
@@ -100,25 +94,6 @@ pub fn is_monotone(curve: &[Fare]) -> bool {
         curve[at + 1..].iter().all(|cheaper| sooner.mean <= cheaper.mean * MONOTONE && cheaper.cpu <= sooner.cpu * MONOTONE)
     };
     curve.iter().enumerate().all(ordered)
-}
-
-/// Of neighbouring settings, each with the rate of exchange that it means: how many exchange CPU time for lateness, and how many of those
-/// at a rate between their two within a factor of 2. Both are counts.
-pub fn exchanges(curve: &[(f64, Fare)]) -> (usize, usize) {
-    let (mut all, mut kept) = (0, 0);
-    for pair in curve.windows(2) {
-        let [(a, sooner), (b, cheaper)] = pair else { continue };
-        let same = |a: f64, b: f64| a.max(b) <= a.min(b) * SAME;
-        if same(sooner.cpu, cheaper.cpu) && same(sooner.mean, cheaper.mean) {
-            continue;
-        }
-        all += 1;
-        let (spent, gained) = (sooner.cpu - cheaper.cpu, cheaper.mean - sooner.mean);
-        // CPU time for nothing is the rate of those who ask for nothing but latency; latency for nothing that of nobody.
-        let rate = if gained > 0.0 { spent / gained } else { f64::INFINITY };
-        kept += usize::from(spent >= 0.0 && rate >= a.min(*b) / FACTOR && rate <= a.max(*b) * FACTOR);
-    }
-    (all, kept)
 }
 
 #[cfg(test)]

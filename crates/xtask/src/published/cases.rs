@@ -4,8 +4,8 @@ use completion::Mode;
 use workload::fio::{Nothing, Outside};
 use workload::{BlockSizes, PerOp, Rate};
 
-use crate::Scenario;
-use crate::file::{self, FileError};
+use sim::file::{self, FileError};
+use sim::{DeviceSpec, JobSpec, Scenario};
 
 /// A run.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +22,13 @@ pub struct Case {
 
 /// The shipped files that stand behind published rows.
 pub(super) const FILES: [(&str, &str); 7] = [
-    ("post-000.toml", include_str!("../../scenarios/post-000.toml")),
-    ("post-001.toml", include_str!("../../scenarios/post-001.toml")),
-    ("post-001-fast.toml", include_str!("../../scenarios/post-001-fast.toml")),
-    ("post-002.toml", include_str!("../../scenarios/post-002.toml")),
-    ("post-003-uring.toml", include_str!("../../scenarios/post-003-uring.toml")),
-    ("post-003-libaio.toml", include_str!("../../scenarios/post-003-libaio.toml")),
-    ("post-004.toml", include_str!("../../scenarios/post-004.toml")),
+    ("post-000.toml", include_str!("../../../../scenarios/post-000.toml")),
+    ("post-001.toml", include_str!("../../../../scenarios/post-001.toml")),
+    ("post-001-fast.toml", include_str!("../../../../scenarios/post-001-fast.toml")),
+    ("post-002.toml", include_str!("../../../../scenarios/post-002.toml")),
+    ("post-003-uring.toml", include_str!("../../../../scenarios/post-003-uring.toml")),
+    ("post-003-libaio.toml", include_str!("../../../../scenarios/post-003-libaio.toml")),
+    ("post-004.toml", include_str!("../../../../scenarios/post-004.toml")),
 ];
 
 const fn case(name: &'static str, file: &'static str, mode: &'static str, twist: fn(&mut Scenario)) -> Case {
@@ -102,9 +102,9 @@ struct Shipped;
 impl Outside for Shipped {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         const JOBS: [(&str, &str); 3] = [
-            ("../jobs/post-000.fio", include_str!("../../jobs/post-000.fio")),
-            ("../jobs/post-003.fio", include_str!("../../jobs/post-003.fio")),
-            ("../jobs/post-004.fio", include_str!("../../jobs/post-004.fio")),
+            ("../jobs/post-000.fio", include_str!("../../../../jobs/post-000.fio")),
+            ("../jobs/post-003.fio", include_str!("../../../../jobs/post-003.fio")),
+            ("../jobs/post-004.fio", include_str!("../../../../jobs/post-004.fio")),
         ];
         let found = JOBS.iter().find(|(name, _)| *name == path);
         found
@@ -137,11 +137,11 @@ fn another_drive(scenario: &mut Scenario) {
     let cpu = scenario.devices.len();
     let (Some(device), Some(spec)) = (scenario.devices.last().cloned(), scenario.jobs.last().cloned()) else { return };
     let name = format!("optane{cpu}");
-    let mut job = crate::JobSpec { ..spec };
+    let mut job = JobSpec { ..spec };
     job.job.filenames = vec![name.clone()];
     job.job.cpus_allowed = Some(vec![cpu as u32]);
     scenario.jobs.push(job);
-    scenario.devices.push(crate::DeviceSpec { name, ..device });
+    scenario.devices.push(DeviceSpec { name, ..device });
 }
 
 /// Five threads, each with a CPU and a queue of its own; one CPU takes the interrupts of all five.

@@ -9,7 +9,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
 use super::cells::{CLOSED_DEPTHS, DEPTHS, Grid, JOBS, LOADS, Prices};
-use crate::{Costs, SimError};
+use sim::{Costs, SimError};
 
 /// Depths and loads that are drawn.
 const COUNT: usize = 3;

@@ -2,7 +2,7 @@
 
 use Use::{Calibrate, Predict, Shape};
 
-use crate::Outcome;
+use sim::Outcome;
 
 /// What a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

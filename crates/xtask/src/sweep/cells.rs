@@ -7,7 +7,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{Costs, file};
+use sim::{Costs, file};
 
 /// Loads of the known grid, in per cent of what `poll` reaches.
 pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
@@ -66,10 +66,10 @@ pub struct ShippedJob {
 
 /// The jobs of every grid.
 pub const JOBS: [ShippedJob; 4] = [
-    ShippedJob { name: "mixed-sizes", text: include_str!("../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
-    ShippedJob { name: "sequential-128k", text: include_str!("../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
-    ShippedJob { name: "four-threads", text: include_str!("../../jobs/four-threads.fio"), depth: 8, threads: 4 },
-    ShippedJob { name: "log", text: include_str!("../../jobs/log.fio"), depth: 1, threads: 1 },
+    ShippedJob { name: "mixed-sizes", text: include_str!("../../../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
+    ShippedJob { name: "sequential-128k", text: include_str!("../../../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
+    ShippedJob { name: "four-threads", text: include_str!("../../../../jobs/four-threads.fio"), depth: 8, threads: 4 },
+    ShippedJob { name: "log", text: include_str!("../../../../jobs/log.fio"), depth: 1, threads: 1 },
 ];
 
 impl Kind {
@@ -215,20 +215,6 @@ impl Grid {
         let threads = self.threads.iter().map(|&(depth, threads)| (depth, Kind::Threads { threads }));
         let jobs = self.jobs.iter().map(|&job| (job.depth, Kind::File(job)));
         open.chain(closed).chain(thinks).chain(threads).chain(jobs)
-    }
-
-    /// The same, open and closed loops of these depths only; other families keep what they have of them.
-    pub fn at_depths(mut self, depths: &[u32]) -> Grid {
-        (self.depths, self.closed) = (depths.to_vec(), depths.to_vec());
-        self.thinks.retain(|(depth, _)| depths.contains(depth));
-        self.threads.retain(|(depth, _)| depths.contains(depth));
-        self.jobs.retain(|job| depths.contains(&job.depth));
-        self
-    }
-
-    /// The same at these loads only, which closed loops do not have.
-    pub fn at_loads(self, loads: &[u32]) -> Grid {
-        Grid { loads: loads.to_vec(), closed: Vec::new(), thinks: Vec::new(), threads: Vec::new(), jobs: Vec::new(), ..self }
     }
 }
 

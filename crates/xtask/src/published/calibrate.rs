@@ -4,7 +4,7 @@ use units::Nanos;
 
 use super::cases::{self, CASES};
 use super::rows::SPECS;
-use crate::{Costs, Scenario, SimError};
+use sim::{Costs, Scenario, SimError};
 
 /// Times that each constant is looked for: the others have moved since.
 const SWEEPS: u32 = 3;
@@ -111,7 +111,7 @@ impl Knob {
     ///
     /// # Errors
     /// As [`cases::scenario`].
-    pub fn shipped(&self) -> Result<u64, crate::file::FileError> {
+    pub fn shipped(&self) -> Result<u64, sim::file::FileError> {
         Ok((self.get)(&cases::scenario(self.file)?))
     }
 

@@ -1,8 +1,8 @@
 //! With a device that keeps up, no mode settles at less than the offered load.
 
+use crate::sweep::cells::drawn;
 use completion::{LatencyPrice, Mode};
 use device::{Profile, Service};
-use sim::sweep::drawn;
 use sim::{Costs, Scenario, closed_loop, open_loop};
 use units::Nanos;
 use workload::Job;

@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 
+use completion::Mode;
 use units::Nanos;
 
-use super::cases::FILES;
+use super::cases::{Case, FILES};
 use super::*;
-use crate::{Costs, Scenario};
+use sim::{Costs, Scenario};
 
 /// A case's outcome, cut short where millions of I/Os a second show what depends on what in a few milliseconds.
 fn outcome(scenario: &Scenario) -> Outcome {
@@ -264,9 +265,9 @@ fn histograms_are_as_far_apart_as_their_shares() {
     assert_eq!(total_variation(&rows, "b"), None);
 }
 
-/// The whole table, as the command prints it: what `docs/predictions.md` says of it.
+/// The whole table, as `cargo xtask published` prints it.
 #[test]
-fn the_predictions_are_as_good_as_documented() {
+fn the_predictions_reach_their_goals() {
     let outcomes: Vec<(&str, Outcome)> = CASES.iter().map(|case| (case.name, case.scenario().unwrap().run().unwrap())).collect();
     let find = |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| outcome);
     let rows = rows(&find);
@@ -280,16 +281,12 @@ fn the_predictions_are_as_good_as_documented() {
         };
         assert!(row.error().abs() <= most, "{}: {}", row.id, row.simulated);
     }
-    let documented = include_str!("../../../../docs/predictions.md");
     let mut scores: Vec<f64> = Vec::new();
     for (row, score) in rows.iter().filter_map(|row| Some((row, row.score?))) {
         let matters = score.effect.ln().abs() >= 0.05;
         assert!(!matters || score.score < score.without, "{}: {score:?}", row.id);
         assert!(score.score <= 0.25, "{}: {score:?}", row.id);
         scores.push(score.score);
-        let line = documented.lines().find(|line| line.starts_with(&format!("| `{}` | ", row.id))).expect(row.id);
-        let end = format!(" | {:.2} | {:.2} |", score.score, score.without);
-        assert!(line.ends_with(&end), "docs/predictions.md: {line}\nends with{end} now");
     }
     scores.sort_by(f64::total_cmp);
     assert!(scores[scores.len() / 2] <= 0.10, "{scores:?}");
@@ -305,5 +302,44 @@ fn the_predictions_are_as_good_as_documented() {
     for histogram in HISTOGRAMS {
         let distance = total_variation(&rows, histogram).unwrap();
         assert!(distance <= 0.05, "{histogram}: {distance}");
+    }
+}
+
+const LEARNING: Nanos = Nanos::from_millis(20);
+
+/// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 1 %. The modes' own
+/// figures are those that `cargo xtask published` sets beside the published ones. On the slow machine the best mode completes on
+/// a CPU of its own: there `adaptive`, too, leaves the completing to it.
+#[test]
+fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
+    let of = |name: &str| CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
+    for (adaptive, others) in [
+        ("000.irq", &["000.irq", "000.check"][..]),
+        ("001.off.512", &["001.off.512", "001.on.512"]),
+        ("001.off.4096", &["001.off.4096", "001.on.4096"]),
+        ("001.fast.off", &["001.fast.off", "001.fast.on"]),
+        ("003.u4.irq", &["003.u4.irq", "003.u4.posted", "003.u4.polled"]),
+        ("003.u5.irq", &["003.u5.irq", "003.u5.posted", "003.u5.polled"]),
+        ("003.l4.irq", &["003.l4.irq", "003.l4.posted"]),
+    ] {
+        let outcome = |case: &Case, mode: Option<Mode>| {
+            let mut scenario = case.scenario().expect("a shipped scenario");
+            scenario.mode = mode.unwrap_or(scenario.mode);
+            // 10 ms of 20 million I/Os a second are six trials: what is measured begins when those are over.
+            scenario.jobs.iter_mut().for_each(|spec| spec.job.ramp_time = spec.job.ramp_time.max(LEARNING));
+            scenario.run().unwrap_or_else(|error| panic!("{}: {error}", case.name))
+        };
+        let mine = outcome(of(adaptive), Some(Mode::ADAPTIVE));
+        let others = others.iter().map(|name| (*name, outcome(of(name), None)));
+        let (name, best) = others.max_by(|a, b| a.1.iops().total_cmp(&b.1.iops())).expect("others");
+        let (speed, cpu) = (mine.iops() / best.iops(), mine.cpu_ns_per_io() / best.cpu_ns_per_io());
+        println!(
+            "{adaptive}: adaptive {:.0} IOPS at {:.0} ns, of the best ({name}): {speed:.3} at {cpu:.3}",
+            mine.iops(),
+            mine.cpu_ns_per_io()
+        );
+        assert!(speed >= 0.99, "{adaptive}: {speed}");
+        let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
+        assert!(helped || !adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }
 }

@@ -1,0 +1,188 @@
+//! The posts' tables, reproduced: what was published, what the simulator says, and how far the one is from the other.
+//!
+//! A [`Case`] is a run: a shipped scenario in a mode, with what the post varied. A [`Row`] is a published figure and the
+//! same figure of a case. Rows are *calibrated* (a machine or device constant was chosen so that they fit: [`KNOBS`] has
+//! them all), *predicted* (nothing was chosen for them: they are scored), or tell a *shape* only.
+//!
+//! A prediction is scored by its effect, not by its value: how much the mechanism changes the row of the same machine
+//! without it. The score is |ln(simulated effect ÷ published effect)|; beside it stands the score of the same model with
+//! the mechanism left out.
+
+mod calibrate;
+mod cases;
+mod rows;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use sim::Outcome;
+
+use calibrate::{KNOBS, calibrate};
+use cases::CASES;
+use rows::{HISTOGRAMS, SPECS, Spec, Use};
+
+/// `cargo xtask published`
+#[derive(Args, Debug)]
+pub struct PublishedArgs {
+    /// Look for the calibrated constants anew, by bisection, and print what fits beside what is shipped
+    #[arg(long)]
+    calibrate: bool,
+    /// The seed, in place of the scenarios' own
+    #[arg(long, value_name = "N", conflicts_with = "calibrate")]
+    seed: Option<u64>,
+}
+
+/// What the words of the table mean, where it falls outside and why, and which posts these are.
+const LEGEND: &str = "\
+calibrate: a constant of the machine or the device was chosen by this row, so that it says nothing of the simulator.
+predict: nothing was chosen for it; it is what the simulator is judged by.
+shape: the post does not say enough of its machine to pin the figure down; it is shown, and not scored.
+score: |ln(simulated effect ÷ published effect)|, an effect being the row ÷ the one that it stands against.
+without: the score of the same model with the mechanism left out.
+
+Off, and why:
+003.u5.irq.iops: with the fifth drive each of the others does more, too: the machines or drives of the two runs differ.
+001.off.4096.int: the model has one service time for both block sizes.
+001.on.4096.int: the post's poller is interrupted again on a saturated CPU; by the contract it is not.
+002.five.delay.8-15: the tail of late looks is shorter than the post's.
+001.fast.on.int: the poller saves interrupts and CPU here, but fewer than the post's.
+
+Chosen with the predictions in sight: hidden_coalescing of post-003-uring; machine.interrupts.notify and percent of post-003-libaio; \
+thread.cold of bare-metal.
+
+000: Ming Lei, 12 November 2019, \"[PATCH 2/2] nvme-pci: poll IO after batch submission for multi-mapping queue\"
+     http://lists.infradead.org/pipermail/linux-nvme/2019-November/
+001: Jeff Garzik, 7 August 2009, \"Re: [PATCH 1/3] block: add blk-iopoll, a NAPI like approach for block devices\"
+     https://lore.kernel.org/lkml/?q=s:blk-iopoll+f:Garzik
+002: Sagi Grimberg, 17 January 2017, \"[LSF/MM TOPIC][LSF/MM ATTEND] NAPI polling for block drivers\"
+     http://lists.infradead.org/pipermail/linux-nvme/2017-January/
+003: Jacob Pan, 12 February 2024, \"Re: [PATCH 00/15] Coalesced Interrupt Delivery with posted MSI\"
+     https://lore.kernel.org/lkml/?q=s:%22Coalesced+Interrupt+Delivery%22+f:Jacob
+004: Uday Shankar, 3 October 2023, \"[PATCH 1/3] block: introduce blk_queue_nr_active()\"
+     http://lists.infradead.org/pipermail/linux-nvme/2023-October/
+";
+
+/// Runs all cases, or the calibration, and prints the table.
+///
+/// # Errors
+/// A run that broke an invariant.
+pub fn run(args: &PublishedArgs) -> Result<()> {
+    if args.calibrate {
+        let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
+        files.dedup();
+        let found = crate::each("files", &files, |file| calibrate(file)).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let rows = found.iter().flatten().map(|found| {
+            let [shipped, fits] = [found.shipped, found.found].map(|value| value.to_string());
+            let [file, key] = [found.knob.0, found.knob.1].map(str::to_owned);
+            vec![file, key, found.row.to_owned(), shipped, fits, format!("{:+.1} %", (found.ratio - 1.0) * 100.0)]
+        });
+        print!("{}", crate::table(&["file", "constant", "by row", "shipped", "found", "row then"], 3, rows));
+        return Ok(());
+    }
+    let outcomes = crate::each("cases", CASES, |case| {
+        let mut scenario = case.scenario()?;
+        scenario.seed = args.seed.unwrap_or(scenario.seed);
+        anyhow::Ok((case.name, scenario.run().with_context(|| format!("case {}", case.name))?))
+    });
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+    print!("{}\n{LEGEND}", show(&rows(&|name| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| outcome))));
+    Ok(())
+}
+
+fn show(rows: &[Row]) -> String {
+    let digits = |value: f64, unit: &str| match unit {
+        "share" => format!("{value:.4}"),
+        _ if value >= 1e6 => format!("{:.2}M", value / 1e6),
+        _ if value >= 1e3 => format!("{value:.0}"),
+        _ => format!("{value:.1}"),
+    };
+    let cells = rows.iter().map(|row| {
+        let [published, simulated] = [row.published, row.simulated].map(|value| format!("{} {}", digits(value, row.unit), row.unit));
+        // As much as is printed of it, and no zero below zero.
+        let error = format!("{:+.1}", (row.error() * 1e3).round() / 10.0 + 0.0);
+        let scores = row.score.map_or_else(Default::default, |score| {
+            [format!("{:.3}", score.score), format!("{:.3}", score.without), format!("{:.2}", score.effect), score.baseline.to_owned()]
+        });
+        [row.id.to_owned(), row.used.name().to_owned(), published, simulated, error].into_iter().chain(scores).collect()
+    });
+    let mut text = crate::table(&["row", "use", "published", "simulated", "error %", "score", "without", "effect", "against"], 2, cells);
+    let mut scores: Vec<(f64, &str)> = rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
+    scores.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if let (Some((median, _)), Some((worst, id))) = (scores.get(scores.len() / 2), scores.last()) {
+        text += &format!("\nPredictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
+    }
+    for histogram in HISTOGRAMS {
+        let distance = total_variation(rows, histogram).map_or_else(String::new, |distance| format!("{distance:.3}"));
+        text += &format!("{histogram}: total variation {distance}\n");
+    }
+    text
+}
+
+/// A published figure, and what came of it here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Post, case and figure: `003.u4.posted.iops`.
+    pub id: &'static str,
+    /// As the post has it.
+    pub published: f64,
+    /// As the simulator has it.
+    pub simulated: f64,
+    /// Of both.
+    pub unit: &'static str,
+    /// What it is for.
+    pub used: Use,
+    /// Of a prediction.
+    pub score: Option<Score>,
+}
+
+/// How good a prediction is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The row that the effect is measured against.
+    pub baseline: &'static str,
+    /// Published ÷ published baseline.
+    pub effect: f64,
+    /// |ln(simulated effect ÷ published effect)|.
+    pub score: f64,
+    /// The same of the model without the mechanism.
+    pub without: f64,
+}
+
+impl Row {
+    /// Simulated ÷ published, less one.
+    pub fn error(&self) -> f64 {
+        self.simulated / self.published - 1.0
+    }
+}
+
+/// The rows, of what the cases came to: `outcome(name)` is that of the case of this name. A row whose case was not run is
+/// left out.
+pub fn rows<'a>(outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Vec<Row> {
+    SPECS.iter().filter_map(|spec| row(spec, outcome)).collect()
+}
+
+/// Half the sum of what the shares of a histogram's buckets differ by, the buckets that were not published counting as one:
+/// 0 is the same, 1 nothing in common. `None`: not one of its buckets is there.
+pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
+    let is_bucket = |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
+    let buckets: Vec<&Row> = rows.iter().filter(is_bucket).collect();
+    let sum = |figure: fn(&Row) -> f64| buckets.iter().map(|row| figure(row)).sum::<f64>();
+    let rest = (sum(|row| row.published) - sum(|row| row.simulated)).abs();
+    let distance = (sum(|row| (row.published - row.simulated).abs()) + rest) / 2.0;
+    (!buckets.is_empty()).then_some(distance)
+}
+
+fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option<Row> {
+    let simulated = (spec.figure)(outcome(spec.case)?);
+    let score = spec.against.and_then(|against| {
+        let base = SPECS.iter().find(|other| other.id == against.baseline)?;
+        let simulated_base = (base.figure)(outcome(base.case)?);
+        let without = (spec.figure)(outcome(against.without)?);
+        let effect = spec.published / base.published;
+        let distance = |simulated: f64| (simulated / simulated_base / effect).ln().abs();
+        Some(Score { baseline: base.id, effect, score: distance(simulated), without: distance(without) })
+    });
+    Some(Row { id: spec.id, published: spec.published, simulated, unit: spec.unit, used: spec.used, score })
+}
+
+#[cfg(test)]
+mod tests;

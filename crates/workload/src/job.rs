@@ -13,7 +13,7 @@ pub use data::{Contents, WriteAs};
 pub use engine::Engine;
 pub use log::{Iolog, IologStep, LogValue, Logs};
 pub use per_op::PerOp;
-pub use timing::{ExitWhat, Flow, LatencyTarget, Steady, SteadyOf, Think};
+pub use timing::{ExitWhat, Think};
 pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
 
 use units::{Nanos, Op};
@@ -325,12 +325,6 @@ pub struct Job {
 
     /// `thinktime`.
     pub think: Option<Think>,
-    /// `flow`.
-    pub flow: Option<Flow>,
-    /// `latency_target`.
-    pub latency_target: Option<LatencyTarget>,
-    /// `steadystate`.
-    pub steady: Option<Steady>,
 
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
@@ -441,9 +435,6 @@ impl Default for Job {
             rate_process: RateProcess::default(),
             rate_stretches: Vec::new(),
             think: None,
-            flow: None,
-            latency_target: None,
-            steady: None,
             cpus_allowed: None,
             cpus_policy: CpuPolicy::default(),
             group_reporting: false,

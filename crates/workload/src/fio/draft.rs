@@ -1,8 +1,8 @@
 //! A section being read: options in any order become a [`Job`] once all are known.
 
-use super::parts::{ContentsDraft, FlowDraft, LatencyDraft, SteadyDraft, ThinkDraft, ZoneDraft};
+use super::parts::{ContentsDraft, ThinkDraft, ZoneDraft};
 use super::values::Bad;
-use crate::job::{Amount, Backlog, BlockSizes, Distribution, Flow, Job, PerOp, RandomGenerator, Rate, Verify, VerifyKind};
+use crate::job::{Amount, Backlog, BlockSizes, Distribution, Job, PerOp, RandomGenerator, Rate, Verify, VerifyKind};
 
 /// The options of a section as far as they were read, on top of the `[global]` ones.
 #[derive(Clone, Debug, Default)]
@@ -39,12 +39,6 @@ pub(super) struct Draft {
     pub sequence_moves: bool,
     /// `thinktime` and its kin.
     pub think: ThinkDraft,
-    /// `flow` and its kin.
-    pub flow: FlowDraft,
-    /// `latency_target` and its kin.
-    pub latency: LatencyDraft,
-    /// `steadystate` and its kin.
-    pub steady: SteadyDraft,
     /// `buffer_pattern` and its kin.
     pub contents: ContentsDraft,
     /// `read_iolog`, and `replay_…`.
@@ -112,9 +106,6 @@ impl Draft {
             *moves = self.sequence_moves;
         }
         job.think = self.think.finish();
-        job.flow = self.flow.weight.map(|weight| Flow { id: self.flow.id, weight, sleep: self.flow.sleep });
-        job.latency_target = self.latency.finish();
-        job.steady = self.steady.finish(&mut remarks.errors);
         job.contents = self.contents.finish();
         for (place, name) in
             [(&mut job.logs.bandwidth, "write_bw_log"), (&mut job.logs.latency, "write_lat_log"), (&mut job.logs.iops, "write_iops_log")]

@@ -37,20 +37,15 @@ pub(super) static OPTIONS: &[&str] = &[
     "zone_reset_threshold", "zonecapacity",
 ];
 
-/// Options of fio that Reap does not have, and without which other I/O would run: an error. With each the values that leave the I/O
-/// as it is. Options that only say how one of these does its work are among the others.
-pub(super) static CHANGES: &[(&str, &[&str])] = &[
-    ("blocksize_unaligned", &["0"]),
-    ("bs_unaligned", &["0"]),
-    ("bs_is_seq_rand", &["0"]),
-    ("create_only", &["0"]),
-    ("file_append", &["0"]),
-    ("offset_align", &["0"]),
-    ("profile", &[]),
-    ("ramp_size", &["0"]),
-    ("sprandom", &["0"]),
-    ("thinkcycles", &["0"]),
-    ("trim_percentage", &["0"]),
+/// Options of fio that `reap run` refuses, because without them other I/O would run. With each the value with which it changes nothing,
+/// beside `0` and `none`.
+#[rustfmt::skip]
+pub(super) static REFUSED: &[(&str, &str)] = &[
+    ("blocksize_unaligned", ""), ("bs_is_seq_rand", ""), ("bs_unaligned", ""), ("create_only", ""), ("file_append", ""), ("flow", ""),
+    ("flow_id", ""), ("flow_sleep", ""), ("latency_percentile", ""), ("latency_run", ""), ("latency_target", ""), ("latency_window", ""),
+    ("offset_align", ""), ("profile", ""), ("ramp_size", ""), ("sprandom", ""), ("ss", ""), ("ss_dur", ""), ("ss_interval", ""),
+    ("ss_ramp", ""), ("steadystate", ""), ("steadystate_check_interval", ""), ("steadystate_duration", ""), ("steadystate_ramp_time", ""),
+    ("thinkcycles", ""), ("trim_percentage", ""),
 ];
 
 /// Its I/O engines.

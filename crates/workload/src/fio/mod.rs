@@ -250,13 +250,19 @@ impl Parser<'_> {
 
     fn unknown(&mut self, assignment: &Assignment) {
         let name = &assignment.name;
-        if let Some((_, harmless)) = known::CHANGES.iter().find(|(other, _)| other == name) {
-            return self.missed(assignment, harmless);
+        // What is off is not missed.
+        let off = |value: &str| value == "0" || value == "none";
+        if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| other == name) {
+            let value = assignment.value.as_deref().unwrap_or("1");
+            if !off(value) && value != *usual {
+                let message = format!("`reap run` does not support `{name}={}`; see docs/fio-jobs.md", shorten(value));
+                self.errors.push(Diagnostic::at(&assignment.location, message));
+            }
+            return;
         }
         if known::OPTIONS.contains(&name.as_str()) {
-            // What is off is not missed.
-            if assignment.value.as_deref().is_none_or(|value| value != "0" && value != "none") && self.told.insert(name.clone()) {
-                let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' is not supported yet; it is ignored"));
+            if !assignment.value.as_deref().is_some_and(off) && self.told.insert(name.clone()) {
+                let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' does not change the I/O; it is ignored"));
                 self.parsed.warnings.push(warning);
             }
             return;
@@ -268,20 +274,6 @@ impl Parser<'_> {
             Some(near) => error.help(format!("did you mean '{near}'?")),
             None => error,
         });
-    }
-
-    /// An option without which other I/O would run than the user asked for, unless it has a value that changes nothing.
-    fn missed(&mut self, assignment: &Assignment, harmless: &[&str]) {
-        let value = assignment.value.as_deref().unwrap_or("1");
-        if harmless.contains(&value) {
-            return;
-        }
-        let message = format!("fio's option '{}' changes which I/O runs, and Reap does not have it", assignment.name);
-        let help = match harmless {
-            [] => "take it out to run the job without it".to_owned(),
-            [first, ..] => format!("take it out, or set it to {first}, to run the job without it"),
-        };
-        self.errors.push(Diagnostic::at(&assignment.location, message).help(help));
     }
 
     fn finish(mut self) -> Result<Parsed, ParseErrors> {

@@ -44,7 +44,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .flat_map(|option| option.names)
         .copied()
         .chain(known::OPTIONS.iter().copied())
-        .chain(known::CHANGES.iter().map(|(name, _)| *name))
+        .chain(known::REFUSED.iter().map(|(name, _)| *name))
 }
 
 /// More threads than fio starts.

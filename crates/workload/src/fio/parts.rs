@@ -2,7 +2,7 @@
 
 use super::fill;
 use super::values::{self, Bad};
-use crate::job::{Contents, FillPattern, LatencyTarget, Steady, SteadyOf, Strided, Think};
+use crate::job::{Contents, FillPattern, Strided, Think};
 use units::Nanos;
 
 /// `zonemode`, `zonesize`, `zonerange`, `zoneskip`.
@@ -47,72 +47,6 @@ impl ThinkDraft {
         // With a time between pauses, I/Os count only if they are given as well.
         let blocks = blocks.unwrap_or(if every.is_some() { u64::MAX } else { 1 }).max(1);
         (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks, every })
-    }
-}
-
-/// `flow` and its kin.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FlowDraft {
-    pub id: u64,
-    pub weight: Option<u64>,
-    pub sleep: Nanos,
-}
-
-/// `latency_target` and its kin.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LatencyDraft {
-    pub target: Nanos,
-    pub window: Nanos,
-    pub percentile: Option<f64>,
-    pub run: bool,
-}
-
-impl LatencyDraft {
-    pub fn finish(self) -> Option<LatencyTarget> {
-        // fio has no window then, and looks whenever it can; so short a one is the same.
-        let window = self.window.max(Nanos::from_millis(1));
-        let LatencyDraft { target, percentile, run, .. } = self;
-        (target > Nanos::ZERO).then_some(LatencyTarget { target, window, percentile: percentile.unwrap_or(100.0), run })
-    }
-}
-
-/// `steadystate` and its kin.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SteadyDraft {
-    /// Figure, slope, limit, in per cent.
-    pub of: Option<(SteadyOf, bool, f64, bool)>,
-    pub window: Nanos,
-    pub ramp: Nanos,
-    pub interval: Option<Nanos>,
-}
-
-impl SteadyDraft {
-    pub fn finish(self, errors: &mut Vec<Bad>) -> Option<Steady> {
-        let (of, slope, limit, percent) = self.of?;
-        let interval = self.interval.unwrap_or(Nanos::from_secs(1));
-        if self.window.0 / 2 < interval.0 {
-            errors.push(format!("steadystate needs steadystate_duration= of at least two intervals of {interval}"));
-        }
-        Some(Steady { of, slope, limit, percent, window: self.window, ramp: self.ramp, interval })
-    }
-}
-
-/// `steadystate`: `iops:2%`.
-pub(super) fn steady(text: &str) -> Result<(SteadyOf, bool, f64, bool), Bad> {
-    let (name, limit) = text.split_once(':').ok_or_else(|| format!("'{text}': a figure and a limit, as in iops:2%"))?;
-    let (of, slope) = match name {
-        "iops" => (SteadyOf::Iops, false),
-        "iops_slope" => (SteadyOf::Iops, true),
-        "bw" => (SteadyOf::Bandwidth, false),
-        "bw_slope" => (SteadyOf::Bandwidth, true),
-        "lat" => (SteadyOf::Latency, false),
-        "lat_slope" => (SteadyOf::Latency, true),
-        _ => return Err(format!("'{name}' is none of iops, iops_slope, bw, bw_slope, lat, lat_slope")),
-    };
-    let number = limit.strip_suffix('%').unwrap_or(limit);
-    match number.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 => Ok((of, slope, value, number != limit)),
-        _ => Err(format!("'{limit}' is no limit: a number, or a number and %")),
     }
 }
 

@@ -350,8 +350,7 @@ fn errors_say_where_and_what_to_do() {
         ("zonemode=strided", "t.fio:1:1: job 'a': zonemode=strided needs zonesize="),
         ("zonemode=strided\nzonesize=8k\nzonerange=4k", "t.fio:1:1: job 'a': zonerange 4096 is less than zonesize 8192"),
         ("file_service_type=zipf:1.1", "t.fio:2:19: file_service_type: 'zipf': Reap has roundrobin, sequential and random"),
-        ("steadystate=iops", "t.fio:2:13: steadystate: 'iops': a figure and a limit, as in iops:2%"),
-        ("steadystate=iops:2%", "t.fio:1:1: job 'a': steadystate needs steadystate_duration= of at least two intervals of 1000.0 ms"),
+        ("steadystate=iops:2%", "t.fio:2:1: `reap run` does not support `steadystate=iops:2%`; see docs/fio-jobs.md"),
         ("wait_for=b", "t.fio:1:1: wait_for=b: there is no job of that name above"),
         ("ignore_error=ENOSUCH", "t.fio:2:14: ignore_error: 'ENOSUCH' is no error: a name such as EIO, or a number"),
         ("buffer_pattern='x'", "t.fio:2:16: buffer_pattern: 'x': no such file"),
@@ -369,14 +368,6 @@ fn errors_say_where_and_what_to_do() {
         ),
         ("directory=/a:/b", "t.fio:2:11: directory: '/a:/b': several directories; give each job its own filename"),
         ("ioengine=page_fault", "t.fio:2:10: ioengine: ioengine=page_fault does no block I/O, and Reap does nothing else"),
-        (
-            "thinkcycles=5",
-            "t.fio:2:1: fio's option 'thinkcycles' changes which I/O runs, and Reap does not have it (take it out, or set it to 0, to run the job without it)",
-        ),
-        (
-            "profile=x",
-            "t.fio:2:1: fio's option 'profile' changes which I/O runs, and Reap does not have it (take it out to run the job without it)",
-        ),
         ("read_iolog=x", "t.fio:1:1: read_iolog=x: no such file"),
         ("size=4*(2+1", "t.fio:2:6: size: '4*(2+1': a ) is missing"),
         ("size=4/0", "t.fio:2:6: size: '4/0' divides by 0"),
@@ -442,8 +433,8 @@ fn what_fio_has_and_reap_has_not_is_one_warning() {
     assert_eq!(
         warnings,
         [
-            "t.fio:2:1: fio's option 'prio' is not supported yet; it is ignored",
-            "t.fio:4:1: fio's option 'userspace_reap' is not supported yet; it is ignored",
+            "t.fio:2:1: fio's option 'prio' does not change the I/O; it is ignored",
+            "t.fio:4:1: fio's option 'userspace_reap' does not change the I/O; it is ignored",
         ]
     );
     let notes: Vec<String> = parsed.notes.iter().map(ToString::to_string).collect();
@@ -457,9 +448,10 @@ fn what_fio_has_and_reap_has_not_is_one_warning() {
 fn options_that_change_nothing_are_taken() {
     let parsed = read("[a]\nthinktime=0\nzonemode=none\nnrfiles=1\nverify_dump=0\nrw_sequencer=sequential\nsync=none\nprio=0\n").unwrap();
     assert_eq!(parsed.warnings, []);
-    for (option, harmless) in known::CHANGES {
-        assert!(read(&format!("[a]\n{option}=7\n")).unwrap_err().to_string().contains("changes which I/O runs"), "{option}");
-        for value in *harmless {
+    for (option, usual) in known::REFUSED {
+        let refused = format!("t.fio:2:1: `reap run` does not support `{option}=7`; see docs/fio-jobs.md");
+        assert_eq!(error(&format!("{option}=7")), refused);
+        for value in ["0", "none", usual].into_iter().filter(|value| !value.is_empty()) {
             assert_eq!(read(&format!("[a]\n{option}={value}\n")).unwrap().warnings, [], "{option}={value}");
         }
     }

@@ -5,32 +5,14 @@ use crate::job::Backlog;
 use trail::ListLine;
 
 impl Generator {
-    /// The job shares its flow with the other threads that join `flows`. To be called before the first [`Generator::next`]; without it
-    /// the job goes as fast as it can.
-    pub fn join(&mut self, job: &Job, flows: &mut Flows) {
-        if let Some(manners) = &mut self.manners {
-            manners.flow = flows.part(job);
-        }
-    }
-
     /// Until when the thread is meant to compute while [`Next::Wait`] has it wait (`thinktime_spin`).
     pub fn computes_until(&self) -> Option<Nanos> {
-        self.manners.as_ref()?.think.as_ref()?.computes_until()
+        self.pauses.as_ref()?.computes_until()
     }
 
     /// What the job noted down of its I/Os, if it does.
     pub fn trail(&self) -> Option<&Trail> {
-        self.manners.as_ref()?.trail.as_ref()
-    }
-
-    /// The depth at which the latency was kept, of a job with `latency_target`.
-    pub fn kept_depth(&self) -> Option<u32> {
-        self.manners.as_ref()?.depth.as_ref().map(|depth| depth.depth)
-    }
-
-    /// Whether the job's figures became steady; `None`: it did not ask.
-    pub fn is_steady(&self) -> Option<bool> {
-        self.manners.as_ref()?.steady.as_ref().map(|steady| steady.attained)
+        self.noted.as_deref()
     }
 
     /// A Flush of `target`.
@@ -77,7 +59,7 @@ impl Generator {
     }
 
     pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
-        if let Some(trail) = self.manners.as_mut().and_then(|manners| manners.trail.as_mut()) {
+        if let Some(trail) = &mut self.noted {
             let Place { op, target, offset, len } = place;
             let Some(ranges) = &self.ranges else { return trail.issued(ListLine { at: now, op, target, offset, len }) };
             // A list has no word for several ranges: each is a line.
@@ -88,14 +70,8 @@ impl Generator {
     }
 
     pub(super) fn note_completed(&mut self, io: &Io, times: Times, now: Nanos) {
-        let Some(manners) = &mut self.manners else { return };
-        manners.completed(io.op, now - times.start);
-        if let Some(trail) = &mut manners.trail {
+        if let Some(trail) = &mut self.noted {
             trail.completed(io.op, io.offset, io.len, [times.start, times.committed, now]);
-        }
-        let over = manners.depth.as_ref().is_some_and(|depth| depth.is_over());
-        if over {
-            self.stop();
         }
     }
 

@@ -23,24 +23,21 @@ mod checks;
 mod dice;
 mod error;
 mod flight;
-mod flow;
 mod held;
 mod io;
-mod manners;
 mod offsets;
 mod overlaps;
 mod pacing;
+mod pauses;
 mod phases;
 mod ranges;
 mod standing;
-mod steady;
 mod syncs;
 mod trail;
 mod verify;
 mod writes;
 
 pub use error::{ErrorCode, Failure};
-pub use flow::Flows;
 pub use io::Io;
 pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
@@ -51,10 +48,10 @@ use crate::stats::{Histogram, Stats};
 use alike::Alike;
 use checks::Checks;
 use flight::{Extra, Flight, Halt, Times};
-use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
 use overlaps::Overlaps;
 use pacing::Pacing;
+use pauses::{Hold, Pauses};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use ranges::Ranges;
@@ -171,7 +168,9 @@ pub struct Generator {
     syncs: Option<Box<Syncs>>,
     /// `None`: I/Os wait for none in flight.
     overlaps: Option<Box<Overlaps>>,
-    manners: Option<Box<Manners>>,
+    pauses: Option<Box<Pauses>>,
+    /// What is noted down of the I/Os.
+    noted: Option<Box<Trail>>,
     /// Errnos of each operation with which the job goes on.
     goes_on: PerOp<Vec<i32>>,
     /// `None`: writes are Writes.
@@ -254,10 +253,16 @@ impl Generator {
         let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let overlaps = Overlaps::new(job).map(Box::new);
-        let manners = Manners::new(job).map(Box::new);
+        let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
+        let noted = Trail::new(job).map(Box::new);
         let ranges = Ranges::new(job, targets, depth)?.map(Box::new);
-        let special =
-            ranges.is_some() || pacing.is_some() || job.verify.is_some() || syncs.is_some() || manners.is_some() || job.iolog.is_some();
+        let special = ranges.is_some()
+            || pacing.is_some()
+            || job.verify.is_some()
+            || syncs.is_some()
+            || pauses.is_some()
+            || noted.is_some()
+            || job.iolog.is_some();
         let special = special || overlaps.is_some();
         let mut generator = Generator {
             credit: 0,
@@ -284,7 +289,8 @@ impl Generator {
             syncs,
             overlaps,
             ranges,
-            manners,
+            pauses,
+            noted,
             goes_on: job.goes_on.clone(),
             stats: Stats::default(),
             clock: Clock::new(job, seeds.next_u64()),
@@ -371,7 +377,7 @@ impl Generator {
                         continue;
                     }
                     let room = (self.batch - self.flight.queued).min(self.limit - self.flight.in_flight);
-                    let room = match self.manners.as_mut().map(|manners| manners.before(now, self.flight.in_flight)) {
+                    let room = match self.pauses.as_mut().map(|pauses| pauses.before(now, self.flight.in_flight)) {
                         None => room,
                         Some(Hold::Go(most)) => most.min(room.into()) as u32,
                         Some(hold) => return self.held(hold),
@@ -488,8 +494,8 @@ impl Generator {
                 standing.changes(&place, sequence);
             }
         }
-        if let Some(manners) = &mut self.manners {
-            manners.issued();
+        if let Some(pauses) = self.pauses.as_mut() {
+            pauses.left = pauses.left.saturating_sub(1);
         }
         self.note_issued(place, now);
         if let Some(overlaps) = &mut self.overlaps {

@@ -271,9 +271,7 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     if stats.errors > 0 {
         writeln!(out, "     errors    : total={}, first_error={}/<{}>", stats.errors, stats.first_error, ErrorCode(stats.first_error))?;
     }
-    let (target, window, percentile) =
-        entry.latency_target.map_or((0, 0, 100.0), |target| (target.target.0 / 1000, target.window.0 / 1000, target.percentile));
-    writeln!(out, "     latency   : target={target}, window={window}, percentile={percentile:.2}%, depth={}", entry.iodepth)?;
+    writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={}", entry.iodepth)?;
     let reap = &entry.reap;
     if !reap.mode.is_empty() {
         write!(out, "  reap         : mode={}, cpu={:.0}ns/IO, ", reap.mode, reap.cpu_ns_per_io)?;

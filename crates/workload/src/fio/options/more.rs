@@ -20,19 +20,6 @@ pub(super) static OPTIONS: &[Opt] = &[
     value(&["thinktime_blocks"], set!(think.blocks = |d, v| values::number(v, d.job.kb_base).map(Some))),
     value(&["thinktime_blocks_type"], |_, v| choose(v, &[("complete", ()), ("issue", ())])),
     value(&["thinktime_iotime"], set!(think.every = |_, v| values::time(v).map(Some))),
-    // Turns.
-    value(&["flow"], set!(flow.weight = |d, v| Ok(Some(values::within(v, d.job.kb_base, 0, 1000)?).filter(|weight| *weight > 0)))),
-    value(&["flow_id"], set!(flow.id = |d, v| values::number(v, d.job.kb_base))),
-    value(&["flow_sleep"], set!(flow.sleep = |_, v| values::micros(v))),
-    // A latency to keep, and an end by a steady state.
-    value(&["latency_target"], set!(latency.target = |_, v| values::micros(v))),
-    value(&["latency_window"], set!(latency.window = |_, v| values::micros(v))),
-    value(&["latency_percentile"], set!(latency.percentile = |_, v| percentile(v).map(Some))),
-    boolean(&["latency_run"], set!(latency.run = |_, v| values::flag(v))),
-    value(&["steadystate", "ss"], set!(steady.of = |_, v| parts::steady(v).map(Some))),
-    value(&["steadystate_duration", "ss_dur"], set!(steady.window = |_, v| values::time(v))),
-    value(&["steadystate_ramp_time", "ss_ramp"], set!(steady.ramp = |_, v| values::time(v))),
-    value(&["steadystate_check_interval", "ss_interval"], set!(steady.interval = |_, v| interval(v).map(Some))),
     // Errors that do not end a job.
     value(&["continue_on_error"], |d, v| {
         let (reads, writes) = match v {
@@ -104,20 +91,6 @@ fn zone_mode(text: &str) -> Result<bool, Bad> {
         "zbd" => Err("'zbd': Reap does not drive zoned devices".into()),
         _ => Err(format!("'{text}' is none of none, strided")),
     }
-}
-
-fn percentile(text: &str) -> Result<f64, Bad> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value <= 100.0 => Ok(value),
-        _ => Err(format!("'{text}' is no percentage above 0")),
-    }
-}
-
-/// Figures more often than this say nothing.
-fn interval(text: &str) -> Result<Nanos, Bad> {
-    let least = Nanos::from_millis(10);
-    let given = values::time(text)?;
-    if given < least { Err(format!("'{text}' is too short; the least is {least}")) } else { Ok(given) }
 }
 
 fn chunk(draft: &Draft, text: &str) -> Result<u32, Bad> {

@@ -3,19 +3,13 @@
 use super::*;
 
 #[test]
-fn pauses_turns_and_ends() {
-    let a = job("thinktime=500\nthinktime_spin=2ms\nthinktime_blocks=8\nflow=3\nflow_id=7\nflow_sleep=1000\nsync=dsync");
+fn pauses_and_ends() {
+    let a = job("thinktime=500\nthinktime_spin=2ms\nthinktime_blocks=8\nsync=dsync");
     let half = Nanos::from_micros(500);
     assert_eq!(a.think, Some(Think { time: half, spin: half, blocks: 8, every: None }));
-    assert_eq!(a.flow, Some(Flow { id: 7, weight: 3, sleep: Nanos::from_millis(1) }));
-    assert!(a.sync_writes && !job("sync=none").sync_writes && job("flow=0").flow.is_none() && job("thinktime=0").think.is_none());
+    assert!(a.sync_writes && !job("sync=none").sync_writes && job("thinktime=0").think.is_none());
     let every = job("thinktime=1s\nthinktime_iotime=9").think.unwrap();
     assert_eq!((every.blocks, every.every), (u64::MAX, Some(Nanos::from_secs(9))));
-    let target = job("latency_target=500\nlatency_window=5s\nlatency_percentile=99.9").latency_target.unwrap();
-    assert_eq!((target.target, target.window, target.percentile), (half, Nanos::from_secs(5), 99.9));
-    let steady = job("ss=iops_slope:0.3%\nss_dur=30s\nss_ramp=10").steady.unwrap();
-    assert_eq!((steady.of, steady.slope, steady.limit, steady.percent), (SteadyOf::Iops, true, 0.3, true));
-    assert_eq!((steady.window, steady.ramp, steady.interval), (Nanos::from_secs(30), Nanos::from_secs(10), Nanos::from_secs(1)));
     let goes_on = job("continue_on_error=write\nignore_error=EAGAIN,ENOSPC:122").goes_on;
     assert_eq!((goes_on.read, goes_on.write), (vec![11], vec![5, 84, 28, 122]));
     let waits = read("[a]\n[b]\nwait_for=a\n[c]\nwait_for=b\nexitall\nexit_what=all\n").unwrap().jobs;

@@ -86,7 +86,6 @@ sections dice 0 lengths verify=xxhash bsrange=512-8k
 sections dice 3 shares verify=crc32c bssplit=512/20:4k/50:8k/30
 sections dice 6 wide verify=crc32c random_generator=tausworthe64
 sections dice 9 seeded verify=crc32c randseed=4711
-sections dice 12 all-repeated verify=crc32c allrandrepeat=1
 agree dice
 
 sections maps 0 norandommap verify=crc32c norandommap=1

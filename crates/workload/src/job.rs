@@ -1,15 +1,13 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
 mod access;
-mod data;
 mod engine;
 mod log;
 mod per_op;
 mod timing;
 mod verify;
 
-pub use access::{AccessZone, Distribution, FileService, Strided, ZoneRoom};
-pub use data::{Contents, WriteAs};
+pub use access::Distribution;
 pub use engine::Engine;
 pub use log::{Iolog, IologStep, LogValue, Logs};
 pub use per_op::PerOp;
@@ -254,10 +252,6 @@ pub struct Job {
     /// Names of files that each thread has for its own: `directory` and `filename_format` of a job without `filename`, with
     /// `$jobname`, `$jobnum` and `$filenum` in them.
     pub file_format: Option<String>,
-    /// `file_service_type`, over files and over `filenames`.
-    pub service: FileService,
-    /// The number after it: I/Os to a file before the next one's turn; never 0.
-    pub service_run: u64,
     /// `number_ios`: I/Os to issue at most.
     pub number_ios: Option<u64>,
     /// `loops`: times to do all of it.
@@ -296,22 +290,14 @@ pub struct Job {
     pub serialize_overlap: bool,
     /// Random offsets visit each block once per pass; not so with `norandommap`.
     pub random_map: bool,
-    /// `percentage_random`: per cent of a random job's I/Os that have a new offset; the others follow the one before them.
-    pub random_percent: PerOp<u32>,
-    /// `rw_sequencer=identical`: where [`Pattern::step`] I/Os have one random offset, all of them go to it.
-    pub identical: bool,
     /// `blockalign`: random offsets are multiples of it, in bytes; 0: of the smallest block.
     pub align: PerOp<u64>,
-    /// `zonemode=strided`.
-    pub strided: Option<Strided>,
     /// `random_generator`.
     pub random_generator: RandomGenerator,
     /// `random_distribution`.
     pub distribution: Distribution,
     /// `randrepeat`: the same offsets in each run.
     pub repeatable: bool,
-    /// `allrandrepeat`: all other random numbers, too.
-    pub all_repeatable: bool,
     /// `randseed`; overrides `randrepeat`.
     pub seed: Option<u64>,
 
@@ -352,14 +338,6 @@ pub struct Job {
     pub sync_at_end: bool,
     /// `sync`: each write is durable when it completes (Force Unit Access).
     pub sync_writes: bool,
-    /// `readfua`: reads bring what is durable (Force Unit Access).
-    pub durable_reads: bool,
-    /// `write_mode`, `sg_write_mode`: what writes ask of the device, and in how many per cent of the cases. Empty: all are Writes.
-    pub writes_as: Vec<(WriteAs, u32)>,
-    /// `num_range`: ranges of each trim, 1 to 256. What is not trimmed has one.
-    pub ranges: u32,
-    /// What is written.
-    pub contents: Contents,
     /// `verify` and the options beside it.
     pub verify: Option<Verify>,
 
@@ -403,8 +381,6 @@ impl Default for Job {
             io_size: None,
             files: 1,
             file_format: None,
-            service: FileService::default(),
-            service_run: 1,
             number_ios: None,
             loops: 1,
             direct: false,
@@ -422,14 +398,10 @@ impl Default for Job {
             start_delay: (Nanos::ZERO, Nanos::ZERO),
             serialize_overlap: false,
             random_map: true,
-            random_percent: PerOp::both(100),
-            identical: false,
             align: PerOp::both(0),
-            strided: None,
             random_generator: RandomGenerator::default(),
             distribution: Distribution::default(),
             repeatable: true,
-            all_repeatable: false,
             seed: None,
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),
@@ -447,10 +419,6 @@ impl Default for Job {
             sync_every: 0,
             sync_at_end: false,
             sync_writes: false,
-            durable_reads: false,
-            writes_as: Vec::new(),
-            ranges: 1,
-            contents: Contents::default(),
             verify: None,
             urgent: false,
             logs: Logs::default(),
@@ -465,11 +433,6 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Ranges of each I/O, at least 1.
-    pub fn ranges_of_each(&self) -> u32 {
-        if self.pattern.direction == Direction::Trim && self.iolog.is_none() { self.ranges.max(1) } else { 1 }
-    }
-
     /// The job's I/Os are those of `list` from now on.
     pub(crate) fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));

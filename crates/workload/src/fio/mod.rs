@@ -17,7 +17,6 @@ mod options;
 mod outside;
 mod parts;
 mod values;
-mod write_as;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
 pub use outside::{Input, Nothing, Outside};
@@ -28,7 +27,6 @@ use draft::Draft;
 use expand::expand;
 use ini::{Line, MAX_LINE, Section, shorten};
 use options::Takes;
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Errors that are shown; the others are counted.
@@ -182,28 +180,6 @@ impl Parser<'_> {
         }
     }
 
-    /// `buffer_pattern` and `verify_pattern` with each `'file'` in it replaced by its bytes.
-    fn with_files<'t>(&self, assignment: &Assignment, text: &'t str) -> Result<Cow<'t, str>, String> {
-        if !matches!(assignment.name.as_str(), "buffer_pattern" | "verify_pattern") || !text.contains('\'') {
-            return Ok(Cow::Borrowed(text));
-        }
-        let mut out = String::new();
-        for (at, part) in text.split('\'').enumerate() {
-            if at % 2 == 0 {
-                out.push_str(part);
-                continue;
-            }
-            let (_, bytes) = self.outside.include(&assignment.location.file, part).map_err(|why| format!("'{}': {why}", shorten(part)))?;
-            if bytes.len() > fill::MOST {
-                return Err(format!("'{}': {} bytes; the most is {}", shorten(part), bytes.len(), fill::MOST));
-            }
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            out.push_str("0x");
-            out.push_str(&hex);
-        }
-        if text.matches('\'').count().is_multiple_of(2) { Ok(Cow::Owned(out)) } else { Err(format!("{text}: the second ' is missing")) }
-    }
-
     fn take_apart(&mut self, line: Line) -> Option<Assignment> {
         let expanded = expand(&line.text, self.outside);
         if expanded.text.len() > MAX_LINE {
@@ -236,8 +212,7 @@ impl Parser<'_> {
             (None, Takes::Bool) => Err("needs a value, 0 or 1".to_owned()),
             (None, Takes::Value) => Err("needs a value".to_owned()),
         };
-        let text = text.and_then(|text| self.with_files(assignment, text));
-        if let Err(bad) = text.and_then(|text| (option.set)(draft, &text)) {
+        if let Err(bad) = text.and_then(|text| (option.set)(draft, text)) {
             let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten_message(&bad)));
             self.errors.push(match assignment.unset.as_slice() {
                 [] => error,
@@ -255,8 +230,7 @@ impl Parser<'_> {
         if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| other == name) {
             let value = assignment.value.as_deref().unwrap_or("1");
             if !off(value) && value != *usual {
-                let message = format!("`reap run` does not support `{name}={}`; see docs/fio-jobs.md", shorten(value));
-                self.errors.push(Diagnostic::at(&assignment.location, message));
+                self.errors.push(Diagnostic::at(&assignment.location, options::refused(&format!("{name}={}", shorten(value)))));
             }
             return;
         }

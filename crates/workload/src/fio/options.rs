@@ -13,13 +13,14 @@ macro_rules! set {
 
 mod more;
 mod opt;
-mod places;
 
 use super::draft::Draft;
 use super::fill;
 use super::known;
 use super::values::{self, Bad};
-use crate::job::{Amount, CpuPolicy, Direction, Engine, ExitWhat, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
+use crate::job::{
+    Amount, CpuPolicy, Direction, Distribution, Engine, ExitWhat, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind,
+};
 pub(super) use opt::{Opt, Takes};
 use opt::{boolean, choose, flag, value};
 use units::Nanos;
@@ -45,6 +46,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .copied()
         .chain(known::OPTIONS.iter().copied())
         .chain(known::REFUSED.iter().map(|(name, _)| *name))
+}
+
+/// What `reap run` says to what it leaves out of fio's job language.
+pub(super) fn refused(what: &str) -> Bad {
+    format!("`reap run` does not support `{what}`; see docs/fio-jobs.md")
 }
 
 /// More threads than fio starts.
@@ -85,11 +91,6 @@ static OPTIONS: &[Opt] = &[
     value(&["directory"], set!(directory = |_, v| directory(v).map(Some))),
     value(&["filename_format"], set!(job.file_format = |_, v| Ok(Some(v.to_owned())))),
     value(&["nrfiles", "nr_files"], set!(job.files = |d, v| Ok(values::within(v, d.job.kb_base, 1, 1024)? as u32))),
-    value(&["file_service_type"], |d, v| {
-        (d.job.service, d.job.service_run) = places::service(v, d.job.kb_base)?;
-        Ok(())
-    }),
-    flag(&["fill_device", "fill_fs"], set!(fills = |_, v| values::flag(v))),
     value(&["filesize"], set!(filesize = |d, v| filesize(v, d.job.kb_base).map(Some))),
     value(&["size"], set!(job.size = |d, v| values::amount(v, d.job.kb_base).map(Some))),
     value(&["offset", "fileoffset"], set!(job.offset = |d, v| values::amount(v, d.job.kb_base))),
@@ -120,22 +121,13 @@ static OPTIONS: &[Opt] = &[
     // Random numbers.
     flag(&["norandommap"], set!(job.random_map = |_, v| values::flag(v).map(|off| !off))),
     value(&["random_generator"], set!(job.random_generator = random_generator)),
-    value(&["random_distribution"], set!(job.distribution = |d, v| places::distribution(v, d.job.kb_base))),
-    boolean(&["random_sequence_stride"], set!(sequence_moves = |_, v| values::flag(v))),
-    value(&["rw_sequencer"], set!(job.identical = |_, v| choose(v, &[("sequential", false), ("identical", true)]))),
-    value(&["percentage_random"], |d, v| {
-        let given = values::per_op(v, &[','], |v| values::within(v, 1024, 0, 100).map(|n| n as u32))?;
-        merge_plain(&mut d.job.random_percent, given);
-        Ok(())
-    }),
-    value(&["percentage_sequential"], set!(job.random_percent = |_, v| Ok(PerOp::both(100 - values::within(v, 1024, 0, 100)? as u32)))),
+    value(&["random_distribution"], set!(job.distribution = |_, v| distribution(v))),
     value(&["blockalign", "ba"], |d, v| {
         let kb_base = d.job.kb_base;
         merge_plain(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, kb_base, 1, 1 << 62))?);
         Ok(())
     }),
     boolean(&["randrepeat"], set!(job.repeatable = |_, v| values::flag(v))),
-    boolean(&["allrandrepeat"], set!(job.all_repeatable = |_, v| values::flag(v))),
     value(&["randseed"], set!(job.seed = |d, v| values::number(v, d.job.kb_base).map(Some))),
     // Rates.
     value(&["rate"], |d, v| {
@@ -288,6 +280,33 @@ fn pattern(draft: &Draft, text: &str) -> Result<Pattern, Bad> {
         },
     };
     Ok(Pattern { direction, random, step })
+}
+
+/// `random_distribution`: a name, and what it needs after a colon.
+fn distribution(text: &str) -> Result<Distribution, Bad> {
+    let (name, rest) = match text.split_once(':') {
+        Some((name, rest)) => (name.trim(), Some(rest.trim())),
+        None => (text, None),
+    };
+    let figure = |usual: &str, least: f64, most: f64| {
+        let text = rest.unwrap_or(usual);
+        match text.parse::<f64>() {
+            Ok(value) if value > least && value <= most => Ok(value),
+            _ => Err(format!("'{text}': {name} takes a number above {least}, at most {most}")),
+        }
+    };
+    match name {
+        "random" => Ok(Distribution::Uniform),
+        // What fio takes if none is given.
+        "zipf" => match figure("1.2", 0.0, 100.0)? {
+            1.0 => Err("the exponent of zipf must not be 1".into()),
+            theta => Ok(Distribution::Zipf { theta }),
+        },
+        "pareto" => figure("0.2", 0.0, 0.999).map(|h| Distribution::Pareto { h }),
+        "normal" | "gauss" => figure("10", 0.0, 100.0).map(|percent| Distribution::Normal { percent }),
+        "zoned" | "zoned_abs" | "sequence" => Err(refused(&format!("random_distribution={name}"))),
+        _ => Err(format!("'{name}' is none of random, zipf, pareto, normal")),
+    }
 }
 
 /// `startdelay`: a time, or a range of times.

@@ -61,11 +61,7 @@ impl Generator {
     pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
         if let Some(trail) = &mut self.noted {
             let Place { op, target, offset, len } = place;
-            let Some(ranges) = &self.ranges else { return trail.issued(ListLine { at: now, op, target, offset, len }) };
-            // A list has no word for several ranges: each is a line.
-            for &(offset, len) in ranges.gathered() {
-                trail.issued(ListLine { at: now, op, target, offset, len });
-            }
+            trail.issued(ListLine { at: now, op, target, offset, len });
         }
     }
 
@@ -73,37 +69,6 @@ impl Generator {
         if let Some(trail) = &mut self.noted {
             trail.completed(io.op, io.offset, io.len, [times.start, times.committed, now]);
         }
-    }
-
-    /// The next I/O of the stream; of a job with `num_range`, several of them as one.
-    pub(super) fn next_place(&mut self) -> Place {
-        match &mut self.ranges {
-            Some(ranges) => ranges.gather(&mut self.stream, self.bytes_left),
-            None => self.stream.next(),
-        }
-    }
-
-    /// Whether some writes ask for another command than a Write.
-    #[inline]
-    pub fn asks_otherwise(&self) -> bool {
-        self.writes.is_some()
-    }
-
-    /// What the next write of a job that [`Generator::asks_otherwise`] asks of the device. Asked once for each.
-    pub fn write_as(&mut self) -> WriteAs {
-        self.writes.as_mut().map_or(WriteAs::Write, |writes| writes.next())
-    }
-
-    /// Whether an I/O may have several ranges: [`Generator::ranges`] has them.
-    #[inline]
-    pub fn has_ranges(&self) -> bool {
-        self.ranges.is_some()
-    }
-
-    /// Offset and length, in bytes, of each range of the I/O that was issued last in this slot. Its own offset is the first one's, and
-    /// its length that of all. Empty: it is one range.
-    pub fn ranges(&self, slot: u32) -> &[(u64, u32)] {
-        self.ranges.as_ref().map_or(&[], |ranges| ranges.of(slot))
     }
 
     /// So much was written since it was read back that it is to be read back now.

@@ -30,12 +30,10 @@ mod overlaps;
 mod pacing;
 mod pauses;
 mod phases;
-mod ranges;
 mod standing;
 mod syncs;
 mod trail;
 mod verify;
-mod writes;
 
 pub use error::{ErrorCode, Failure};
 pub use io::Io;
@@ -43,7 +41,7 @@ pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::{Job, PerOp, WriteAs};
+use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
 use checks::Checks;
@@ -54,11 +52,9 @@ use pacing::Pacing;
 use pauses::{Hold, Pauses};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
-use ranges::Ranges;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
-use writes::Writes;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,10 +169,6 @@ pub struct Generator {
     noted: Option<Box<Trail>>,
     /// Errnos of each operation with which the job goes on.
     goes_on: PerOp<Vec<i32>>,
-    /// `None`: writes are Writes.
-    writes: Option<Box<Writes>>,
-    /// `None`: each trim is one range.
-    ranges: Option<Box<Ranges>>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -234,7 +226,7 @@ const DEFAULT_SEED: u64 = 0x89;
 impl Generator {
     /// A job thread on `targets`: one per filename of the job, or one.
     pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
-        let base = match (job.seed, job.repeatable || job.all_repeatable) {
+        let base = match (job.seed, job.repeatable) {
             (Some(seed), _) => seed,
             (None, true) => DEFAULT_SEED,
             (None, false) => seat.entropy,
@@ -255,14 +247,8 @@ impl Generator {
         let overlaps = Overlaps::new(job).map(Box::new);
         let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
         let noted = Trail::new(job).map(Box::new);
-        let ranges = Ranges::new(job, targets, depth)?.map(Box::new);
-        let special = ranges.is_some()
-            || pacing.is_some()
-            || job.verify.is_some()
-            || syncs.is_some()
-            || pauses.is_some()
-            || noted.is_some()
-            || job.iolog.is_some();
+        let special =
+            pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
         let special = special || overlaps.is_some();
         let mut generator = Generator {
             credit: 0,
@@ -288,7 +274,6 @@ impl Generator {
             pacing,
             syncs,
             overlaps,
-            ranges,
             pauses,
             noted,
             goes_on: job.goes_on.clone(),
@@ -298,8 +283,6 @@ impl Generator {
             failure: None,
             stopping: false,
             goal,
-            // Its random numbers are the last, so that other jobs keep theirs.
-            writes: Writes::new(job, seeds.next_u64()).map(Box::new),
         };
         generator.prepare_stats(job);
         generator.refill_goal();
@@ -453,7 +436,7 @@ impl Generator {
         }
         let place = match self.held.take() {
             Some(place) => place,
-            None => self.next_place(),
+            None => self.stream.next(),
         };
         let mut intended = now;
         if let Some(due) = self.listed_due().filter(|due| *due > now) {
@@ -469,8 +452,7 @@ impl Generator {
             }
             intended = due;
         }
-        let parts = self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered());
-        if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place, parts)) {
+        if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place)) {
             self.held = Some(place);
             self.credit += 1;
             return self.held(Hold::Reap);
@@ -499,10 +481,7 @@ impl Generator {
         }
         self.note_issued(place, now);
         if let Some(overlaps) = &mut self.overlaps {
-            overlaps.issued(slot, &place, self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered()));
-        }
-        if let Some(ranges) = &mut self.ranges {
-            ranges.issued(slot);
+            overlaps.issued(slot, &place);
         }
         let check = self.checks.reads && place.op == Op::Read;
         self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });

@@ -22,15 +22,13 @@ pub(super) struct Pauses {
     think: Think,
     /// I/Os until the next pause.
     pub left: u64,
-    /// When the last pause ended.
-    pub resumed: Nanos,
     /// The pause under way: from and until.
     pause: Option<(Nanos, Nanos)>,
 }
 
 impl Pauses {
     pub fn new(think: Think) -> Pauses {
-        Pauses { think, left: think.blocks, resumed: Nanos::ZERO, pause: None }
+        Pauses { think, left: think.blocks, pause: None }
     }
 
     /// What has to happen before the next I/O, with `in_flight` of them out.
@@ -39,10 +37,9 @@ impl Pauses {
             if now < until {
                 return Hold::Until(until);
             }
-            (self.pause, self.left, self.resumed) = (None, self.think.blocks, now);
+            (self.pause, self.left) = (None, self.think.blocks);
         }
-        let over = self.think.every.is_some_and(|every| now >= self.resumed + every);
-        if self.left > 0 && !over {
+        if self.left > 0 {
             return Hold::Go(self.left);
         }
         if in_flight > 0 {

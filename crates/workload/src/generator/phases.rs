@@ -28,8 +28,7 @@ impl Goal {
         let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
         let verifies = job.verify.is_some();
         let all = || if verifies { stream.whole_blocks() } else { stream.extent() };
-        let strided = job.size.filter(|_| job.strided.is_some_and(|zones| zones.whole));
-        let bytes = job.io_size.or(strided).map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
         // Each block is issued twice.
         let bytes = if job.pattern.direction == Direction::TrimWrite { bytes.saturating_mul(2) } else { bytes };
         let (ios, bytes) = match stream.listed() {
@@ -183,9 +182,6 @@ impl Generator {
     fn begin(&mut self, now: Nanos) {
         self.clock.began = now;
         self.begin_pass(now);
-        if let Some(pauses) = &mut self.pauses {
-            pauses.resumed = now;
-        }
         if let Some(trail) = &mut self.noted {
             trail.begin(now);
         }

@@ -3,7 +3,7 @@
 use units::Nanos;
 
 /// `thinktime` and its kin: the job pauses after so many I/Os, once they have completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Think {
     /// `thinktime`: how long a pause is.
     pub time: Nanos,
@@ -11,8 +11,6 @@ pub struct Think {
     pub spin: Nanos,
     /// `thinktime_blocks`: I/Os between two pauses; never 0.
     pub blocks: u64,
-    /// `thinktime_iotime`: time between two pauses, instead of I/Os.
-    pub every: Option<Nanos>,
 }
 
 /// `exit_what`: which jobs stop when one with `exitall` has ended.

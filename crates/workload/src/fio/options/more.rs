@@ -4,22 +4,14 @@ use super::opt::{Opt, boolean, choose, flag, value};
 use crate::fio::draft::Draft;
 use crate::fio::parts::{self, NON_FATAL};
 use crate::fio::values::{self, Bad};
-use crate::fio::write_as;
 use crate::job::LogValue;
 use units::Nanos;
 
 pub(super) static OPTIONS: &[Opt] = &[
-    // Strided zones.
-    value(&["zonemode"], set!(zones.is_strided = |_, v| zone_mode(v))),
-    value(&["zonesize"], set!(zones.size = |d, v| values::number(v, d.job.kb_base))),
-    value(&["zonerange"], set!(zones.range = |d, v| Ok(Some(values::number(v, d.job.kb_base)?).filter(|range| *range > 0)))),
-    value(&["zoneskip"], set!(zones.skip = |d, v| values::within(v, d.job.kb_base, 0, 1 << 62))),
     // Pauses.
     value(&["thinktime"], set!(think.time = |_, v| values::micros(v))),
     value(&["thinktime_spin"], set!(think.spin = |_, v| values::micros(v))),
-    value(&["thinktime_blocks"], set!(think.blocks = |d, v| values::number(v, d.job.kb_base).map(Some))),
-    value(&["thinktime_blocks_type"], |_, v| choose(v, &[("complete", ()), ("issue", ())])),
-    value(&["thinktime_iotime"], set!(think.every = |_, v| values::time(v).map(Some))),
+    value(&["thinktime_blocks"], set!(think.blocks = |d, v| values::number(v, d.job.kb_base))),
     // Errors that do not end a job.
     value(&["continue_on_error"], |d, v| {
         let (reads, writes) = match v {
@@ -51,20 +43,10 @@ pub(super) static OPTIONS: &[Opt] = &[
         }
         Ok(())
     }),
-    // What is written.
     value(&["sync"], |d, v| {
         d.job.sync_writes = choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)])?;
         Ok(())
     }),
-    boolean(&["writefua"], set!(job.sync_writes = |_, v| values::flag(v))),
-    boolean(&["readfua"], set!(job.durable_reads = |_, v| values::flag(v))),
-    value(&["write_mode"], set!(job.writes_as = |_, v| write_as::shares(v))),
-    value(&["sg_write_mode"], set!(job.writes_as = |_, v| write_as::one(v))),
-    value(&["num_range"], set!(job.ranges = |d, v| values::within(v, d.job.kb_base, 1, 256).map(|n| n as u32))),
-    value(&["buffer_pattern"], set!(contents.pattern = |_, v| parts::contents(v).map(Some))),
-    flag(&["zero_buffers"], set!(contents.zeroes = |_, v| values::flag(v))),
-    value(&["buffer_compress_percentage"], set!(contents.compress = |_, v| values::within(v, 1024, 0, 100).map(|n| Some(n as u32)))),
-    value(&["buffer_compress_chunk"], set!(contents.chunk = |d, v| chunk(d, v).map(Some))),
     // Logs, and lists of I/Os.
     flag(&["write_bw_log"], set!(job.logs.bandwidth = |_, v| Ok(Some(log_name(v))))),
     flag(&["write_lat_log"], set!(job.logs.latency = |_, v| Ok(Some(log_name(v))))),
@@ -82,24 +64,6 @@ pub(super) static OPTIONS: &[Opt] = &[
     value(&["replay_scale"], set!(replay.scale = |d, v| values::within(v, d.job.kb_base, 1, 1 << 32))),
     value(&["replay_align"], set!(replay.align = |d, v| values::within(v, d.job.kb_base, 0, 1 << 40))),
 ];
-
-/// fio's other way, `zbd`, drives zoned devices.
-fn zone_mode(text: &str) -> Result<bool, Bad> {
-    match text {
-        "none" => Ok(false),
-        "strided" => Ok(true),
-        "zbd" => Err("'zbd': Reap does not drive zoned devices".into()),
-        _ => Err(format!("'{text}' is none of none, strided")),
-    }
-}
-
-fn chunk(draft: &Draft, text: &str) -> Result<u32, Bad> {
-    // 0: the whole block, and no block is longer than this.
-    Ok(match values::within(text, draft.job.kb_base, 0, 1 << 31)? {
-        0 => 1 << 31,
-        bytes => bytes as u32,
-    })
-}
 
 /// fio takes the option without a name as well: the file is then named after the job.
 fn log_name(text: &str) -> String {

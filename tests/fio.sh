@@ -65,17 +65,13 @@ agree() {
     echo "agreed: $(sed -n 's/^\[ordered-\(.*\)\]/\1/p' "$place/$name.write" | paste -sd ' ')"
 }
 
-for kinds in 'crc32c crc32 md5 sha256 xxhash' 'crc7 crc16 crc64 sha1' 'sha3-224 sha3-256 sha3-384 sha3-512'; do
-    base=0
-    rm -f "$place"/kinds.*
-    for kind in $kinds; do
-        sections kinds $base $kind "verify=$kind"
-        base=$((base + 3))
-    done
-    agree kinds
+base=0
+for kind in crc32c md5 sha256 xxhash; do
+    sections kinds $base $kind "verify=$kind"
+    base=$((base + 3))
 done
+agree kinds
 
-sections patterns 0 meta verify=meta
 sections patterns 3 pattern verify=pattern 'verify_pattern=0xdeadface%o"text"-7'
 sections patterns 6 pattern-and-header 'verify_pattern=%o0x01020304'
 sections patterns 9 pattern-and-checksum verify=md5 verify_pattern=0xcafe

@@ -9,9 +9,9 @@ mod verify;
 
 pub use access::Distribution;
 pub use engine::Engine;
-pub use log::{Iolog, IologStep, LogValue, Logs};
+pub use log::{Iolog, IologStep, Logs};
 pub use per_op::PerOp;
-pub use timing::{ExitWhat, Think};
+pub use timing::Think;
 pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
 
 use units::{Nanos, Op};
@@ -322,15 +322,10 @@ pub struct Job {
     pub new_group: bool,
     /// `stonewall`: starts when all earlier jobs are done.
     pub stonewall: bool,
-    /// `wait_for`: starts when all threads of the job of this name, which stands above, are done.
-    pub wait_for: Option<String>,
-    /// `exitall`: once a job is done, others stop.
+    /// `exitall`: once a job is done, others of its group stop.
     pub exitall: bool,
-    /// `exit_what`: which ones.
-    pub exit_what: ExitWhat,
-    /// `continue_on_error` and `ignore_error`, of each operation: an I/O that fails with one of these errnos is counted, and the job
-    /// goes on.
-    pub goes_on: PerOp<Vec<i32>>,
+    /// `continue_on_error`, of each operation: an I/O that fails for its medium or its data is counted, and the job goes on.
+    pub goes_on: PerOp<bool>,
 
     /// `fsync`, `fdatasync`: a Flush after so many writes; 0: none. A device does not tell them apart.
     pub sync_every: u32,
@@ -355,8 +350,6 @@ pub struct Job {
     pub percentiles: Vec<f64>,
     /// Digits after the point in that list, as given.
     pub percentile_precision: usize,
-    /// `kb_base`: 1000 or 1024.
-    pub kb_base: u64,
 }
 
 /// The percentiles that fio reports if none are asked for.
@@ -412,9 +405,7 @@ impl Default for Job {
             group_reporting: false,
             new_group: false,
             stonewall: false,
-            wait_for: None,
             exitall: false,
-            exit_what: ExitWhat::default(),
             goes_on: PerOp::default(),
             sync_every: 0,
             sync_at_end: false,
@@ -427,7 +418,6 @@ impl Default for Job {
             measure: Measure::default(),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             percentile_precision: 2,
-            kb_base: 1024,
         }
     }
 }

@@ -22,7 +22,7 @@ pub use generator::{
     BadBlock, Digest, ErrorCode, Failure, Fault, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail, Wrong,
 };
 pub use job::{
-    Amount, Backlog, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, ExitWhat, FillPattern, Iolog, IologStep,
-    Job, LogValue, Logs, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Verify, VerifyKind,
+    Amount, Backlog, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs,
+    Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Verify, VerifyKind,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

@@ -23,13 +23,6 @@ fn blocks_are_trimmed_and_written() {
 }
 
 #[test]
-fn a_job_begins_when_the_one_that_it_waits_for_has_ended() {
-    let jobs = jobs("[first]\nruntime=300ms\ntime_based\nthinktime=1ms\n[second]\nwait_for=first\nnumber_ios=10\nnumjobs=2\n");
-    let elapsed = |job: &Value| job["job_runtime"].as_u64().unwrap();
-    assert!(elapsed(&jobs[0]) >= 300 && ios(&jobs[1], "read") == 10 && ios(&jobs[2], "read") == 10, "{jobs:?}");
-}
-
-#[test]
 fn a_list_of_ios_is_written_and_replayed() {
     let place = Place::new();
     place.write("first.fio", "[a]\nrw=randrw\nsize=256k\nnrfiles=2\nwrite_iolog=list\nwrite_lat_log=l\nwrite_bw_log=l\nlog_avg_msec=10\n");

@@ -33,9 +33,9 @@ pub(super) struct Draft {
     pub backlog_batch: u64,
     /// `thinktime` and its kin; without a time there is no pause.
     pub think: Think,
-    /// `read_iolog`, and `replay_…`.
+    /// `read_iolog`, `replay_no_stall`.
     pub iolog: Option<String>,
-    pub replay: super::iolog::Replay,
+    pub no_stall: bool,
 }
 
 /// What is wrong, or odd, about the options taken together.

@@ -15,7 +15,6 @@ mod iolog;
 mod known;
 mod options;
 mod outside;
-mod parts;
 mod values;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
@@ -125,8 +124,7 @@ impl Parser<'_> {
         let mut own = Vec::new();
         let given = assignments.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
         self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: given });
-        let (first, rest): (Vec<_>, Vec<_>) = assignments.iter().partition(|a| options::goes_first(&a.name));
-        for assignment in first.into_iter().chain(rest) {
+        for assignment in &assignments {
             self.apply(assignment, &mut draft);
         }
         for assignment in assignments {
@@ -148,18 +146,14 @@ impl Parser<'_> {
             }
             return true;
         }
-        let (list, replay) = (draft.iolog.clone(), draft.replay);
+        let (list, no_stall) = (draft.iolog.clone(), draft.no_stall);
         let (mut job, remarks) = draft.finish(&section.name);
         if let Some(name) = list {
-            self.list(&mut job, &name, replay, &section.location);
+            self.list(&mut job, &name, no_stall, &section.location);
         }
         let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
         self.errors.extend(remarks.errors.into_iter().map(on));
         self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
-        if let Some(name) = job.wait_for.as_deref().filter(|name| !self.parsed.jobs.iter().any(|job| job.name == *name)) {
-            let message = format!("wait_for={}: there is no job of that name above", shorten(name));
-            self.errors.push(Diagnostic::at(&section.location, message));
-        }
         job.stonewall |= wall;
         job.options = own;
         self.parsed.jobs.push(job);
@@ -167,8 +161,8 @@ impl Parser<'_> {
     }
 
     /// Gives `job` the I/Os of the list `name`.
-    fn list(&mut self, job: &mut Job, name: &str, replay: iolog::Replay, at: &Location) {
-        let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, replay));
+    fn list(&mut self, job: &mut Job, name: &str, no_stall: bool, at: &Location) {
+        let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, no_stall));
         match read {
             Ok(list) => {
                 if job.filenames.is_empty() && list.files.len() > 1 {

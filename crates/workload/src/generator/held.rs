@@ -67,7 +67,7 @@ impl Generator {
 
     pub(super) fn note_completed(&mut self, io: &Io, times: Times, now: Nanos) {
         if let Some(trail) = &mut self.noted {
-            trail.completed(io.op, io.offset, io.len, [times.start, times.committed, now]);
+            trail.completed(io.op, io.len, [times.start, times.committed, now]);
         }
     }
 

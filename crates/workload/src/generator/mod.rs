@@ -167,8 +167,8 @@ pub struct Generator {
     pauses: Option<Box<Pauses>>,
     /// What is noted down of the I/Os.
     noted: Option<Box<Trail>>,
-    /// Errnos of each operation with which the job goes on.
-    goes_on: PerOp<Vec<i32>>,
+    /// Operations whose errors do not end the job.
+    goes_on: PerOp<bool>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -276,7 +276,7 @@ impl Generator {
             overlaps,
             pauses,
             noted,
-            goes_on: job.goes_on.clone(),
+            goes_on: job.goes_on,
             stats: Stats::default(),
             clock: Clock::new(job, seeds.next_u64()),
             checks,
@@ -510,7 +510,7 @@ impl Generator {
             overlaps.completed(io.slot);
         }
         if let Err(code) = result {
-            if self.goes_on.get(io.op).contains(&code.0) {
+            if *self.goes_on.get(io.op) && matches!(code, ErrorCode::EIO | ErrorCode::EILSEQ) {
                 return self.stats.add_error(code.0);
             }
             return self.fail(Failure { code, op: io.op, target: io.target, offset: io.offset, len: io.len });

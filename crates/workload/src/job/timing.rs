@@ -1,4 +1,4 @@
-//! When I/Os go, apart from rates: pauses, and whose end ends others.
+//! When I/Os go, apart from rates: pauses.
 
 use units::Nanos;
 
@@ -11,16 +11,4 @@ pub struct Think {
     pub spin: Nanos,
     /// `thinktime_blocks`: I/Os between two pauses; never 0.
     pub blocks: u64,
-}
-
-/// `exit_what`: which jobs stop when one with `exitall` has ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ExitWhat {
-    /// Those of its group.
-    #[default]
-    Group,
-    /// Those that run at the same time, whatever their group.
-    Stonewall,
-    /// All, those that have not begun included.
-    All,
 }

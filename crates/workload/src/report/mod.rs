@@ -81,8 +81,6 @@ pub struct Entry {
     pub percentiles: Vec<f64>,
     /// Digits after the point in them.
     pub percentile_precision: usize,
-    /// 1000 or 1024: which units come first.
-    pub kb_base: u64,
     /// What was measured.
     pub stats: Stats,
     /// CPU and faults of its threads.
@@ -157,7 +155,6 @@ impl Entry {
             iodepth: job.iodepth,
             percentiles: job.percentiles.clone(),
             percentile_precision: job.percentile_precision,
-            kb_base: job.kb_base,
             ..Entry::default()
         }
     }

@@ -8,12 +8,7 @@ fn pauses_and_ends() {
     let half = Nanos::from_micros(500);
     assert_eq!(a.think, Some(Think { time: half, spin: half, blocks: 8 }));
     assert!(a.sync_writes && !job("sync=none").sync_writes && job("thinktime=0").think.is_none());
-    let goes_on = job("continue_on_error=write\nignore_error=EAGAIN,ENOSPC:122").goes_on;
-    assert_eq!((goes_on.read, goes_on.write), (vec![11], vec![5, 84, 28, 122]));
-    let waits = read("[a]\n[b]\nwait_for=a\n[c]\nwait_for=b\nexitall\nexit_what=all\n").unwrap().jobs;
-    let plan = crate::plan::plan(&waits, &[0]);
-    assert_eq!(plan.threads.iter().map(|thread| thread.after).collect::<Vec<_>>(), [None, Some(0), Some(1)]);
-    assert!(plan.ends(ExitWhat::All, &plan.threads[2], 9) && !plan.ends(ExitWhat::Group, &plan.threads[2], 9));
+    assert_eq!(job("continue_on_error=write").goes_on, PerOp { read: false, write: true, trim: true });
 }
 
 #[test]
@@ -30,9 +25,9 @@ fn what_is_noted_down() {
     let files = World { files: HashMap::from([("l", "fio version 2 iolog\n/d add\n/d write 0 512\n".to_owned())]), ..World::default() };
     let listed = read_in(&files, "[a]\nrw=randread\nread_iolog=l\n").unwrap().jobs.remove(0);
     assert_eq!((listed.pattern.direction, listed.iolog.unwrap().steps.len()), (Direction::Write, 1));
-    let logs = job("write_bw_log\nwrite_lat_log=l\nlog_avg_msec=100\nlog_window_value=both\nlog_offset=1\nper_job_logs=0").logs;
+    let logs = job("write_bw_log\nwrite_lat_log=l\nlog_avg_msec=100").logs;
     assert_eq!((logs.bandwidth.as_deref(), logs.latency.as_deref(), logs.iops), (Some("a"), Some("l"), None));
-    assert_eq!((logs.average, logs.value, logs.offset, logs.shared), (Nanos::from_millis(100), LogValue::Both, true, true));
+    assert_eq!(logs.average, Nanos::from_millis(100));
     let backlog = job("rw=write\nverify=md5\nverify_backlog=32").verify.unwrap().backlog;
     assert_eq!(backlog, Some(Backlog { writes: 32, batch: 32 }));
 }

@@ -88,7 +88,7 @@ fn what_was_written_is_read_back_between_writes() {
 
 #[test]
 fn errors_that_are_ignored_end_no_job() {
-    let goes_on = PerOp { read: vec![ErrorCode::EIO.0], ..PerOp::default() };
+    let goes_on = PerOp { read: true, ..PerOp::default() };
     let mut device = Device { fails: Some(3), ..Device::new() };
     let (generator, log) = run_on(&mut device, &Job { goes_on, ..ordered(Direction::Read) });
     let stats = generator.stats();
@@ -123,7 +123,7 @@ fn averaged_lines_end_where_windows_do() {
         let mut trail = Trail::new(&job).unwrap();
         trail.begin(us(1_000));
         for at in found {
-            trail.completed(Op::Read, 0, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
+            trail.completed(Op::Read, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
         }
         trail.end(us(end));
         trail.lines.iter().map(|line| (line.at.0 / 1000, line.span.0 / 1000, line.ios)).collect::<Vec<_>>()

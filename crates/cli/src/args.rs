@@ -290,8 +290,6 @@ pub enum OutputFormat {
     /// the same, with the histogram of each latency (`bins`)
     #[value(name = "json+")]
     JsonPlus,
-    /// for scripts, one line of values for each job, as fio's version 3 of it
-    Terse,
 }
 
 /// `reap compare`

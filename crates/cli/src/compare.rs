@@ -81,12 +81,6 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
-    if let Some(job) = jobs.iter().find(|job| job.wait_for.is_some()) {
-        bail!(
-            "job '{}' has a `wait_for`: compare runs all its jobs at once; keep those that belong together in a file of their own",
-            job.name
-        );
-    }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;

@@ -24,7 +24,7 @@ use serde_json::Value;
 use workload::fio::Parsed;
 use workload::plan::{self, Plan};
 use workload::report::Report;
-use workload::{Amount, Flows, Generator, Job, report};
+use workload::{Amount, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
@@ -100,7 +100,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
-            OutputFormat::Json | OutputFormat::JsonPlus | OutputFormat::Terse => say(drawn.trim_end()),
+            OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
     let written = output::all([
@@ -135,7 +135,6 @@ fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
 fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
     let mut json = match format {
         OutputFormat::Normal => return Ok(report::normal(results)),
-        OutputFormat::Terse => return Ok(report::terse(results)),
         OutputFormat::Json => report::json(results),
         OutputFormat::JsonPlus => report::json_plus(results),
     };
@@ -174,12 +173,9 @@ pub fn plan(jobs: &[Job], machine: &Machine, queues: Option<u16>) -> Plan {
 /// # Errors
 /// Such a job.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<Vec<Generator>> {
-    let mut flows = Flows::default();
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
-        let mut generator = Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?;
-        generator.join(job, &mut flows);
-        Ok(generator)
+        Ok(Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?)
     };
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
     for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {

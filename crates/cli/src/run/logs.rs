@@ -1,6 +1,5 @@
 //! The files that jobs ask for: `write_bw_log` and its kin, `write_iolog`.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -41,17 +40,13 @@ fn cannot(name: &str, job: &Job) -> String {
 /// # Errors
 /// A file that cannot be written.
 pub fn write(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
-    let mut begun: BTreeSet<String> = BTreeSet::new();
     for (thread, end) in plan.threads.iter().zip(ended) {
         let (job, Some(trail)) = (&jobs[thread.job], end.generator.trail()) else { continue };
         let name = |&target: &usize| plan.targets[target].clone().unwrap_or_else(|| "device".to_owned());
         let targets: Vec<String> = thread.targets.iter().map(name).collect();
         for file in log_files(job, thread) {
-            let more = file.shared && begun.contains(&file.name);
-            let opened = if more { File::options().append(true).open(&file.name) } else { File::create(&file.name) };
-            let mut out = BufWriter::new(opened.with_context(|| cannot(&file.name, job))?);
+            let mut out = BufWriter::new(File::create(&file.name).with_context(|| cannot(&file.name, job))?);
             write_log(file.kind, job, &targets, trail, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
-            begun.insert(file.name);
         }
         if trail.lost > 0 {
             say(format_args!("note: job '{}': {} samples found no room in its logs; log_avg_msec=1000 needs less", job.name, trail.lost));

@@ -87,7 +87,6 @@ fn overwritten_verified_blocks_are_warned_of() {
     assert!(!warned(&format!("{both}[a]\n[b]\noffset=1m\n")));
     assert!(!warned(&format!("{both}[a]\n[b]\nfilename=/y\n")));
     assert!(!warned(&format!("{both}[a]\n[b]\nstonewall\n")));
-    assert!(!warned(&format!("{both}[a]\n[b]\nwait_for=a\n")));
     assert!(!warned(&format!("{both}[a]\nnumjobs=2\nrw=randread\n")));
     assert!(!warned(&format!("{both}[a]\nnumjobs=2\nverify_only=1\n")));
     assert!(!warned("[a]\nrw=randwrite\nsize=1m\nnumjobs=2\nfilename=/x\n"));

@@ -2,7 +2,7 @@
 
 use super::cover::{Bitmap, Shuffle};
 use super::place::Region;
-use super::walk::{Choice, Skew, Stride, Walk, Zones};
+use super::walk::{Choice, Skew, Walk};
 use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
 use rand::Rng;
 use rand_distr::{Normal, Zipf};
@@ -53,14 +53,6 @@ pub enum Misfit {
         job: String,
         /// The size in bytes.
         bytes: u64,
-    },
-    /// The ranges of one command lie on one device.
-    #[error("job '{job}': num_range needs one device, and the job has {targets}; make it a job for each")]
-    SeveralTargets {
-        /// The job's name.
-        job: String,
-        /// Its devices.
-        targets: usize,
     },
     /// A random map for I/Os of several lengths needs a bit for each block.
     #[error("job '{job}': a random map of {blocks} blocks is too large; give norandommap, or one block size only")]
@@ -146,10 +138,8 @@ fn walk(job: &Job, region: Region, target: u16, unit: u64, rng: &mut Xoshiro256P
         None => 1,
     };
     let blocks = PerOp { read: blocks_of(Op::Read), write: blocks_of(Op::Write), trim: blocks_of(Op::Deallocate) };
-    let covered = job.strided.map_or(region.len, |zones| zones.range.min(region.len));
-    let choice = choice(job, &align, region.len, covered / unit, rng)?;
-    let stride = job.strided.map(Stride::new);
-    Ok(Walk { region, target, align, blocks, choice, next: PerOp::both(0), last: PerOp::both(0), left: region.len, stride })
+    let choice = choice(job, &align, region.len / unit, rng)?;
+    Ok(Walk { region, target, align, blocks, choice, next: PerOp::both(0) })
 }
 
 fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> Misfit {
@@ -172,9 +162,8 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
             if bytes == 0 {
                 return Err(Misfit::Unaligned { job: job.name.clone(), what: "block size", bytes, unit: target.block });
             }
-            let all = bytes.saturating_mul(job.ranges_of_each().into());
-            if all > 1 << 31 {
-                return Err(Misfit::TooLong { job: job.name.clone(), bytes: all });
+            if bytes > 1 << 31 {
+                return Err(Misfit::TooLong { job: job.name.clone(), bytes });
             }
         }
     }
@@ -185,8 +174,6 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     aligned("offset", start)?;
     let room = target.bytes.saturating_sub(start);
     let size = job.size.map_or(room, |size| match size {
-        // Zones reach as far as the device does; the size is how much of it there is.
-        Amount::Bytes(_) if job.strided.is_some_and(|zones| zones.whole) => room,
         Amount::Bytes(all) => all / targets,
         Amount::Percent(_) => size.on(target.bytes),
     });
@@ -199,22 +186,14 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     if len < block {
         return Err(no_room(job, start, len, target, block));
     }
-    if let Some(zones) = job.strided {
-        for (what, bytes) in [("zonesize", zones.size), ("zonerange", zones.range), ("zoneskip", zones.skip)] {
-            aligned(what, bytes)?;
-        }
-        if zones.range < block {
-            return Err(no_room(job, start, zones.range, target, block));
-        }
-    }
     if !job.pattern.random && job.pattern.step != 0 {
         aligned("the step after the colon of rw", job.pattern.step.unsigned_abs())?;
     }
     Ok(Region { start, len })
 }
 
-/// How random offsets are chosen among `blocks` blocks of `len` bytes.
-fn choice(job: &Job, align: &PerOp<u64>, len: u64, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
+/// How random offsets are chosen among `blocks` blocks.
+fn choice(job: &Job, align: &PerOp<u64>, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
     if !job.pattern.random {
         return Ok(Choice::Any);
     }
@@ -233,13 +212,6 @@ fn choice(job: &Job, align: &PerOp<u64>, len: u64, blocks: u64, rng: &mut Xoshir
             let bell = Normal::new(blocks as f64 / 2.0, blocks as f64 * percent / 100.0);
             return Ok(bell.map_or(Choice::Any, |bell| Choice::Skewed(Skew::Normal(bell))));
         }
-        Distribution::Zoned(zones) => {
-            let on = |op: Op| Zones::new(zones.get(op), len + 1 - block.get(op).min.min(len), *align.get(op));
-            return Ok(Choice::Zoned(PerOp { read: on(Op::Read), write: on(Op::Write), trim: on(Op::Deallocate) }));
-        }
-        Distribution::Sequence { blocks, moves } => {
-            return Ok(Choice::Sequence { blocks: blocks.clone(), at: 0, moves: *moves, base: 0 });
-        }
     }
     if !job.random_map && job.random_generator != RandomGenerator::Lfsr {
         return Ok(Choice::Any);
@@ -251,14 +223,14 @@ fn choice(job: &Job, align: &PerOp<u64>, len: u64, blocks: u64, rng: &mut Xoshir
     let first = ops.first().map_or(0, |op| block.get(*op).min);
     let alike = ops.iter().all(|op| block.get(*op).is_fixed() && block.get(*op).min == first);
     // fio visits the next free block of a map; a shuffle has an order of its own.
-    let by_map = job.verify.is_some() && job.random_generator != RandomGenerator::Lfsr && job.strided.is_none();
+    let by_map = job.verify.is_some() && job.random_generator != RandomGenerator::Lfsr;
     if alike && !by_map {
         return Ok(Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())));
     }
     if blocks > MOST_MAPPED {
         return Err(Misfit::MapTooLarge { job: job.name.clone(), blocks });
     }
-    Ok(if job.strided.is_some() { Choice::Any } else { Choice::Bitmap(Bitmap::new(blocks)) })
+    Ok(Choice::Bitmap(Bitmap::new(blocks)))
 }
 
 /// The region of a job whose I/Os a list says: all of the device, if they fit it.

@@ -44,20 +44,10 @@ pub(super) enum NoHeader {
 /// fio's number of `kind`.
 pub(super) fn number_of(kind: VerifyKind) -> u16 {
     match kind {
-        VerifyKind::Meta => 1,
         VerifyKind::Md5 => 2,
-        VerifyKind::Crc64 => 3,
-        VerifyKind::Crc32 => 4,
         VerifyKind::Crc32c => 5,
-        VerifyKind::Crc16 => 7,
-        VerifyKind::Crc7 => 8,
         VerifyKind::Sha256 => 9,
-        VerifyKind::Sha3_224 => 11,
-        VerifyKind::Sha3_256 => 12,
-        VerifyKind::Sha3_384 => 13,
-        VerifyKind::Sha3_512 => 14,
         VerifyKind::XxHash => 15,
-        VerifyKind::Sha1 => 16,
         VerifyKind::PatternHeader => 17,
         VerifyKind::Pattern => 18,
         VerifyKind::Null => 19,

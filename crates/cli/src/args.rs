@@ -329,12 +329,6 @@ pub struct CompareArgs {
     /// Compare without and with another thread that wants so much of the host's CPU
     #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
     pub background: Option<u8>,
-    /// Also let each load below 90 arrive in bursts: every 10 ms, at 90 % of what polling reaches
-    #[arg(long)]
-    pub bursts: bool,
-    /// Also step between 10 and 75 % every 25 ms, with a time line of what each mode decides
-    #[arg(long)]
-    pub steps: bool,
     /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<u32>(1..=10_000))]
     pub repeat: u32,
@@ -357,7 +351,7 @@ Examples:
   reap compare --host-work 2000 --modes interrupt,irq-poll
   reap compare --json results.json --html results.html
   reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html loads.html
-  reap compare --loads 5,50 --bursts --steps --background 50 --modes interrupt,poll,adaptive
+  reap compare --loads 5,50 --background 50 --modes interrupt,poll,adaptive
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.

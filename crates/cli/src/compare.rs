@@ -1,8 +1,8 @@
 //! `reap compare`: one job under several completion modes, on a machine that has other things to do as well.
 //!
 //! Blocks of 100 ms, one of each mode to a round and the first mode twice, in random order, in one process, on devices
-//! that stay open. [`scenes`] says what there is to run (loads, depths, profiles, bursts, steps, others on the CPU),
-//! [`design`] how long and how often each, [`experiment`] runs it by way of [`blocks`], [`results`] and [`timeline`] make rows, pairs and time lines of it by way
+//! that stay open. [`scenes`] says what there is to run (loads, depths, profiles, others on the CPU),
+//! [`design`] how long and how often each, [`experiment`] runs it by way of [`blocks`], [`results`] makes rows and pairs of it by way
 //! of [`statistics`], [`crate::rows`] and [`crate::report`] show them, with [`notes`] around.
 
 mod background;
@@ -18,7 +18,6 @@ mod scenes;
 mod seats;
 pub mod statistics;
 mod stolen;
-mod timeline;
 mod validity;
 
 use std::path::{Path, PathBuf};
@@ -251,9 +250,6 @@ impl Comparison<'_> {
         for (setting, record) in settings.iter().zip(&records) {
             let yardstick = Yardstick { cpus: self.seats.needed, closed: setting.is_closed() };
             outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
-            for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
-                results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
-            }
         }
         Ok((outcomes, ended))
     }

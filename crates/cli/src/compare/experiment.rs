@@ -1,4 +1,4 @@
-//! Runs the blocks of one device: rounds of every scene, stolen time, time lines.
+//! Runs the blocks of one device: rounds of every scene, stolen time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ use workload::plan::Plan;
 use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
-use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
+use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS};
 use super::labels::Labels;
 use super::results::Record;
 use super::scenes::Setting;
@@ -73,14 +73,11 @@ impl Experiment<'_> {
         (records, ended)
     }
 
-    /// What is measured apart from the rounds: stolen time, and time lines.
+    /// What is measured apart from the rounds: stolen time.
     fn beside(&self, field: &mut Field, records: &mut [Record], rng: &mut Xoshiro256PlusPlus) -> Result<()> {
         match self.stolen(field, records, rng) {
             Ok(stolen) => records.iter_mut().zip(stolen).for_each(|(record, stolen)| record.stolen = stolen),
             Err(error) => say(format_args!("warning: stolen time is not measured: {error:#}")),
-        }
-        for (setting, record) in self.settings.iter().zip(records).filter(|(setting, _)| setting.has_timeline()) {
-            record.watched = self.watched(field, setting, record.capacity(), rng)?;
         }
         Ok(())
     }
@@ -210,31 +207,12 @@ impl Experiment<'_> {
         }
         Ok(lost.iter().map(|modes| modes.iter().map(|blocks| stolen::per_io(blocks)).collect()).collect())
     }
-
-    /// By mode, blocks that were watched from their start on: what time lines are made of.
-    fn watched(&self, field: &mut Field, setting: &Setting, capacity: f64, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Sample>>> {
-        let modes = self.labels.modes();
-        let jobs: Vec<Job> = setting.paced(capacity, self.plan).iter().map(|job| prepare(job, Nanos::ZERO, TIMELINE)).collect();
-        let mut watched = vec![Vec::new(); modes.len()];
-        let mut order: Vec<usize> = (0..modes.len()).collect();
-        for _ in 0..TIMELINE_BLOCKS {
-            order.shuffle(rng);
-            for &at in &order {
-                if self.stopped() {
-                    return Ok(watched);
-                }
-                watched[at].push(field.run(Block { watch: Some(TICK), ..block(modes[at], &jobs, rng.next_u64()) })?);
-                self.bar.inc(1);
-            }
-        }
-        Ok(watched)
-    }
 }
 
 impl Setting {
     /// Whether polling without a rate is measured beside it: for a share of that, or to tell what share a job's rate is.
     fn wants_capacity(&self) -> bool {
-        self.arrivals.needs_capacity() || self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
+        self.load.is_some() || self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
     }
 }
 
@@ -246,7 +224,7 @@ impl Record {
 }
 
 fn block(contender: Contender, jobs: &[Job], seed: u64) -> Block<'_> {
-    Block { mode: contender.mode, price: contender.price, jobs, seed, watch: None }
+    Block { mode: contender.mode, price: contender.price, jobs, seed }
 }
 
 fn without_rate(job: &Job) -> Job {

@@ -26,9 +26,9 @@ pub fn title(facts: &Facts, outcomes: &[Outcome]) -> String {
     if profiles.len() > 1 {
         title += &format!(", profiles {}", profiles.join(", "));
     }
-    let loads = list(outcomes, |scene| scene.arrivals.clone().unwrap_or_else(|| format!("{} %", digits_of(scene.load_pct))));
-    if facts.offered.is_none() && loads != ["100 %"] {
-        title += &format!(", load {}", loads.join(", "));
+    let loads = list(outcomes, |scene| digits_of(scene.load_pct));
+    if facts.offered.is_none() && loads != ["100"] {
+        title += &format!(", {} {} %", if loads.len() > 1 { "loads" } else { "load" }, loads.join(", "));
     }
     title
 }

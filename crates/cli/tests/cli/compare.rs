@@ -113,21 +113,6 @@ fn a_sweep_is_planned_run_and_drawn() {
 }
 
 #[test]
-fn a_stepping_load_has_a_time_line_and_bursts_a_scene() {
-    let place = Place::new();
-    let line = format!("compare {SMALL} --modes interrupt --repeat 1 --loads 30 --bursts --steps --json results.json");
-    words(&place.reap(&line).ok(), &["bursts", "steps"]);
-    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
-    assert_eq!(results["rows"].as_array().unwrap().len(), 3);
-    let ticks = results["timelines"][0]["ticks"].as_array().unwrap();
-    let offered = |tick: usize| ticks[tick]["offered"].as_f64().unwrap();
-    assert_eq!(ticks.len(), 100);
-    // 10 and 75 %, 25 ms each.
-    assert!((offered(30) / offered(5) - 7.5).abs() < 0.1 && offered(5) == offered(55), "{} {}", offered(5), offered(30));
-    assert!(ticks.iter().any(|tick| tick["iops"].as_f64().unwrap() > 0.0));
-}
-
-#[test]
 fn ctrl_c_prints_what_there_is() {
     let place = Place::new();
     let ended = patiently(|time| {
@@ -186,7 +171,6 @@ fn sweeps_that_cannot_be_run_say_why() {
     let place = Place::new();
     place.write("job.fio", "[paced]\nrate_iops=2000\n");
     place.reap(&format!("compare job.fio {SMALL} --loads 5")).fails_with(&["job 'paced' has a rate of its own"]);
-    place.reap(&format!("compare {SMALL} --bursts")).fails_with(&["--loads below 90"]);
     place.reap(&format!("compare {SMALL} --loads 5,150")).fails_with(&["above 0 and at most 100"]);
     // Before anything is measured, and planned.
     let typo = place.reap(&format!("compare {SMALL} --modes poll --repeat 1 --profiles null,optan"));

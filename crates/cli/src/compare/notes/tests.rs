@@ -34,13 +34,9 @@ fn a_rate_in_bytes_means_so_many_ios_of_the_mean_size() {
 #[test]
 fn a_title_says_what_varies() {
     let outcomes = [outcome(5.0, 1, "optane"), outcome(100.0, 32, "tlc")];
-    assert_eq!(title(&facts(), &outcomes), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, load 5 %, 100 %");
+    assert_eq!(title(&facts(), &outcomes), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, loads 5, 100 %");
     assert_eq!(title(&facts(), &outcomes[1..]), "randread 4 KiB, queue depth 32 on mem:1G");
     assert_eq!(title(&Facts { offered: Some(1e3), ..facts() }, &outcomes[..1]), "randread 4 KiB, queue depth 1 on mem:1G");
-    // A load that steps is none of the shares.
-    let mut steps = outcome(42.5, 1, "optane");
-    steps.scene.arrivals = Some("steps".into());
-    assert_eq!(title(&facts(), &[outcome(50.0, 1, "optane"), steps]), "randread 4 KiB, queue depth 1 on mem:1G, load 50 %, steps");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
 pub use values::{Cpus, Seeds, once};
-use values::{any_mode, load, mode, modes, offering, percent, svg, whole};
+use values::{any_mode, load, mode, modes, offering, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -105,8 +105,6 @@ pub enum Command {
     Sim(SimArgs),
     /// Measure what things cost on this machine, as a price list for `reap sim`
     Calibrate(CalibrateArgs),
-    /// Measure what choosing a path costs, by policy, paths, queues and threads
-    PathsBench(PathsBenchArgs),
     /// List NVMe controllers, namespaces and block devices, and who uses them
     List(ListArgs),
     /// Show what a controller and its namespaces say of themselves (Identify)
@@ -233,9 +231,6 @@ pub struct RunArgs {
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub price: PriceArgs,
-    /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why
-    #[arg(long)]
-    pub explain: bool,
     /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
     /// looks), or spins (until the scheduler takes it)
     #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
@@ -302,8 +297,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with. By default interrupt
-    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
-    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
+    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads, depths or profiles interrupt,
+    /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
     #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Contender::from_str, modes(true)))]
     pub modes: Vec<Contender>,
@@ -332,12 +327,6 @@ pub struct CompareArgs {
     /// Compare without and with another thread that wants so much of the host's CPU
     #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
     pub background: Option<u8>,
-    /// Also let each load below 90 arrive in bursts: every 10 ms, at 90 % of what polling reaches
-    #[arg(long)]
-    pub bursts: bool,
-    /// Also step between 10 and 75 % every 25 ms, with a time line of what each mode decides
-    #[arg(long)]
-    pub steps: bool,
     /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<u32>(1..=10_000))]
     pub repeat: u32,
@@ -359,12 +348,12 @@ Examples:
   reap compare --device 'kernel:/mnt/test.img?size=4G'
   reap compare --host-work 2000 --modes interrupt,irq-poll
   reap compare --json results.json --html results.html
-  reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html sweep.html
-  reap compare --loads 5,50 --bursts --steps --background 50 --modes interrupt,poll,adaptive
+  reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html loads.html
+  reap compare --loads 5,50 --background 50 --modes interrupt,poll,adaptive
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-A sweep says first how long it will take, and again where that no longer holds; Ctrl-C ends it and prints what there is by then, \
+Several loads, depths or profiles say first how long they take; Ctrl-C ends it and prints what there is by then, \
 a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
 130: Ctrl-C.";
 
@@ -437,31 +426,6 @@ At most 20 seconds. Medians of 31 samples with their 95 % interval; a busy machi
 What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual \
 machines that ships, and marked.
 Ctrl-C ends it, and nothing is printed. Status 0: all went well; 1: stopped, or a file that could not be written.";
-
-/// `reap paths-bench`
-#[derive(Args, Debug)]
-#[command(after_help = PATHS_BENCH_EXAMPLES)]
-pub struct PathsBenchArgs {
-    /// Also write all rows to this file: policy, paths, queues, threads, ns, instructions
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Also draw them, as SVG
-    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
-    pub plot: Option<PathBuf>,
-    /// How often every cell is measured
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole::<u32>(1..=10_000))]
-    pub rounds: u32,
-}
-
-const PATHS_BENCH_EXAMPLES: &str = "\
-Examples:
-  reap paths-bench
-  reap paths-bench --json paths.json --plot paths.svg
-
-Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of \
-them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.
-The first Ctrl-C prints what the rounds until then have measured; a second one ends the program. Status 130: Ctrl-C.
-Status 0: all went well; 1: bad input, stopped before the first round was over, or a file that could not be written.";
 
 #[cfg(test)]
 mod tests;

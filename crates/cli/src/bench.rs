@@ -11,7 +11,6 @@ mod meant;
 mod paths;
 mod rig;
 mod tap;
-mod watch;
 mod worker;
 mod writes;
 
@@ -21,6 +20,5 @@ pub use meant::{Meant, Named, PLACEHOLDER, USUAL, check};
 pub use paths::{PathMark, over_all};
 pub use rig::{Hired, Rig, Setup};
 pub use tap::{Noted, Tap};
-pub use watch::Snapshot;
 pub use worker::{Control, Progress, Ran, Run, Worker, first_namespace};
 pub use writes::Allowed;

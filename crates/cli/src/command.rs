@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
 use crate::output::Aside;
-use crate::{bind, calibrate, compare, doctor, id, install, list, output, paths_bench, run, serve, sim, stop};
+use crate::{bind, calibrate, compare, doctor, id, install, list, output, run, serve, sim, stop};
 
 /// The command `reap`, as its words say: the whole `main` of a program.
 pub fn main() -> ExitCode {
@@ -45,7 +45,6 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
-        Command::PathsBench(args) => paths_bench::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::List(args) => list::list(&args),

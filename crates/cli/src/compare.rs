@@ -1,8 +1,8 @@
 //! `reap compare`: one job under several completion modes, on a machine that has other things to do as well.
 //!
 //! Blocks of 100 ms, one of each mode to a round and the first mode twice, in random order, in one process, on devices
-//! that stay open. [`scenes`] says what there is to run (loads, depths, profiles, bursts, steps, others on the CPU),
-//! [`design`] how long and how often each, [`experiment`] runs it by way of [`blocks`], [`results`] and [`timeline`] make rows, pairs and time lines of it by way
+//! that stay open. [`scenes`] says what there is to run (loads, depths, profiles, others on the CPU),
+//! [`design`] how long and how often each, [`experiment`] runs it by way of [`blocks`], [`results`] makes rows and pairs of it by way
 //! of [`statistics`], [`crate::rows`] and [`crate::report`] show them, with [`notes`] around.
 
 mod background;
@@ -10,7 +10,6 @@ mod blocks;
 mod contender;
 mod design;
 mod experiment;
-mod forecast;
 mod host;
 mod labels;
 mod notes;
@@ -19,7 +18,6 @@ mod scenes;
 mod seats;
 pub mod statistics;
 mod stolen;
-mod timeline;
 mod validity;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +29,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
 use completion::{Mode, Placement};
+use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{Nanos, QueueError};
@@ -50,8 +49,7 @@ use background::Background;
 use blocks::Field;
 pub use contender::Contender;
 use design::BLOCK;
-use experiment::{Ahead, Experiment};
-use forecast::Forecast;
+use experiment::Experiment;
 use labels::Labels;
 use results::{Facts, Outcome};
 use scenes::{Effort, Setting};
@@ -157,15 +155,13 @@ impl Comparison<'_> {
         let efforts: Vec<Effort> =
             devices.iter().map(|(_, settings)| Effort::of(settings, self.labels.len(), self.args.repeat.into())).collect();
         if scenes::is_sweep(self.args) {
-            say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
+            say(notes::planned(&efforts));
         }
         let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
-        let told = scenes::is_sweep(self.args).then(|| Forecast::new(&efforts, hw::now()));
-        let mut ahead = Ahead { bar: &bar, told };
         let mut results = Results { device: self.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());
         for (named, settings) in devices {
-            match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &mut ahead) {
+            match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &bar) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
                     ended = how;
@@ -191,7 +187,7 @@ impl Comparison<'_> {
         results.banner = validity::banner(&doubts, &facts.simulate);
         results.extra.insert(json::VALID.into(), results.banner.is_none().into());
         results.extra.insert(json::REASONS.into(), validity::reasons(&doubts).into());
-        results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
+        results.title = notes::title(&facts, &outcomes);
         for outcome in &mut outcomes {
             results.rows.append(&mut outcome.rows);
             results.pairs.append(&mut outcome.pairs);
@@ -213,7 +209,7 @@ impl Comparison<'_> {
         results: &mut Results,
         remarks: &mut Vec<String>,
         rng: &mut Xoshiro256PlusPlus,
-        ahead: &mut Ahead,
+        bar: &ProgressBar,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
         let price = self.args.price.or_default();
         let setup = Setup {
@@ -239,18 +235,15 @@ impl Comparison<'_> {
             background,
             repeat: self.args.repeat as usize,
             stop: &self.stop,
-            bar: ahead.bar,
+            bar,
         };
-        let (records, ended) = experiment.run(&mut field, ahead, rng);
+        let (records, ended) = experiment.run(&mut field, rng);
         drop(reach);
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
             let yardstick = Yardstick { cpus: self.seats.needed, closed: setting.is_closed() };
             outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
-            for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
-                results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
-            }
         }
         Ok((outcomes, ended))
     }

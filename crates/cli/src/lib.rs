@@ -17,7 +17,6 @@ mod install;
 mod jobs;
 mod list;
 mod output;
-mod paths_bench;
 mod program;
 mod report;
 mod rows;

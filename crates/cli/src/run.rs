@@ -3,7 +3,6 @@
 pub mod devices;
 mod ended;
 mod engines;
-mod explain;
 mod histograms;
 mod logs;
 mod progress;
@@ -93,7 +92,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let used = devices::json(&devices, rig.devices(), &plan);
     // The last stamps come when the devices are closed.
     drop(rig);
-    let results = results::report(&parsed, &plan, &ended, mode, unix_ms(), args.explain);
+    let results = results::report(&parsed, &plan, &ended, mode, unix_ms());
     let results = Report { paths, ..results };
     let mut text = lay_out(args.output_format, &results, used)?;
     if args.histograms {

@@ -1,4 +1,4 @@
-//! How often `adaptive` decided what: `--explain`.
+//! How often `adaptive` decided what.
 
 /// Counts of one policy's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

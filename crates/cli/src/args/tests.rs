@@ -39,7 +39,6 @@ fn a_number_that_is_none_is_told_what_it_should_be() {
         ("calibrate --sleep-us -3", "give a whole number from 1 to 10000"),
         ("trace --duration -1", "'-1' for '--duration <SECONDS>': give a number of seconds between 0.001"),
         ("trace --freq -1", "give a whole number, 1 or more"),
-        ("paths-bench --rounds 1.5", "give a whole number from 1 to 10000"),
     ] {
         let said = refusal(line);
         assert!(said.contains(words) && !said.contains("tip:"), "{line}: {said}");
@@ -84,7 +83,7 @@ fn an_option_of_another_command_is_told_where_it_belongs() {
         ("run j --modes poll", "--completion names"),
         ("compare --rw=randread", "rw is an option of jobs: `reap run` takes it"),
         ("compare --iodepth 4", "in a job file: reap compare job.fio"),
-        ("list --explain", "--explain is an option of `reap run`"),
+        ("list --histograms", "--histograms is an option of `reap run`"),
         ("run j --iodepht=4", "a similar argument exists: '--iodepth'"),
         ("compare --lod 5", "a similar argument exists: '--loads'"),
     ] {

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
@@ -97,15 +96,6 @@ impl FromStr for Seeds {
 pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     let whole = whole(range);
     move |text| whole(without_sign(text)).map_err(|what| format!("{what}, in per cent"))
-}
-
-/// A file for a drawing: what its name says is what is written.
-pub fn svg(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    match path.extension().and_then(|end| end.to_str()) {
-        Some("svg" | "SVG") | None => Ok(path),
-        Some(_) => Err("the drawing is SVG; give it a name that ends in .svg".to_owned()),
-    }
 }
 
 /// A completion mode, at no setting of its own.

@@ -16,7 +16,6 @@ use super::contents::scribble;
 use super::counted::{Ended, Line, Mark};
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
-use super::watch::Watch;
 use outside::since;
 pub use outside::{Control, Progress, Ran};
 use places::{Left, Place};
@@ -56,8 +55,6 @@ pub struct Worker {
     first_error: Option<IoError>,
     /// Where what it does is noted down.
     tap: Option<Box<Tap>>,
-    /// How often runs take a snapshot of what they do.
-    watched: Option<Nanos>,
 }
 
 /// One of the job's targets.
@@ -78,7 +75,6 @@ pub struct Run {
     now: Nanos,
     report_at: Nanos,
     mark: Option<Mark>,
-    watch: Option<Watch>,
 }
 
 impl fmt::Debug for Worker {
@@ -138,7 +134,6 @@ impl Worker {
             host_work,
             first_error: None,
             tap: None,
-            watched: None,
         })
     }
 
@@ -162,11 +157,6 @@ impl Worker {
     pub fn set_spin(&mut self, spin: Spin) {
         self.spin = Some(spin);
         self.lanes.set_spin(spin);
-    }
-
-    /// Runs take a snapshot `every` so often, or no longer.
-    pub fn watch(&mut self, every: Option<Nanos>) {
-        self.watched = every;
     }
 
     /// From the next batch on, completions are found as `mode` says. Between two runs: a mode of the kernel's own has queues of its own.
@@ -219,7 +209,7 @@ impl Worker {
         if let Some(tap) = &mut self.tap {
             tap.began(now);
         }
-        Run { usage, now, report_at: now, mark: None, watch: self.watched.map(Watch::new) }
+        Run { usage, now, report_at: now, mark: None }
     }
 
     /// Does what `generator` says, up to and including the next commit or the next wait for completions. False: there is
@@ -270,10 +260,7 @@ impl Worker {
             Next::Done => return Ok(false),
         }
         if now >= run.report_at {
-            run.report_at = match &mut run.watch {
-                Some(watch) => watch.look(now, generator, self.lanes.take_counters()),
-                None => now + PROGRESS_EVERY,
-            };
+            run.report_at = now + PROGRESS_EVERY;
             control.progress.tell(generator, now);
         }
         run.now = now;
@@ -285,19 +272,12 @@ impl Worker {
         // Its last block goes out with it.
         self.tap = None;
         control.progress.tell(generator, run.now);
-        let mut host = self.lanes.take_counters();
-        let mut snapshots = Vec::new();
-        if let Some(mut watch) = run.watch {
-            watch.look(hw::now(), generator, host);
-            snapshots = watch.into_snapshots();
-            // The snapshots took the counters along.
-            host = snapshots.last().map_or(host, |last| last.host);
-        }
+        let host = self.lanes.take_counters();
         let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();
         let mut wakeups = Box::<Wakeups>::default();
         self.lanes.queues().for_each(|queue| wakeups.merge(&queue.wakeups()));
-        Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups, snapshots }
+        Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups }
     }
 
     #[inline(always)] // Once for each I/O: a call would cost a fifth of it.

@@ -12,7 +12,7 @@ use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
 use workload::{Generator, Job, Latency};
 
-use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, Snapshot, over_all};
+use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, over_all};
 use crate::machine;
 
 use super::host::{Clocks, Host};
@@ -37,8 +37,6 @@ pub struct Sample {
     pub background: Option<Nanos>,
     /// What each path of devices that have several did.
     pub paths: Vec<PathFigures>,
-    /// Of each thread, what it did over time, where that was asked for.
-    pub snapshots: Vec<Vec<Snapshot>>,
 }
 
 /// How a block is run.
@@ -52,8 +50,6 @@ pub struct Block<'a> {
     pub jobs: &'a [Job],
     /// Blocks of one seed issue the same I/Os.
     pub seed: u64,
-    /// Take snapshots so often.
-    pub watch: Option<Nanos>,
 }
 
 /// A job as blocks run it: from start to end of the block without a pause, measured as blocks are compared.
@@ -95,7 +91,6 @@ struct Order {
     mode: Mode,
     price: LatencyPrice,
     generator: Generator,
-    watch: Option<Nanos>,
 }
 
 impl Field {
@@ -138,7 +133,7 @@ impl Field {
         let paths = PathMark::new(&self.devices);
         let host = self.host.as_ref().map(Host::read);
         for (seat, generator) in self.threads.iter().zip(generators) {
-            let order = Order { mode: block.mode, price: block.price.unwrap_or(self.price), generator, watch: block.watch };
+            let order = Order { mode: block.mode, price: block.price.unwrap_or(self.price), generator };
             seat.orders.send(order).map_err(|_| gone())?;
         }
         let mut sample = Sample::default();
@@ -150,7 +145,6 @@ impl Field {
                 bail!("job '{}', thread {}: {failure}{said}", block.jobs[thread.job].name, thread.number);
             }
             sample.add(&generator, &ran);
-            sample.snapshots.push(std::mem::take(&mut ran.snapshots));
         }
         if let Some((host, before)) = self.host.as_ref().zip(host) {
             let after = host.read();
@@ -221,10 +215,9 @@ fn serve(hired: Hired, cpus: &[usize], stop: &AtomicBool, (settled, orders, answ
         return;
     }
     let progress = Progress::default();
-    while let Ok(Order { mode, price, mut generator, watch }) = orders.recv() {
+    while let Ok(Order { mode, price, mut generator }) = orders.recv() {
         let ran = worker.set_mode(mode).and_then(|()| {
             worker.set_latency_price(price);
-            worker.watch(watch);
             worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
         });
         if answers.send((generator, ran)).is_err() {

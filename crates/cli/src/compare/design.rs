@@ -12,11 +12,3 @@ pub const CAPACITY_EVERY: usize = 4;
 pub const STOLEN_BLOCKS: usize = 4;
 /// I/Os that a block has to have: what it cost in all, divided by two or three, says more of chance than of a mode.
 pub const FEW: u64 = 10;
-/// How long each step of a stepping load lasts.
-pub const STEP: Nanos = Nanos::from_millis(25);
-/// A stretch of which a time line is drawn: four steps of a stepping load.
-pub const TIMELINE: Nanos = Nanos(4 * STEP.0);
-/// Such stretches of each mode, laid over each other.
-pub const TIMELINE_BLOCKS: usize = 16;
-/// A point of a time line.
-pub const TICK: Nanos = Nanos::from_millis(1);

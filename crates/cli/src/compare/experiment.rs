@@ -1,4 +1,4 @@
-//! Runs the blocks of one device: rounds of every scene, stolen time, time lines.
+//! Runs the blocks of one device: rounds of every scene, stolen time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,8 +17,7 @@ use workload::plan::Plan;
 use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
-use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
-use super::forecast::{Far, Forecast};
+use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS};
 use super::labels::Labels;
 use super::results::Record;
 use super::scenes::Setting;
@@ -50,25 +49,6 @@ pub struct Experiment<'a> {
     pub bar: &'a ProgressBar,
 }
 
-/// How far a comparison is, and when it ends.
-pub struct Ahead<'a> {
-    /// Counts blocks.
-    pub bar: &'a ProgressBar,
-    /// When it ends, where that was told.
-    pub told: Option<Forecast>,
-}
-
-impl Ahead<'_> {
-    /// So many passes over the scenes are over. Says what that changes.
-    fn look(&mut self, passes: usize) {
-        let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
-        let far = Far { passes, done, left: planned.saturating_sub(done) };
-        if let Some(news) = self.told.as_mut().and_then(|told| told.news(hw::now(), far)) {
-            self.bar.suspend(|| say(news));
-        }
-    }
-}
-
 /// What polling reaches at one queue depth, measured again and again.
 struct Capacity {
     qd: u64,
@@ -79,11 +59,10 @@ struct Capacity {
 
 impl Experiment<'_> {
     /// Runs everything. A record for each scene, and, if an I/O failed, what became of it: records are of the rounds before.
-    pub fn run(&self, field: &mut Field, ahead: &mut Ahead, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
-        ahead.told.iter_mut().for_each(|told| told.begin(hw::now()));
+    pub fn run(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
         let mut capacities: Vec<Capacity> = Vec::new();
         let mut records = vec![Record::default(); self.settings.len()];
-        let rounds = self.rounds(field, ahead, (&mut records, &mut capacities), rng);
+        let rounds = self.rounds(field, (&mut records, &mut capacities), rng);
         for (setting, record) in self.settings.iter().zip(&mut records) {
             record.polled = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
             if setting.wants_capacity() {
@@ -94,14 +73,11 @@ impl Experiment<'_> {
         (records, ended)
     }
 
-    /// What is measured apart from the rounds: stolen time, and time lines.
+    /// What is measured apart from the rounds: stolen time.
     fn beside(&self, field: &mut Field, records: &mut [Record], rng: &mut Xoshiro256PlusPlus) -> Result<()> {
         match self.stolen(field, records, rng) {
             Ok(stolen) => records.iter_mut().zip(stolen).for_each(|(record, stolen)| record.stolen = stolen),
             Err(error) => say(format_args!("warning: stolen time is not measured: {error:#}")),
-        }
-        for (setting, record) in self.settings.iter().zip(records).filter(|(setting, _)| setting.has_timeline()) {
-            record.watched = self.watched(field, setting, record.capacity(), rng)?;
         }
         Ok(())
     }
@@ -114,7 +90,6 @@ impl Experiment<'_> {
     fn rounds(
         &self,
         field: &mut Field,
-        ahead: &mut Ahead,
         (records, capacities): (&mut [Record], &mut Vec<Capacity>),
         rng: &mut Xoshiro256PlusPlus,
     ) -> Result<()> {
@@ -124,13 +99,12 @@ impl Experiment<'_> {
             field.run(block(self.labels.mode(0), &jobs, 0))?;
         }
         let mut order: Vec<usize> = (0..self.settings.len()).collect();
-        for n in 0..self.repeat {
+        for _ in 0..self.repeat {
             order.shuffle(rng);
             for &at in &order {
                 let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }
-            ahead.look(n + 1);
         }
         Ok(())
     }
@@ -233,31 +207,12 @@ impl Experiment<'_> {
         }
         Ok(lost.iter().map(|modes| modes.iter().map(|blocks| stolen::per_io(blocks)).collect()).collect())
     }
-
-    /// By mode, blocks that were watched from their start on: what time lines are made of.
-    fn watched(&self, field: &mut Field, setting: &Setting, capacity: f64, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Sample>>> {
-        let modes = self.labels.modes();
-        let jobs: Vec<Job> = setting.paced(capacity, self.plan).iter().map(|job| prepare(job, Nanos::ZERO, TIMELINE)).collect();
-        let mut watched = vec![Vec::new(); modes.len()];
-        let mut order: Vec<usize> = (0..modes.len()).collect();
-        for _ in 0..TIMELINE_BLOCKS {
-            order.shuffle(rng);
-            for &at in &order {
-                if self.stopped() {
-                    return Ok(watched);
-                }
-                watched[at].push(field.run(Block { watch: Some(TICK), ..block(modes[at], &jobs, rng.next_u64()) })?);
-                self.bar.inc(1);
-            }
-        }
-        Ok(watched)
-    }
 }
 
 impl Setting {
     /// Whether polling without a rate is measured beside it: for a share of that, or to tell what share a job's rate is.
     fn wants_capacity(&self) -> bool {
-        self.arrivals.needs_capacity() || self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
+        self.load.is_some() || self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
     }
 }
 
@@ -269,7 +224,7 @@ impl Record {
 }
 
 fn block(contender: Contender, jobs: &[Job], seed: u64) -> Block<'_> {
-    Block { mode: contender.mode, price: contender.price, jobs, seed, watch: None }
+    Block { mode: contender.mode, price: contender.price, jobs, seed }
 }
 
 fn without_rate(job: &Job) -> Job {

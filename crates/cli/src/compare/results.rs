@@ -26,8 +26,6 @@ pub struct Record {
     pub polled: Vec<Sample>,
     /// By mode, in nanoseconds per I/O; empty if it was not measured.
     pub stolen: Vec<Option<f64>>,
-    /// By mode: blocks that were watched; empty where no time line is wanted.
-    pub watched: Vec<Vec<Sample>>,
 }
 
 impl Record {

@@ -3,32 +3,12 @@
 use anyhow::{Context, Result, anyhow, bail};
 use reap::{DeviceUri, Nanos};
 use workload::plan::Plan;
-use workload::{Job, PerOp, Rate, RateProcess, Stretch};
+use workload::{Job, PerOp, Rate, RateProcess};
 
-use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STEP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
+use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS};
 use crate::args::{CompareArgs, once};
 use crate::bench::Meant;
 use crate::rows::Scene;
-
-/// A burst's share of the capacity; loads from there on would be one long burst.
-const BURST: f64 = 90.0;
-/// From the start of one burst to the start of the next.
-const BURST_EVERY: Nanos = Nanos::from_millis(10);
-/// Per cent of the capacity that a stepping load steps between.
-const STEPS: (f64, f64) = (10.0, 75.0);
-
-/// How a scene's I/Os arrive.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arrivals {
-    /// As the job says: in a closed loop, or at its own rate.
-    Job,
-    /// At random, with this share of the capacity (per cent).
-    Steady(f64),
-    /// In bursts; the mean is this share.
-    Bursts(f64),
-    /// Stepping between a low and a high share.
-    Steps,
-}
 
 /// A scene, and how to make it.
 #[derive(Clone, Debug)]
@@ -37,61 +17,27 @@ pub struct Setting {
     pub scene: Scene,
     /// The jobs with this scene's depth, without a rate of the scene's.
     pub jobs: Vec<Job>,
-    /// How I/Os arrive.
-    pub arrivals: Arrivals,
-}
-
-impl Arrivals {
-    /// Whether it is a share of the capacity, which therefore has to be known.
-    pub fn needs_capacity(self) -> bool {
-        !matches!(self, Arrivals::Job)
-    }
-
-    /// The rate while I/Os arrive, as a share of the capacity in per cent, and the stretches in which they do.
-    fn rate(self) -> (f64, Vec<Stretch>) {
-        let stretch = |span, share| Stretch { span, share };
-        match self {
-            Arrivals::Job => (0.0, Vec::new()),
-            Arrivals::Steady(share) => (share, Vec::new()),
-            Arrivals::Bursts(share) => {
-                let on = Nanos((BURST_EVERY.0 as f64 * share / BURST) as u64);
-                (BURST, vec![stretch(on, 1.0), stretch(BURST_EVERY - on, 0.0)])
-            }
-            Arrivals::Steps => (STEPS.1, vec![stretch(STEP, STEPS.0 / STEPS.1), stretch(STEP, 1.0)]),
-        }
-    }
-
-    /// I/Os per second that are meant to arrive at `at` (from the start of a block), of `capacity`.
-    pub fn offered(self, at: Nanos, capacity: f64) -> f64 {
-        let (share, stretches) = self.rate();
-        let cycle: u64 = stretches.iter().map(|stretch| stretch.span.0).sum();
-        let mut left = if cycle == 0 { 0 } else { at.0 % cycle };
-        let mut part = 1.0;
-        for stretch in &stretches {
-            if left < stretch.span.0 {
-                part = stretch.share;
-                break;
-            }
-            left -= stretch.span.0;
-        }
-        capacity * share / 100.0 * part
-    }
+    /// I/Os arrive at random, at this share of the capacity in per cent. `None`: as the job says.
+    pub load: Option<f64>,
 }
 
 impl Setting {
     /// The jobs at this scene's pace, where polling reaches `capacity` I/Os per second over all threads of `plan`.
     pub fn paced(&self, capacity: f64, plan: &Plan) -> Vec<Job> {
-        let (share, stretches) = self.arrivals.rate();
-        if !self.arrivals.needs_capacity() {
-            return self.jobs.clone();
-        }
-        let each = capacity * share / 100.0 / plan.threads.len().max(1) as f64;
-        self.jobs.iter().map(|job| pace(job, each, &stretches)).collect()
+        let Some(load) = self.load else { return self.jobs.clone() };
+        let each = capacity * load / 100.0 / plan.threads.len().max(1) as f64;
+        self.jobs.iter().map(|job| pace(job, each)).collect()
+    }
+
+    /// Whether the device is never without I/Os that are asked for: no rate holds them back.
+    pub fn is_closed(&self) -> bool {
+        let free = |job: &Job| job.rate.read.is_none() && job.rate.write.is_none();
+        self.load.is_none() && self.jobs.iter().all(free)
     }
 }
 
 /// `job` with `iops` random arrivals per second.
-fn pace(job: &Job, iops: f64, stretches: &[Stretch]) -> Job {
+fn pace(job: &Job, iops: f64) -> Job {
     let read = match (job.pattern.reads(), job.pattern.writes()) {
         (true, true) => f64::from(job.read_percent.min(100)) / 100.0,
         (true, false) => 1.0,
@@ -100,20 +46,12 @@ fn pace(job: &Job, iops: f64, stretches: &[Stretch]) -> Job {
     // A rate is never 0: an operation that a mixed job has none of gets none from its pattern.
     let rate = |part: f64| Some(Rate::Iops((iops * part).round().max(1.0) as u64));
     let rate = PerOp { read: rate(read), write: rate(1.0 - read), trim: None };
-    Job { rate, rate_process: RateProcess::Poisson, rate_stretches: stretches.to_vec(), ..job.clone() }
-}
-
-impl Setting {
-    /// Whether the device is never without I/Os that are asked for: no rate holds them back.
-    pub fn is_closed(&self) -> bool {
-        let free = |job: &Job| job.rate.read.is_none() && job.rate.write.is_none();
-        !self.arrivals.needs_capacity() && self.jobs.iter().all(free)
-    }
+    Job { rate, rate_process: RateProcess::Poisson, ..job.clone() }
 }
 
 /// Whether the command line asks for more than one scene.
 pub fn is_sweep(args: &CompareArgs) -> bool {
-    !args.loads.is_empty() || !args.qd.is_empty() || !args.profiles.is_empty() || args.background.is_some() || args.bursts || args.steps
+    !args.loads.is_empty() || !args.qd.is_empty() || !args.profiles.is_empty() || args.background.is_some()
 }
 
 /// The devices for each profile.
@@ -170,51 +108,26 @@ fn at_depth(jobs: &[Job], depth: u32) -> Vec<Job> {
 pub fn settings(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) -> Result<Vec<Setting>> {
     once("--qd", &args.qd)?;
     let rated = jobs.iter().find(|job| job.rate.read.is_some() || job.rate.write.is_some());
-    if let Some(job) = rated.filter(|_| !args.loads.is_empty() || args.bursts || args.steps) {
-        bail!("job '{}' has a rate of its own; --loads, --bursts and --steps set the rate: take it out of the job", job.name);
+    if let Some(job) = rated.filter(|_| !args.loads.is_empty()) {
+        bail!("job '{}' has a rate of its own; --loads sets the rate: take it out of the job", job.name);
     }
     let depths: Vec<Option<u32>> = if args.qd.is_empty() { vec![None] } else { args.qd.iter().copied().map(Some).collect() };
     let backgrounds: Vec<Option<f64>> = std::iter::once(None).chain(args.background.map(|pct| Some(f64::from(pct)))).collect();
-    let arrivals = arrivals(args)?;
+    once("--loads", &args.loads)?;
+    let mut loads = if args.loads.is_empty() { vec![100.0] } else { args.loads.clone() };
+    loads.sort_unstable_by(f64::total_cmp);
     let mut settings = Vec::new();
     for depth in depths {
         let jobs = depth.map_or_else(|| jobs.to_vec(), |depth| at_depth(jobs, depth));
         let qd = plan.threads.iter().map(|thread| u64::from(jobs[thread.job].iodepth)).sum();
         for &background_pct in &backgrounds {
-            for &arrivals in &arrivals {
-                let (load_pct, named) = match arrivals {
-                    Arrivals::Job => (100.0, None),
-                    Arrivals::Steady(load) => (load, None),
-                    Arrivals::Bursts(load) => (load, Some("bursts")),
-                    Arrivals::Steps => ((STEPS.0 + STEPS.1) / 2.0, Some("steps")),
-                };
-                let scene = Scene { load_pct, qd, profile: profile.to_owned(), arrivals: named.map(str::to_owned), background_pct };
-                settings.push(Setting { scene, jobs: jobs.clone(), arrivals });
+            for &load_pct in &loads {
+                let scene = Scene { load_pct, qd, profile: profile.to_owned(), background_pct, ..Scene::default() };
+                settings.push(Setting { scene, jobs: jobs.clone(), load: Some(load_pct).filter(|load| *load < 100.0) });
             }
         }
     }
     Ok(settings)
-}
-
-fn arrivals(args: &CompareArgs) -> Result<Vec<Arrivals>> {
-    once("--loads", &args.loads)?;
-    let mut loads = args.loads.clone();
-    loads.sort_unstable_by(f64::total_cmp);
-    let steady = |&load: &f64| if load < 100.0 { Arrivals::Steady(load) } else { Arrivals::Job };
-    let mut all: Vec<Arrivals> = if loads.is_empty() { vec![Arrivals::Job] } else { loads.iter().map(steady).collect() };
-    if args.bursts {
-        let bursts: Vec<Arrivals> = loads.iter().filter(|load| **load < BURST).map(|&load| Arrivals::Bursts(load)).collect();
-        if bursts.is_empty() {
-            bail!(
-                "--bursts needs --loads below {BURST}: a burst takes {BURST} % of the capacity, and the load is how much of the time there is one"
-            );
-        }
-        all.extend(bursts);
-    }
-    if args.steps {
-        all.push(Arrivals::Steps);
-    }
-    Ok(all)
 }
 
 /// How many blocks of how long the scenes of one device take, with `labels` (one of them the A/A) each.
@@ -241,9 +154,6 @@ impl Effort {
             if setting.scene.background_pct.is_none() {
                 effort.add(STOLEN_BLOCKS as u64 * (modes + 1), BLOCK);
             }
-            if setting.has_timeline() {
-                effort.add(TIMELINE_BLOCKS as u64 * modes, TIMELINE);
-            }
         }
         effort
     }
@@ -251,13 +161,6 @@ impl Effort {
     fn add(&mut self, blocks: u64, each: Nanos) {
         self.blocks += blocks;
         self.time += Nanos((each + AROUND).0.saturating_mul(blocks));
-    }
-}
-
-impl Setting {
-    /// Whether a time line is drawn of it.
-    pub fn has_timeline(&self) -> bool {
-        self.arrivals == Arrivals::Steps && self.scene.background_pct.is_none()
     }
 }
 

@@ -1,8 +1,5 @@
-//! Whether figures are conclusive, pure: by the first mode against itself (A/A), by the intervals, and by the CPU that polling had.
-//!
-//! What disturbs all modes alike widens the intervals, A/A's too, and needs no rule of its own. Other work on the host's CPUs is
-//! different: a mode that spins loses what others take, one that sleeps is woken late and is charged nothing for it. That moves ratios
-//! and leaves A/A at 1.
+//! Whether figures are conclusive: by the first mode against itself (A/A), by the intervals, and by the CPU that polling had, because
+//! other work on the host's CPUs moves ratios of modes that spin to those that sleep, and leaves A/A at 1.
 
 use std::fmt;
 
@@ -96,7 +93,7 @@ pub fn banner(scenes: &[&[Doubt]], simulate: &str) -> Option<String> {
         return None;
     }
     let subject = if bad == all { "Inconclusive".to_owned() } else { format!("Inconclusive in {bad} of {all} scenes") };
-    Some(format!("{subject}: {}. Simulated, nothing else runs beside it: {simulate}", reasons(scenes).join("; ")))
+    Some(format!("{subject}: {}. Try: {simulate}", reasons(scenes).join("; ")))
 }
 
 impl Doubt {
@@ -122,14 +119,11 @@ impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Doubt::Starved(share) => {
-                write!(f, "other work took the CPU from poll, which got {:.0} % of it", (share * 100.0).clamp(0.0, 89.0))
+                write!(f, "other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0))
             }
             Doubt::Noise { first, figure, itself, others } => {
                 let figure = if *figure == CPU { "CPU" } else { "IOPS" };
-                write!(
-                    f,
-                    "{figure} of {first} against itself (A/A) may be × {itself:.2}, and no mode differs from it by more than × {others:.2}"
-                )
+                write!(f, "{figure} of {first} differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most")
             }
             Doubt::Few => write!(f, "an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)"),
         }

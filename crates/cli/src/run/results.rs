@@ -7,12 +7,11 @@ use workload::plan::Plan;
 use workload::report::{Entry, Figures, Report, Usage};
 
 use super::ended::Ended;
-use super::explain;
 use crate::bench::Counted;
 use crate::program::PROGRAM;
 
 /// The report of a run whose threads ended as `ended` says.
-pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms: u64, explain: bool) -> Report {
+pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms: u64) -> Report {
     let mut entries: Vec<Entry> = Vec::with_capacity(plan.reports);
     let mut counted = vec![Counted::default(); plan.reports];
     for (thread, end) in plan.threads.iter().zip(ended) {
@@ -32,9 +31,6 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
         entry.reap = figures(mode, counted, entry.reap.oversubscribed);
         if let Some(calls) = entry.reap.system_calls_per_io {
             entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
-        }
-        if explain {
-            entry.lines.extend(explain::lines(mode, counted));
         }
     }
     Report { program: PROGRAM.into(), unix_ms, global_options: parsed.global_options.clone(), entries, ..Report::default() }

@@ -110,7 +110,6 @@ fn a_file_is_written_for_one_purpose_and_never_over_what_is_read() {
         ("sim s.toml --json s.toml", "--json s.toml would overwrite"),
         ("sim --json x --html x", "--json and --html name one file, x"),
         ("sim --costs prices.toml --html prices.toml", "--html prices.toml would overwrite"),
-        ("paths-bench --json x --plot x", "--json and --plot name one file, x"),
     ] {
         place.reap(arguments).fails_with(&[words]);
     }

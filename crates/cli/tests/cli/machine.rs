@@ -115,7 +115,6 @@ fn shells_offer_modes_and_profiles() {
         ("compare", "--modes", "poll adaptive kernel-iopoll"),
         ("compare", "--profiles", "\"null optane tlc bimodal cloud\""),
         ("sim", "--modes", "poll adaptive\""),
-        ("sim", "--profiles", "bimodal cloud drawn"),
     ] {
         let line = offered(command, option);
         assert!(line.contains("compgen -W") && line.contains(words), "{command} {option}: {line}");

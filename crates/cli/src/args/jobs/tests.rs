@@ -11,8 +11,8 @@ fn jobs_are_taken_and_the_rest_is_left() {
     let (left, file) = taken("--bs=4k --device mem:1G --name=a --rw randread --time_based --runtime 5 f.fio --name b --direct=1").unwrap();
     assert_eq!(left, ["--device", "mem:1G", "f.fio"]);
     assert_eq!(file.unwrap(), "[global]\nbs=4k\n[a]\nrw=randread\ntime_based\nruntime=5\n[b]\ndirect=1\n");
-    let (left, file) = taken("job.fio --explain -- --name").unwrap();
-    assert_eq!((left.as_slice(), file), (["job.fio", "--explain", "--", "--name"].map(String::from).as_slice(), None));
+    let (left, file) = taken("job.fio --histograms -- --name").unwrap();
+    assert_eq!((left.as_slice(), file), (["job.fio", "--histograms", "--", "--name"].map(String::from).as_slice(), None));
 }
 
 #[test]

@@ -7,7 +7,6 @@ use reap::{IoError, Nanos, Wakeups};
 use workload::Generator;
 
 use crate::bench::counted::Counted;
-use crate::bench::watch::Snapshot;
 
 /// What reaches a thread from outside while it runs.
 #[derive(Debug)]
@@ -41,8 +40,6 @@ pub struct Ran {
     pub first_error: Option<IoError>,
     /// What wake-ups brought, of all its queues; empty unless [`super::Worker::count_wakeups`] was called.
     pub wakeups: Box<Wakeups>,
-    /// What it did over time; empty unless [`super::Worker::watch`] was called.
-    pub snapshots: Vec<Snapshot>,
 }
 
 impl Progress {

@@ -1,14 +1,9 @@
 use workload::fio::{self, Input};
 
+use reap::Nanos;
+
 use super::*;
 use crate::args::{Cli, Command};
-
-#[test]
-fn spans_are_readable() {
-    for (millis, text) in [(100, "1 s"), (12_000, "12 s"), (160_000, "2 min 40 s"), (3_900_000, "1 h 5 min")] {
-        assert_eq!(span(Nanos::from_millis(millis)), text);
-    }
-}
 
 fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
     let scene = Scene { load_pct, qd, profile: profile.into(), ..Scene::default() };
@@ -39,14 +34,9 @@ fn a_rate_in_bytes_means_so_many_ios_of_the_mean_size() {
 #[test]
 fn a_title_says_what_varies() {
     let outcomes = [outcome(5.0, 1, "optane"), outcome(100.0, 32, "tlc")];
-    assert_eq!(title(&facts(), &outcomes, true), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, loads 5, 100 %");
-    assert_eq!(title(&facts(), &outcomes[..1], false), "randread 4 KiB, queue depth 1 on mem:1G");
-    // One load is said as well, and a load that steps is none of them.
-    let mut steps = outcome(42.5, 1, "optane");
-    steps.scene.arrivals = Some("steps".into());
-    let one = [outcome(50.0, 1, "optane"), steps];
-    assert_eq!(title(&facts(), &one, true), "randread 4 KiB, queue depth 1 on mem:1G, load 50 %, steps");
-    assert_eq!(title(&facts(), &one[1..], true), "randread 4 KiB, queue depth 1 on mem:1G, steps");
+    assert_eq!(title(&facts(), &outcomes), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, loads 5, 100 %");
+    assert_eq!(title(&facts(), &outcomes[1..]), "randread 4 KiB, queue depth 32 on mem:1G");
+    assert_eq!(title(&Facts { offered: Some(1e3), ..facts() }, &outcomes[..1]), "randread 4 KiB, queue depth 1 on mem:1G");
 }
 
 #[test]
@@ -95,7 +85,7 @@ fn the_notes_say_what_loads_are_shares_of() {
         "Machine: 2 CPUs.",
         "60 rounds of 100 ms blocks",
         "up to 4 rounds count as one",
-        "optane at depth 32 600 kIOPS (medians)",
+        "600 kIOPS (optane at depth 32)",
         "intended start",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");

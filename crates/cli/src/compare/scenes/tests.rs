@@ -1,5 +1,4 @@
 use clap::Parser;
-use proptest::prelude::*;
 use workload::{Direction, Pattern};
 
 use super::*;
@@ -26,22 +25,21 @@ fn settings_of(line: &str) -> Result<Vec<Setting>> {
 fn without_more_there_is_one_scene() {
     let all = settings_of("").unwrap();
     let scene = Scene { load_pct: 100.0, qd: 16, profile: "optane".into(), ..Scene::default() };
-    assert_eq!(all.iter().map(|s| (s.scene.clone(), s.arrivals)).collect::<Vec<_>>(), [(scene, Arrivals::Job)]);
+    assert_eq!(all.iter().map(|s| (s.scene.clone(), s.load)).collect::<Vec<_>>(), [(scene, None)]);
     assert!(!is_sweep(&args("")));
 }
 
 #[test]
 fn each_depth_load_and_background_makes_a_scene() {
-    let all = settings_of("--loads 100,5,50 --qd 1,32 --background 40 --bursts --steps").unwrap();
-    // Two depths, without and with background: three loads, two of which can come in bursts, and the steps.
-    assert_eq!(all.len(), 2 * 2 * (3 + 2 + 1));
-    let first: Vec<_> = all[..6].iter().map(|s| (s.scene.load_pct, s.scene.arrivals.as_deref())).collect();
-    assert_eq!(first, [(5.0, None), (50.0, None), (100.0, None), (5.0, Some("bursts")), (50.0, Some("bursts")), (42.5, Some("steps"))]);
-    assert_eq!(all.iter().filter(|s| s.scene.background_pct == Some(40.0)).count(), 12);
-    assert_eq!(all.iter().filter(|s| s.has_timeline()).count(), 2);
+    let all = settings_of("--loads 100,5,50 --qd 1,32 --background 40").unwrap();
+    // Two depths, without and with background: three loads.
+    assert_eq!(all.len(), 2 * 2 * 3);
+    let first: Vec<_> = all[..3].iter().map(|s| (s.scene.load_pct, s.load)).collect();
+    assert_eq!(first, [(5.0, Some(5.0)), (50.0, Some(50.0)), (100.0, None)]);
+    assert_eq!(all.iter().filter(|s| s.scene.background_pct == Some(40.0)).count(), 6);
     // Two threads.
     assert!(all.iter().all(|s| s.scene.qd == 2 * u64::from(s.jobs[0].iodepth)));
-    assert!(is_sweep(&args("--steps")));
+    assert!(is_sweep(&args("--loads 5")));
 }
 
 #[test]
@@ -53,26 +51,8 @@ fn a_load_is_shared_by_the_threads() {
     assert_eq!((paced[0].rate.read, paced[0].rate_process), (Some(Rate::Iops(50_000)), RateProcess::Poisson));
     assert_eq!(all[1].paced(400_000.0, &plan), all[1].jobs);
     let mixed = Job { pattern: Pattern { direction: Direction::Mixed, random: true, step: 1 }, read_percent: 70, ..Job::default() };
-    let rate = pace(&mixed, 1000.0, &[]).rate;
+    let rate = pace(&mixed, 1000.0).rate;
     assert_eq!((rate.read, rate.write), (Some(Rate::Iops(700)), Some(Rate::Iops(300))));
-}
-
-proptest! {
-    /// Whatever the arrivals, their mean over time is the load.
-    #[test]
-    fn arrivals_come_at_their_load(load in 0.5f64..89.0, kind in 0usize..3) {
-        let arrivals = [Arrivals::Steady(load), Arrivals::Bursts(load), Arrivals::Steps][kind];
-        let load = if kind == 2 { (STEPS.0 + STEPS.1) / 2.0 } else { load };
-        let instants = 50_000u64;
-        let mean = (0..instants).map(|at| arrivals.offered(Nanos(at * 1_000), 1e6)).sum::<f64>() / instants as f64;
-        prop_assert!((mean / (load * 1e4) - 1.0).abs() < 0.02, "{mean} {load}");
-        // And so does the rate that jobs are given.
-        let (share, stretches) = arrivals.rate();
-        let whole: f64 = stretches.iter().map(|s| s.span.0 as f64).sum();
-        let used: f64 = stretches.iter().map(|s| s.span.0 as f64 * s.share).sum();
-        let part = if whole > 0.0 { used / whole } else { 1.0 };
-        prop_assert!((share * part / load - 1.0).abs() < 0.02, "{share} {part} {load}");
-    }
 }
 
 #[test]
@@ -96,8 +76,6 @@ fn profiles_take_the_place_of_the_device_s() {
 
 #[test]
 fn what_cannot_go_together_is_refused() {
-    assert!(settings_of("--bursts").unwrap_err().to_string().contains("--loads below 90"));
-    assert!(settings_of("--bursts --loads 95").is_err());
     assert!(settings_of("--loads 50,5,50%").unwrap_err().to_string().contains("--loads names 50 twice"));
     assert!(settings_of("--qd 32,32").unwrap_err().to_string().contains("--qd names 32 twice"));
     let rated = vec![Job { name: "own".into(), rate: PerOp::both(Some(Rate::Iops(5))), ..Job::default() }];
@@ -114,7 +92,4 @@ fn the_effort_counts_what_is_run() {
     let plain = Effort::of(&settings_of("").unwrap(), 3, 10);
     // Ten rounds of three labels, three blocks that poll, and stolen time.
     assert_eq!((plain.blocks, plain.time), (30 + 12, Nanos::from_millis(33 * 115 + 12 * 105)));
-    let steps = Effort::of(&settings_of("--loads 50 --steps").unwrap(), 3, 10);
-    assert_eq!(steps.blocks, 2 * 42 + 2 * TIMELINE_BLOCKS as u64);
-    assert!(steps.time > Nanos::from_millis(2 * 4500 + 32 * 100));
 }

@@ -1,17 +1,13 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
-mod access;
 mod engine;
 mod log;
 mod per_op;
-mod timing;
 mod verify;
 
-pub use access::Distribution;
 pub use engine::Engine;
 pub use log::{Iolog, IologStep, Logs};
 pub use per_op::PerOp;
-pub use timing::Think;
 pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
 
 use units::{Nanos, Op};
@@ -155,6 +151,41 @@ pub enum RandomGenerator {
     Lfsr,
     /// 64-bit offsets.
     Tausworthe64,
+}
+
+/// How random offsets are distributed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Distribution {
+    /// Each block as likely as any other.
+    #[default]
+    Uniform,
+    /// Zipf's law with this exponent; which blocks are the popular ones is itself scattered.
+    Zipf {
+        /// The exponent, above 0 and not 1.
+        theta: f64,
+    },
+    /// A self-similar distribution: the share `h` of the blocks has the share `1 - h` of the I/Os, and so on within it. fio calls it
+    /// pareto. Which blocks are the popular ones is scattered.
+    Pareto {
+        /// Above 0, below 1.
+        h: f64,
+    },
+    /// A bell around the middle of the region.
+    Normal {
+        /// The deviation, in per cent of the region.
+        percent: f64,
+    },
+}
+
+/// `thinktime` and its kin: the job pauses after so many I/Os, once they have completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Think {
+    /// `thinktime`: how long a pause is.
+    pub time: Nanos,
+    /// `thinktime_spin`: of which the thread computes for so long, and sleeps for the rest.
+    pub spin: Nanos,
+    /// `thinktime_blocks`: I/Os between two pauses; never 0.
+    pub blocks: u64,
 }
 
 /// A limit on how fast a job issues.

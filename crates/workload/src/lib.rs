@@ -18,9 +18,7 @@ pub mod record;
 pub mod report;
 mod stats;
 
-pub use generator::{
-    BadBlock, Digest, ErrorCode, Failure, Fault, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail, Wrong,
-};
+pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail};
 pub use job::{
     Amount, Backlog, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs,
     Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Verify, VerifyKind,

@@ -56,13 +56,6 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-impl Plan {
-    /// The most threads that run at the same time.
-    pub fn most_at_once(&self) -> usize {
-        (0..self.stages).map(|stage| self.threads.iter().filter(|t| t.stage == stage).count()).max().unwrap_or(0)
-    }
-}
-
 /// Plans `jobs` on a machine with these CPUs.
 pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     let mut plan = Plan::default();

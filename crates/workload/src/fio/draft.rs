@@ -153,9 +153,6 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
         remarks.warnings.push(message);
     }
     if verify.after_write && !verify.only {
-        if job.numjobs > 1 && job.offset_increment == Amount::Bytes(0) {
-            remarks.warnings.push("several writers on the same blocks: verification may find what another one wrote".into());
-        }
         if job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
             remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
         }

@@ -19,12 +19,10 @@
 
 mod alike;
 mod checking;
-mod checks;
 mod dice;
 mod error;
 mod flight;
 mod held;
-mod io;
 mod offsets;
 mod overlaps;
 mod pacing;
@@ -36,15 +34,14 @@ mod trail;
 mod verify;
 
 pub use error::{ErrorCode, Failure};
-pub use io::Io;
 pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
-pub use verify::{BadBlock, Digest, Fault, Wrong};
+pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
-use checks::Checks;
+use checking::Checks;
 use flight::{Extra, Flight, Halt, Times};
 use offsets::{Mirror, Place, Stream};
 use overlaps::Overlaps;
@@ -55,6 +52,21 @@ use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
+
+/// One I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
+    pub slot: u32,
+    /// Read, write, or the Flush of [`Job::sync_every`](crate::job::Job::sync_every), which has neither place nor length.
+    pub op: Op,
+    /// Index of the target it goes to.
+    pub target: u16,
+    /// First byte on that target.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ mod fit;
 mod list;
 mod mirror;
 mod mirrored;
-mod place;
 mod walk;
 
 use super::pacing::Pacing;
@@ -14,13 +13,29 @@ use crate::job::{BlockSizes, Direction, Distribution, Job, PerOp};
 pub use fit::{Misfit, Target};
 use list::List;
 pub(super) use mirror::Mirror;
-pub(super) use place::Place;
-pub use place::Region;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Op};
 pub(super) use walk::below;
 use walk::{Choice, Walk};
+
+/// Where and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub op: Op,
+    pub target: u16,
+    pub offset: u64,
+    pub len: u32,
+}
+
+/// The part of one target that a job thread uses, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First byte.
+    pub start: u64,
+    /// Length.
+    pub len: u64,
+}
 
 /// The stream of one job thread's I/Os.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What of its devices a job thread uses, and why it may not be able to.
 
+use super::Region;
 use super::cover::{Bitmap, Shuffle};
-use super::place::Region;
 use super::walk::{Choice, Skew, Walk};
 use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
 use rand::Rng;
@@ -9,91 +9,18 @@ use rand_distr::{Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Op;
 
-/// Why a job cannot run on the devices it is given.
+/// Why a job cannot run on the devices it is given, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// No device at all.
-    #[error("job '{job}' has no device to run on")]
-    NoTarget {
-        /// The job's name.
-        job: String,
-    },
-    /// The region has no room for one block.
-    #[error(
-        "job '{job}': from offset {offset} on, {room} bytes of a device of {device} bytes may be used: not even one block of {block} bytes"
-    )]
-    NoRoom {
-        /// The job's name.
-        job: String,
-        /// Where the region starts.
-        offset: u64,
-        /// Bytes of the region.
-        room: u64,
-        /// Bytes of the device.
-        device: u64,
-        /// Smallest I/O in bytes.
-        block: u64,
-    },
-    /// A size or offset is no multiple of the device's block.
-    #[error("job '{job}': {what} {bytes} is not a multiple of the device's block of {unit} bytes")]
-    Unaligned {
-        /// The job's name.
-        job: String,
-        /// The option.
-        what: &'static str,
-        /// Its value in bytes.
-        bytes: u64,
-        /// The device's block in bytes.
-        unit: u32,
-    },
-    /// A single I/O is longer than 2 GiB.
-    #[error("job '{job}': an I/O of {bytes} bytes is more than the 2 GiB that one may have")]
-    TooLong {
-        /// The job's name.
-        job: String,
-        /// The size in bytes.
-        bytes: u64,
-    },
-    /// A random map for I/Os of several lengths needs a bit for each block.
-    #[error("job '{job}': a random map of {blocks} blocks is too large; give norandommap, or one block size only")]
-    MapTooLarge {
-        /// The job's name.
-        job: String,
-        /// Blocks of the device.
-        blocks: u64,
-    },
-    /// The header of a verified block does not fit.
-    #[error("job '{job}': a verified block of {bytes} bytes has no room for its header of {header} bytes, verify_offset {at}, and data")]
-    VerifyInterval {
-        /// The job's name.
-        job: String,
-        /// Bytes per header.
-        bytes: u64,
-        /// Bytes of a header.
-        header: usize,
-        /// Where in the block it stands.
-        at: u32,
-    },
-    /// Reads are checked block by block.
-    #[error("job '{job}': verified blocks have {bytes} bytes, and a read of {read} bytes is no whole number of them; give verify_interval")]
-    VerifyRead {
-        /// The job's name.
-        job: String,
-        /// Bytes per header.
-        bytes: u64,
-        /// Bytes of the read.
-        read: u64,
-    },
-    /// The header would stand upon itself.
-    #[error("job '{job}': verify_offset {at} lies within the header of {header} bytes; it has to be at least as large")]
-    VerifyOffset {
-        /// The job's name.
-        job: String,
-        /// Bytes of a header.
-        header: usize,
-        /// `verify_offset`.
-        at: u32,
-    },
+#[error("job '{job}': {why}")]
+pub struct Misfit {
+    job: String,
+    why: String,
+}
+
+impl Misfit {
+    pub(in crate::generator) fn of(job: &Job, why: String) -> Misfit {
+        Misfit { job: job.name.clone(), why }
+    }
 }
 
 /// A device that a job runs on.
@@ -121,7 +48,7 @@ pub(super) fn walks(job: &Job, subjob: u32, targets: &[Target], unit: u64, rng: 
         }
     }
     if walks.is_empty() {
-        return Err(Misfit::NoTarget { job: job.name.clone() });
+        return Err(Misfit::of(job, "there is no device to run on".into()));
     }
     Ok(walks)
 }
@@ -143,15 +70,23 @@ fn walk(job: &Job, region: Region, target: u16, unit: u64, rng: &mut Xoshiro256P
 }
 
 fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> Misfit {
-    Misfit::NoRoom { job: job.name.clone(), offset, room, device: target.bytes, block }
+    let device = target.bytes;
+    let used = format!("from offset {offset} on, {room} bytes of a device of {device} bytes may be used");
+    Misfit::of(job, format!("{used}: not even one block of {block} bytes"))
+}
+
+fn unaligned(job: &Job, what: &str, bytes: u64, target: Target) -> Misfit {
+    Misfit::of(job, format!("{what} {bytes} is not a multiple of the device's block of {} bytes", target.block))
+}
+
+fn too_long(job: &Job, bytes: u64) -> Misfit {
+    Misfit::of(job, format!("an I/O of {bytes} bytes is more than the 2 GiB that one may have"))
 }
 
 /// The region of one target, checked against the device.
 fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Result<Region, Misfit> {
-    let aligned = |what, bytes: u64| match bytes % u64::from(target.block.max(1)) {
-        0 => Ok(()),
-        _ => Err(Misfit::Unaligned { job: job.name.clone(), what, bytes, unit: target.block }),
-    };
+    let aligned =
+        |what, bytes: u64| if bytes % u64::from(target.block.max(1)) == 0 { Ok(()) } else { Err(unaligned(job, what, bytes, target)) };
     for op in job.pattern.direction.ops().iter().filter(|_| job.iolog.is_none()) {
         let sizes = job.block.get(*op);
         if *job.align.get(*op) > 0 {
@@ -160,10 +95,10 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
         for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]) {
             aligned("block size", bytes)?;
             if bytes == 0 {
-                return Err(Misfit::Unaligned { job: job.name.clone(), what: "block size", bytes, unit: target.block });
+                return Err(unaligned(job, "block size", bytes, target));
             }
             if bytes > 1 << 31 {
-                return Err(Misfit::TooLong { job: job.name.clone(), bytes });
+                return Err(too_long(job, bytes));
             }
         }
     }
@@ -228,7 +163,8 @@ fn choice(job: &Job, align: &PerOp<u64>, blocks: u64, rng: &mut Xoshiro256PlusPl
         return Ok(Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())));
     }
     if blocks > MOST_MAPPED {
-        return Err(Misfit::MapTooLarge { job: job.name.clone(), blocks });
+        let why = format!("a random map of {blocks} blocks is too large; give norandommap, or one block size only");
+        return Err(Misfit::of(job, why));
     }
     Ok(Choice::Bitmap(Bitmap::new(blocks)))
 }
@@ -243,10 +179,10 @@ fn listed(job: &Job, list: &Iolog, room: u64, target: Target) -> Result<Region, 
         let block = u64::from(target.block.max(1));
         if *len == 0 || len % block != 0 || offset % block != 0 {
             let bytes = if *len == 0 || len % block != 0 { *len } else { *offset };
-            return Err(Misfit::Unaligned { job: job.name.clone(), what: "an I/O of read_iolog:", bytes, unit: target.block });
+            return Err(unaligned(job, "an I/O of read_iolog:", bytes, target));
         }
         if *len > 1 << 31 {
-            return Err(Misfit::TooLong { job: job.name.clone(), bytes: *len });
+            return Err(too_long(job, *len));
         }
         if offset.checked_add(*len).is_none_or(|end| end > target.bytes) {
             return Err(no_room(job, *offset, target.bytes.saturating_sub(*offset), target, *len));

@@ -1,7 +1,7 @@
 //! The way of a job thread through one file or device.
 
+use super::Region;
 use super::cover::{Bitmap, Shuffle};
-use super::place::Region;
 use crate::job::PerOp;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution as _, Normal, Zipf};

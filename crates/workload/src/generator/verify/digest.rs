@@ -4,13 +4,10 @@ use super::header::crc32c_of;
 use crate::job::VerifyKind;
 use md5::Md5;
 use md5::digest::Digest as _;
-use std::fmt;
 use xxhash_rust::xxh32::xxh32;
 
 /// Most bytes of a checksum.
 const MOST: usize = 64;
-/// Of a longer one so many bytes are shown.
-const SHOWN: usize = 16;
 
 /// What stands behind the header.
 #[derive(Clone, Copy, Debug)]
@@ -33,30 +30,11 @@ impl Sum {
     }
 }
 
-/// A checksum, to be shown: four bytes as a number, of more the first sixteen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digest {
-    bytes: [u8; SHOWN],
-    len: u8,
-}
-
-impl Digest {
-    /// The checksum that stands in a block as `from`.
-    pub(super) fn of(from: &[u8]) -> Digest {
-        let mut bytes = [0; SHOWN];
-        let len = from.len().min(SHOWN);
-        bytes[..len].copy_from_slice(&from[..len]);
-        Digest { bytes, len: len as u8 }
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = &self.bytes[..usize::from(self.len)];
-        match <[u8; 4]>::try_from(bytes) {
-            Ok(word) => write!(f, "{:#010x}", u32::from_le_bytes(word)),
-            Err(_) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
-        }
+/// The checksum that stands in a block as `bytes`, to be shown: four bytes as a number, of more the first sixteen.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(word) => format!("{:#010x}", u32::from_le_bytes(word)),
+        Err(_) => bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
     }
 }
 

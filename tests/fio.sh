@@ -65,17 +65,13 @@ agree() {
     echo "agreed: $(sed -n 's/^\[ordered-\(.*\)\]/\1/p' "$place/$name.write" | paste -sd ' ')"
 }
 
-for kinds in 'crc32c crc32 md5 sha256 xxhash' 'crc7 crc16 crc64 sha1' 'sha3-224 sha3-256 sha3-384 sha3-512'; do
-    base=0
-    rm -f "$place"/kinds.*
-    for kind in $kinds; do
-        sections kinds $base $kind "verify=$kind"
-        base=$((base + 3))
-    done
-    agree kinds
+base=0
+for kind in crc32c md5 sha256 xxhash; do
+    sections kinds $base $kind "verify=$kind"
+    base=$((base + 3))
 done
+agree kinds
 
-sections patterns 0 meta verify=meta
 sections patterns 3 pattern verify=pattern 'verify_pattern=0xdeadface%o"text"-7'
 sections patterns 6 pattern-and-header 'verify_pattern=%o0x01020304'
 sections patterns 9 pattern-and-checksum verify=md5 verify_pattern=0xcafe
@@ -86,7 +82,6 @@ sections dice 0 lengths verify=xxhash bsrange=512-8k
 sections dice 3 shares verify=crc32c bssplit=512/20:4k/50:8k/30
 sections dice 6 wide verify=crc32c random_generator=tausworthe64
 sections dice 9 seeded verify=crc32c randseed=4711
-sections dice 12 all-repeated verify=crc32c allrandrepeat=1
 agree dice
 
 sections maps 0 norandommap verify=crc32c norandommap=1

@@ -23,10 +23,6 @@ impl Outside for World<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         (!name.starts_with('N')).then(|| String::from_utf8_lossy(self.other).into_owned())
     }
-
-    fn keyword(&self, _name: &str) -> Option<u64> {
-        Some(4096)
-    }
 }
 
 pub fn run(data: &[u8]) {

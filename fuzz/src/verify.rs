@@ -14,7 +14,7 @@ const HEADER: usize = 40;
 
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
-    let kinds = ["crc32c", "crc32", "md5", "sha256", "xxhash", "meta", "pattern", "pattern_hdr"];
+    let kinds = ["crc32c", "md5", "sha256", "xxhash", "pattern", "pattern_hdr"];
     let kind = kinds[source.below(kinds.len())];
     let interval = ["", "verify_interval=512\n", "verify_interval=1k\n", "verify_interval=300\n"][source.below(4)];
     let offset = ["", "verify_offset=64\n", "verify_offset=100\n", "verify_offset=3\n"][source.below(4)];

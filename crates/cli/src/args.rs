@@ -162,11 +162,11 @@ Status 0: all were written; 1: a file could not be written.";
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// The device: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
-    /// there is such a file or block device, else mem:1G?profile=optane]
+    /// The device: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, mem:SIZE, file:PATH or multipath:, with parameters [default: the paths of
+    /// the jobs' filename= and directory=, as in fio; where no job has one, mem:1G?profile=optane]
     ///
     /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
-    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci, and `vfio-user:SOCKET` one that another process serves (`reap serve`, SPDK's target); their parameters are vectors, shadow and sgl, and of the second hugepages and trust. Everything else is embedded in
+    /// buffered and lba. `kernel:` alone is for parameters of the paths that the jobs name. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci, and `vfio-user:SOCKET` one that another process serves (`reap serve`, SPDK's target); their parameters are vectors, shadow and sgl, and of the second hugepages and trust. Everything else is embedded in
     /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
     /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed, sgl; for `file:` also size,
     /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces, embedded or `vfio-user:` all;
@@ -267,7 +267,7 @@ Examples:
   reap run jobs/post-000.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
   reap run job.fio --queues 1 --output-format json --output results.json
   reap run job.fio --device kernel:/mnt/test.img?size=4G
-  reap run job-with-filename.fio --device kernel:
+  reap run job-with-filename.fio --device kernel:?buffered=yes
 
 Every option of a job file is one of the command line as well: those before the first --name hold for all jobs, those behind it for \
 that job. Jobs of files come first.
@@ -285,8 +285,6 @@ pub enum OutputFormat {
     /// the same, with the histogram of each latency (`bins`)
     #[value(name = "json+")]
     JsonPlus,
-    /// for scripts, one line of values for each job, as fio's version 3 of it
-    Terse,
 }
 
 /// `reap compare`

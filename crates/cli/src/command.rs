@@ -3,13 +3,16 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::Result;
 use clap::error::ErrorKind;
 use completion::{Mode, RegisterError};
 use rustix::process::Signal;
 use signal_hook::flag;
+use trace::cli::TraceArgs;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
+use crate::output::Aside;
 use crate::{bind, calibrate, compare, doctor, id, install, list, output, run, serve, sim, stop};
 
 /// The command `reap`, as its words say: the whole `main` of a program.
@@ -51,7 +54,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Unbind(args) => bind::unbind(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ctl(args) => serve::ctl(&args),
-        Command::Trace(args) => stop::note().map_err(Into::into).and_then(|()| Ok(trace::cli::run(&args)?)).map(|()| ExitCode::SUCCESS),
+        Command::Trace(args) => trace(&args),
     };
     match done {
         Ok(code) => stop::status().map_or(code, ExitCode::from),
@@ -62,6 +65,15 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
             stop::status().map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
+}
+
+/// `reap trace`: what it counts is printed as it goes on, and all of it written to `--json` at the end.
+fn trace(args: &TraceArgs) -> Result<ExitCode> {
+    stop::note()?;
+    let json = Aside::open(args.json.as_deref())?;
+    let document = trace::cli::run(args, &mut output::for_people().0)?;
+    json.write(|| Ok(serde_json::to_string_pretty(&document)? + "\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// An error and its causes in one sentence; a cause that the sentence has already is not said twice.

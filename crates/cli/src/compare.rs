@@ -75,15 +75,9 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if let Some(contender) = labels.modes().iter().find(|contender| contender.mode.is_the_kernels() && !machine.outside) {
         bail!("--modes: {}, and the device of these jobs is embedded in this program", QueueError::NotTheKernels(contender.mode));
     }
-    let plan = run::plan(&jobs, &machine, &meant, args.queues);
+    let plan = run::plan(&jobs, &machine, args.queues);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
-    }
-    if let Some(job) = jobs.iter().find(|job| job.wait_for.is_some()) {
-        bail!(
-            "job '{}' has a `wait_for`: compare runs all its jobs at once; keep those that belong together in a file of their own",
-            job.name
-        );
     }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {

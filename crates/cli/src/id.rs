@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use nvme::admin::{Identify, cns};
 use nvme::prp::Dptr;
 use nvme::{Nsid, Page, identify};
+use reap::IdentifyError;
 use serde::Serialize;
 
 use crate::args::IdArgs;
@@ -19,8 +20,11 @@ use crate::output;
 use fields::Fields;
 use source::Source;
 
-/// Most namespace lists that are asked for, of 1024 namespaces each: a controller that lies lists them for ever.
-const MOST_LISTS: usize = 16;
+/// More namespaces than any controller has, as for the library: one that lies lists them for ever.
+const MOST_NAMESPACES: usize = 16_384;
+
+/// The answer to an Identify.
+type Answer = Result<Box<[u8; Identify::LEN]>, IdentifyError>;
 
 /// The results for scripts.
 #[derive(Serialize)]
@@ -57,9 +61,17 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         }
         _ => {
             let page = ask(&source, cns::CONTROLLER, Nsid(0)).with_context(|| format!("{}: Identify Controller", args.uri))?;
-            document.controller = Some(controller::fields(&identify::Controller::from_page(&*page)?));
-            for nsid in namespaces(&source, args)? {
-                let found = ask(&source, cns::NAMESPACE, nsid).and_then(|page| Ok(identify::Namespace::from_page(&*page)?));
+            let controller = identify::Controller::from_page(&*page)?;
+            document.controller = Some(controller::fields(&controller));
+            let nsids = match args.namespace.map(Nsid).or_else(|| source.nsid()) {
+                Some(nsid) => vec![nsid],
+                None => active(&controller, |cns, nsid| ask(&source, cns, nsid))
+                    .with_context(|| format!("{}: its active namespaces", args.uri))?,
+            };
+            for nsid in nsids {
+                let found = ask(&source, cns::NAMESPACE, nsid)
+                    .map_err(anyhow::Error::new)
+                    .and_then(|page| Ok(identify::Namespace::from_page(&*page)?));
                 failed |= found.is_err();
                 let (fields, error) = match found {
                     Ok(page) => (Some(namespace::fields(&page)), None),
@@ -78,25 +90,39 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn ask(source: &Source, cns: u8, nsid: Nsid) -> Result<Box<[u8; Identify::LEN]>> {
+fn ask(source: &Source, cns: u8, nsid: Nsid) -> Answer {
     source.identify(&Identify::new(cns, nsid, Dptr::NONE))
 }
 
-/// Those that were asked for: one, or all that are active.
-fn namespaces(source: &Source, args: &IdArgs) -> Result<Vec<Nsid>> {
-    if let Some(nsid) = args.namespace.map(Nsid).or_else(|| source.nsid()) {
-        return Ok(vec![nsid]);
-    }
+/// The active namespaces by their list (CNS 02h), which came with NVMe 1.1. A controller that has none is asked about each identifier up to
+/// NN, as the library does at bring-up.
+fn active(controller: &identify::Controller, ask: impl Fn(u8, Nsid) -> Answer) -> Result<Vec<Nsid>> {
     let mut found: Vec<Nsid> = Vec::new();
-    for _ in 0..MOST_LISTS {
+    loop {
+        // VER came with version 1.2; before, the list may be left unanswered.
+        if controller.ver == 0 {
+            break;
+        }
         let after = found.last().copied().unwrap_or_default();
-        let page = ask(source, cns::ACTIVE_NAMESPACES, after).with_context(|| format!("{}: its active namespaces", args.uri))?;
+        let page = match ask(cns::ACTIVE_NAMESPACES, after) {
+            Err(IdentifyError::Status(_)) if found.is_empty() => break,
+            answer => answer?,
+        };
         // In ascending order, whatever the controller says: the next list begins above the last.
         let more: Vec<Nsid> = identify::NamespaceList::from_page(&*page)?.iter().filter(|nsid| *nsid > after).collect();
         let is_full = more.len() == identify::NamespaceList::CAPACITY;
         found.extend(more);
-        if !is_full {
-            break;
+        if !is_full || found.len() >= MOST_NAMESPACES {
+            return Ok(found);
+        }
+    }
+    ensure!(controller.nn as usize <= MOST_NAMESPACES, "it has no list of them, and their identifiers go up to {}", controller.nn);
+    for nsid in (1..=controller.nn).map(Nsid) {
+        match ask(cns::NAMESPACE, nsid) {
+            Ok(page) if identify::Namespace::from_page(&*page)?.nsze > 0 => found.push(nsid),
+            // Not active.
+            Ok(_) | Err(IdentifyError::Status(_)) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(found)

@@ -79,13 +79,4 @@ impl Outside for Disk {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
     }
-
-    fn keyword(&self, name: &str) -> Option<u64> {
-        match name {
-            "pagesize" => Some(4096),
-            "mb_memory" => Some(hw::memory_bytes() >> 20),
-            "ncpus" => hw::allowed_cpus().ok().map(|cpus| cpus.len() as u64),
-            _ => None,
-        }
-    }
 }

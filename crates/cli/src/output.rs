@@ -58,6 +58,14 @@ pub fn bar(steps: u64, what: &str) -> ProgressBar {
 /// An option named `-`: the standard output is that file's, and what is for people goes to stderr.
 static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
 
+/// Where what is for people goes: the standard output, or stderr where that is a file's; with its name.
+pub fn for_people() -> (Box<dyn Write>, &'static str) {
+    match STDOUT_IS_A_FILE.load(Relaxed) {
+        true => (Box::new(io::stderr()), "stderr"),
+        false => (Box::new(io::stdout()), "the standard output"),
+    }
+}
+
 /// The standard output, or a file.
 pub struct Output {
     to: Box<dyn Write>,
@@ -71,10 +79,7 @@ impl Output {
     /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Output> {
         let Some(path) = path else {
-            let (to, name): (Box<dyn Write>, _) = match STDOUT_IS_A_FILE.load(Relaxed) {
-                true => (Box::new(io::stderr()), "stderr"),
-                false => (Box::new(io::stdout()), "the standard output"),
-            };
+            let (to, name) = for_people();
             return Ok(Output { to, name: name.into() });
         };
         let to = Kept::open(path).with_context(|| format!("cannot write the results to {}", path.display()))?;
@@ -182,7 +187,7 @@ fn identity(path: &Path) -> Option<PathBuf> {
 }
 
 /// The standard output in place of a file's name.
-const STANDARD: &str = "-";
+pub const STANDARD: &str = "-";
 
 /// A file that is open to be written. What is in it stays until there is something to write; one that is new and was never
 /// written to is removed again.

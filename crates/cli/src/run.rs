@@ -23,7 +23,7 @@ use serde_json::Value;
 use workload::fio::Parsed;
 use workload::plan::{self, Plan};
 use workload::report::Report;
-use workload::{Amount, Flows, Generator, Job, report};
+use workload::{Amount, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
@@ -46,7 +46,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
     machine::fine_timers();
-    let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
+    let plan = plan(&parsed.jobs, &machine, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
     let wish = engines::wish(args.completion, &parsed.jobs, meant.is_kernel());
     args.price.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
@@ -99,7 +99,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
-            OutputFormat::Json | OutputFormat::JsonPlus | OutputFormat::Terse => say(drawn.trim_end()),
+            OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
     let written = output::all([
@@ -134,7 +134,6 @@ fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
 fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
     let mut json = match format {
         OutputFormat::Normal => return Ok(report::normal(results)),
-        OutputFormat::Terse => return Ok(report::terse(results)),
         OutputFormat::Json => report::json(results),
         OutputFormat::JsonPlus => report::json_plus(results),
     };
@@ -151,7 +150,7 @@ pub fn machine(meant: &Meant) -> Result<Machine> {
 }
 
 /// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
-pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>) -> Plan {
+pub fn plan(jobs: &[Job], machine: &Machine, queues: Option<u16>) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
@@ -164,13 +163,6 @@ pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>)
             "note: --queues {queues} is as good as {threads}: a hardware queue for each job thread is the most that is opened"
         ));
     }
-    // With fio it is the drive or the file that is meant.
-    if let (Some(path), Meant::Name(uri)) = (meant.untouched(&plan), meant) {
-        say(format_args!(
-            "note: filename={path} is no more than a name here, for an instance of {uri}: nothing at that path is touched; with --device kernel: \
-             it is that file or block device"
-        ));
-    }
     plan
 }
 
@@ -180,12 +172,9 @@ pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>)
 /// # Errors
 /// Such a job.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<Vec<Generator>> {
-    let mut flows = Flows::default();
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
-        let mut generator = Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?;
-        generator.join(job, &mut flows);
-        Ok(generator)
+        Ok(Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?)
     };
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
     for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {

@@ -48,7 +48,8 @@ fn child(which: &str, words: &str, succeeds: bool) -> (String, String) {
 }
 
 fn run() {
-    let words = "run --name=mine --filename=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion patient --output-format=json";
+    let words =
+        "run --name=mine --device=mem:16M?profile=optane --rw=randread --bs=4k --number_ios=500 --completion patient --output-format=json";
     let (said, told) = reap(words, true);
     assert!(said.contains("patient"), "{said}{told}");
 }

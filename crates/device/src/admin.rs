@@ -1,22 +1,31 @@
 //! Admin commands. Each is over before the next is fetched, Asynchronous Event Requests excepted.
 
 use nvme::admin::{Abort, CreateCq, CreateSq, DeleteCq, DeleteSq, GetFeatures, GetLogPage, Identify, SetFeatures};
-use nvme::features::{HostBehavior, NumberOfQueues, VectorConfig, fid, select};
+use nvme::features::{
+    Capabilities, ErrorRecovery, HostBehavior, NumberOfQueues, PowerManagement, TemperatureThreshold, VectorConfig, WriteAtomicity, fid,
+    select,
+};
 use nvme::log::ana::GROUPS_ONLY;
-use nvme::log::{FirmwareSlots, lid};
+use nvme::log::{CommandSupported, CommandsSupported, CriticalWarning, FeaturesSupported, FirmwareSlots, SupportedLogPages, lid, scope};
 use nvme::prp::Dptr;
 use nvme::{Cid, Cqe, Nsid, Page, QueueId, Sqe, Status, Text, opcode};
-use units::Nanos;
+use units::{Nanos, Op};
 
-use crate::features::{Simple, capabilities};
+use crate::features::{Feature, Features, NPSS};
 use crate::identify;
 use crate::io::{Data, gather, scatter};
-use crate::logs::FailedCommand;
+use crate::logs::{Event, FailedCommand, TEMPERATURE};
 use crate::schedule::Due;
 use crate::{AbortOrder, Controller, Port, ShadowBuffers};
 
 /// DW0 of the completion, or why not.
 type Outcome = Result<u32, Status>;
+
+/// What an admin command does.
+type Run<P> = fn(&mut Controller<P>, Nanos, &Sqe) -> Outcome;
+
+/// The bytes of a log page.
+type LogPage<P> = fn(&Controller<P>, Nanos, &GetLogPage) -> Vec<u8>;
 
 /// What is refused for good: the same command would fail again.
 fn refuse(status: Status) -> Outcome {
@@ -54,29 +63,37 @@ impl<P: Port> Controller<P> {
     }
 
     fn admin(&mut self, now: Nanos, sqe: &Sqe) -> Outcome {
-        match sqe.opcode {
-            opcode::admin::IDENTIFY => {
+        let run = self.admin_command(sqe.opcode).ok_or(Status::INVALID_OPCODE.with_dnr())?;
+        run(self, now, sqe)
+    }
+
+    /// The admin command of an opcode, if it is supported. The Commands Supported and Effects log asks here as well.
+    fn admin_command(&self, opcode: u8) -> Option<Run<P>> {
+        Some(match opcode {
+            opcode::admin::DELETE_SQ => |controller, now, sqe| controller.delete_sq(now, DeleteSq::from_sqe(sqe).queue),
+            opcode::admin::CREATE_SQ => |controller, _, sqe| controller.create_sq(&CreateSq::from_sqe(sqe)),
+            opcode::admin::GET_LOG_PAGE => |controller, now, sqe| controller.get_log_page(now, &GetLogPage::from_sqe(sqe)),
+            opcode::admin::DELETE_CQ => |controller, _, sqe| controller.delete_cq(DeleteCq::from_sqe(sqe).queue),
+            opcode::admin::CREATE_CQ => |controller, _, sqe| controller.create_cq(&CreateCq::from_sqe(sqe)),
+            opcode::admin::IDENTIFY => |controller, _, sqe| {
                 let command = Identify::from_sqe(sqe);
-                let page = identify::page(&command, &self.config, &self.store, self.ana.as_ref())?;
-                self.send(&page, command.data)
-            }
-            opcode::admin::GET_LOG_PAGE => self.get_log_page(now, &GetLogPage::from_sqe(sqe)),
-            opcode::admin::GET_FEATURES => self.get_features(&GetFeatures::from_sqe(sqe)),
-            opcode::admin::SET_FEATURES => self.set_features(now, &SetFeatures::from_sqe(sqe)),
-            opcode::admin::CREATE_CQ => self.create_cq(&CreateCq::from_sqe(sqe)),
-            opcode::admin::CREATE_SQ => self.create_sq(&CreateSq::from_sqe(sqe)),
-            opcode::admin::DELETE_SQ => self.delete_sq(now, DeleteSq::from_sqe(sqe).queue),
-            opcode::admin::DELETE_CQ => self.delete_cq(DeleteCq::from_sqe(sqe).queue),
-            opcode::admin::ABORT => Ok(self.abort(now, Abort::from_sqe(sqe))),
+                let page = identify::page(&command, &controller.config, &controller.store, controller.ana.as_ref())?;
+                controller.send(&page, command.data)
+            },
+            opcode::admin::ABORT => |controller, now, sqe| Ok(controller.abort(now, Abort::from_sqe(sqe))),
+            opcode::admin::SET_FEATURES => |controller, now, sqe| controller.set_features(now, &SetFeatures::from_sqe(sqe)),
+            opcode::admin::GET_FEATURES => |controller, _, sqe| controller.get_features(&GetFeatures::from_sqe(sqe)),
             // One that was not taken in: there are as many as allowed.
-            opcode::admin::ASYNC_EVENT_REQUEST => Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
-            opcode::admin::DOORBELL_BUFFER_CONFIG if self.config.shadow_doorbells => self.set_doorbell_buffers(sqe.prp1, sqe.prp2),
-            opcode::admin::KEEP_ALIVE => {
-                self.restart_keep_alive(now);
+            opcode::admin::ASYNC_EVENT_REQUEST => |_, _, _| Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
+            opcode::admin::KEEP_ALIVE => |controller, now, _| {
+                controller.restart_keep_alive(now);
                 Ok(0)
+            },
+            opcode::admin::DOORBELL_BUFFER_CONFIG if self.config.shadow_doorbells => {
+                |controller, _, sqe| controller.set_doorbell_buffers(sqe.prp1, sqe.prp2)
             }
-            _ => refuse(Status::INVALID_OPCODE),
-        }
+            _ => return None,
+        })
     }
 
     /// Base 5.2.5: a page for the doorbells, and one for their EventIdx. Buffers that cannot be are an invalid field.
@@ -207,14 +224,8 @@ impl<P: Port> Controller<P> {
         if command.nsid.0 != 0 && command.nsid != Nsid::ALL {
             return refuse(Status::INVALID_FIELD);
         }
-        let page = match command.lid {
-            lid::ERROR => self.logs.error_page(),
-            lid::SMART => self.logs.smart(now).as_page().to_vec(),
-            lid::FIRMWARE_SLOT => FirmwareSlots::single(Text::ascii(&self.config.firmware)).as_page().to_vec(),
-            lid::CHANGED_NAMESPACES => self.logs.changed().as_page().to_vec(),
-            lid::ANA if self.ana.is_some() => self.ana_page(command.lsp & GROUPS_ONLY != 0),
-            _ => return refuse(Status::INVALID_LOG_PAGE),
-        };
+        let page = self.log_page(command.lid).ok_or(Status::INVALID_LOG_PAGE.with_dnr())?;
+        let page = page(self, now, command);
         if command.len > u64::from(self.config.max_transfer) {
             return refuse(Status::INVALID_FIELD);
         }
@@ -226,8 +237,74 @@ impl<P: Port> Controller<P> {
         if !command.retain_event {
             self.logs.acknowledge(command.lid);
             self.events.acknowledge(command.lid);
+            self.update_temperature_event();
         }
         Ok(0)
+    }
+
+    /// The log page of an identifier, if it is supported. The Supported Log Pages log asks here as well.
+    fn log_page(&self, id: u8) -> Option<LogPage<P>> {
+        Some(match id {
+            lid::SUPPORTED_LOG_PAGES => |controller, _, _| controller.supported_log_pages().as_page().to_vec(),
+            lid::ERROR => |controller, _, _| controller.logs.error_page(),
+            lid::SMART => |controller, now, _| controller.logs.smart(now, controller.critical_warning()).as_page().to_vec(),
+            lid::FIRMWARE_SLOT => |controller, _, _| FirmwareSlots::single(Text::ascii(&controller.config.firmware)).as_page().to_vec(),
+            lid::CHANGED_NAMESPACES => |controller, _, _| controller.logs.changed().as_page().to_vec(),
+            lid::COMMANDS_SUPPORTED => |controller, _, _| controller.commands_supported().as_page().to_vec(),
+            lid::ANA if self.ana.is_some() => |controller, _, command| controller.ana_page(command.lsp & GROUPS_ONLY != 0),
+            lid::FEATURES_SUPPORTED => |controller, _, _| controller.features_supported().as_page().to_vec(),
+            // No NVMe-MI command is supported, but LPA.MLPS says that the page is.
+            lid::MI_COMMANDS_SUPPORTED => |_, _, _| vec![0; 4096],
+            _ => return None,
+        })
+    }
+
+    /// Base 5.1.12.1.1.
+    fn supported_log_pages(&self) -> SupportedLogPages {
+        let mut page = SupportedLogPages::zeroed();
+        for (id, entry) in (0..=u8::MAX).zip(&mut page.lids) {
+            entry.set_lsupp(self.log_page(id).is_some());
+        }
+        page
+    }
+
+    /// Base 5.1.12.1.6. Of admin commands only Set Features has an effect on namespaces, and none changes their number or capabilities.
+    fn commands_supported(&self) -> CommandsSupported {
+        let mut page = CommandsSupported::zeroed();
+        for (opcode, entry) in (0..=u8::MAX).zip(&mut page.admin) {
+            if self.admin_command(opcode).is_some() {
+                let namespaces = if opcode == opcode::admin::SET_FEATURES { scope::NAMESPACE } else { 0 };
+                *entry = CommandSupported::new().with_csupp(true).with_csp(scope::CONTROLLER | namespaces);
+            }
+        }
+        for (opcode, entry) in (0..=u8::MAX).zip(&mut page.io) {
+            if let Some(op) = self.store.operation(opcode) {
+                let changes = matches!(op, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable);
+                *entry = CommandSupported::new().with_csupp(true).with_lbcc(changes).with_csp(scope::NAMESPACE);
+            }
+        }
+        page
+    }
+
+    /// Base 5.1.12.1.18.
+    fn features_supported(&self) -> FeaturesSupported {
+        let mut page = FeaturesSupported::zeroed();
+        for (id, entry) in (0..=u8::MAX).zip(&mut page.fids) {
+            *entry = self.feature(id).map(Feature::supported).unwrap_or_default();
+        }
+        page
+    }
+
+    /// CW: the Composite Temperature is at a threshold of feature 04h, or beyond it (Base 5.1.25.1.3).
+    fn critical_warning(&self) -> CriticalWarning {
+        let [over, under] = self.features.thresholds;
+        CriticalWarning::new().with_temperature(TEMPERATURE >= over || TEMPERATURE <= under)
+    }
+
+    /// While the warning lasts its event is pending, if feature 0Bh enables it (Base 5.1.25.1.5).
+    fn update_temperature_event(&mut self) {
+        let wanted = CriticalWarning::from_bits(self.features.events().smart());
+        self.events.set(Event::Temperature, wanted.temperature() && self.critical_warning().temperature());
     }
 
     /// The groups that namespaces are in, and those that are configured.
@@ -236,24 +313,40 @@ impl<P: Port> Controller<P> {
         self.ana.as_ref().map(|ana| ana.log(members).to_bytes(groups_only)).unwrap_or_default()
     }
 
+    /// The feature of an identifier, if it is supported. The Feature Identifiers Supported and Effects log asks here as well.
+    fn feature(&self, id: u8) -> Option<&'static Feature> {
+        Feature::of(id).filter(|_| id != fid::VOLATILE_WRITE_CACHE || self.store.is_volatile())
+    }
+
+    /// Whether a feature can be set at all on this device.
+    fn is_changeable(&self, id: u8) -> bool {
+        self.interrupts.is_changeable() || !matches!(id, fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG)
+    }
+
     fn get_features(&mut self, command: &GetFeatures) -> Outcome {
-        if command.select == select::CAPABILITIES && !self.is_changeable(command.fid) {
-            return Ok(capabilities(false, false));
-        }
-        if let Some(feature) = Simple::of(command.fid) {
-            if feature == Simple::WriteCache && !self.store.is_volatile() {
-                return refuse(Status::INVALID_FIELD);
-            }
-            return self.features.get(feature, command.select).ok_or(Status::INVALID_FIELD.with_dnr());
-        }
+        let feature = self.feature(command.fid).ok_or(Status::INVALID_FIELD.with_dnr())?;
         if command.select > select::CAPABILITIES {
             return refuse(Status::INVALID_FIELD);
         }
+        if feature.is_of_namespace() {
+            // FFFFFFFFh is invalid here: namespaces may have different values.
+            self.store.active(command.nsid)?;
+        }
+        if command.select == select::CAPABILITIES {
+            let changeable = self.is_changeable(command.fid);
+            let capabilities = Capabilities::new().with_saveable(changeable && feature.saveable).with_changeable(changeable);
+            return Ok(capabilities.with_namespace_specific(feature.is_of_namespace()).into_bits());
+        }
         let current = command.select == select::CURRENT;
         match command.fid {
-            fid::NUMBER_OF_QUEUES | fid::VECTOR_CONFIG | fid::HOST_BEHAVIOR if command.select == select::CAPABILITIES => {
-                Ok(capabilities(false, true))
+            fid::TEMPERATURE_THRESHOLD => {
+                let thresholds = if current { self.features.thresholds } else { Features::DEFAULT_THRESHOLDS };
+                let asked = TemperatureThreshold::from_bits(command.value);
+                // No sensor but the Composite Temperature.
+                let threshold = thresholds.get(usize::from(asked.thsel())).filter(|_| asked.tmpsel() == 0);
+                threshold.map(|&kelvin| kelvin.into()).ok_or(Status::INVALID_FIELD.with_dnr())
             }
+            fid::ERROR_RECOVERY => Ok(self.features.error_recovery.get(&command.nsid).copied().filter(|_| current).unwrap_or_default()),
             fid::NUMBER_OF_QUEUES => Ok(if current { self.features.granted() } else { self.features.offered() }.into_bits()),
             fid::VECTOR_CONFIG => {
                 let asked = VectorConfig::from_bits(command.value).iv();
@@ -264,59 +357,85 @@ impl<P: Port> Controller<P> {
                 let value = if current { self.features.host_behavior } else { HostBehavior::zeroed() };
                 self.send(value.as_page(), command.data)
             }
-            _ => refuse(Status::INVALID_FIELD),
+            _ => Ok(self.features.get(feature, command.select)),
         }
     }
 
     fn set_features(&mut self, now: Nanos, command: &SetFeatures) -> Outcome {
-        let known = Simple::of(command.fid);
-        let other = matches!(command.fid, fid::NUMBER_OF_QUEUES | fid::VECTOR_CONFIG | fid::HOST_BEHAVIOR);
-        if known.is_none() && !other {
-            return refuse(Status::INVALID_FIELD);
-        }
-        if command.save && !known.is_some_and(Simple::is_saveable) {
+        let feature = self.feature(command.fid).ok_or(Status::INVALID_FIELD.with_dnr())?;
+        if command.save && !feature.saveable {
             return refuse(Status::FEATURE_NOT_SAVEABLE);
         }
-        if command.nsid.0 != 0 && command.nsid != Nsid::ALL {
+        let everywhere = command.nsid == Nsid::ALL;
+        if feature.is_of_namespace() && !everywhere {
+            self.store.active(command.nsid)?;
+        }
+        if !feature.is_of_namespace() && !everywhere && command.nsid.0 != 0 {
             return refuse(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
         }
         if !self.is_changeable(command.fid) {
             return refuse(Status::FEATURE_NOT_CHANGEABLE);
         }
-        match (known, command.fid) {
-            (Some(feature), _) => self.set_simple(now, feature, command.value, command.save),
-            (None, fid::NUMBER_OF_QUEUES) => self.set_number_of_queues(NumberOfQueues::from_bits(command.value)),
-            (None, fid::VECTOR_CONFIG) => {
+        match command.fid {
+            fid::TEMPERATURE_THRESHOLD => self.set_temperature_threshold(TemperatureThreshold::from_bits(command.value)),
+            fid::ERROR_RECOVERY => self.set_error_recovery(command.nsid, ErrorRecovery::from_bits(command.value)),
+            fid::NUMBER_OF_QUEUES => self.set_number_of_queues(NumberOfQueues::from_bits(command.value)),
+            fid::VECTOR_CONFIG => {
                 let set = self.interrupts.set_vector(VectorConfig::from_bits(command.value));
                 if set { Ok(0) } else { refuse(Status::INVALID_FIELD) }
             }
-            (None, _) => self.set_host_behavior(command.data),
+            fid::HOST_BEHAVIOR => self.set_host_behavior(command.data),
+            _ => self.set_dword(now, command),
         }
     }
 
-    /// Whether a feature can be set at all on this device.
-    fn is_changeable(&self, id: u8) -> bool {
-        self.interrupts.is_changeable() || !matches!(id, fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG)
+    /// Sets a feature that is one dword.
+    fn set_dword(&mut self, now: Nanos, command: &SetFeatures) -> Outcome {
+        let mut value = command.value;
+        match command.fid {
+            fid::POWER_MANAGEMENT => {
+                let asked = PowerManagement::from_bits(value);
+                if asked.ps() > NPSS || asked.wh() > PowerManagement::HIGHEST_WORKLOAD {
+                    return refuse(Status::INVALID_FIELD);
+                }
+                value = PowerManagement::new().with_ps(asked.ps()).with_wh(asked.wh()).into_bits();
+            }
+            // What the cache holds must not outlive it (Base 5.1.25.1.4).
+            fid::VOLATILE_WRITE_CACHE if value & 1 == 0 => self.store.flush(Nsid::ALL)?,
+            // AWUN and AWUPF are one block both, so that there is nothing to switch.
+            fid::WRITE_ATOMICITY => value = WriteAtomicity::new().with_dn(WriteAtomicity::from_bits(value).dn()).into_bits(),
+            // In steps of KAS, rounded up; a value that would overflow is as good as the largest.
+            fid::KEEP_ALIVE_TIMER => value = value.checked_next_multiple_of(100).unwrap_or(value),
+            _ => {}
+        }
+        self.features.set(command.fid, value, command.save);
+        self.apply_features();
+        match command.fid {
+            fid::KEEP_ALIVE_TIMER => self.restart_keep_alive(now),
+            fid::ASYNC_EVENT_CONFIG => self.update_temperature_event(),
+            _ => {}
+        }
+        Ok(0)
     }
 
-    fn set_simple(&mut self, now: Nanos, feature: Simple, value: u32, save: bool) -> Outcome {
-        if feature == Simple::WriteCache && !self.store.is_volatile() {
+    /// Base 5.1.25.1.3. The Composite Temperature is all that is reported; there is no hysteresis (TMPTHHA).
+    fn set_temperature_threshold(&mut self, asked: TemperatureThreshold) -> Outcome {
+        let reported = asked.tmpsel() == 0 || asked.tmpsel() == TemperatureThreshold::ALL;
+        let threshold = self.features.thresholds.get_mut(usize::from(asked.thsel()));
+        let Some(threshold) = threshold.filter(|_| reported && asked.tmpthh() == 0) else { return refuse(Status::INVALID_FIELD) };
+        *threshold = asked.tmpth();
+        self.update_temperature_event();
+        Ok(0)
+    }
+
+    /// NVM 4.1.3.2. Reads are not tried again here, so that any limit is kept. DULBE needs NSFEAT.DAE, which no namespace has.
+    fn set_error_recovery(&mut self, nsid: Nsid, asked: ErrorRecovery) -> Outcome {
+        if asked.dulbe() {
             return refuse(Status::INVALID_FIELD);
         }
-        let value = match feature {
-            // In steps of KAS, rounded up; a value that would overflow is as good as the largest.
-            Simple::KeepAlive => value.checked_next_multiple_of(100).unwrap_or(value),
-            _ => value,
-        };
-        if feature == Simple::WriteCache && value & 1 == 0 {
-            // What the cache holds must not outlive it (Base 5.1.25.1.4).
-            self.store.flush(Nsid::ALL)?;
-        }
-        self.features.set(feature, value, save);
-        self.apply_features();
-        if feature == Simple::KeepAlive {
-            self.restart_keep_alive(now);
-        }
+        let value = ErrorRecovery::new().with_tler(asked.tler()).into_bits();
+        let meant = self.store.iter().map(|(id, _)| id).filter(|&id| nsid == Nsid::ALL || nsid == id);
+        self.features.error_recovery.extend(meant.map(|id| (id, value)));
         Ok(0)
     }
 

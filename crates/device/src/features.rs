@@ -1,67 +1,98 @@
 //! Features: what Set Features changes and Get Features reads back (Base 5.1.25, 5.1.11).
 
-use nvme::Page;
-use nvme::features::{
-    Arbitration, AsyncEventConfig, Capabilities, HostBehavior, InterruptCoalescing, NumberOfQueues, VolatileWriteCache, fid, select,
-};
+use std::collections::BTreeMap;
 
-/// The features that are one dword and apply to the controller, in the order of [`Simple`]'s discriminants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Simple {
-    Arbitration,
-    WriteCache,
-    Coalescing,
-    Events,
-    KeepAlive,
+use nvme::features::{Arbitration, AsyncEventConfig, HostBehavior, InterruptCoalescing, NumberOfQueues, VolatileWriteCache, fid, select};
+use nvme::log::{FidSupported, scope};
+use nvme::{Nsid, Page};
+
+/// Identify Controller WCTEMP, in kelvin: the over temperature threshold until a host sets another.
+pub(crate) const WCTEMP: u16 = 343;
+
+/// Identify Controller NPSS: there is one power state.
+pub(crate) const NPSS: u8 = 0;
+
+/// A feature that Get Features and Set Features take.
+#[derive(Debug)]
+pub(crate) struct Feature {
+    pub(crate) fid: u8,
+    /// FSP: whether it is one of a namespace or of the controller.
+    scope: u16,
+    /// Whether Set Features can save it over resets.
+    pub(crate) saveable: bool,
+    /// The default value, if it is one dword.
+    default: u32,
 }
 
-impl Simple {
-    const COUNT: usize = 5;
+/// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only where there is a volatile write cache.
+static FEATURES: [Feature; 12] = [
+    // Bursts of 16 commands: a look at a doorbell costs little beside them, other queues wait little for them.
+    saved(fid::ARBITRATION, Arbitration::new().with_ab(4).into_bits()),
+    volatile(fid::POWER_MANAGEMENT),
+    volatile(fid::TEMPERATURE_THRESHOLD),
+    Feature { scope: scope::NAMESPACE, ..volatile(fid::ERROR_RECOVERY) },
+    saved(fid::VOLATILE_WRITE_CACHE, VolatileWriteCache::new().with_wce(true).into_bits()),
+    volatile(fid::NUMBER_OF_QUEUES),
+    saved(fid::INTERRUPT_COALESCING, 0),
+    volatile(fid::VECTOR_CONFIG),
+    volatile(fid::WRITE_ATOMICITY),
+    saved(fid::ASYNC_EVENT_CONFIG, 0),
+    // A keep-alive time belongs to one host's session.
+    volatile(fid::KEEP_ALIVE_TIMER),
+    volatile(fid::HOST_BEHAVIOR),
+];
 
-    /// The feature of this identifier, if it is one of these.
-    pub(crate) fn of(id: u8) -> Option<Simple> {
-        Some(match id {
-            fid::ARBITRATION => Simple::Arbitration,
-            fid::VOLATILE_WRITE_CACHE => Simple::WriteCache,
-            fid::INTERRUPT_COALESCING => Simple::Coalescing,
-            fid::ASYNC_EVENT_CONFIG => Simple::Events,
-            fid::KEEP_ALIVE_TIMER => Simple::KeepAlive,
-            _ => return None,
-        })
+const fn saved(fid: u8, default: u32) -> Feature {
+    Feature { fid, scope: scope::CONTROLLER, saveable: true, default }
+}
+
+const fn volatile(fid: u8) -> Feature {
+    Feature { saveable: false, ..saved(fid, 0) }
+}
+
+impl Feature {
+    /// The feature of this identifier.
+    pub(crate) fn of(fid: u8) -> Option<&'static Feature> {
+        FEATURES.iter().find(|feature| feature.fid == fid)
     }
 
-    /// Whether Set Features can save it over resets. A keep-alive time belongs to one host's session.
-    pub(crate) fn is_saveable(self) -> bool {
-        self != Simple::KeepAlive
+    pub(crate) fn is_of_namespace(&self) -> bool {
+        self.scope == scope::NAMESPACE
     }
 
-    fn default(self) -> u32 {
-        match self {
-            // Bursts of 16 commands: a look at a doorbell costs little beside them, other queues wait little for them.
-            Simple::Arbitration => Arbitration::new().with_ab(4).into_bits(),
-            Simple::WriteCache => VolatileWriteCache::new().with_wce(true).into_bits(),
-            Simple::Coalescing | Simple::Events | Simple::KeepAlive => 0,
-        }
+    /// What the log page 12h says of it.
+    pub(crate) fn supported(&self) -> FidSupported {
+        FidSupported::new().with_fsupp(true).with_fsp(self.scope)
     }
 }
 
 /// The values of all features but 09h, which belongs to the vectors.
 #[derive(Debug)]
 pub(crate) struct Features {
-    current: [u32; Simple::COUNT],
-    saved: [Option<u32>; Simple::COUNT],
+    /// Those that are one dword, by identifier.
+    current: [u32; 256],
+    saved: [Option<u32>; 256],
+    /// 04h of the Composite Temperature, by THSEL.
+    pub(crate) thresholds: [u16; 2],
+    /// 05h, of the namespaces that it was set for.
+    pub(crate) error_recovery: BTreeMap<Nsid, u32>,
     offered: NumberOfQueues,
     granted: NumberOfQueues,
     pub(crate) host_behavior: HostBehavior,
 }
 
 impl Features {
+    /// The over and under temperature threshold after a reset.
+    pub(crate) const DEFAULT_THRESHOLDS: [u16; 2] = [WCTEMP, 0];
+
     /// Everything at its default; `queue_pairs` are offered.
     pub(crate) fn new(queue_pairs: u16) -> Features {
         let offered = NumberOfQueues::of(u32::from(queue_pairs), u32::from(queue_pairs));
         let mut features = Features {
-            current: [0; Simple::COUNT],
-            saved: [None; Simple::COUNT],
+            current: [0; 256],
+            saved: [None; 256],
+            thresholds: Features::DEFAULT_THRESHOLDS,
+            error_recovery: BTreeMap::new(),
             offered,
             granted: offered,
             host_behavior: HostBehavior::zeroed(),
@@ -72,35 +103,38 @@ impl Features {
 
     /// A controller reset: saved values, else defaults.
     pub(crate) fn reset(&mut self) {
-        use Simple::{Arbitration, Coalescing, Events, KeepAlive, WriteCache};
-        for feature in [Arbitration, WriteCache, Coalescing, Events, KeepAlive] {
-            self.current[feature as usize] = self.stored(feature);
+        for feature in &FEATURES {
+            self.current[usize::from(feature.fid)] = self.stored(feature);
         }
+        self.thresholds = Features::DEFAULT_THRESHOLDS;
+        self.error_recovery.clear();
         self.granted = self.offered;
         self.host_behavior = HostBehavior::zeroed();
     }
 
-    fn stored(&self, feature: Simple) -> u32 {
-        self.saved[feature as usize].unwrap_or(feature.default())
+    fn stored(&self, feature: &Feature) -> u32 {
+        self.saved[usize::from(feature.fid)].unwrap_or(feature.default)
     }
 
-    /// The value that SEL selects; `None`: reserved.
-    pub(crate) fn get(&self, feature: Simple, sel: u8) -> Option<u32> {
-        Some(match sel {
-            select::CURRENT => self.current[feature as usize],
-            select::DEFAULT => feature.default(),
+    /// The value that SEL selects of a feature that is one dword.
+    pub(crate) fn get(&self, feature: &Feature, sel: u8) -> u32 {
+        match sel {
+            select::CURRENT => self.current(feature.fid),
             select::SAVED => self.stored(feature),
-            select::CAPABILITIES => capabilities(feature.is_saveable(), true),
-            _ => return None,
-        })
+            _ => feature.default,
+        }
     }
 
     /// Sets a value, and keeps it over resets if `save`.
-    pub(crate) fn set(&mut self, feature: Simple, value: u32, save: bool) {
-        self.current[feature as usize] = value;
+    pub(crate) fn set(&mut self, fid: u8, value: u32, save: bool) {
+        self.current[usize::from(fid)] = value;
         if save {
-            self.saved[feature as usize] = Some(value);
+            self.saved[usize::from(fid)] = Some(value);
         }
+    }
+
+    fn current(&self, fid: u8) -> u32 {
+        self.current[usize::from(fid)]
     }
 
     /// Feature 07h: grants what is asked for as far as it is offered.
@@ -121,28 +155,23 @@ impl Features {
     }
 
     pub(crate) fn arbitration(&self) -> Arbitration {
-        Arbitration::from_bits(self.current[Simple::Arbitration as usize])
+        Arbitration::from_bits(self.current(fid::ARBITRATION))
     }
 
     pub(crate) fn write_cache(&self) -> VolatileWriteCache {
-        VolatileWriteCache::from_bits(self.current[Simple::WriteCache as usize])
+        VolatileWriteCache::from_bits(self.current(fid::VOLATILE_WRITE_CACHE))
     }
 
     pub(crate) fn coalescing(&self) -> InterruptCoalescing {
-        InterruptCoalescing::from_bits(self.current[Simple::Coalescing as usize])
+        InterruptCoalescing::from_bits(self.current(fid::INTERRUPT_COALESCING))
     }
 
     pub(crate) fn events(&self) -> AsyncEventConfig {
-        AsyncEventConfig::from_bits(self.current[Simple::Events as usize])
+        AsyncEventConfig::from_bits(self.current(fid::ASYNC_EVENT_CONFIG))
     }
 
     /// KATO in milliseconds; 0: no timer.
     pub(crate) fn keep_alive_ms(&self) -> u32 {
-        self.current[Simple::KeepAlive as usize]
+        self.current(fid::KEEP_ALIVE_TIMER)
     }
-}
-
-/// What SEL = 3h answers for a feature of the controller.
-pub(crate) fn capabilities(saveable: bool, changeable: bool) -> u32 {
-    Capabilities::new().with_saveable(saveable).with_changeable(changeable).into_bits()
 }

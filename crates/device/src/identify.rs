@@ -3,12 +3,13 @@
 use nvme::admin::{self, Identify, cns, csi};
 use nvme::features::AsyncEventConfig;
 use nvme::identify::{
-    Controller, DescriptorList, LbaFormat, MultiPath, Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace,
-    VolatileCache, descriptor,
+    Controller, DescriptorList, IndependentNamespace, LbaFormat, MultiPath, Namespace as NamespacePage, NamespaceList, NvmController,
+    NvmNamespace, VolatileCache, descriptor,
 };
 use nvme::regs::Version;
-use nvme::{AnaState, Cqe, Nsid, Page, Sqe, Status, Text};
+use nvme::{AnaState, Cqe, Nsid, Page, Sqe, Status, Text, opcode};
 
+use crate::features::{NPSS, WCTEMP};
 use crate::io::Store;
 use crate::logs::{ERROR_ENTRIES, EVENT_REQUESTS};
 use crate::subsystem::AnaStates;
@@ -39,6 +40,12 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
             is_nvm()?;
             command_limits(config).as_page().to_vec()
         }
+        cns::COMMAND_SET_ACTIVE_NAMESPACES => {
+            is_nvm()?;
+            active(command.nsid, store)?.as_page().to_vec()
+        }
+        cns::INDEPENDENT_NAMESPACE if store.is_inactive(command.nsid) => IndependentNamespace::zeroed().as_page().to_vec(),
+        cns::INDEPENDENT_NAMESPACE => independent_namespace(store.active(command.nsid)?).as_page().to_vec(),
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     })
 }
@@ -67,10 +74,11 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         aerl: EVENT_REQUESTS as u8 - 1,
         // One firmware slot, read-only.
         frmw: 1 << 1 | 1,
-        lpa: Controller::LPA_EXTENDED_DATA,
+        lpa: Controller::LPA_EFFECTS | Controller::LPA_EXTENDED_DATA | Controller::LPA_MISCELLANEOUS,
         elpe: ERROR_ENTRIES as u8 - 1,
-        wctemp: 343,
-        cctemp: 353,
+        npss: NPSS,
+        wctemp: WCTEMP,
+        cctemp: WCTEMP + 10,
         tnvmcap: u128::from(total).into(),
         // Keep Alive in steps of 100 ms.
         kas: 1,
@@ -83,7 +91,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         cqt: u16::try_from(config.quiesce_time.0.div_ceil(1_000_000)).unwrap_or(u16::MAX),
         nn: store.highest(),
         mnan: store.highest(),
-        oncs: optional_commands(config),
+        oncs: optional_commands(store),
         vwc: cache,
         sgls: if config.sgls { Controller::SGLS_DWORDS } else { 0 },
         subnqn: Text::nul_terminated(&nqn(config)),
@@ -92,13 +100,14 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
 }
 
 /// ONCS.
-fn optional_commands(config: &Config) -> u16 {
-    let bit = |there: bool, bit: u16| if there { bit } else { 0 };
+fn optional_commands(store: &Store) -> u16 {
+    let bit = |opcode, bit| if store.operation(opcode).is_some() { bit } else { 0 };
     Controller::ONCS_SAVE_SELECT
-        | bit(config.write_zeroes, Controller::ONCS_WRITE_ZEROES)
-        | bit(config.dataset_management, Controller::ONCS_DATASET_MANAGEMENT)
-        | bit(config.uncorrectable, Controller::ONCS_WRITE_UNCORRECTABLE)
-        | bit(config.checks, Controller::ONCS_COMPARE | Controller::ONCS_VERIFY)
+        | bit(opcode::io::WRITE_ZEROES, Controller::ONCS_WRITE_ZEROES)
+        | bit(opcode::io::DATASET_MANAGEMENT, Controller::ONCS_DATASET_MANAGEMENT)
+        | bit(opcode::io::WRITE_UNCORRECTABLE, Controller::ONCS_WRITE_UNCORRECTABLE)
+        | bit(opcode::io::COMPARE, Controller::ONCS_COMPARE)
+        | bit(opcode::io::VERIFY, Controller::ONCS_VERIFY)
 }
 
 /// What the NVM command set adds to Identify Controller: of a command that there is not, no limit.
@@ -134,7 +143,7 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
         nsfeat: u8::from(namespace.thin),
         dlfeat: NamespacePage::DLFEAT_ZEROES | if config.write_zeroes { NamespacePage::DLFEAT_WRITE_ZEROES } else { 0 },
         noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
-        nmic: if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 },
+        nmic: sharing(namespace),
         nvmcap: u128::from(media.bytes()).into(),
         anagrpid: namespace.ana_group,
         nguid: identifiers.nguid,
@@ -143,6 +152,21 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
     };
     page.lbaf[0] = LbaFormat::new().with_lbads(shift);
     page
+}
+
+/// NMIC.
+fn sharing(namespace: &Namespace) -> u8 {
+    if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 }
+}
+
+/// Base 5.1.13.2.8. Namespaces are ready when the controller is: there is only Controller Ready With Media (CAP.CRMS).
+fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
+    IndependentNamespace {
+        nmic: sharing(namespace),
+        anagrpid: namespace.ana_group,
+        nstat: IndependentNamespace::NSTAT_READY,
+        ..IndependentNamespace::zeroed()
+    }
 }
 
 fn active(after: Nsid, store: &Store) -> Result<NamespaceList, Status> {

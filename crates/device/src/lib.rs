@@ -4,13 +4,8 @@
 //! eventfds, the simulator over plain memory and virtual interrupts; a fault injector wraps either. A [`Subsystem`] makes
 //! several controllers that share namespaces, and lets things happen to each of them while they run.
 //!
-//! It says that it follows revision 2.1. Of what that makes mandatory for an I/O controller (Base 3.1.3.5 and 3.1.3.6, NVM 2.2)
-//! it leaves out, and refuses as unknown, what nothing here would read:
-//!
-//! | | |
-//! | --- | --- |
-//! | log pages | 00h Supported Log Pages, 05h Commands Supported and Effects, 12h Feature Identifiers Supported and Effects |
-//! | features | 02h Power Management, 04h Temperature Threshold, 05h Error Recovery, 0Ah Write Atomicity Normal |
+//! It has the features, log pages, Identify structures, admin commands and properties that revision 2.1 makes mandatory for an I/O
+//! controller (Base 3.1.3.4 to 3.1.4, 5.1.13.1, NVM 2.2 and 4.1.5).
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

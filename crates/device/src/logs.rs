@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use nvme::admin::{AsyncEvent, error_event, event_type, notice};
-use nvme::log::{ChangedNamespaces, ErrorEntry, Smart, lid};
+use nvme::admin::{AsyncEvent, error_event, event_type, notice, smart_event};
+use nvme::log::{ChangedNamespaces, CriticalWarning, ErrorEntry, Smart, lid};
 use nvme::{Cid, Nsid, Page, QueueId, Sqe, Status};
 use units::{Nanos, Op};
 
 /// Entries of the Error Information log (Identify Controller ELPE + 1).
 pub(crate) const ERROR_ENTRIES: usize = 64;
+/// Composite Temperature, in kelvin: 40 °C.
+pub(crate) const TEMPERATURE: u16 = 313;
 /// Asynchronous Event Requests that may be outstanding (AERL + 1).
 pub(crate) const EVENT_REQUESTS: usize = 4;
 
@@ -105,11 +107,12 @@ impl Logs {
         self.started.get_or_insert(now);
     }
 
-    /// SMART / Health Information: a healthy drive at 40 °C.
-    pub(crate) fn smart(&self, now: Nanos) -> Smart {
+    /// SMART / Health Information: a healthy drive, but for these warnings.
+    pub(crate) fn smart(&self, now: Nanos, critical_warning: CriticalWarning) -> Smart {
         let thousands_of_512 = |bytes: u64| u128::from(bytes.div_ceil(512_000)).into();
         Smart {
-            temperature: (40 + 273).into(),
+            critical_warning,
+            temperature: TEMPERATURE.into(),
             available_spare: 100,
             available_spare_threshold: 10,
             data_units_read: thousands_of_512(self.reads.1),
@@ -177,7 +180,7 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Events {
     requests: VecDeque<Cid>,
-    kinds: [Kind; 4],
+    kinds: [Kind; 5],
     /// Something is pending and not masked.
     reportable: bool,
 }
@@ -193,6 +196,8 @@ pub(crate) enum Event {
     NamespaceChanged,
     /// The ANA state of a group changed.
     AnaChanged,
+    /// The temperature is beyond a threshold.
+    Temperature,
 }
 
 impl Events {
@@ -210,6 +215,7 @@ impl Events {
                 kind(event_type::ERROR, error_event::TRANSIENT_INTERNAL, lid::ERROR),
                 kind(event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES),
                 kind(event_type::NOTICE, notice::ANA_CHANGE, lid::ANA),
+                kind(event_type::SMART, smart_event::TEMPERATURE_THRESHOLD, lid::SMART),
             ],
         }
     }
@@ -231,7 +237,12 @@ impl Events {
 
     /// Something happened.
     pub(crate) fn raise(&mut self, event: Event) {
-        self.kinds[event as usize].pending = true;
+        self.set(event, true);
+    }
+
+    /// Whether a condition holds, for events that are reported as long as it does.
+    pub(crate) fn set(&mut self, event: Event, pending: bool) {
+        self.kinds[event as usize].pending = pending;
         self.weigh();
     }
 

@@ -6,7 +6,7 @@
 mod events;
 mod queues;
 
-pub use events::{AsyncEvent, async_event_request, error_event, event_type, notice};
+pub use events::{AsyncEvent, async_event_request, error_event, event_type, notice, smart_event};
 pub use queues::{CreateCq, CreateSq, DeleteCq, DeleteSq};
 
 use crate::prp::Dptr;
@@ -26,6 +26,10 @@ pub mod cns {
     pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
     /// Identify Controller of an I/O command set → [`crate::identify::NvmController`].
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+    /// Active namespace IDs of an I/O command set above the given one → [`crate::identify::NamespaceList`].
+    pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
+    /// Identify Namespace of any I/O command set → [`crate::identify::IndependentNamespace`].
+    pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
 }
 
 /// Values of CSI, the Command Set Identifier (Base 5.1.13.1).

@@ -9,6 +9,12 @@ use crate::page::page;
 pub mod fid {
     /// Arbitration → [`super::Arbitration`].
     pub const ARBITRATION: u8 = 0x01;
+    /// Power Management → [`super::PowerManagement`].
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// Temperature Threshold → [`super::TemperatureThreshold`].
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// Error Recovery, of a namespace → [`super::ErrorRecovery`].
+    pub const ERROR_RECOVERY: u8 = 0x05;
     /// Volatile Write Cache → [`super::VolatileWriteCache`].
     pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
     /// Number of Queues → [`super::NumberOfQueues`].
@@ -17,6 +23,8 @@ pub mod fid {
     pub const INTERRUPT_COALESCING: u8 = 0x08;
     /// Interrupt Vector Configuration → [`super::VectorConfig`].
     pub const VECTOR_CONFIG: u8 = 0x09;
+    /// Write Atomicity Normal → [`super::WriteAtomicity`].
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous Event Configuration → [`super::AsyncEventConfig`].
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
     /// Keep Alive Timer: the value is KATO in milliseconds, 0 to disable it.
@@ -73,6 +81,61 @@ impl Arbitration {
     pub fn burst(self) -> Option<u32> {
         (self.ab() != 7).then(|| 1 << self.ab())
     }
+}
+
+/// 02h Power Management (Base 5.1.25.1.2).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct PowerManagement {
+    /// PS: power state, at most Identify Controller NPSS.
+    #[bits(5)]
+    pub ps: u8,
+    /// WH: workload hint, at most [`PowerManagement::HIGHEST_WORKLOAD`].
+    #[bits(3)]
+    pub wh: u8,
+    #[bits(24)]
+    __: u32,
+}
+
+impl PowerManagement {
+    /// The last value of WH that is not reserved.
+    pub const HIGHEST_WORKLOAD: u8 = 2;
+}
+
+/// 04h Temperature Threshold (Base 5.1.25.1.3). CDW11 of Get Features selects as that of Set Features does.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct TemperatureThreshold {
+    /// TMPTH: the threshold, in kelvin.
+    pub tmpth: u16,
+    /// TMPSEL: 0 the Composite Temperature, 1 to 8 a sensor; [`TemperatureThreshold::ALL`].
+    #[bits(4)]
+    pub tmpsel: u8,
+    /// THSEL: 0 the over temperature threshold, 1 the under temperature threshold.
+    #[bits(2)]
+    pub thsel: u8,
+    /// TMPTHH: hysteresis in kelvin, at most Identify Controller TMPTHHA.
+    #[bits(3)]
+    pub tmpthh: u8,
+    #[bits(7)]
+    __: u8,
+}
+
+impl TemperatureThreshold {
+    /// TMPSEL of Set Features: every temperature that the controller reports.
+    pub const ALL: u8 = 0xf;
+}
+
+/// 05h Error Recovery of a namespace (NVM 4.1.3.2).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct ErrorRecovery {
+    /// TLER: how long commands with Limited Retry may retry, in units of 100 ms; 0 is no limit.
+    pub tler: u16,
+    /// DULBE: reads of deallocated blocks fail; only if Identify Namespace NSFEAT has DAE.
+    pub dulbe: bool,
+    #[bits(15)]
+    __: u16,
 }
 
 /// 06h Volatile Write Cache (Base 5.1.25.1.4).
@@ -157,6 +220,16 @@ pub struct VectorConfig {
     pub cd: bool,
     #[bits(15)]
     __: u16,
+}
+
+/// 0Ah Write Atomicity Normal (NVM 4.1.3.3).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct WriteAtomicity {
+    /// DN: AWUPF and NAWUPF alone are honored, AWUN and NAWUN are not.
+    pub dn: bool,
+    #[bits(31)]
+    __: u32,
 }
 
 /// 0Bh Asynchronous Event Configuration (Base 5.1.25.1.5): which events are reported.

@@ -7,7 +7,7 @@ mod parts;
 
 pub use controller::{Controller, MultiPath, VolatileCache};
 pub use lists::{Descriptor, DescriptorList, NamespaceList, descriptor};
-pub use namespace::{ExtendedFormat, LbaFormat, Namespace, NvmController, NvmNamespace};
+pub use namespace::{ExtendedFormat, IndependentNamespace, LbaFormat, Namespace, NvmController, NvmNamespace};
 pub use parts::{Fabrics, PowerState};
 
 #[cfg(test)]

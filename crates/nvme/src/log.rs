@@ -8,11 +8,16 @@ use crate::page::{Text, page};
 use crate::{Cid, QueueId, Status};
 
 pub mod ana;
+mod effects;
+
+pub use effects::{CommandSupported, CommandsSupported, FeaturesSupported, FidSupported, LidSupported, SupportedLogPages, scope};
 
 pub use crate::identify::NamespaceList as ChangedNamespaces;
 
 /// Log page identifiers (Base 5.1.12.1).
 pub mod lid {
+    /// Supported Log Pages → [`super::SupportedLogPages`].
+    pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
     /// Error Information → [`super::ErrorEntry`]s, the newest first.
     pub const ERROR: u8 = 0x01;
     /// SMART / Health Information → [`super::Smart`].
@@ -21,8 +26,14 @@ pub mod lid {
     pub const FIRMWARE_SLOT: u8 = 0x03;
     /// Changed Attached Namespace List → [`super::ChangedNamespaces`].
     pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Commands Supported and Effects → [`super::CommandsSupported`].
+    pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// Asymmetric Namespace Access → [`super::ana::AnaLog`].
     pub const ANA: u8 = 0x0c;
+    /// Feature Identifiers Supported and Effects → [`super::FeaturesSupported`].
+    pub const FEATURES_SUPPORTED: u8 = 0x12;
+    /// NVMe-MI Commands Supported and Effects: 4096 bytes, zeroes where there is no NVMe-MI Send.
+    pub const MI_COMMANDS_SUPPORTED: u8 = 0x13;
 }
 
 /// An entry of the Error Information log (Base 5.1.12.1.2): 64 bytes.

@@ -105,6 +105,8 @@ impl Cap {
     pub const CSS_NVM: u8 = 1 << 0;
     /// The bit of CAP.CSS that says: one or more I/O command sets, chosen with [`Cc::CSS_ALL`].
     pub const CSS_ALL: u8 = 1 << 6;
+    /// The bit of CAP.CRMS that says: ready with media, after CRTO.CRWMT at most.
+    pub const CRMS_WITH_MEDIA: u8 = 1 << 0;
     /// The bit of CAP.CSS that says: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
 

@@ -383,8 +383,7 @@ impl Scenario {
         self.check_pace(job)?;
         let missing = [
             (job.job.pattern.trims(), "trims"),
-            (job.job.sync_writes || job.job.durable_reads, "Force Unit Access (`sync`, `readfua`)"),
-            (!job.job.writes_as.is_empty(), "other commands than Reads and Writes (`write_mode`)"),
+            (job.job.sync_writes, "Force Unit Access (`sync`)"),
             (
                 job.job.think.is_some_and(|think| think.spin > Nanos::ZERO),
                 "computing between I/Os (`thinktime_spin`; `work` is the scenario's)",

@@ -1,6 +1,9 @@
 //! The subcommand as a program of its own, without the rest of `reap`: `cargo run --release -p reap-trace --features ebpf --example trace`.
 
+use anyhow::{Context, Result};
 use clap::Parser;
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -11,11 +14,17 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match trace::cli::run(&Args::parse().trace) {
+    match run(&Args::parse().trace) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("reap: {error}");
+            eprintln!("reap: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(args: &trace::cli::TraceArgs) -> Result<()> {
+    let json = args.json.as_ref().map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()?;
+    let document = trace::cli::run(args, &mut io::stdout())?;
+    json.map_or(Ok(()), |json| Ok(serde_json::to_writer_pretty(json, &document)?))
 }

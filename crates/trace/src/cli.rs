@@ -3,6 +3,8 @@
 use crate::Error;
 pub use crate::settings::Mode;
 use crate::settings::Settings;
+use serde_json::Value;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ pub struct TraceArgs {
     /// Only this interrupt line, by name or number (may be given several times)
     #[arg(short = 'l', long = "line", value_name = "LINE")]
     pub lines: Vec<String>,
-    /// Write everything that was counted to this file as well
+    /// Write everything that was counted to this file as well; `-` is the standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Stop after so many seconds
@@ -92,7 +94,6 @@ impl Settings {
             freq: args.freq.unwrap_or(1),
             devices: args.devices.clone(),
             lines: args.lines.clone(),
-            json: args.json.clone(),
         })
     }
 }
@@ -125,18 +126,18 @@ fn interval(word: &str, maybe_mode: bool) -> Result<Duration, Error> {
     })
 }
 
-/// Traces until the count, the duration, Ctrl-C or SIGTERM ends it, printing to standard output. Nothing stays attached to the kernel,
-/// however it ends.
+/// Traces until the count, the duration, Ctrl-C or SIGTERM ends it, printing to `out`. What was counted is the document of `--json`, which the
+/// caller writes. Nothing stays attached to the kernel, however it ends.
 ///
 /// # Errors
 /// One sentence each: see [`Error`].
-pub fn run(args: &TraceArgs) -> Result<(), Error> {
+pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<Value, Error> {
     let settings = Settings::of(args)?;
     #[cfg(feature = "ebpf")]
-    return crate::ebpf::run(&settings);
+    return crate::ebpf::run(&settings, out);
     #[cfg(not(feature = "ebpf"))]
     {
-        let _ = settings;
+        let _ = (settings, out);
         Err(Error::NotBuilt)
     }
 }

@@ -68,7 +68,7 @@ pub enum Error {
     /// The output could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Output {
-        /// The file, or `standard output`.
+        /// What it was.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,

@@ -1,6 +1,5 @@
 //! What is asked of the tracer.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is looked at.
@@ -45,5 +44,4 @@ pub(crate) struct Settings {
     pub freq: u32,
     pub devices: Vec<String>,
     pub lines: Vec<String>,
-    pub json: Option<PathBuf>,
 }

@@ -48,15 +48,6 @@ impl Outside for Beside {
         let given = || GIVEN.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         std::env::var(name).ok().or_else(given)
     }
-
-    fn keyword(&self, name: &str) -> Option<u64> {
-        match name {
-            "pagesize" => Some(4096),
-            "ncpus" => std::thread::available_parallelism().ok().map(|cpus| cpus.get() as u64),
-            "mb_memory" => Some(1024),
-            _ => None,
-        }
-    }
 }
 
 fn main() -> ExitCode {

@@ -1,19 +1,13 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
-mod access;
-mod data;
 mod engine;
 mod log;
 mod per_op;
-mod timing;
 mod verify;
 
-pub use access::{AccessZone, Distribution, FileService, Strided, ZoneRoom};
-pub use data::{Contents, WriteAs};
 pub use engine::Engine;
-pub use log::{Iolog, IologStep, LogValue, Logs};
+pub use log::{Iolog, IologStep, Logs};
 pub use per_op::PerOp;
-pub use timing::{ExitWhat, Flow, LatencyTarget, Steady, SteadyOf, Think};
 pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
 
 use units::{Nanos, Op};
@@ -159,6 +153,41 @@ pub enum RandomGenerator {
     Tausworthe64,
 }
 
+/// How random offsets are distributed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Distribution {
+    /// Each block as likely as any other.
+    #[default]
+    Uniform,
+    /// Zipf's law with this exponent; which blocks are the popular ones is itself scattered.
+    Zipf {
+        /// The exponent, above 0 and not 1.
+        theta: f64,
+    },
+    /// A self-similar distribution: the share `h` of the blocks has the share `1 - h` of the I/Os, and so on within it. fio calls it
+    /// pareto. Which blocks are the popular ones is scattered.
+    Pareto {
+        /// Above 0, below 1.
+        h: f64,
+    },
+    /// A bell around the middle of the region.
+    Normal {
+        /// The deviation, in per cent of the region.
+        percent: f64,
+    },
+}
+
+/// `thinktime` and its kin: the job pauses after so many I/Os, once they have completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Think {
+    /// `thinktime`: how long a pause is.
+    pub time: Nanos,
+    /// `thinktime_spin`: of which the thread computes for so long, and sleeps for the rest.
+    pub spin: Nanos,
+    /// `thinktime_blocks`: I/Os between two pauses; never 0.
+    pub blocks: u64,
+}
+
 /// A limit on how fast a job issues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -254,10 +283,6 @@ pub struct Job {
     /// Names of files that each thread has for its own: `directory` and `filename_format` of a job without `filename`, with
     /// `$jobname`, `$jobnum` and `$filenum` in them.
     pub file_format: Option<String>,
-    /// `file_service_type`, over files and over `filenames`.
-    pub service: FileService,
-    /// The number after it: I/Os to a file before the next one's turn; never 0.
-    pub service_run: u64,
     /// `number_ios`: I/Os to issue at most.
     pub number_ios: Option<u64>,
     /// `loops`: times to do all of it.
@@ -296,22 +321,14 @@ pub struct Job {
     pub serialize_overlap: bool,
     /// Random offsets visit each block once per pass; not so with `norandommap`.
     pub random_map: bool,
-    /// `percentage_random`: per cent of a random job's I/Os that have a new offset; the others follow the one before them.
-    pub random_percent: PerOp<u32>,
-    /// `rw_sequencer=identical`: where [`Pattern::step`] I/Os have one random offset, all of them go to it.
-    pub identical: bool,
     /// `blockalign`: random offsets are multiples of it, in bytes; 0: of the smallest block.
     pub align: PerOp<u64>,
-    /// `zonemode=strided`.
-    pub strided: Option<Strided>,
     /// `random_generator`.
     pub random_generator: RandomGenerator,
     /// `random_distribution`.
     pub distribution: Distribution,
     /// `randrepeat`: the same offsets in each run.
     pub repeatable: bool,
-    /// `allrandrepeat`: all other random numbers, too.
-    pub all_repeatable: bool,
     /// `randseed`; overrides `randrepeat`.
     pub seed: Option<u64>,
 
@@ -325,12 +342,6 @@ pub struct Job {
 
     /// `thinktime`.
     pub think: Option<Think>,
-    /// `flow`.
-    pub flow: Option<Flow>,
-    /// `latency_target`.
-    pub latency_target: Option<LatencyTarget>,
-    /// `steadystate`.
-    pub steady: Option<Steady>,
 
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
@@ -342,15 +353,10 @@ pub struct Job {
     pub new_group: bool,
     /// `stonewall`: starts when all earlier jobs are done.
     pub stonewall: bool,
-    /// `wait_for`: starts when all threads of the job of this name, which stands above, are done.
-    pub wait_for: Option<String>,
-    /// `exitall`: once a job is done, others stop.
+    /// `exitall`: once a job is done, others of its group stop.
     pub exitall: bool,
-    /// `exit_what`: which ones.
-    pub exit_what: ExitWhat,
-    /// `continue_on_error` and `ignore_error`, of each operation: an I/O that fails with one of these errnos is counted, and the job
-    /// goes on.
-    pub goes_on: PerOp<Vec<i32>>,
+    /// `continue_on_error`, of each operation: an I/O that fails for its medium or its data is counted, and the job goes on.
+    pub goes_on: PerOp<bool>,
 
     /// `fsync`, `fdatasync`: a Flush after so many writes; 0: none. A device does not tell them apart.
     pub sync_every: u32,
@@ -358,14 +364,6 @@ pub struct Job {
     pub sync_at_end: bool,
     /// `sync`: each write is durable when it completes (Force Unit Access).
     pub sync_writes: bool,
-    /// `readfua`: reads bring what is durable (Force Unit Access).
-    pub durable_reads: bool,
-    /// `write_mode`, `sg_write_mode`: what writes ask of the device, and in how many per cent of the cases. Empty: all are Writes.
-    pub writes_as: Vec<(WriteAs, u32)>,
-    /// `num_range`: ranges of each trim, 1 to 256. What is not trimmed has one.
-    pub ranges: u32,
-    /// What is written.
-    pub contents: Contents,
     /// `verify` and the options beside it.
     pub verify: Option<Verify>,
 
@@ -383,8 +381,6 @@ pub struct Job {
     pub percentiles: Vec<f64>,
     /// Digits after the point in that list, as given.
     pub percentile_precision: usize,
-    /// `kb_base`: 1000 or 1024.
-    pub kb_base: u64,
 }
 
 /// The percentiles that fio reports if none are asked for.
@@ -409,8 +405,6 @@ impl Default for Job {
             io_size: None,
             files: 1,
             file_format: None,
-            service: FileService::default(),
-            service_run: 1,
             number_ios: None,
             loops: 1,
             direct: false,
@@ -428,38 +422,25 @@ impl Default for Job {
             start_delay: (Nanos::ZERO, Nanos::ZERO),
             serialize_overlap: false,
             random_map: true,
-            random_percent: PerOp::both(100),
-            identical: false,
             align: PerOp::both(0),
-            strided: None,
             random_generator: RandomGenerator::default(),
             distribution: Distribution::default(),
             repeatable: true,
-            all_repeatable: false,
             seed: None,
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),
             rate_stretches: Vec::new(),
             think: None,
-            flow: None,
-            latency_target: None,
-            steady: None,
             cpus_allowed: None,
             cpus_policy: CpuPolicy::default(),
             group_reporting: false,
             new_group: false,
             stonewall: false,
-            wait_for: None,
             exitall: false,
-            exit_what: ExitWhat::default(),
             goes_on: PerOp::default(),
             sync_every: 0,
             sync_at_end: false,
             sync_writes: false,
-            durable_reads: false,
-            writes_as: Vec::new(),
-            ranges: 1,
-            contents: Contents::default(),
             verify: None,
             urgent: false,
             logs: Logs::default(),
@@ -468,17 +449,11 @@ impl Default for Job {
             measure: Measure::default(),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             percentile_precision: 2,
-            kb_base: 1024,
         }
     }
 }
 
 impl Job {
-    /// Ranges of each I/O, at least 1.
-    pub fn ranges_of_each(&self) -> u32 {
-        if self.pattern.direction == Direction::Trim && self.iolog.is_none() { self.ranges.max(1) } else { 1 }
-    }
-
     /// The job's I/Os are those of `list` from now on.
     pub(crate) fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));

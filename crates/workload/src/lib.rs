@@ -18,12 +18,9 @@ pub mod record;
 pub mod report;
 mod stats;
 
-pub use generator::{
-    BadBlock, Digest, ErrorCode, Failure, Fault, Flows, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail, Wrong,
-};
+pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail};
 pub use job::{
-    AccessZone, Amount, Backlog, BlockSizes, Contents, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, ExitWhat,
-    FileService, FillPattern, Flow, Iolog, IologStep, Job, LatencyTarget, LogValue, Logs, Measure, Pattern, PerOp, RandomGenerator, Rate,
-    RateProcess, Steady, SteadyOf, Stretch, Strided, Think, Verify, VerifyKind, WriteAs, ZoneRoom,
+    Amount, Backlog, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs,
+    Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Verify, VerifyKind,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

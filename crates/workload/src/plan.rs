@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::generator::Seat;
-use crate::job::{Amount, CpuPolicy, ExitWhat, Job};
+use crate::job::{Amount, CpuPolicy, Job};
 
 /// One thread of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +16,6 @@ pub struct Thread {
     pub subjob: u32,
     /// It starts when all threads of lower stages are done (`stonewall`).
     pub stage: u32,
-    /// It starts when all threads of this job are done as well (`wait_for`).
-    pub after: Option<usize>,
     /// fio's groupid: `stonewall` and `new_group` start a new one; `exitall` stops one's own.
     pub group: u32,
     /// Index of the entry in the results that it belongs to.
@@ -58,22 +56,6 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-impl Plan {
-    /// Whether the threads of `group` end when `thread`, whose job has `exitall`, has ended.
-    pub fn ends(&self, what: ExitWhat, thread: &Thread, group: u32) -> bool {
-        match what {
-            ExitWhat::Group => group == thread.group,
-            ExitWhat::Stonewall => self.threads.iter().any(|other| other.stage == thread.stage && other.group == group),
-            ExitWhat::All => true,
-        }
-    }
-
-    /// The most threads that run at the same time.
-    pub fn most_at_once(&self) -> usize {
-        (0..self.stages).map(|stage| self.threads.iter().filter(|t| t.stage == stage).count()).max().unwrap_or(0)
-    }
-}
-
 /// Plans `jobs` on a machine with these CPUs.
 pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     let mut plan = Plan::default();
@@ -87,8 +69,6 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             group += 1;
             in_group = 0;
         }
-        // The job of a file before it or in it, whichever is nearer; without one of that name there is nothing to wait for.
-        let after = job.wait_for.as_ref().and_then(|name| jobs[..index].iter().rposition(|job| job.name == *name));
         for subjob in 0..job.numjobs.max(1) {
             let number = plan.threads.len() as u32 + 1;
             // fio keeps an entry going for as long as the group does and jobs ask for it.
@@ -98,7 +78,7 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             }
             let targets = targets(job, subjob, &mut plan.targets);
             let cpus = cpus(job, number, available, &mut missing);
-            plan.threads.push(Thread { job: index, number, subjob, stage, after, group, report: plan.reports - 1, cpus, targets });
+            plan.threads.push(Thread { job: index, number, subjob, stage, group, report: plan.reports - 1, cpus, targets });
             in_group += 1;
         }
     }
@@ -125,8 +105,7 @@ fn overwritten(jobs: &[Job], threads: &[Thread]) -> Option<String> {
     let meet = |a: &Thread, b: &Thread| {
         let bytes = |thread: &Thread| thread.extent(&jobs[thread.job]).unwrap_or(0..u64::MAX);
         let (of_a, of_b) = (bytes(a), bytes(b));
-        let together = a.stage == b.stage && a.after != Some(b.job) && b.after != Some(a.job);
-        together && a.targets.iter().any(|target| b.targets.contains(target)) && of_a.start < of_b.end && of_b.start < of_a.end
+        a.stage == b.stage && a.targets.iter().any(|target| b.targets.contains(target)) && of_a.start < of_b.end && of_b.start < of_a.end
     };
     let mut verifiers = threads.iter().filter(|thread| jobs[thread.job].verify.is_some());
     let (thread, other) = verifiers.find_map(|thread| {

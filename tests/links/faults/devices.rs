@@ -15,7 +15,7 @@ fn once_let_go(open: impl Fn() -> Result<Device, OpenError>) -> Device {
     let since = Instant::now();
     loop {
         match open() {
-            Err(OpenError::Target(TargetError { fault: TargetFault::Held { .. }, .. })) if since.elapsed() < Duration::from_secs(60) => {
+            Err(OpenError::Target(TargetError { fault: TargetFault::InUse(_), .. })) if since.elapsed() < Duration::from_secs(60) => {
                 thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),
@@ -57,7 +57,7 @@ fn a_loop_device_that_is_detached_under_requests_stays_until_it_is_closed() {
         let is_others = || run("losetup", &[&node.display().to_string()]).is_ok();
         let before = is_others();
         match Device::open_with(&format!("{uri}?readonly=yes"), &options(1)).err() {
-            Some(OpenError::Target(TargetError { fault: TargetFault::Empty { device: true } | TargetFault::NoDevice(_), .. })) => {}
+            Some(OpenError::Target(TargetError { fault: TargetFault::NotFound(_), .. })) => {}
             other => assert!(before || is_others(), "{uri}, to which nothing is attached: {other:?}"),
         }
     }

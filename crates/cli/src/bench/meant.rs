@@ -1,6 +1,6 @@
 //! What a job's `filename=` means: the name of an instance of an embedded device, or a path.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
@@ -9,7 +9,7 @@ use workload::plan::Plan;
 
 use super::writes::{self, Allowed};
 
-/// The device of jobs whose command line names none, and that name no path.
+/// The device of jobs that name no path, and whose command line names no device.
 pub const USUAL: &str = "mem:1G?profile=optane";
 /// What stands for the device's name in a URI.
 pub const PLACEHOLDER: &str = "{filename}";
@@ -90,30 +90,35 @@ impl Named {
 }
 
 impl Meant {
-    /// What the names of `jobs` mean where the command line says `--device given`, or nothing.
+    /// What the names of `jobs` mean where the command line says `--device given`, or nothing: then they are paths, as in fio.
     ///
     /// # Errors
-    /// Names of which one is a path and another is not, jobs without a name where names are paths, or a URI that does not parse.
+    /// Jobs without a name where those of others are paths, or a URI that does not parse.
     pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Meant> {
-        let nameless = jobs.iter().find(|job| job.filenames.is_empty() && job.file_format.is_none());
-        if let Some(given) = given {
-            let Some(shared) = bare(given)? else { return Ok(Meant::Name(given.to_owned())) };
-            if let Some(job) = nameless {
-                bail!("--device {given}: job '{}' names no file; give it filename=, or say --device {KERNEL}PATH for all jobs", job.name);
-            }
-            return Ok(Meant::Path(shared));
+        // fio opens no file for its engine `null`, so what such a job names is not to be written over.
+        let opens_nothing = |job: &Job| given.is_none() && job.engine.name.as_deref() == Some("null");
+        let names_file = |job: &&Job| (!job.filenames.is_empty() || job.file_format.is_some()) && !opens_nothing(job);
+        let some = jobs.iter().any(|job| names_file(&job));
+        let nameless = jobs.iter().find(|job| !names_file(job));
+        if given.is_none()
+            && let Some(job) = nameless.filter(|job| job.name.starts_with("/dev/"))
+        {
+            bail!(
+                "job '{0}' has a device for its name, which fio would use: say filename={0}, or --device mem:SIZE for an embedded one",
+                job.name
+            );
         }
-        let names = || jobs.iter().flat_map(|job| &job.filenames);
-        let Some(there) = names().find(|name| Path::new(name).exists()) else { return Ok(Meant::Name(USUAL.to_owned())) };
-        let choose = "say --device kernel: if names are paths (a file that is not there is laid out by its job's size=), \
-                      or --device mem:SIZE if they are names of embedded devices";
-        if let Some(missing) = names().find(|name| !Path::new(name).exists()) {
-            bail!("filename={there} is there, and filename={missing} is not; {choose}");
-        }
+        let given = given.unwrap_or(if some { KERNEL } else { USUAL });
+        let Some(shared) = bare(given)? else { return Ok(Meant::Name(given.to_owned())) };
         if let Some(job) = nameless {
-            bail!("filename={there} is there, and job '{}' names no file; give it filename=, or {choose}", job.name);
+            let others = if some { ", and others do" } else { "" };
+            bail!(
+                "job '{}' names no file{others}; give it filename= or directory=, or say for all jobs --device {KERNEL}PATH, or --device mem:SIZE \
+                 (an embedded device, for which filename= is only a name)",
+                job.name
+            );
         }
-        Ok(Meant::Path(format!("{KERNEL}_").parse()?))
+        Ok(Meant::Path(shared))
     }
 
     /// A job that names no batch of submissions (`iodepth_batch` at 1, the default) gathers what it issues where a doorbell is a system
@@ -147,14 +152,6 @@ impl Meant {
             Meant::Name(uri) if is_drive(uri) => Ok(uri.split(':').next().unwrap_or_default().to_owned()),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
         }
-    }
-
-    /// The `filename=` of a target that is no more than a name although it looks like a path, to be told of.
-    pub fn untouched<'a>(&self, plan: &'a Plan) -> Option<&'a str> {
-        let Meant::Name(uri) = self else { return None };
-        let same = |name: &str| uri.parse::<KernelUri>().is_ok_and(|uri| uri.path == Path::new(name));
-        let names = plan.targets.iter().flatten().map(String::as_str);
-        names.filter(|name| name.contains('/') && !uri.contains(PLACEHOLDER)).find(|name| !same(name))
     }
 
     /// The devices of the plan's targets, in their order.

@@ -8,7 +8,6 @@ use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, St
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
-use super::contents;
 use super::fill::{self, Filled};
 use super::meant::Named;
 use super::worker::{Worker, first_namespace};
@@ -231,7 +230,7 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
         for thread in plan.threads.iter().filter(|t| t.stage == stage && t.targets.contains(&target)) {
             let job = &jobs[thread.job];
             let depth = u64::from(job.iodepth.max(1));
-            let bytes = contents::longest(job);
+            let bytes = job.block.read.max.max(job.block.write.max);
             need.threads += 1;
             // Long I/Os are split into commands of at most 1 MiB, and then some.
             need.tags += depth.saturating_mul(1 + (bytes >> 20));

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
 use reap::{Completion, Device, IoError, Namespace, Nanos, Queue, Wakeups};
 use units::Op;
-use workload::{Contents, ErrorCode, Generator, Io, Job, Next};
+use workload::{ErrorCode, Generator, Io, Job, Next};
 
-use super::contents;
+use super::contents::scribble;
 use super::counted::{Ended, Line, Mark};
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
@@ -49,12 +49,8 @@ pub struct Worker {
     fuses: bool,
     /// Each I/O is marked urgent.
     urgent: bool,
-    /// A trim may have several ranges.
-    ranged: bool,
-    /// What writes write, of a job whose reads overwrite it.
-    refills: Option<Contents>,
-    /// Force Unit Access: each write is durable when it completes, and each read brings what is durable.
-    durable: [bool; 2],
+    /// Force Unit Access: each write is durable when it completes.
+    durable: bool,
     host_work: Nanos,
     first_error: Option<IoError>,
     /// Where what it does is noted down.
@@ -100,19 +96,17 @@ impl Worker {
     /// No software queue left, or no room for the buffers.
     pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
-        let len = contents::longest(job) as usize;
+        let len = job.block.read.max.max(job.block.write.max) as usize;
         let mut places = Vec::with_capacity(depth * devices.len());
         let mut queues = Vec::with_capacity(devices.len());
         let mut ways = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
-            places::may_read_durably(job, &device)?;
-            places::may_list_ranges(job, &device, &namespace)?;
             // A block larger than the device is the generator's to refuse.
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
-                contents::fill(&mut buf, places.len() as u64, &job.contents);
+                scribble(&mut buf, places.len() as u64);
                 places.push(Place::new(buf));
             }
             queues.push(Held::take(&device, mode)?);
@@ -136,9 +130,7 @@ impl Worker {
             timed: job.measure.slat || job.measure.clat,
             fuses,
             urgent: job.urgent,
-            ranged: job.ranges_of_each() > 1,
-            refills: (job.pattern.reads() && job.verify.is_none() && job.contents != Contents::Random).then(|| job.contents.clone()),
-            durable: [job.sync_writes, job.durable_reads],
+            durable: job.sync_writes,
             host_work,
             first_error: None,
             tap: None,
@@ -298,28 +290,12 @@ impl Worker {
             return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
         };
         if io.op == Op::Write
-            && (generator.verifies() || self.refills.is_some())
+            && generator.verifies()
             && let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
         {
-            match &self.refills {
-                Some(contents) => contents::fill(data, number as u64, contents),
-                None => generator.fill(&io, data),
-            }
+            generator.fill(&io, data);
         }
-        let mut command = io.op;
-        if io.op == Op::Write && generator.asks_otherwise() {
-            let write_as = generator.write_as();
-            command = write_as.op();
-            if let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize)).filter(|_| write_as.repeats()) {
-                contents::repeat_first(data, 1 << way.block_shift);
-            }
-        }
-        if self.ranged {
-            let blocks = |&(at, len): &(u64, u32)| at >> way.block_shift..(at + u64::from(len)) >> way.block_shift;
-            place.ranges.clear();
-            place.ranges.extend(generator.ranges(io.slot).iter().map(blocks));
-        }
-        place.set(&io, command);
+        place.set(&io);
         way.batch.push(number as u32);
         generator.issued(&io, now);
     }
@@ -412,7 +388,7 @@ impl Worker {
     #[inline(never)]
     fn tell_tap(&mut self, target: usize, generator: &Generator) {
         let (Some(tap), Some(way)) = (&mut self.tap, self.ways.get(target)) else { return };
-        let batch = way.batch.iter().filter_map(|&number| Some((number, self.places.get(number as usize)?.asked())));
+        let batch = way.batch.iter().filter_map(|&number| Some((number, self.places.get(number as usize)?.io())));
         tap.commits(batch, generator);
     }
 
@@ -421,8 +397,7 @@ impl Worker {
     fn submit_to(&mut self, target: usize, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
         let Some(way) = self.ways.get_mut(target) else { return false };
         let (namespace, block_shift, urgent, durable) = (&way.namespace, way.block_shift, self.urgent, self.durable);
-        let mut left =
-            Left { numbers: way.batch.iter(), places: &mut self.places, namespace, block_shift, urgent, ranged: self.ranged, durable };
+        let mut left = Left { numbers: way.batch.iter(), places: &mut self.places, namespace, block_shift, urgent, durable };
         let mut any = false;
         // Those after one that is refused are submitted all the same.
         while let Err((why, request)) = self.lanes.submit(target, now, waits, &mut left) {

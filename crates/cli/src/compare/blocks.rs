@@ -10,7 +10,7 @@ use completion::{LatencyPrice, Mode};
 use reap::{Device, Measured, Nanos};
 use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
-use workload::{Flows, Generator, Job, Latency};
+use workload::{Generator, Job, Latency};
 
 use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, over_all};
 use crate::machine;
@@ -124,12 +124,10 @@ impl Field {
     /// # Errors
     /// An I/O failed.
     pub fn run(&mut self, block: Block<'_>) -> Result<Sample> {
-        let (mut generators, mut flows) = (Vec::with_capacity(self.plan.len()), Flows::default());
+        let mut generators = Vec::with_capacity(self.plan.len());
         for (thread, targets) in self.plan.iter().zip(&self.targets) {
             let job = Job { seed: Some(block.seed), ..block.jobs[thread.job].clone() };
-            let mut generator = Generator::new(&job, thread.seat(block.seed), targets)?;
-            generator.join(&job, &mut flows);
-            generators.push(generator);
+            generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);

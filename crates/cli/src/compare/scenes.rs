@@ -62,7 +62,9 @@ pub fn profiles(args: &CompareArgs, meant: &Meant) -> Result<Vec<Meant>> {
     let given = match meant {
         _ if args.profiles.is_empty() => return Ok(vec![meant.clone()]),
         Meant::Name(uri) if meant.is_embedded() => uri,
-        _ => bail!("--profiles: a file or block device is as it is, only embedded devices have profiles; leave the option out"),
+        _ => bail!(
+            "--profiles: a file or block device is as it is, only embedded devices have profiles; leave the option out, or say --device mem:SIZE"
+        ),
     };
     once("--profiles", &args.profiles)?;
     let mut all = Vec::new();

@@ -10,7 +10,7 @@ use hw::block::Disk;
 use hw::passthrough;
 use nvme::Nsid;
 use nvme::admin::Identify;
-use reap::{Device, KernelUri, OpenOptions as DeviceOptions};
+use reap::{Device, IdentifyError, KernelUri, OpenOptions as DeviceOptions};
 use rustix::fs::{OFlags, major, minor};
 
 use super::fields::Fields;
@@ -34,11 +34,11 @@ impl Source {
     ///
     /// # Errors
     /// Whatever keeps the answer.
-    pub fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>> {
+    pub fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, IdentifyError> {
         match self {
-            Source::Open(device) => Ok(device.identify(what)?),
+            Source::Open(device) => device.identify(what),
             Source::File(file, _) => Ok(passthrough::identify(file, what)?),
-            Source::Plain(_) => bail!("it takes no NVMe commands"),
+            Source::Plain(_) => Err(IdentifyError::NoController("it".into())),
         }
     }
 

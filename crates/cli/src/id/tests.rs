@@ -1,5 +1,5 @@
-use nvme::Text;
 use nvme::identify::{Controller, Fabrics, LbaFormat, Namespace, PowerState};
+use nvme::{Status, Text};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -74,6 +74,46 @@ fn a_namespace_is_laid_out_as_nvme_cli_lays_it_out() {
     let object = object(&fields);
     assert_eq!(object["lbafs"][1], serde_json::json!({ "lbaf": 1, "ms": 64, "ds": 12, "rp": 2, "in_use": 1 }));
     assert!(self::object(&namespace::fields(&Namespace::default())).get("npwg").is_none());
+}
+
+/// What a controller answers, of whose 4000 identifiers every second is active.
+fn answer(cns: u8, nsid: Nsid) -> Answer {
+    let active = |nsid: &u32| nsid.is_multiple_of(2);
+    Ok(match cns {
+        cns::ACTIVE_NAMESPACES => {
+            let list = identify::NamespaceList::of((nsid.0 + 1..=4000).filter(active).map(Nsid));
+            Box::new(list.as_page().try_into().unwrap())
+        }
+        // Of an identifier that is not active, either all is 0 or the command fails.
+        _ if nsid.0 % 4 == 1 => return Err(IdentifyError::Status(Status::INVALID_NAMESPACE_OR_FORMAT)),
+        _ => Box::new(Namespace { nsze: u64::from(active(&nsid.0)), ..Namespace::default() }.as_page().try_into().unwrap()),
+    })
+}
+
+#[test]
+fn namespaces_are_listed_or_numbered() {
+    let controller = Controller { ver: 0x1_0400, nn: 4000, ..Controller::default() };
+    let all: Vec<Nsid> = (1..=2000).map(|n| Nsid(2 * n)).collect();
+    assert_eq!(active(&controller, answer).unwrap(), all);
+    let refusing =
+        |cns, nsid| if cns == cns::ACTIVE_NAMESPACES { Err(IdentifyError::Status(Status::INVALID_FIELD)) } else { answer(cns, nsid) };
+    assert_eq!(active(&controller, refusing).unwrap(), all);
+    // It reports no version: then it may never answer.
+    let old = Controller { ver: 0, ..controller };
+    let silent = |cns, nsid| if cns == cns::ACTIVE_NAMESPACES { Err(IdentifyError::Gone) } else { answer(cns, nsid) };
+    assert_eq!(active(&old, silent).unwrap(), all);
+    assert!(active(&Controller { nn: u32::MAX, ..old }, silent).is_err());
+    assert!(active(&Controller { nn: 1, ..old }, |_, _| Err(IdentifyError::Gone)).is_err());
+}
+
+#[test]
+fn endless_lists_have_an_end() {
+    let controller = Controller { ver: 0x1_0400, ..Controller::default() };
+    let endless = |_, nsid: Nsid| {
+        let list = identify::NamespaceList::of((nsid.0 + 1..).map(Nsid));
+        Ok(Box::new(list.as_page().try_into().unwrap()))
+    };
+    assert_eq!(active(&controller, endless).unwrap().len(), MOST_NAMESPACES);
 }
 
 proptest! {

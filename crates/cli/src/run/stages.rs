@@ -1,9 +1,8 @@
 //! Stage after stage (`stonewall`), the threads of each at the same time.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
@@ -50,9 +49,8 @@ pub fn run(
             let generator = generators[index].take().ok_or_else(|| anyhow!("a thread is in two stages"))?;
             let (hired, tap) = (rig.hire(jobs, thread, NO_WORK), recording.map(|recording| recording.tap(index)));
             let job = &jobs[thread.job];
-            let ends = (0..groups.len() as u32).map(|group| plan.ends(job.exit_what, thread, group)).collect();
             let cpus = machine.named(&thread.cpus);
-            seats.push(Seat { index, thread, job, cpus, hired, tap, ends, generator });
+            seats.push(Seat { index, thread, job, cpus, hired, tap, generator });
         }
         let crowd = machine.oversubscribed(&cpus).then(|| (cpus.len(), distinct(&cpus)));
         let mut bar = Bar::new(stage + 1, plan.stages);
@@ -78,28 +76,7 @@ struct Seat<'a> {
     cpus: Vec<usize>,
     hired: Hired,
     tap: Option<Tap>,
-    /// Of each group, whether it ends with this thread (`exitall`).
-    ends: Vec<bool>,
     generator: Generator,
-}
-
-/// Threads of a stage that have not ended, by job; and who waits for them.
-type Open = (Mutex<BTreeMap<usize, usize>>, Condvar);
-
-/// Blocks until all threads of `job` have ended, if it is one of this stage.
-fn wait_for(open: &Open, job: usize) {
-    let mut counts = open.0.lock().unwrap_or_else(PoisonError::into_inner);
-    while counts.get(&job).is_some_and(|left| *left > 0) {
-        counts = open.1.wait(counts).unwrap_or_else(PoisonError::into_inner);
-    }
-}
-
-/// A thread of `job` has ended.
-fn ended(open: &Open, job: usize) {
-    if let Some(left) = open.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&job) {
-        *left = left.saturating_sub(1);
-    }
-    open.1.notify_all();
 }
 
 /// What a thread tells.
@@ -118,17 +95,13 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
     let (tell, told) = mpsc::channel::<Told>();
     // Held until all of them have what they need: they start together, or not at all.
     let gate = Mutex::new(());
-    // Threads that have not ended, by job, for those that wait for them.
-    let mut open: BTreeMap<usize, usize> = BTreeMap::new();
-    seats.iter().for_each(|seat| *open.entry(seat.thread.job).or_default() += 1);
-    let open = (Mutex::new(open), Condvar::new());
     thread::scope(|scope| {
         let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
         for (seat, progress) in seats.into_iter().zip(&progress) {
-            let (tell, gate, open) = (tell.clone(), &gate, &open);
+            let (tell, gate) = (tell.clone(), &gate);
             let name = format!("reap-job-{}", seat.thread.number);
             let spawned = thread::Builder::new().name(name).spawn_scoped(scope, move || {
-                sit(seat, gate, open, stop, groups, progress, &tell);
+                sit(seat, gate, stop, groups, progress, &tell);
             });
             spawned.inspect_err(|_| stop.store(true, Relaxed)).context("cannot start a job thread")?;
         }
@@ -155,22 +128,13 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
 }
 
 /// One thread's life. What it tells nobody hears only if the run has failed already.
-fn sit(
-    seat: Seat<'_>,
-    gate: &Mutex<()>,
-    open: &Open,
-    stop: &AtomicBool,
-    groups: &[AtomicBool],
-    progress: &Progress,
-    tell: &mpsc::Sender<Told>,
-) {
-    let Seat { index, thread, job, cpus, hired, tap, ends, mut generator } = seat;
+fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool], progress: &Progress, tell: &mpsc::Sender<Told>) {
+    let Seat { index, thread, job, cpus, hired, tap, mut generator } = seat;
     machine::settle(&cpus);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
         Err(error) => {
             _ = tell.send(Told::Settled(Err(error)));
-            ended(open, thread.job);
             return;
         }
     };
@@ -179,19 +143,11 @@ fn sit(
     }
     _ = tell.send(Told::Settled(Ok(())));
     drop(gate.lock());
-    if let Some(other) = thread.after {
-        wait_for(open, other);
-    }
     let group = &groups[thread.group as usize];
     let ran = worker.run(&mut generator, &Control { stop: [stop, group], progress });
     if job.exitall {
-        for (ends, flag) in ends.iter().zip(groups) {
-            if *ends {
-                flag.store(true, Relaxed);
-            }
-        }
+        group.store(true, Relaxed);
     }
-    ended(open, thread.job);
     // Its queues are closed before anybody opens those of the next stage.
     drop(worker);
     _ = tell.send(Told::Ended(Box::new((index, generator, ran))));

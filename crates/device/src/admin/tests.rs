@@ -1,3 +1,5 @@
+mod mandatory;
+
 use nvme::admin::{AsyncEvent, cns, event_type, notice};
 use nvme::features::{AsyncEventConfig, Capabilities};
 use nvme::identify::{
@@ -359,7 +361,7 @@ fn simple_features_have_current_default_and_saved_values() {
 fn features_are_refused_for_the_reason_that_the_specification_names() {
     let mut host = host();
     for (command, expected) in [
-        (SetFeatures::new(0x02, 0_u32), Status::INVALID_FIELD),
+        (SetFeatures::new(0x03, 0_u32), Status::INVALID_FIELD),
         (SetFeatures { save: true, ..SetFeatures::new(fid::NUMBER_OF_QUEUES, 0_u32) }, Status::FEATURE_NOT_SAVEABLE),
         (SetFeatures { nsid: Nsid(1), ..SetFeatures::new(fid::ARBITRATION, 0_u32) }, Status::FEATURE_NOT_NAMESPACE_SPECIFIC),
         (SetFeatures::new(fid::NUMBER_OF_QUEUES, u32::MAX), Status::INVALID_FIELD),

@@ -1,7 +1,7 @@
 //! Registers: how a controller is enabled, reset and shut down (Base 3.1.4, 3.5, 3.6).
 
 use nvme::prp::PageSize;
-use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
+use nvme::regs::{self, Aqa, Cap, Cc, Crto, Csts, Version};
 use nvme::{Doorbells, Nsid, QueueId, Registers, Status, Vector};
 use units::Nanos;
 
@@ -15,7 +15,7 @@ use crate::{BusError, Config, Port};
 const MPSMAX: u8 = 4;
 
 impl<P: Port> Controller<P> {
-    /// Writes the registers that never change, and CSTS.
+    /// Writes the registers that never change, and CSTS. CAP.CRMS and CRTO are mandatory since revision 2.0 (Base 3.1.4).
     pub(super) fn power_on(&mut self) {
         let registers = self.port.registers();
         let to = self.config.ready_timeout.0.div_ceil(Config::READY_STEP.0) as u8;
@@ -26,9 +26,11 @@ impl<P: Port> Controller<P> {
             .with_dstrd(self.config.doorbell_stride)
             .with_nssrs(true)
             .with_css(Cap::CSS_NVM)
-            .with_mpsmax(MPSMAX);
+            .with_mpsmax(MPSMAX)
+            .with_crms(Cap::CRMS_WITH_MEDIA);
         registers.write64(regs::CAP, cap.into_bits());
         registers.write32(regs::VS, Version::V2_1.into_bits());
+        registers.write32(regs::CRTO, Crto::new().with_crwmt(to.into()).into_bits());
         registers.write32(regs::CSTS, self.csts.into_bits());
     }
 

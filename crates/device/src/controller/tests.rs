@@ -1,4 +1,4 @@
-use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
+use nvme::regs::{self, Aqa, Cap, Cc, Crto, Csts, Version};
 use nvme::{CqSlots, Doorbells, QueueId, Registers, Status, Vector};
 use proptest::prelude::*;
 use units::Nanos;
@@ -23,6 +23,8 @@ fn registers_say_what_the_controller_is() {
     let cap = Cap::from_bits(host.port.bar.read64(regs::CAP));
     assert_eq!((cap.max_entries(), cap.dstrd(), cap.css(), cap.cqr()), (4096, 4, Cap::CSS_NVM, true));
     assert_eq!(cap.timeout_ms(), 10_000);
+    let crto = Crto::from_bits(host.port.bar.read32(regs::CRTO));
+    assert_eq!((cap.crms(), crto.crwmt(), crto.crimt()), (Cap::CRMS_WITH_MEDIA, cap.to().into(), 0));
     assert_eq!((cap.min_page_size(), cap.max_page_size()), (4096, 65_536));
     assert_eq!(Version::from_bits(host.port.bar.read32(regs::VS)), Version::V2_1);
     assert_eq!(host.csts(), Csts::new());

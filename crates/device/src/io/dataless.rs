@@ -13,17 +13,30 @@ impl Store {
     /// Checks a command that is no Read and no Write, as far as that goes without what it has in the host's memory.
     #[cold]
     pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<Request, Status> {
-        match sqe.opcode {
-            opcode::io::FLUSH => self.decode_flush(sqe.nsid()),
-            opcode::io::WRITE_ZEROES if self.write_zeroes => self.decode_write_zeroes(sqe),
-            opcode::io::DATASET_MANAGEMENT if self.dataset_management => self.decode_dataset_management(sqe),
-            opcode::io::COMPARE if self.checks => self.decode_transfer(sqe, Op::Compare, self.max_transfer.into()),
-            // VSL (NVM 3.3.5).
-            opcode::io::VERIFY if self.checks => self.decode_transfer(sqe, Op::Verify, self.max_transfer.into()),
+        match self.operation(sqe.opcode).ok_or(Status::INVALID_OPCODE.with_dnr())? {
+            Op::Flush => self.decode_flush(sqe.nsid()),
+            Op::WriteZeroes => self.decode_write_zeroes(sqe),
+            Op::Deallocate => self.decode_dataset_management(sqe),
             // WUSL (NVM 3.3.7).
-            opcode::io::WRITE_UNCORRECTABLE if self.uncorrectable => self.decode_transfer(sqe, Op::WriteUncorrectable, Config::MOST_ZEROES),
-            _ => Err(Status::INVALID_OPCODE.with_dnr()),
+            op @ Op::WriteUncorrectable => self.decode_transfer(sqe, op, Config::MOST_ZEROES),
+            // VSL (NVM 3.3.5) is as MDTS.
+            op @ (Op::Read | Op::Write | Op::Compare | Op::Verify) => self.decode_transfer(sqe, op, self.max_transfer.into()),
         }
+    }
+
+    /// The I/O command of an opcode, if it is supported. ONCS and the Commands Supported and Effects log ask here as well.
+    pub(crate) fn operation(&self, opcode: u8) -> Option<Op> {
+        Some(match opcode {
+            opcode::io::FLUSH => Op::Flush,
+            opcode::io::WRITE => Op::Write,
+            opcode::io::READ => Op::Read,
+            opcode::io::WRITE_UNCORRECTABLE if self.uncorrectable => Op::WriteUncorrectable,
+            opcode::io::COMPARE if self.checks => Op::Compare,
+            opcode::io::WRITE_ZEROES if self.write_zeroes => Op::WriteZeroes,
+            opcode::io::DATASET_MANAGEMENT if self.dataset_management => Op::Deallocate,
+            opcode::io::VERIFY if self.checks => Op::Verify,
+            _ => return None,
+        })
     }
 
     fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<Request, Status> {

@@ -62,6 +62,16 @@ pub mod error_event {
     pub const FIRMWARE_LOAD: u8 = 5;
 }
 
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::SMART`] (Base 5.1.2.1).
+pub mod smart_event {
+    /// The subsystem is less reliable.
+    pub const RELIABILITY: u8 = 0;
+    /// A temperature is beyond a threshold of feature 04h.
+    pub const TEMPERATURE_THRESHOLD: u8 = 1;
+    /// Spare capacity is below its threshold.
+    pub const SPARE: u8 = 2;
+}
+
 /// Values of [`AsyncEvent::info`] when the type is [`event_type::NOTICE`] (Base 5.1.2.1).
 pub mod notice {
     /// Namespaces were attached, detached or changed.

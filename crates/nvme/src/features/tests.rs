@@ -4,6 +4,11 @@ use crate::Page;
 #[test]
 fn features_are_where_the_specification_has_them() {
     assert_eq!(Arbitration::new().with_ab(3).with_lpw(1).with_mpw(2).with_hpw(4).into_bits(), 0x0402_0103);
+    assert_eq!(PowerManagement::new().with_ps(3).with_wh(1).into_bits(), 0x23);
+    let threshold = TemperatureThreshold::new().with_tmpth(343).with_tmpsel(0xf).with_thsel(1).with_tmpthh(1);
+    assert_eq!(threshold.into_bits(), 0x005f_0157);
+    assert_eq!(ErrorRecovery::new().with_tler(7).with_dulbe(true).into_bits(), 0x0001_0007);
+    assert_eq!(WriteAtomicity::new().with_dn(true).into_bits(), 1);
     assert_eq!(InterruptCoalescing::new().with_thr(7).with_time(2).into_bits(), 0x0207);
     assert_eq!(VectorConfig::new().with_iv(5).with_cd(true).into_bits(), 0x0001_0005);
     assert_eq!(VolatileWriteCache::new().with_wce(true).into_bits(), 1);

@@ -263,6 +263,8 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
+    /// LPA bit 5, MLPS: log pages 00h, 12h and 13h, and the scope of each command in 05h.
+    pub const LPA_MISCELLANEOUS: u8 = 1 << 5;
     /// OACS bit 8: Doorbell Buffer Config.
     pub const OACS_DOORBELL_BUFFERS: u16 = 1 << 8;
     /// ONCS bit 0: Compare.

@@ -103,6 +103,49 @@ pub struct Namespace {
 
 page!(Namespace, 4096);
 
+/// I/O Command Set Independent Identify Namespace, CNS 08h (Base 5.1.13.2.8).
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct IndependentNamespace {
+    /// NSFEAT, 0. Bit 3 identifiers are not used again, 4 rotational media, 5 no volatile write cache.
+    pub nsfeat: u8,
+    /// NMIC, 1. Sharing; see [`Namespace::NMIC_SHARED`].
+    pub nmic: u8,
+    /// RESCAP, 2. Reservations.
+    pub rescap: u8,
+    /// FPI, 3. Format progress.
+    pub fpi: u8,
+    /// ANAGRPID, 7:4. ANA group; 0: none.
+    pub anagrpid: u32,
+    /// NSATTR, 8. Bit 0: write protected.
+    pub nsattr: u8,
+    #[doc(hidden)]
+    pub reserved9: u8,
+    /// NVMSETID, 11:10. NVM set; 0: none.
+    pub nvmsetid: u16,
+    /// ENDGID, 13:12. Endurance group; 0: none.
+    pub endgid: u16,
+    /// NSTAT, 14. Status; see [`IndependentNamespace::NSTAT_READY`].
+    pub nstat: u8,
+    /// KPIOS, 15. Key per I/O.
+    pub kpios: u8,
+    /// MAXKT, 17:16. Highest key tag.
+    pub maxkt: u16,
+    #[doc(hidden)]
+    pub reserved18: [u8; 2],
+    /// RGRPID, 23:20. Reachability group; 0: none.
+    pub rgrpid: u32,
+    #[doc(hidden)]
+    pub reserved24: [u8; 4072],
+}
+
+page!(IndependentNamespace, 4096);
+
+impl IndependentNamespace {
+    /// NSTAT bit 0, NRDY: the namespace is ready. A host leaves a namespace without it alone.
+    pub const NSTAT_READY: u8 = 1 << 0;
+}
+
 /// An LBA format: four bytes of [`Namespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data Structure").
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

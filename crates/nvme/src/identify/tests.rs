@@ -20,6 +20,7 @@ fn parts_of_identify_controller_have_their_fields_at_their_offsets() {
 #[test]
 fn identify_namespace_fields_are_at_their_offsets() {
     offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, nmic 30, dlfeat 33, nawun 34, noiob 46, nvmcap 48, npwg 64, mssrl 74, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128, vs 384);
+    offsets!(IndependentNamespace: anagrpid 4, nsattr 8, nvmsetid 10, nstat 14, maxkt 16, rgrpid 20);
     offsets!(NvmNamespace: elbaf 12, npdgl 268);
     // PIF at 8:7, QPIF at 12:9.
     assert_eq!(ExtendedFormat::from_bits(0x7f | 1 << 7).guard(), "32b Guard");

@@ -10,6 +10,14 @@ fn log_fields_are_at_their_offsets() {
     offsets!(ErrorEntry: status_and_phase 12, lba 16, vendor_log 28, command_info 32, transport_info 40, version 63);
     offsets!(Smart: temperature 1, percentage_used 5, data_units_read 32, host_reads 64, unsafe_shutdowns 144, error_log_entries 176, temperature_sensors 200, thermal_transitions 216);
     offsets!(FirmwareSlots: revisions 8);
+    offsets!(CommandsSupported: io 1024, reserved2048 2048);
+}
+
+#[test]
+fn support_bits_are_in_place() {
+    assert_eq!(LidSupported::new().with_lsupp(true).with_lidsp(1).into_bits(), 0x0001_0001);
+    assert_eq!(CommandSupported::new().with_csupp(true).with_cser(1).with_cse(2).with_csp(scope::CONTROLLER).into_bits(), 0x0022_4001);
+    assert_eq!(FidSupported::new().with_fsupp(true).with_uss(true).with_fsp(scope::NAMESPACE).into_bits(), 0x0018_0001);
 }
 
 #[test]

@@ -60,11 +60,10 @@ pub(super) fn lock(file: &File, purpose: Use) -> Result<Vec<String>, TargetFault
     let id = FileId::of(&meta);
     let writing = purpose != Use::Read;
     let lock = || if purpose == Use::Write { file.try_lock() } else { file.try_lock_shared() };
-    let locked = once_free(lock, |e| matches!(e, TryLockError::WouldBlock));
     let mut notes = Vec::new();
-    match locked {
+    match once_free(lock, |e| matches!(e, TryLockError::WouldBlock)) {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(TargetFault::Locked { by: lockers(id), writing }),
+        Err(TryLockError::WouldBlock) => return Err(locked(id, writing)),
         // Some network file systems lock nothing; they can be used all the same.
         Err(TryLockError::Error(e)) => notes.push(format!("the file system locks no files ({e}), so others may write to it as well")),
     }
@@ -72,7 +71,19 @@ pub(super) fn lock(file: &File, purpose: Use) -> Result<Vec<String>, TargetFault
         return Ok(notes);
     }
     let by = file_users(id);
-    if by.is_empty() { check_limit(meta.len()).map(|()| notes) } else { Err(TargetFault::Held { by }) }
+    if by.is_empty() { check_limit(meta.len()).map(|()| notes) } else { Err(in_use(&by)) }
+}
+
+/// The file is locked, for who wants to write it or to read it alone.
+fn locked(file: FileId, writing: bool) -> TargetFault {
+    let by = lockers(file);
+    let by = if by.is_empty() { "another process".to_owned() } else { by.join(", ") };
+    TargetFault::InUse(format!("{by} has locked it; close that first{}", if writing { "" } else { " (only readers share a file)" }))
+}
+
+/// `by` use what is to be written.
+pub(super) fn in_use(by: &[String]) -> TargetFault {
+    TargetFault::InUse(format!("it is in use and is not opened for writing: {}; release it, or read it with `readonly=yes`", by.join("; ")))
 }
 
 /// Whether this process may write a file of `bytes` bytes: a write beyond RLIMIT_FSIZE is a signal, which ends it (setrlimit(2)).
@@ -85,10 +96,9 @@ pub(super) fn check_limit(bytes: u64) -> Result<(), TargetFault> {
 
 fn within(bytes: u64, limit: Option<u64>) -> Result<(), TargetFault> {
     match limit {
-        Some(limit) if limit < bytes => {
-            let limit = format!("this process may write files of {limit} bytes (`ulimit -f`)");
-            Err(TargetFault::TooLarge { asked: bytes, limit })
-        }
+        Some(limit) if limit < bytes => Err(TargetFault::NoSpace(format!(
+            "no file may have {bytes} bytes here: this process may write files of {limit} bytes (`ulimit -f`); ask for less"
+        ))),
         _ => Ok(()),
     }
 }
@@ -119,7 +129,7 @@ impl Shared {
         if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.is_here()) {
             // Other processes may write to what it shares.
             let alone = purpose == Use::Share || shared.purpose == Use::Write;
-            return if alone { Ok(shared) } else { Err(TargetFault::Locked { by: lockers(id), writing: true }) };
+            return if alone { Ok(shared) } else { Err(locked(id, true)) };
         }
         let notes = lock(file, purpose)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));

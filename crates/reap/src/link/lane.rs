@@ -1,8 +1,6 @@
 //! A lane: where parts of a hardware queue's requests are posted, and where their completions are found. Which link it belongs to is
 //! asked once for each batch.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use driver::{Completed, Counters, Reaped};
 use handover::Posted;
 use hw::{Birth, EventFd};
@@ -154,11 +152,8 @@ impl Lane {
     }
 
     /// What a thread that sleeps on it waits for, to be read.
-    pub(crate) fn wait_on(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Lane::Ring(lane) => lane.wait_on().map(AsFd::as_fd),
-            Lane::Uring(lane) => lane.wait_on().map(AsFd::as_fd),
-        }
+    pub(crate) fn wait_on(&self) -> Option<&EventFd> {
+        on_lane!(self, lane => lane.wait_on())
     }
 
     /// Whether its completions notify.

@@ -506,7 +506,6 @@ impl Jobs<'_> {
                 return Err(error);
             }
         };
-        let outside = On { outside: self.outside, cpus: self.machine.cpus };
         let placed = |mut told: Diagnostic| {
             if let Some(location) = &mut told.location
                 && let Some(&(name, value)) = places.get(location.line as usize - 1)
@@ -516,7 +515,7 @@ impl Jobs<'_> {
             }
             told
         };
-        let parsed = fio::parse(&[Input { name: &name, text: &text }], &outside)
+        let parsed = fio::parse(&[Input { name: &name, text: &text }], self.outside)
             .map_err(|errors| FileError::job(&ParseErrors(errors.0.into_iter().map(placed).collect())))?;
         warnings.extend(parsed.warnings.into_iter().map(|warning| placed(warning).to_string()));
         Ok(parsed.jobs)
@@ -544,29 +543,5 @@ impl Jobs<'_> {
             places.push((key.span().start, value.span().start));
         }
         Ok(text)
-    }
-}
-
-/// The world of a job file, on a simulated machine.
-struct On<'a> {
-    outside: &'a dyn Outside,
-    cpus: usize,
-}
-
-impl Outside for On<'_> {
-    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
-        self.outside.include(from, path)
-    }
-
-    fn variable(&self, name: &str) -> Option<String> {
-        self.outside.variable(name)
-    }
-
-    fn keyword(&self, name: &str) -> Option<u64> {
-        match name {
-            "ncpus" => Some(self.cpus as u64),
-            "pagesize" => Some(4096),
-            _ => None,
-        }
     }
 }

@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use std::sync::Arc;
 use workload::record::Replayer;
-use workload::{Flows, Generator, Target, plan};
+use workload::{Generator, Target, plan};
 
 use super::seat::Seat;
 use super::setup::{Setup, make_pair, no_room, unfit};
@@ -192,7 +192,7 @@ impl<'a, P: Bus> World<'a, P> {
     fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
         let scenario = self.scenario;
         let maps = self.maps(layout)?;
-        let (mut paths, mut flows) = (self.paths(layout)?, Flows::default());
+        let mut paths = self.paths(layout)?;
         let mut opened = vec![0; self.devices.len()];
         for (task, planned) in layout.plan.threads.iter().enumerate() {
             let spec = &scenario.jobs[planned.job];
@@ -209,7 +209,7 @@ impl<'a, P: Bus> World<'a, P> {
                     self.queues[queue].users.push(task);
                 }
             }
-            let mut app = layout.application(scenario, task, memory, inventories, spread, &mut flows)?;
+            let mut app = layout.application(scenario, task, memory, inventories, spread)?;
             if let Some(shared) = paths.get_mut(planned.job).and_then(Option::as_mut) {
                 self.give_paths(&mut app, shared, spec, (cpu, inventories))?;
             }
@@ -421,7 +421,6 @@ impl Layout {
         memory: &Memory,
         inventories: &[Inventory],
         spread: usize,
-        flows: &mut Flows,
     ) -> Result<Application, SimError> {
         let planned = &self.plan.threads[task];
         let spec = &scenario.jobs[planned.job];
@@ -447,8 +446,7 @@ impl Layout {
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = match &spec.replay {
             None => {
-                let mut generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
-                generator.join(&job, flows);
+                let generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
                 Source::Job(generator)
             }
             Some(Recorded { trace, thread, late }) => {

@@ -11,7 +11,6 @@ use crate::host::draining::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::host::{Ground, Progress};
 use crate::irq::Irq;
-use workload::plan::Thread;
 
 /// How long a hog computes at a stretch.
 const HOG: Nanos = Nanos::from_secs(1);
@@ -26,17 +25,11 @@ impl<P: Bus> World<'_, P> {
     pub(super) fn start_stage(&mut self) {
         for task in 0..self.plan.threads.len() {
             let thread = &self.plan.threads[task];
-            if thread.stage == self.stage && self.tasks[task].state == State::Unborn && !self.waits_for_job(thread.after) {
+            if thread.stage == self.stage && self.tasks[task].state == State::Unborn {
                 self.tasks[task].state = State::Ready;
                 self.make_ready(None, task);
             }
         }
-    }
-
-    /// Whether a thread of `job` has not ended: those that wait for the job do not begin.
-    fn waits_for_job(&self, job: Option<usize>) -> bool {
-        let open = |(task, thread): (usize, &Thread)| Some(thread.job) == job && self.tasks[task].state != State::Finished;
-        job.is_some() && self.plan.threads.iter().enumerate().any(open)
     }
 
     /// The next step of the current thread that takes time: how long; `None`: it has left the CPU.
@@ -298,7 +291,7 @@ impl<P: Bus> World<'_, P> {
         self.running -= 1;
         if self.scenario.jobs[ended.job].job.exitall {
             for other in 0..self.plan.threads.len() {
-                if self.plan.ends(self.scenario.jobs[ended.job].job.exit_what, &ended, self.plan.threads[other].group) {
+                if self.plan.threads[other].group == ended.group {
                     self.stop(other);
                 }
             }
@@ -306,8 +299,6 @@ impl<P: Bus> World<'_, P> {
         let open = |other: usize| self.plan.threads[other].stage <= self.stage && self.tasks[other].state != State::Finished;
         if self.running > 0 && !(0..self.plan.threads.len()).any(open) {
             self.stage += 1;
-            self.start_stage();
-        } else if self.plan.threads.iter().any(|thread| thread.after == Some(ended.job)) {
             self.start_stage();
         }
     }

@@ -62,7 +62,7 @@ fn what_makes_no_sense_is_refused_by_a_sentence() {
 #[cfg(not(feature = "ebpf"))]
 #[test]
 fn without_the_feature_it_says_how_to_get_it() {
-    let said = run(&TraceArgs::default()).unwrap_err().to_string();
+    let said = run(&TraceArgs::default(), &mut std::io::sink()).unwrap_err().to_string();
     assert!(said.contains("clang") && said.contains("--features ebpf"), "{said}");
     assert!(!said.contains('\n'));
 }

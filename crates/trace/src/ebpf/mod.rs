@@ -10,22 +10,19 @@ use crate::preflight;
 use crate::report;
 use crate::settings::{Mode, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
 use tracer::{Choice, Tracer};
 
 /// `reap trace`.
-pub(crate) fn run(settings: &Settings) -> Result<(), Error> {
+pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_json::Value, Error> {
     let mut machine = Machine::look(Path::new("/"));
     let stopped = stop_signals().map_err(|source| Error::Output { path: "a signal handler".into(), source })?;
     let choice = Choice::of(settings, &machine)?;
     preflight::check(settings.mode)?;
-    let json = settings.json.as_deref().map(Document::open).transpose()?;
     let tracer = Tracer::start(settings, &machine, &choice)?;
-    let mut out = io::stdout().lock();
     let mut intervals = Vec::new();
     let mut before = Counts::default();
     let printed = (|| {
@@ -61,35 +58,7 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Error> {
     if !reader_left && intervals.len() > 1 {
         left(writeln!(out, "\nThe whole run:").and_then(|()| report::text(&mut out, settings, &total)))?;
     }
-    match json {
-        Some(json) => json.write(&report::document(settings, &kernel(), &intervals, &total)),
-        None => Ok(()),
-    }
-}
-
-/// The file of `--json`: opened before anything is attached, so that a path that cannot be written is known at once; overwritten only
-/// when there is something to write.
-struct Document {
-    path: PathBuf,
-    file: File,
-}
-
-impl Document {
-    fn open(path: &Path) -> Result<Document, Error> {
-        let file = File::options().write(true).create(true).truncate(false).open(path);
-        Ok(Document { path: path.to_owned(), file: file.map_err(|source| Error::Output { path: path.to_owned(), source })? })
-    }
-
-    fn write(mut self, document: &serde_json::Value) -> Result<(), Error> {
-        let written = (|| {
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
-            }
-            serde_json::to_writer_pretty(&mut self.file, document)?;
-            writeln!(self.file)
-        })();
-        written.map_err(|source| Error::Output { path: self.path, source })
-    }
+    Ok(report::document(settings, &kernel(), &intervals, &total))
 }
 
 fn print(out: &mut impl Write, settings: &Settings, interval: &Counts) -> io::Result<()> {
@@ -118,7 +87,7 @@ fn left(written: io::Result<()>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-        Err(source) => Err(Error::Output { path: "standard output".into(), source }),
+        Err(source) => Err(Error::Output { path: "the output".into(), source }),
     }
 }
 

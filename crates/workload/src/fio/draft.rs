@@ -1,8 +1,8 @@
 //! A section being read: options in any order become a [`Job`] once all are known.
 
-use super::parts::{ContentsDraft, FlowDraft, LatencyDraft, SteadyDraft, ThinkDraft, ZoneDraft};
 use super::values::Bad;
-use crate::job::{Amount, Backlog, BlockSizes, Distribution, Flow, Job, PerOp, RandomGenerator, Rate, Verify, VerifyKind};
+use crate::job::{Amount, Backlog, BlockSizes, Distribution, Job, PerOp, RandomGenerator, Rate, Think, Verify, VerifyKind};
+use units::Nanos;
 
 /// The options of a section as far as they were read, on top of the `[global]` ones.
 #[derive(Clone, Debug, Default)]
@@ -31,25 +31,11 @@ pub(super) struct Draft {
     /// `verify_backlog`, `verify_backlog_batch`.
     pub backlog_writes: u64,
     pub backlog_batch: u64,
-    /// `fill_device`.
-    pub fills: bool,
-    /// `zonemode` and its kin.
-    pub zones: ZoneDraft,
-    /// `random_sequence_stride`.
-    pub sequence_moves: bool,
-    /// `thinktime` and its kin.
-    pub think: ThinkDraft,
-    /// `flow` and its kin.
-    pub flow: FlowDraft,
-    /// `latency_target` and its kin.
-    pub latency: LatencyDraft,
-    /// `steadystate` and its kin.
-    pub steady: SteadyDraft,
-    /// `buffer_pattern` and its kin.
-    pub contents: ContentsDraft,
-    /// `read_iolog`, and `replay_…`.
+    /// `thinktime` and its kin; without a time there is no pause.
+    pub think: Think,
+    /// `read_iolog`, `replay_no_stall`.
     pub iolog: Option<String>,
-    pub replay: super::iolog::Replay,
+    pub no_stall: bool,
 }
 
 /// What is wrong, or odd, about the options taken together.
@@ -92,7 +78,6 @@ impl Draft {
             remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
         }
         name_files(&mut job, self.directory.as_deref());
-        job.strided = self.zones.strided(self.filesize.is_none(), &mut remarks.errors);
         if let Some(extent) = self.filesize {
             let files = u64::from(job.files) * job.filenames.len().max(1) as u64;
             let extent = match extent {
@@ -104,18 +89,8 @@ impl Draft {
                 job.io_size = job.io_size.or(Some(Amount::Bytes(all)));
             }
         }
-        if self.fills {
-            // Until the device is full.
-            (job.size, job.io_size) = (Some(Amount::Percent(100)), None);
-        }
-        if let Distribution::Sequence { moves, .. } = &mut job.distribution {
-            *moves = self.sequence_moves;
-        }
-        job.think = self.think.finish();
-        job.flow = self.flow.weight.map(|weight| Flow { id: self.flow.id, weight, sleep: self.flow.sleep });
-        job.latency_target = self.latency.finish();
-        job.steady = self.steady.finish(&mut remarks.errors);
-        job.contents = self.contents.finish();
+        let Think { time, spin, blocks } = self.think;
+        job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
         for (place, name) in
             [(&mut job.logs.bandwidth, "write_bw_log"), (&mut job.logs.latency, "write_lat_log"), (&mut job.logs.iops, "write_iops_log")]
         {
@@ -150,15 +125,6 @@ fn consistent(job: &mut Job, remarks: &mut Remarks) {
     {
         remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
     }
-    if job.ranges > 1 && job.pattern.direction == crate::job::Direction::TrimWrite {
-        remarks.errors.push("num_range is for rw=trim and rw=randtrim: what is written after a trim is one range".into());
-    }
-    if !job.writes_as.is_empty() && !job.pattern.writes() {
-        remarks.errors.push("write_mode needs a job that writes".into());
-    }
-    if !job.writes_as.is_empty() && job.verify.is_some() {
-        remarks.errors.push("write_mode and verify exclude each other: what other commands leave cannot be verified".into());
-    }
     if let Some(verify) = &job.verify {
         verified(job, verify, remarks);
     }
@@ -178,9 +144,7 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
     }
     let own_order = match job.distribution {
         Distribution::Zipf { .. } => Some("random_distribution=zipf"),
-        Distribution::Pareto { .. } | Distribution::Normal { .. } | Distribution::Zoned(_) | Distribution::Sequence { .. } => {
-            Some("this random_distribution")
-        }
+        Distribution::Pareto { .. } | Distribution::Normal { .. } => Some("this random_distribution"),
         Distribution::Uniform => Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr),
     };
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
@@ -189,9 +153,6 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
         remarks.warnings.push(message);
     }
     if verify.after_write && !verify.only {
-        if job.numjobs > 1 && job.offset_increment == Amount::Bytes(0) {
-            remarks.warnings.push("several writers on the same blocks: verification may find what another one wrote".into());
-        }
         if job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
             remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
         }
@@ -219,9 +180,10 @@ fn rate(bytes: u64, iops: u64) -> Option<Rate> {
 
 /// The names of a job's files: within `directory`, or made for each thread.
 fn name_files(job: &mut Job, directory: Option<&str>) {
+    // As fio does it: before an absolute path as well.
     let within = |name: &str| match directory {
-        Some(place) if !name.starts_with('/') => format!("{}/{name}", place.trim_end_matches('/')),
-        _ => name.to_owned(),
+        Some(place) => format!("{}/{name}", place.trim_end_matches('/')),
+        None => name.to_owned(),
     };
     if !job.filenames.is_empty() {
         job.filenames.iter_mut().for_each(|name| *name = within(name));

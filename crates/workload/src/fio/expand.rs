@@ -1,10 +1,7 @@
-//! `${VARIABLE}` and fio's `$keywords` in options.
+//! `${VARIABLE}` in options.
 
 use super::ini::MAX_LINE;
 use super::outside::Outside;
-
-/// The keywords of fio that stand for a property of the machine.
-const KEYWORDS: [&str; 3] = ["$pagesize", "$mb_memory", "$ncpus"];
 
 /// A line with its variables replaced.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,12 +29,5 @@ pub(super) fn expand(line: &str, outside: &dyn Outside) -> Expanded {
         }
     }
     out.text.push_str(rest);
-    for keyword in KEYWORDS {
-        if out.text.contains(keyword)
-            && let Some(value) = outside.keyword(&keyword[1..])
-        {
-            out.text = out.text.replace(keyword, &value.to_string());
-        }
-    }
     out
 }

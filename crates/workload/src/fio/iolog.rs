@@ -4,32 +4,13 @@ use super::values::Bad;
 use crate::job::{Iolog, IologStep};
 use units::{Nanos, Op};
 
-/// How a list is replayed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Replay {
-    /// `replay_no_stall`: as fast as it goes.
-    pub no_stall: bool,
-    /// `replay_time_scale`: per cent of the list's speed.
-    pub time_scale: u64,
-    /// `replay_scale`: offsets are divided by it; never 0.
-    pub scale: u64,
-    /// `replay_align`: offsets are rounded down to multiples of it; 0: they are not.
-    pub align: u64,
-}
-
-impl Default for Replay {
-    fn default() -> Replay {
-        Replay { no_stall: false, time_scale: 100, scale: 1, align: 0 }
-    }
-}
-
 /// Most I/Os of a list.
 const MOST: usize = 4 << 20;
 /// Shorter waits are nothing.
 const LEAST_WAIT: u64 = 100;
 
-/// Reads the list `name`, whose bytes are `text`.
-pub(super) fn read(name: &str, text: &[u8], replay: Replay) -> Result<Iolog, Bad> {
+/// Reads the list `name`, whose bytes are `text`; `no_stall`: it is replayed as fast as it goes.
+pub(super) fn read(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, Bad> {
     let text =
         std::str::from_utf8(text).map_err(|_| format!("{name} is no list of fio's: it is not text (blktrace's files are not read)"))?;
     let mut lines = text.lines().zip(1u32..);
@@ -45,7 +26,7 @@ pub(super) fn read(name: &str, text: &[u8], replay: Replay) -> Result<Iolog, Bad
         if words.is_empty() {
             continue;
         }
-        step(&mut list, &words, timed, replay).map_err(|why| format!("{name}:{number}: {why}"))?;
+        step(&mut list, &words, timed, no_stall).map_err(|why| format!("{name}:{number}: {why}"))?;
         if list.steps.len() > MOST {
             return Err(format!("{name} has more than {MOST} I/Os"));
         }
@@ -53,16 +34,13 @@ pub(super) fn read(name: &str, text: &[u8], replay: Replay) -> Result<Iolog, Bad
     if list.steps.iter().any(|step| matches!(step, IologStep::Io { .. })) { Ok(list) } else { Err(format!("{name} has no I/O")) }
 }
 
-fn step(list: &mut Iolog, words: &[&str], timed: bool, replay: Replay) -> Result<(), Bad> {
+fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result<(), Bad> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no number"));
     let (at, words) = match words.split_first() {
         Some((at, rest)) if timed => (Some(number(at)?), rest),
         _ => (None, words),
     };
-    // A percentage of the speed: 200 is twice as fast.
-    let scaled =
-        |micros: u64| Nanos((u128::from(micros) * 1000 * 100 / u128::from(replay.time_scale.max(1))).min(u128::from(u64::MAX / 2)) as u64);
-    let at = at.filter(|_| !replay.no_stall).map(scaled);
+    let at = at.filter(|_| !no_stall).map(|micros| Nanos::from_micros(micros.min(u64::MAX / 2000)));
     let (name, action, rest) = match words {
         [name, action, rest @ ..] => (*name, *action, rest),
         _ => return Err("a line has a file and what is done with it".into()),
@@ -78,8 +56,8 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, replay: Replay) -> Result
     }
     if let (false, "wait", [span, ..]) = (timed, action, rest) {
         let micros = number(span)?;
-        if micros >= LEAST_WAIT && !replay.no_stall {
-            list.steps.push(IologStep::Wait(scaled(micros)));
+        if micros >= LEAST_WAIT && !no_stall {
+            list.steps.push(IologStep::Wait(Nanos::from_micros(micros.min(u64::MAX / 2000))));
         }
         return Ok(());
     }
@@ -97,8 +75,6 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, replay: Replay) -> Result
         (_, [offset, len]) => (number(offset)?, number(len)?),
         _ => return Err(format!("'{action}' needs an offset and a length")),
     };
-    let offset = offset / replay.scale.max(1);
-    let offset = if replay.align > 1 { offset - offset % replay.align } else { offset };
     list.steps.push(IologStep::Io { op, file, offset, len, at });
     Ok(())
 }

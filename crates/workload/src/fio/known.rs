@@ -1,5 +1,4 @@
-//! What fio knows: names only, as data. Gathered from fio 3.33's `--cmdhelp` and `--enghelp` and the manual of later
-//! releases.
+//! What fio knows and Reap does not: names only, as data. From fio 3.33's `--cmdhelp` and `--enghelp` and the manual of later releases.
 
 /// Options of fio, its engines' included, that Reap does not have and that leave the I/O as it is: where it goes, what it is, how much
 /// of it there is, and what waits for what. A warning, not an error. Those of metadata and of their protection are here because Reap
@@ -7,50 +6,56 @@
 #[rustfmt::skip]
 pub(super) static OPTIONS: &[&str] = &[
     "allow_file_create", "allow_mounted_write", "apptag", "apptag_mask", "arguments", "atomic", "bindname", "block_error_percentiles",
-    "brick", "busy_poll", "bwavgtime", "cdb_len", "cgroup",
-    "cgroup_nodelete", "cgroup_weight", "chunck_size", "chunk_size", "clientname", "clocksource", "clustername", "cmd_type", "cmdprio",
-    "cmdprio_bssplit", "cmdprio_class", "cmdprio_hint", "cmdprio_percentage", "comm", "conf", "cont", "cpuchunks",
-    "cpuload", "cpumask", "cpumode", "create_fsync", "create_on_open", "create_serialize", "cuda_io", "data_placement", "dataplacement",
-    "deac", "dedupe_global", "dedupe_mode", "dedupe_percentage", "dedupe_working_set_percentage", "disable_bw", "disable_bw_measurement",
-    "disk_util", "donorname", "dp_scheme", "end_syncfs", "error_dump", "exec_postrun", "exec_prerun", "exit_on_io_done", "exitall_on_error",
-    "experimental_verify", "fadvise_hint", "fallocate", "fdp", "fdp_pli", "fdp_pli_select",     "filetype", "flow_watermark", "force_async", "gid", "gpu_dev_id", "gpu_dev_ids", "grace_time", "gtod_cpu",
-    "hdfs_use_direct", "hdfsdirectory", "hipri_percentage", "hostname", "http_host", "http_mode", "http_object_mode", "http_pass",
-    "http_s3_key", "http_s3_keyid", "http_s3_region", "http_s3_security_token", "http_s3_sse_customer_algorithm",
-    "http_s3_sse_customer_key", "http_s3_storage_class", "http_swift_auth_token", "http_user", "http_verbose", "https", "hugepage-size",
-    "ignore_zone_limits", "initiator", "inplace", "interface", "invalidate", "io_submit_mode", "iomem", "iomem_align",
-    "iopsavgtime", "ioscheduler", "job_max_open_zones", "job_start_clock_id",     "libaio_vectored", "libblkio_driver", "libblkio_force_enable_completion_eventfd", "libblkio_num_entries", "libblkio_path",
-    "libblkio_pre_connect_props", "libblkio_pre_start_props", "libblkio_queue_size", "libblkio_vectored", "libblkio_wait_mode",
-    "libblkio_write_zeroes_on_trim", "listen", "lockfile", "lockmem", "log_alternate_epoch", "log_alternate_epoch_clock_id",     "log_compression", "log_compression_cpus", "log_entries", "log_hist_coarseness", "log_hist_msec",     "log_store_compressed", "log_unix_epoch", "max_latency", "max_open_zones", "mem",
-    "md_per_io_size", "mem_align", "merge_blktrace_file", "merge_blktrace_iters", "merge_blktrace_scalars", "mss", "namenode", "nfs_url", "nice",
-    "no_completion_thread", "nodelay", "nonvectored", "nowait", "numa_cpu_nodes", "numa_mem_policy", "object_class", "opendir", "openfiles",
-    "overwrite", "pi_act", "pi_chk", "pingpong", "plid_select", "plids", "pool", "port", "pre_read", "prio", "prioclass", "priohint",
-    "program", "proto", "protocol", "rate_cycle", "rate_ignore_thinktime", "rate_iops_min", "rate_min", "ratecycle", "ratemin",
-    "rbd_encryption_format", "rbd_encryption_passphrase", "rbdname", "read_beyond_wp", "read_iolog_chunked", "read_mode",
-    "recover_zbd_write_error", "refill_buffers", "replay_redirect", "replay_skip",
-    "rocm_io", "rwmixcycle", "scramble_buffers", "significant_figures", "single-instance",
-    "single_instance", "skip_bad", "softrandommap", "spr_cs", "spr_num_regions", "spr_op", "sqthread_poll_cpu",     "stat_type", "stats", "std_redirect",     "stream_id", "svcl", "sync_file_range", "thp",
-    "touch_objects", "trim_backlog", "trim_backlog_batch", "trim_verify_zero", "ttl", "uid", "uncached", "unified_rw_reporting",
-    "unique_filename", "unit_base", "unlink", "unlink_each_loop", "uri", "userspace_reap", "verb", "verify_async", "verify_async_cpus",
-    "verify_bytchk", "verify_dump", "verify_mode", "verify_pattern_interval", "verify_policy",
-    "verify_state_load", "verify_state_save", "verifysort", "verifysort_nr", "volume", "window_size", "write_barrier",     "write_hint", "write_hist_log", "write_zone_remainder", "xnvme_admin", "xnvme_async",
-    "xnvme_be", "xnvme_dev_nsid", "xnvme_dev_subnqn", "xnvme_iovec", "xnvme_mem", "xnvme_sync", "zone_reset_frequency",
-    "zone_reset_threshold", "zonecapacity",
+    "brick", "busy_poll", "bwavgtime", "cdb_len", "cgroup", "cgroup_nodelete", "cgroup_weight", "chunck_size", "chunk_size", "clientname",
+    "clocksource", "clustername", "cmd_type", "cmdprio", "cmdprio_bssplit", "cmdprio_class", "cmdprio_hint", "cmdprio_percentage", "comm",
+    "conf", "cont", "cpuchunks", "cpuload", "cpumask", "cpumode", "create_fsync", "create_on_open", "create_serialize", "cuda_io",
+    "data_placement", "dataplacement", "deac", "dedupe_global", "dedupe_mode", "dedupe_working_set_percentage", "disable_bw",
+    "disable_bw_measurement", "disk_util", "donorname", "dp_scheme", "end_syncfs", "error_dump", "exec_postrun", "exec_prerun",
+    "exit_on_io_done", "exitall_on_error", "experimental_verify", "fadvise_hint", "fallocate", "fdp", "fdp_pli", "fdp_pli_select",
+    "filetype", "flow_watermark", "force_async", "gid", "gpu_dev_id", "gpu_dev_ids", "grace_time", "gtod_cpu", "hdfs_use_direct",
+    "hdfsdirectory", "hipri_percentage", "hostname", "http_host", "http_mode", "http_object_mode", "http_pass", "http_s3_key",
+    "http_s3_keyid", "http_s3_region", "http_s3_security_token", "http_s3_sse_customer_algorithm", "http_s3_sse_customer_key",
+    "http_s3_storage_class", "http_swift_auth_token", "http_user", "http_verbose", "https", "hugepage-size", "ignore_zone_limits",
+    "initiator", "inplace", "interface", "invalidate", "io_submit_mode", "iomem", "iomem_align", "iopsavgtime", "ioscheduler",
+    "job_max_open_zones", "job_start_clock_id", "libaio_vectored", "libblkio_driver", "libblkio_force_enable_completion_eventfd",
+    "libblkio_num_entries", "libblkio_path", "libblkio_pre_connect_props", "libblkio_pre_start_props", "libblkio_queue_size",
+    "libblkio_vectored", "libblkio_wait_mode", "libblkio_write_zeroes_on_trim", "listen", "lockfile", "lockmem", "log_alternate_epoch",
+    "log_alternate_epoch_clock_id", "log_compression", "log_compression_cpus", "log_entries", "log_hist_coarseness", "log_hist_msec",
+    "log_issue_time", "log_max_value", "log_offset", "log_prio", "log_store_compressed", "log_unix_epoch", "log_window_value",
+    "max_open_zones", "md_per_io_size", "mem", "mem_align", "merge_blktrace_file", "merge_blktrace_iters",
+    "merge_blktrace_scalars", "mss", "namenode", "nfs_url", "nice", "no_completion_thread", "nodelay", "nonvectored", "nowait",
+    "numa_cpu_nodes", "numa_mem_policy", "object_class", "opendir", "openfiles", "overwrite", "per_job_logs", "pi_act", "pi_chk",
+    "pingpong", "plid_select", "plids", "pool", "port", "pre_read", "prio", "prioclass", "priohint", "program", "proto", "protocol",
+    "rate_cycle", "ratecycle", "rbd_encryption_format",
+    "rbd_encryption_passphrase", "rbdname", "read_beyond_wp", "read_iolog_chunked", "read_mode", "recover_zbd_write_error",
+    "refill_buffers", "rocm_io", "rwmixcycle", "scramble_buffers", "significant_figures",
+    "single-instance", "single_instance", "skip_bad", "softrandommap", "spr_cs", "spr_num_regions", "spr_op", "sqthread_poll_cpu",
+    "stat_type", "stats", "std_redirect", "stream_id", "svcl", "sync_file_range", "thp", "touch_objects",
+    "trim_verify_zero", "ttl", "uid", "uncached", "unified_rw_reporting", "unique_filename", "unit_base", "unlink",
+    "unlink_each_loop", "uri", "userspace_reap", "verb", "verify_async", "verify_async_cpus", "verify_bytchk", "verify_dump", "verify_mode",
+    "verify_pattern_interval", "verify_policy", "verify_state_load", "verify_state_save", "verifysort", "verifysort_nr", "volume",
+    "window_size", "write_barrier", "write_hint", "write_hist_log", "write_zone_remainder", "xnvme_admin", "xnvme_async", "xnvme_be",
+    "xnvme_dev_nsid", "xnvme_dev_subnqn", "xnvme_iovec", "xnvme_mem", "xnvme_sync", "zone_reset_frequency", "zone_reset_threshold",
+    "zonecapacity",
 ];
 
-/// Options of fio that Reap does not have, and without which other I/O would run: an error. With each the values that leave the I/O
-/// as it is. Options that only say how one of these does its work are among the others.
-pub(super) static CHANGES: &[(&str, &[&str])] = &[
-    ("blocksize_unaligned", &["0"]),
-    ("bs_unaligned", &["0"]),
-    ("bs_is_seq_rand", &["0"]),
-    ("create_only", &["0"]),
-    ("file_append", &["0"]),
-    ("offset_align", &["0"]),
-    ("profile", &[]),
-    ("ramp_size", &["0"]),
-    ("sprandom", &["0"]),
-    ("thinkcycles", &["0"]),
-    ("trim_percentage", &["0"]),
+/// Options of fio that `reap run` refuses, because without them other I/O would run. With each the value with which it changes nothing,
+/// beside `0` and `none`.
+#[rustfmt::skip]
+pub(super) static REFUSED: &[(&str, &str)] = &[
+    ("allrandrepeat", ""), ("blocksize_unaligned", ""), ("bs_is_seq_rand", ""), ("bs_unaligned", ""), ("buffer_compress_chunk", ""),
+    ("buffer_compress_percentage", ""), ("buffer_pattern", ""), ("create_only", ""), ("dedupe_percentage", ""), ("exit_what", "group"),
+    ("file_append", ""), ("file_service_type", "roundrobin"), ("fill_device", ""), ("fill_fs", ""), ("flow", ""), ("flow_id", ""),
+    ("flow_sleep", ""), ("ignore_error", ""), ("kb_base", "1024"), ("latency_percentile", ""), ("latency_run", ""), ("latency_target", ""),
+    ("latency_window", ""), ("max_latency", ""), ("num_range", "1"), ("offset_align", ""), ("percentage_random", "100"),
+    ("percentage_sequential", ""), ("profile", ""), ("ramp_size", ""), ("random_sequence_stride", ""), ("rate_ignore_thinktime", ""),
+    ("rate_iops_min", ""), ("rate_min", ""), ("ratemin", ""), ("readfua", ""), ("replay_align", ""), ("replay_redirect", ""),
+    ("replay_scale", "1"), ("replay_skip", ""), ("replay_time_scale", "100"), ("rw_sequencer", "sequential"), ("sg_write_mode", "write"),
+    ("sprandom", ""), ("ss", ""), ("ss_dur", ""), ("ss_interval", ""), ("ss_ramp", ""), ("steadystate", ""),
+    ("steadystate_check_interval", ""), ("steadystate_duration", ""), ("steadystate_ramp_time", ""), ("thinkcycles", ""),
+    ("thinktime_blocks_type", "complete"), ("thinktime_iotime", ""), ("trim_backlog", ""), ("trim_backlog_batch", ""),
+    ("trim_percentage", ""), ("verify_write_sequence", "1"), ("wait_for", ""), ("write_mode", "write"), ("writefua", ""),
+    ("zero_buffers", ""), ("zonemode", ""), ("zonerange", ""), ("zonesize", ""), ("zoneskip", ""),
 ];
 
 /// Its I/O engines.

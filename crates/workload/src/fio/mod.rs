@@ -15,20 +15,17 @@ mod iolog;
 mod known;
 mod options;
 mod outside;
-mod parts;
 mod values;
-mod write_as;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
 pub use outside::{Input, Nothing, Outside};
 pub use values::cpus;
 
-use crate::job::{Engine, Job};
+use crate::job::{Engine, Iolog, Job};
 use draft::Draft;
 use expand::expand;
 use ini::{Line, MAX_LINE, Section, shorten};
 use options::Takes;
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Errors that are shown; the others are counted.
@@ -127,8 +124,7 @@ impl Parser<'_> {
         let mut own = Vec::new();
         let given = assignments.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
         self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: given });
-        let (first, rest): (Vec<_>, Vec<_>) = assignments.iter().partition(|a| options::goes_first(&a.name));
-        for assignment in first.into_iter().chain(rest) {
+        for assignment in &assignments {
             self.apply(assignment, &mut draft);
         }
         for assignment in assignments {
@@ -150,58 +146,28 @@ impl Parser<'_> {
             }
             return true;
         }
-        let (list, replay) = (draft.iolog.clone(), draft.replay);
+        let list = draft.iolog.clone().and_then(|name| self.list(&name, draft.no_stall, &section.location));
+        // Before `directory` is applied, to these names as well.
+        if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
+            draft.job.filenames.clone_from(&list.files);
+        }
         let (mut job, remarks) = draft.finish(&section.name);
-        if let Some(name) = list {
-            self.list(&mut job, &name, replay, &section.location);
+        if let Some(list) = list {
+            job.replays(list);
         }
         let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
         self.errors.extend(remarks.errors.into_iter().map(on));
         self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
-        if let Some(name) = job.wait_for.as_deref().filter(|name| !self.parsed.jobs.iter().any(|job| job.name == *name)) {
-            let message = format!("wait_for={}: there is no job of that name above", shorten(name));
-            self.errors.push(Diagnostic::at(&section.location, message));
-        }
         job.stonewall |= wall;
         job.options = own;
         self.parsed.jobs.push(job);
         true
     }
 
-    /// Gives `job` the I/Os of the list `name`.
-    fn list(&mut self, job: &mut Job, name: &str, replay: iolog::Replay, at: &Location) {
-        let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, replay));
-        match read {
-            Ok(list) => {
-                if job.filenames.is_empty() && list.files.len() > 1 {
-                    job.filenames = list.files.clone();
-                }
-                job.replays(list);
-            }
-            Err(why) => self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name)))),
-        }
-    }
-
-    /// `buffer_pattern` and `verify_pattern` with each `'file'` in it replaced by its bytes.
-    fn with_files<'t>(&self, assignment: &Assignment, text: &'t str) -> Result<Cow<'t, str>, String> {
-        if !matches!(assignment.name.as_str(), "buffer_pattern" | "verify_pattern") || !text.contains('\'') {
-            return Ok(Cow::Borrowed(text));
-        }
-        let mut out = String::new();
-        for (at, part) in text.split('\'').enumerate() {
-            if at % 2 == 0 {
-                out.push_str(part);
-                continue;
-            }
-            let (_, bytes) = self.outside.include(&assignment.location.file, part).map_err(|why| format!("'{}': {why}", shorten(part)))?;
-            if bytes.len() > fill::MOST {
-                return Err(format!("'{}': {} bytes; the most is {}", shorten(part), bytes.len(), fill::MOST));
-            }
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            out.push_str("0x");
-            out.push_str(&hex);
-        }
-        if text.matches('\'').count().is_multiple_of(2) { Ok(Cow::Owned(out)) } else { Err(format!("{text}: the second ' is missing")) }
+    /// The list of I/Os `name`.
+    fn list(&mut self, name: &str, no_stall: bool, at: &Location) -> Option<Iolog> {
+        let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, no_stall));
+        read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name))))).ok()
     }
 
     fn take_apart(&mut self, line: Line) -> Option<Assignment> {
@@ -236,8 +202,7 @@ impl Parser<'_> {
             (None, Takes::Bool) => Err("needs a value, 0 or 1".to_owned()),
             (None, Takes::Value) => Err("needs a value".to_owned()),
         };
-        let text = text.and_then(|text| self.with_files(assignment, text));
-        if let Err(bad) = text.and_then(|text| (option.set)(draft, &text)) {
+        if let Err(bad) = text.and_then(|text| (option.set)(draft, text)) {
             let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten_message(&bad)));
             self.errors.push(match assignment.unset.as_slice() {
                 [] => error,
@@ -250,13 +215,18 @@ impl Parser<'_> {
 
     fn unknown(&mut self, assignment: &Assignment) {
         let name = &assignment.name;
-        if let Some((_, harmless)) = known::CHANGES.iter().find(|(other, _)| other == name) {
-            return self.missed(assignment, harmless);
+        // What is off is not missed.
+        let off = |value: &str| value == "0" || value == "none";
+        if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| other == name) {
+            let value = assignment.value.as_deref().unwrap_or("1");
+            if !off(value) && value != *usual {
+                self.errors.push(Diagnostic::at(&assignment.location, options::refused(&format!("{name}={}", shorten(value)))));
+            }
+            return;
         }
         if known::OPTIONS.contains(&name.as_str()) {
-            // What is off is not missed.
-            if assignment.value.as_deref().is_none_or(|value| value != "0" && value != "none") && self.told.insert(name.clone()) {
-                let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' is not supported yet; it is ignored"));
+            if !assignment.value.as_deref().is_some_and(off) && self.told.insert(name.clone()) {
+                let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' does not change the I/O; it is ignored"));
                 self.parsed.warnings.push(warning);
             }
             return;
@@ -268,20 +238,6 @@ impl Parser<'_> {
             Some(near) => error.help(format!("did you mean '{near}'?")),
             None => error,
         });
-    }
-
-    /// An option without which other I/O would run than the user asked for, unless it has a value that changes nothing.
-    fn missed(&mut self, assignment: &Assignment, harmless: &[&str]) {
-        let value = assignment.value.as_deref().unwrap_or("1");
-        if harmless.contains(&value) {
-            return;
-        }
-        let message = format!("fio's option '{}' changes which I/O runs, and Reap does not have it", assignment.name);
-        let help = match harmless {
-            [] => "take it out to run the job without it".to_owned(),
-            [first, ..] => format!("take it out, or set it to {first}, to run the job without it"),
-        };
-        self.errors.push(Diagnostic::at(&assignment.location, message).help(help));
     }
 
     fn finish(mut self) -> Result<Parsed, ParseErrors> {

@@ -17,12 +17,6 @@ pub trait Outside {
 
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
-
-    /// The value of fio's keywords `pagesize`, `mb_memory`, `ncpus`, if known.
-    fn keyword(&self, name: &str) -> Option<u64> {
-        let _ = name;
-        None
-    }
 }
 
 /// A world without files and variables.

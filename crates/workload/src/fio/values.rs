@@ -1,21 +1,15 @@
 //! Numbers with units, times, ranges, lists: the values of options.
 
-mod arithmetic;
-
 use crate::job::{Amount, PerOp};
 use units::Nanos;
 
 /// Why a value is bad, in words that follow "option: ".
 pub(super) type Bad = String;
 
-/// A number with an optional unit. With a `kb_base` of 1024 fio, for compatibility, reads `k` and `kb` as 1024 and `kib`
-/// as 1000; with a `kb_base` of 1000 it is the other way round, as the standards have it.
-pub(super) fn number(text: &str, kb_base: u64) -> Result<u64, Bad> {
+/// A number with an optional unit. fio, for compatibility, reads `k` and `kb` as 1024 and `kib` as 1000.
+pub(super) fn number(text: &str) -> Result<u64, Bad> {
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         return u64::from_str_radix(hex, 16).map_err(|_| format!("'{text}' is not a hexadecimal number"));
-    }
-    if text.contains(['*', '/', '+', '(']) {
-        return arithmetic::value(text, &|text| number(text, kb_base));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -28,33 +22,23 @@ pub(super) fn number(text: &str, kb_base: u64) -> Result<u64, Bad> {
     if unit.starts_with('.') {
         return Err(format!("'{text}': only whole numbers, please; use a smaller unit"));
     }
-    let factor = unit_factor(unit, kb_base).ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
+    let factor = unit_factor(unit).ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-fn unit_factor(unit: &str, kb_base: u64) -> Option<u64> {
+fn unit_factor(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
-    let other = if kb_base == 1000 { 1024 } else { 1000 };
-    let (power, base) = match unit.as_str() {
-        "" | "b" => return Some(1),
-        "k" | "kb" => (1, kb_base),
-        "m" | "mb" => (2, kb_base),
-        "g" | "gb" => (3, kb_base),
-        "t" | "tb" => (4, kb_base),
-        "p" | "pb" => (5, kb_base),
-        "kib" => (1, other),
-        "mib" => (2, other),
-        "gib" => (3, other),
-        "tib" => (4, other),
-        "pib" => (5, other),
-        _ => return None,
+    let (prefix, base) = match unit.strip_suffix("ib") {
+        Some(prefix) if !prefix.is_empty() => (prefix, 1000),
+        _ => (unit.strip_suffix('b').unwrap_or(&unit), 1024),
     };
-    Some(u64::pow(base, power))
+    let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == prefix)?;
+    Some(u64::pow(base, power as u32))
 }
 
 /// A number between two limits.
-pub(super) fn within(text: &str, kb_base: u64, least: u64, most: u64) -> Result<u64, Bad> {
-    match number(text, kb_base)? {
+pub(super) fn within(text: &str, least: u64, most: u64) -> Result<u64, Bad> {
+    match number(text)? {
         n if n < least => Err(format!("{n} is too small; the least is {least}")),
         n if n > most => Err(format!("{n} is too large; the most is {most}")),
         n => Ok(n),
@@ -72,11 +56,11 @@ pub(super) fn no_sign(text: &str) -> Result<(), Bad> {
 }
 
 /// Bytes, or a percentage of the device.
-pub(super) fn amount(text: &str, kb_base: u64) -> Result<Amount, Bad> {
+pub(super) fn amount(text: &str) -> Result<Amount, Bad> {
     match text.strip_suffix('%') {
-        Some(percent) => within(percent, kb_base, 0, 100).map(Amount::Percent),
+        Some(percent) => within(percent, 0, 100).map(Amount::Percent),
         None if text.ends_with('z') => Err("zones ('z') are not supported yet".into()),
-        None => number(text, kb_base).map(Amount::Bytes),
+        None => number(text).map(Amount::Bytes),
     }
 }
 
@@ -131,10 +115,10 @@ pub(super) fn per_op<T: Clone>(text: &str, separators: &[char], parse: impl Fn(&
 }
 
 /// `least-most`, in whichever order.
-pub(super) fn range(text: &str, kb_base: u64) -> Result<(u64, u64), Bad> {
+pub(super) fn range(text: &str) -> Result<(u64, u64), Bad> {
     no_sign(text)?;
     let (a, b) = text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
-    let (a, b) = (number(a.trim(), kb_base)?, number(b.trim(), kb_base)?);
+    let (a, b) = (number(a.trim())?, number(b.trim())?);
     match (a.min(b), a.max(b)) {
         (0, _) => Err("a block has at least one byte".into()),
         range => Ok(range),
@@ -143,15 +127,15 @@ pub(super) fn range(text: &str, kb_base: u64) -> Result<(u64, u64), Bad> {
 
 /// `bssplit` of one operation: `size/percent:size/percent…`. Sizes without a percentage share what the others leave; if
 /// there are none, the last size gets it.
-pub(super) fn split(text: &str, kb_base: u64) -> Result<Vec<(u64, u32)>, Bad> {
+pub(super) fn split(text: &str) -> Result<Vec<(u64, u32)>, Bad> {
     let mut entries = Vec::new();
     for entry in text.split(':') {
         let (size, share) = match entry.split_once('/') {
             Some((size, "")) => (size, None),
-            Some((size, share)) => (size, Some(within(share.trim_end_matches('%'), kb_base, 0, 100)? as u32)),
+            Some((size, share)) => (size, Some(within(share.trim_end_matches('%'), 0, 100)? as u32)),
             None => (entry, None),
         };
-        entries.push((within(size.trim(), kb_base, 1, u64::MAX)?, share));
+        entries.push((within(size.trim(), 1, u64::MAX)?, share));
         if entries.len() > 64 {
             return Err("more than 64 sizes".into());
         }
@@ -228,7 +212,7 @@ pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
 
 /// 0 or 1.
 pub(super) fn flag(text: &str) -> Result<bool, Bad> {
-    match number(text, 1024) {
+    match number(text) {
         Ok(0) => Ok(false),
         Ok(1) => Ok(true),
         _ => Err(format!("'{text}' is neither 0 nor 1")),

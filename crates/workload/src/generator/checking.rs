@@ -1,11 +1,43 @@
 //! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
+use crate::job::Backlog;
 use standing::Standing;
 use verify::{Expected, Layout};
 
 /// Bad blocks that are kept for the report; the others are counted.
 const BAD_KEPT: usize = 16;
+
+/// What verification needs and found.
+#[derive(Debug)]
+pub(super) struct Checks {
+    /// What blocks look like; `None`: nothing is looked at.
+    pub(super) layout: Option<Box<Layout>>,
+    pub(super) fatal: bool,
+    /// Reads of the running phase are checked: a job that only reads.
+    pub(super) reads: bool,
+    /// What a writing job wrote earlier is read, and nothing is written.
+    pub(super) only: bool,
+    /// What is written is read back.
+    pub(super) after_write: bool,
+    /// Seeds and numbers of writes are compared.
+    pub(super) seeds: bool,
+    pub(super) numbers: bool,
+    /// The thread's number, as headers have it.
+    pub(super) thread: u16,
+    /// Writes so far.
+    pub(super) sequence: u64,
+    /// The verification phase: writes still to be read back, and whether a block was written once only.
+    pub(super) left: u64,
+    pub(super) exact: bool,
+    /// Where writes may overwrite one another in part: those that can still be read back.
+    pub(super) standing: Option<Standing>,
+    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
+    pub(super) backlog: Option<Backlog>,
+    pub(super) interim: bool,
+    pub(super) bad: Vec<BadBlock>,
+    pub(super) count: u64,
+}
 
 impl Checks {
     pub(super) fn new(job: &Job, seat: Seat, stream: &Stream, goal: &Goal) -> Result<Checks, Misfit> {
@@ -33,7 +65,7 @@ impl Checks {
             only,
             after_write: given.after_write,
             seeds: known,
-            numbers: given.sequence && writes && !only,
+            numbers: writes && !only,
             thread: seat.number as u16,
             sequence: 0,
             left: 0,

@@ -94,8 +94,6 @@ pub(super) enum Purpose {
 pub(super) enum Seeding {
     /// `randrepeat`, fio's default.
     Repeatable,
-    /// `allrandrepeat`.
-    AllRepeatable,
     /// `randseed`.
     Given(u64),
     /// Neither: from outside.
@@ -119,7 +117,6 @@ impl Seeding {
         };
         match self {
             Seeding::Repeatable => spread(DEFAULT_SEED),
-            Seeding::AllRepeatable => REPEATABLE.wrapping_mul(number).wrapping_add(place),
             Seeding::Given(seed) => spread(seed),
             Seeding::Entropy(entropy) => SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64(),
         }

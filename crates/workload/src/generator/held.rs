@@ -5,32 +5,14 @@ use crate::job::Backlog;
 use trail::ListLine;
 
 impl Generator {
-    /// The job shares its flow with the other threads that join `flows`. To be called before the first [`Generator::next`]; without it
-    /// the job goes as fast as it can.
-    pub fn join(&mut self, job: &Job, flows: &mut Flows) {
-        if let Some(manners) = &mut self.manners {
-            manners.flow = flows.part(job);
-        }
-    }
-
     /// Until when the thread is meant to compute while [`Next::Wait`] has it wait (`thinktime_spin`).
     pub fn computes_until(&self) -> Option<Nanos> {
-        self.manners.as_ref()?.think.as_ref()?.computes_until()
+        self.pauses.as_ref()?.computes_until()
     }
 
     /// What the job noted down of its I/Os, if it does.
     pub fn trail(&self) -> Option<&Trail> {
-        self.manners.as_ref()?.trail.as_ref()
-    }
-
-    /// The depth at which the latency was kept, of a job with `latency_target`.
-    pub fn kept_depth(&self) -> Option<u32> {
-        self.manners.as_ref()?.depth.as_ref().map(|depth| depth.depth)
-    }
-
-    /// Whether the job's figures became steady; `None`: it did not ask.
-    pub fn is_steady(&self) -> Option<bool> {
-        self.manners.as_ref()?.steady.as_ref().map(|steady| steady.attained)
+        self.noted.as_deref()
     }
 
     /// A Flush of `target`.
@@ -77,57 +59,16 @@ impl Generator {
     }
 
     pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
-        if let Some(trail) = self.manners.as_mut().and_then(|manners| manners.trail.as_mut()) {
+        if let Some(trail) = &mut self.noted {
             let Place { op, target, offset, len } = place;
-            let Some(ranges) = &self.ranges else { return trail.issued(ListLine { at: now, op, target, offset, len }) };
-            // A list has no word for several ranges: each is a line.
-            for &(offset, len) in ranges.gathered() {
-                trail.issued(ListLine { at: now, op, target, offset, len });
-            }
+            trail.issued(ListLine { at: now, op, target, offset, len });
         }
     }
 
     pub(super) fn note_completed(&mut self, io: &Io, times: Times, now: Nanos) {
-        let Some(manners) = &mut self.manners else { return };
-        manners.completed(io.op, now - times.start);
-        if let Some(trail) = &mut manners.trail {
-            trail.completed(io.op, io.offset, io.len, [times.start, times.committed, now]);
+        if let Some(trail) = &mut self.noted {
+            trail.completed(io.op, io.len, [times.start, times.committed, now]);
         }
-        let over = manners.depth.as_ref().is_some_and(|depth| depth.is_over());
-        if over {
-            self.stop();
-        }
-    }
-
-    /// The next I/O of the stream; of a job with `num_range`, several of them as one.
-    pub(super) fn next_place(&mut self) -> Place {
-        match &mut self.ranges {
-            Some(ranges) => ranges.gather(&mut self.stream, self.bytes_left),
-            None => self.stream.next(),
-        }
-    }
-
-    /// Whether some writes ask for another command than a Write.
-    #[inline]
-    pub fn asks_otherwise(&self) -> bool {
-        self.writes.is_some()
-    }
-
-    /// What the next write of a job that [`Generator::asks_otherwise`] asks of the device. Asked once for each.
-    pub fn write_as(&mut self) -> WriteAs {
-        self.writes.as_mut().map_or(WriteAs::Write, |writes| writes.next())
-    }
-
-    /// Whether an I/O may have several ranges: [`Generator::ranges`] has them.
-    #[inline]
-    pub fn has_ranges(&self) -> bool {
-        self.ranges.is_some()
-    }
-
-    /// Offset and length, in bytes, of each range of the I/O that was issued last in this slot. Its own offset is the first one's, and
-    /// its length that of all. Empty: it is one range.
-    pub fn ranges(&self, slot: u32) -> &[(u64, u32)] {
-        self.ranges.as_ref().map_or(&[], |ranges| ranges.of(slot))
     }
 
     /// So much was written since it was read back that it is to be read back now.

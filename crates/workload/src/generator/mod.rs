@@ -19,49 +19,54 @@
 
 mod alike;
 mod checking;
-mod checks;
 mod dice;
 mod error;
 mod flight;
-mod flow;
 mod held;
-mod io;
-mod manners;
 mod offsets;
 mod overlaps;
 mod pacing;
+mod pauses;
 mod phases;
-mod ranges;
 mod standing;
-mod steady;
 mod syncs;
 mod trail;
 mod verify;
-mod writes;
 
 pub use error::{ErrorCode, Failure};
-pub use flow::Flows;
-pub use io::Io;
 pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
-pub use verify::{BadBlock, Digest, Fault, Wrong};
+pub use verify::BadBlock;
 
-use crate::job::{Job, PerOp, WriteAs};
+use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
-use checks::Checks;
+use checking::Checks;
 use flight::{Extra, Flight, Halt, Times};
-use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
 use overlaps::Overlaps;
 use pacing::Pacing;
+use pauses::{Hold, Pauses};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
-use ranges::Ranges;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
-use writes::Writes;
+
+/// One I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
+    pub slot: u32,
+    /// Read, write, or the Flush of [`Job::sync_every`](crate::job::Job::sync_every), which has neither place nor length.
+    pub op: Op,
+    /// Index of the target it goes to.
+    pub target: u16,
+    /// First byte on that target.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,13 +176,11 @@ pub struct Generator {
     syncs: Option<Box<Syncs>>,
     /// `None`: I/Os wait for none in flight.
     overlaps: Option<Box<Overlaps>>,
-    manners: Option<Box<Manners>>,
-    /// Errnos of each operation with which the job goes on.
-    goes_on: PerOp<Vec<i32>>,
-    /// `None`: writes are Writes.
-    writes: Option<Box<Writes>>,
-    /// `None`: each trim is one range.
-    ranges: Option<Box<Ranges>>,
+    pauses: Option<Box<Pauses>>,
+    /// What is noted down of the I/Os.
+    noted: Option<Box<Trail>>,
+    /// Operations whose errors do not end the job.
+    goes_on: PerOp<bool>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -235,7 +238,7 @@ const DEFAULT_SEED: u64 = 0x89;
 impl Generator {
     /// A job thread on `targets`: one per filename of the job, or one.
     pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
-        let base = match (job.seed, job.repeatable || job.all_repeatable) {
+        let base = match (job.seed, job.repeatable) {
             (Some(seed), _) => seed,
             (None, true) => DEFAULT_SEED,
             (None, false) => seat.entropy,
@@ -254,10 +257,10 @@ impl Generator {
         let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let overlaps = Overlaps::new(job).map(Box::new);
-        let manners = Manners::new(job).map(Box::new);
-        let ranges = Ranges::new(job, targets, depth)?.map(Box::new);
+        let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
+        let noted = Trail::new(job).map(Box::new);
         let special =
-            ranges.is_some() || pacing.is_some() || job.verify.is_some() || syncs.is_some() || manners.is_some() || job.iolog.is_some();
+            pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
         let special = special || overlaps.is_some();
         let mut generator = Generator {
             credit: 0,
@@ -283,17 +286,15 @@ impl Generator {
             pacing,
             syncs,
             overlaps,
-            ranges,
-            manners,
-            goes_on: job.goes_on.clone(),
+            pauses,
+            noted,
+            goes_on: job.goes_on,
             stats: Stats::default(),
             clock: Clock::new(job, seeds.next_u64()),
             checks,
             failure: None,
             stopping: false,
             goal,
-            // Its random numbers are the last, so that other jobs keep theirs.
-            writes: Writes::new(job, seeds.next_u64()).map(Box::new),
         };
         generator.prepare_stats(job);
         generator.refill_goal();
@@ -371,7 +372,7 @@ impl Generator {
                         continue;
                     }
                     let room = (self.batch - self.flight.queued).min(self.limit - self.flight.in_flight);
-                    let room = match self.manners.as_mut().map(|manners| manners.before(now, self.flight.in_flight)) {
+                    let room = match self.pauses.as_mut().map(|pauses| pauses.before(now, self.flight.in_flight)) {
                         None => room,
                         Some(Hold::Go(most)) => most.min(room.into()) as u32,
                         Some(hold) => return self.held(hold),
@@ -447,7 +448,7 @@ impl Generator {
         }
         let place = match self.held.take() {
             Some(place) => place,
-            None => self.next_place(),
+            None => self.stream.next(),
         };
         let mut intended = now;
         if let Some(due) = self.listed_due().filter(|due| *due > now) {
@@ -463,8 +464,7 @@ impl Generator {
             }
             intended = due;
         }
-        let parts = self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered());
-        if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place, parts)) {
+        if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place)) {
             self.held = Some(place);
             self.credit += 1;
             return self.held(Hold::Reap);
@@ -488,15 +488,12 @@ impl Generator {
                 standing.changes(&place, sequence);
             }
         }
-        if let Some(manners) = &mut self.manners {
-            manners.issued();
+        if let Some(pauses) = self.pauses.as_mut() {
+            pauses.left = pauses.left.saturating_sub(1);
         }
         self.note_issued(place, now);
         if let Some(overlaps) = &mut self.overlaps {
-            overlaps.issued(slot, &place, self.ranges.as_ref().map_or(&[][..], |ranges| ranges.gathered()));
-        }
-        if let Some(ranges) = &mut self.ranges {
-            ranges.issued(slot);
+            overlaps.issued(slot, &place);
         }
         let check = self.checks.reads && place.op == Op::Read;
         self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });
@@ -525,7 +522,7 @@ impl Generator {
             overlaps.completed(io.slot);
         }
         if let Err(code) = result {
-            if self.goes_on.get(io.op).contains(&code.0) {
+            if *self.goes_on.get(io.op) && matches!(code, ErrorCode::EIO | ErrorCode::EILSEQ) {
                 return self.stats.add_error(code.0);
             }
             return self.fail(Failure { code, op: io.op, target: io.target, offset: io.offset, len: io.len });

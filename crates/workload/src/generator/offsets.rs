@@ -6,8 +6,6 @@ mod fit;
 mod list;
 mod mirror;
 mod mirrored;
-mod place;
-mod turns;
 mod walk;
 
 use super::pacing::Pacing;
@@ -15,21 +13,37 @@ use crate::job::{BlockSizes, Direction, Distribution, Job, PerOp};
 pub use fit::{Misfit, Target};
 use list::List;
 pub(super) use mirror::Mirror;
-pub(super) use place::Place;
-pub use place::Region;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use turns::Turns;
 use units::{Nanos, Op};
 pub(super) use walk::below;
 use walk::{Choice, Walk};
+
+/// Where and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub op: Op,
+    pub target: u16,
+    pub offset: u64,
+    pub len: u32,
+}
+
+/// The part of one target that a job thread uses, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First byte.
+    pub start: u64,
+    /// Length.
+    pub len: u64,
+}
 
 /// The stream of one job thread's I/Os.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     rng: Xoshiro256PlusPlus,
     walks: Vec<Walk>,
-    files: Turns,
+    /// Index of the file that has the next I/O.
+    file: usize,
     direction: Direction,
     /// Says whether a mixed job reads or writes next, if two rates do.
     pub turns: Option<Box<Pacing>>,
@@ -42,10 +56,6 @@ pub(super) struct Stream {
     plain: bool,
     /// Places are chosen in a way that only Reap has: a job that verifies has fio's seeds, but not fio's offsets.
     own: bool,
-    /// Per cent of I/Os with an offset of their own; the others follow the one before them.
-    random_percent: PerOp<u32>,
-    /// I/Os of a run have one place.
-    identical: bool,
     /// Random with a step: I/Os until the next new offset.
     run_left: u64,
     /// What was trimmed and is to be written next (`trimwrite`).
@@ -74,13 +84,10 @@ impl Stream {
         let walks = fit::walks(job, subjob, targets, unit, &mut rng)?;
         // A per cent of 2^32, so that 0 never reads and 100 always does.
         let read_below = (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32;
-        let files = Turns::new(job);
-        let odd_percent = ops.iter().any(|op| *job.random_percent.get(*op) < 100);
         let skewed = !matches!(job.distribution, Distribution::Uniform | Distribution::Zipf { .. });
         let aligned = ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
         let random = job.pattern.random;
-        let chosen =
-            random && (odd_percent || skewed || aligned || job.identical) || job.strided.is_some() || job.iolog.is_some() || files.counts();
+        let chosen = random && (skewed || aligned) || job.iolog.is_some();
         let fixed = matches!(ops, [op] if job.block.get(*op).is_fixed());
         let free = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Any);
         let list = job.iolog.clone().map(List::new);
@@ -89,21 +96,15 @@ impl Stream {
             own: chosen || job.pattern.trims(),
             rng,
             walks,
-            files,
+            file: 0,
             direction: job.pattern.direction,
             turns: None,
             read_below,
             random,
             step: job.pattern.step,
-            random_percent: job.random_percent,
-            identical: job.identical,
             run_left: 0,
             trimmed: None,
-            longest: list
-                .as_ref()
-                .map_or_else(|| of(|sizes| sizes.max).max().unwrap_or(1), List::longest)
-                .max(1)
-                .saturating_mul(job.ranges_of_each().into()),
+            longest: list.as_ref().map_or_else(|| of(|sizes| sizes.max).max().unwrap_or(1), List::longest).max(1),
             list,
             listed_at: None,
             block,
@@ -154,7 +155,7 @@ impl Stream {
         self.run_left = 0;
         if let Some(mirror) = &mut self.mirror {
             mirror.start_pass();
-            self.files.start_pass(&mut self.walks);
+            self.file = 0;
         }
         self.trimmed = None;
         if let Some(list) = &mut self.list {
@@ -219,19 +220,22 @@ impl Stream {
             },
         };
         self.draw_seed(op);
-        let index = self.files.next(&mut self.walks, &mut self.rng);
+        let index = self.next_file();
         let (offset, len) = self.place(op, index);
-        let Stream { walks, turns, files, unit, .. } = self;
-        let walk = &mut walks[index];
-        if let Some(turns) = turns {
+        let walk = &self.walks[index];
+        if let Some(turns) = &mut self.turns {
             turns.issued(op, len as u32);
-        }
-        if files.counts() {
-            files.had(walk, len, *unit);
         }
         let place = Place { op, target: walk.target, offset: walk.region.start + offset, len: len as u32 };
         self.trimmed = (self.direction == Direction::TrimWrite).then_some(place);
         place
+    }
+
+    /// Files take turns.
+    #[inline]
+    fn next_file(&mut self) -> usize {
+        let next = if self.file + 1 >= self.walks.len() { 0 } else { self.file + 1 };
+        std::mem::replace(&mut self.file, next)
     }
 
     /// A place of the walk `index`, relative to its region, and its length.
@@ -241,7 +245,7 @@ impl Stream {
         (offset, self.whole(op, len))
     }
 
-    /// Verified blocks have a header each: none is cut off where a region or a zone ends.
+    /// Verified blocks have a header each: none is cut off where a region ends.
     #[inline]
     fn whole(&self, op: Op, len: u64) -> u64 {
         let least = self.block.get(op).min;
@@ -253,31 +257,17 @@ impl Stream {
         let sizes = self.block.get(op);
         let wanted = if sizes.min == sizes.max { sizes.min } else { varied(sizes, &mut self.rng) };
         let walk = &mut self.walks[index];
-        if walk.stride.is_some() {
-            return walk.strided(op, wanted, sizes.min, self.random, &mut self.rng);
-        }
         if !self.random {
             return walk.sequential(op, wanted, sizes.min, self.step);
         }
-        let percent = *self.random_percent.get(op);
-        let follows = percent < 100 && below(&mut self.rng, 100) >= u64::from(percent);
-        let goes_on = self.step > 1 && self.run_left > 0;
-        if goes_on {
+        if self.step > 1 && self.run_left > 0 {
             self.run_left -= 1;
-            if self.identical {
-                let offset = *walk.last.get(op);
-                return (offset, wanted.min(walk.region.len - offset));
-            }
-        }
-        if goes_on || follows {
             return walk.sequential(op, wanted, sizes.min, 0);
         }
         self.run_left = self.step.max(1) as u64 - 1;
         let (offset, len) = walk.random(op, wanted, sizes.min, self.unit, &mut self.rng);
         let end = offset + self.whole(op, len);
-        let walk = &mut self.walks[index];
-        *walk.last.get_mut(op) = offset;
-        *walk.next.get_mut(op) = end;
+        *self.walks[index].next.get_mut(op) = end;
         (offset, len)
     }
 }

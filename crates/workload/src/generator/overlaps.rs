@@ -31,28 +31,21 @@ impl Overlaps {
         changes.then(|| Overlaps { flying: Vec::with_capacity(job.iodepth.min(1_024) as usize) })
     }
 
-    /// Whether an I/O in flight has a byte in common with `place`, of which `ranges` are the parts, if it has several.
-    pub fn touch(&self, place: &Place, ranges: &[(u64, u32)]) -> bool {
-        parts(place, ranges).any(|(start, end)| {
-            let meets = |other: &Range| other.target == place.target && other.start < end && start < other.end;
-            self.flying.iter().any(|other| meets(other) && !(other.reads && place.op == Op::Read))
-        })
+    /// Whether an I/O in flight has a byte in common with `place`.
+    pub fn touch(&self, place: &Place) -> bool {
+        let (start, end) = (place.offset, place.offset + u64::from(place.len));
+        let meets = |other: &Range| other.target == place.target && other.start < end && start < other.end;
+        self.flying.iter().any(|other| meets(other) && !(other.reads && place.op == Op::Read))
     }
 
     /// It is in flight from now on.
-    pub fn issued(&mut self, slot: u32, place: &Place, ranges: &[(u64, u32)]) {
-        let (target, reads) = (place.target, place.op == Op::Read);
-        self.flying.extend(parts(place, ranges).map(|(start, end)| Range { slot, target, start, end, reads }));
+    pub fn issued(&mut self, slot: u32, place: &Place) {
+        let (start, end) = (place.offset, place.offset + u64::from(place.len));
+        self.flying.push(Range { slot, target: place.target, start, end, reads: place.op == Op::Read });
     }
 
     /// What was issued in this slot has completed.
     pub fn completed(&mut self, slot: u32) {
         self.flying.retain(|range| range.slot != slot);
     }
-}
-
-/// First byte, and one past the last, of each part.
-fn parts(place: &Place, ranges: &[(u64, u32)]) -> impl Iterator<Item = (u64, u64)> {
-    let whole = ranges.is_empty().then_some((place.offset, place.len));
-    ranges.iter().copied().chain(whole).map(|(offset, len)| (offset, offset + u64::from(len)))
 }

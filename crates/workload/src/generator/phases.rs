@@ -28,8 +28,7 @@ impl Goal {
         let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
         let verifies = job.verify.is_some();
         let all = || if verifies { stream.whole_blocks() } else { stream.extent() };
-        let strided = job.size.filter(|_| job.strided.is_some_and(|zones| zones.whole));
-        let bytes = job.io_size.or(strided).map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
         // Each block is issued twice.
         let bytes = if job.pattern.direction == Direction::TrimWrite { bytes.saturating_mul(2) } else { bytes };
         let (ios, bytes) = match stream.listed() {
@@ -143,7 +142,7 @@ impl Generator {
                     self.stats.clear();
                     self.measure_from(now);
                 }
-                if self.run_out(now) || self.is_steady_at(now) {
+                if self.run_out(now) {
                     self.stopping = true;
                     self.drain();
                 } else if now >= self.clock.sample.at + SAMPLE_EVERY {
@@ -167,19 +166,10 @@ impl Generator {
                     (Some(epoch), Some(runtime)) => epoch + runtime,
                     (Some(_), None) => Nanos::MAX,
                 };
-                let steady = self.manners.as_ref().and_then(|manners| manners.steady.as_ref()).map_or(Nanos::MAX, |steady| steady.due());
-                sample.min(end).min(steady)
+                sample.min(end)
             }
             Phase::Drain | Phase::Done => Nanos::MAX,
         }
-    }
-
-    /// Takes a figure of a job that is to become steady, if one is due: whether it is steady now.
-    fn is_steady_at(&mut self, now: Nanos) -> bool {
-        let Some(steady) = self.manners.as_mut().and_then(|manners| manners.steady.as_mut()) else { return false };
-        let all = self.stats.ops();
-        let sum = |of: fn(&OpStats) -> u64| of(all.read) + of(all.write) + of(all.trim);
-        now >= steady.due() && steady.look(now, sum(|stats| stats.ios), sum(|stats| stats.bytes))
     }
 
     fn run_out(&self, now: Nanos) -> bool {
@@ -192,8 +182,8 @@ impl Generator {
     fn begin(&mut self, now: Nanos) {
         self.clock.began = now;
         self.begin_pass(now);
-        if let Some(manners) = &mut self.manners {
-            manners.begin(now);
+        if let Some(trail) = &mut self.noted {
+            trail.begin(now);
         }
         self.clock.ramp_end = now + self.clock.ramp;
         if let Some(pacing) = &mut self.pacing {
@@ -210,9 +200,6 @@ impl Generator {
         self.clock.epoch = Some(now);
         self.clock.phase_start = now;
         self.clock.sample = Sample { at: now, ..Sample::default() };
-        if let Some(steady) = self.manners.as_mut().and_then(|manners| manners.steady.as_mut()) {
-            steady.begin(now);
-        }
     }
 
     fn drain(&mut self) {
@@ -265,8 +252,8 @@ impl Generator {
 
     pub(super) fn finish(&mut self, now: Nanos) {
         self.phase = Phase::Done;
-        if let Some(manners) = &mut self.manners {
-            manners.end(now);
+        if let Some(trail) = &mut self.noted {
+            trail.end(now);
         }
         if self.clock.epoch.is_none() && self.clock.began > Nanos::ZERO {
             // Over before the ramp was: all of it counts, as in fio, which forgets what it has counted when the ramp ends

@@ -19,9 +19,8 @@ impl Standing {
     pub fn of(job: &Job, interval: u64) -> Option<Standing> {
         let (least, align) = (job.block.write.min, job.align.write);
         let aligned = if align > 0 { align } else { least };
-        let zones = job.strided.map_or([0; 3], |zones| [zones.size, zones.range, zones.skip]);
         let steps = [aligned, if job.pattern.random { 0 } else { job.pattern.step.unsigned_abs() }];
-        let whole = steps.into_iter().chain(zones).all(|bytes| bytes.is_multiple_of(interval.max(1)));
+        let whole = steps.into_iter().all(|bytes| bytes.is_multiple_of(interval.max(1)));
         (!whole).then(Standing::default)
     }
 

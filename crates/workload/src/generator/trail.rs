@@ -19,14 +19,8 @@ pub struct LogLine {
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Where the I/O began; 0 of a stretch.
-    pub offset: u64,
-    /// When it was issued, from the start of the job; 0 of a stretch.
-    pub issued: Nanos,
     /// Mean latencies: of submission, of completion, of both together.
     pub mean: [Nanos; 3],
-    /// The largest.
-    pub most: [Nanos; 3],
 }
 
 /// One I/O of a list: [`crate::Iolog`].
@@ -67,7 +61,6 @@ struct Sum {
     ios: u64,
     bytes: u64,
     sum: [u64; 3],
-    most: [Nanos; 3],
 }
 
 /// fio's number of what an operation is.
@@ -112,31 +105,19 @@ impl Trail {
     }
 
     /// An I/O of `bytes` bytes that was posted, announced and found at these instants.
-    pub(super) fn completed(&mut self, op: Op, offset: u64, bytes: u32, [posted, announced, found]: [Nanos; 3]) {
+    pub(super) fn completed(&mut self, op: Op, bytes: u32, [posted, announced, found]: [Nanos; 3]) {
         let Some(direction) = direction(op).filter(|_| self.logs) else { return };
         let spans = [announced - posted, found - announced, found - posted];
         if self.average == Nanos::ZERO {
-            let (at, issued) = (found - self.began, posted - self.began);
-            let bytes = u64::from(bytes);
-            return self.keep(LogLine {
-                at,
-                span: spans[1],
-                direction: direction as u8,
-                ios: 1,
-                bytes,
-                offset,
-                issued,
-                mean: spans,
-                most: spans,
-            });
+            let (at, bytes) = (found - self.began, u64::from(bytes));
+            return self.keep(LogLine { at, span: spans[1], direction: direction as u8, ios: 1, bytes, mean: spans });
         }
         self.until(found);
         let sum = &mut self.sums[direction];
         sum.ios += 1;
         sum.bytes += u64::from(bytes);
-        for ((sum, most), span) in sum.sum.iter_mut().zip(&mut sum.most).zip(spans) {
+        for (sum, span) in sum.sum.iter_mut().zip(spans) {
             *sum = sum.saturating_add(span.0);
-            *most = (*most).max(span);
         }
     }
 
@@ -165,16 +146,7 @@ impl Trail {
             let mean = sum.sum.map(|span| Nanos(span / sum.ios));
             let at = now - self.began;
             let span = self.average - (self.window_end - now);
-            let line = LogLine {
-                at,
-                span,
-                direction: direction as u8,
-                ios: sum.ios,
-                bytes: sum.bytes,
-                mean,
-                most: sum.most,
-                ..LogLine::default()
-            };
+            let line = LogLine { at, span, direction: direction as u8, ios: sum.ios, bytes: sum.bytes, mean };
             self.keep(line);
         }
     }

@@ -8,12 +8,10 @@ mod body;
 mod digest;
 mod header;
 
-pub use digest::Digest;
-
-use super::io::Io;
+use super::Io;
 use super::offsets::Misfit;
 use crate::job::{FillPattern, Job, VerifyKind};
-use header::{HEADER, Header, MAGIC, NoHeader};
+use header::{HEADER, Header};
 use std::fmt;
 use units::Nanos;
 
@@ -50,135 +48,8 @@ pub(super) struct Expected {
     pub number: Option<u64>,
 }
 
-/// A byte that differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// Its index in the block.
-    pub at: u32,
-    /// What was read.
-    pub found: u8,
-    /// What was written.
-    pub wanted: u8,
-}
-
-/// What is wrong with a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// No header: never written by a verifying job, or the magic is damaged.
-    Magic {
-        /// What stands there.
-        found: u16,
-    },
-    /// The header's own checksum is wrong.
-    Header {
-        /// CRC-32C of what was read.
-        found: u32,
-        /// CRC-32C that the header promises.
-        wanted: u32,
-    },
-    /// It was written with another `verify`.
-    Kind {
-        /// fio's number of that.
-        found: u16,
-        /// fio's number of the job's.
-        wanted: u16,
-    },
-    /// Its length is not the verify interval: another job's, or the intervals differ.
-    Length {
-        /// The length that it says it has.
-        found: u32,
-    },
-    /// A block that belongs elsewhere.
-    Offset {
-        /// The offset that it says it belongs to.
-        found: u64,
-    },
-    /// Data of another time: the last write to this block was lost.
-    Stale {
-        /// When it was written, on the writer's clock.
-        found: Nanos,
-        /// When the job's pass began.
-        since: Nanos,
-    },
-    /// Another thread's data.
-    Thread {
-        /// The thread's number.
-        found: u16,
-        /// This thread's.
-        wanted: u16,
-    },
-    /// Data of another seed: of an earlier write, or of a job with other random numbers.
-    Seed {
-        /// The seed found.
-        found: u64,
-        /// The seed expected.
-        wanted: u64,
-    },
-    /// An earlier write's data: the last write to this block was lost.
-    Sequence {
-        /// The write found; its number's lower 16 bits.
-        found: u16,
-        /// The write expected.
-        wanted: u16,
-    },
-    /// The rest does not have its digest.
-    Checksum {
-        /// Which digest.
-        kind: VerifyKind,
-        /// That of what was read.
-        found: Digest,
-        /// The one that the block promises.
-        wanted: Digest,
-        /// The first byte that is not what the seed gives, if that is known.
-        first: Option<Wrong>,
-    },
-    /// The pattern is interrupted here.
-    Pattern(Wrong),
-    /// The read was shorter than the block.
-    Short,
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "byte {} is {:#04x}, wanted {:#04x}", self.at, self.found, self.wanted)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Magic { found } => write!(f, "no verify header (bad magic {found:#06x}, wanted {MAGIC:#06x})"),
-            Fault::Header { found, wanted } => {
-                write!(f, "the verify header's own checksum is wrong: crc32c is {found:#010x}, wanted {wanted:#010x}")
-            }
-            Fault::Kind { found, wanted } => {
-                let name = |number: &u16| VerifyKind::ALL.iter().find(|kind| header::number_of(**kind) == *number).map(|kind| kind.name());
-                let (found, wanted) = (name(found).unwrap_or("another method"), name(wanted).unwrap_or("another method"));
-                write!(f, "the block was written with verify={found}, and is checked with verify={wanted}")
-            }
-            Fault::Length { found } => write!(f, "the block says that it has {found} bytes"),
-            Fault::Offset { found } => write!(f, "the block says that it belongs to offset {found}"),
-            Fault::Stale { found, since } => {
-                let (found, since) = (found.as_secs_f64(), since.as_secs_f64());
-                write!(f, "stale data: written at {found:.9} s, and the job's writes began at {since:.9} s")
-            }
-            Fault::Thread { found, wanted } => write!(f, "the block was written by thread {found}, wanted thread {wanted}"),
-            Fault::Seed { found, wanted } => {
-                write!(f, "the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's")
-            }
-            Fault::Sequence { found, wanted } => write!(f, "stale data: of write {found}, wanted write {wanted}"),
-            Fault::Checksum { kind, found, wanted, first } => {
-                write!(f, "{} is {found}, wanted {wanted}", kind.name())?;
-                first.map_or(Ok(()), |first| write!(f, ": {first}"))
-            }
-            Fault::Pattern(first) => write!(f, "the pattern is interrupted: {first}"),
-            Fault::Short => f.write_str("shorter than a verified block"),
-        }
-    }
-}
-
 /// A block that was not what had been written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadBlock {
     /// Index of the job's target.
     pub target: u16,
@@ -186,15 +57,18 @@ pub struct BadBlock {
     pub offset: u64,
     /// Its length in bytes.
     pub len: u32,
-    /// What is wrong.
-    pub fault: Fault,
+    /// What is wrong, in words.
+    pub why: String,
 }
 
 impl fmt::Display for BadBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "verify: at offset {}, length {}: {}", self.offset, self.len, self.fault)
+        write!(f, "verify: at offset {}, length {}: {}", self.offset, self.len, self.why)
     }
 }
+
+/// What is wrong with a block that has no room for what is to be checked.
+const SHORT: &str = "shorter than a verified block";
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
@@ -229,15 +103,19 @@ impl Layout {
         layout.at = if header > 0 { verify.offset } else { 0 };
         let at = layout.at;
         if at > 0 && (at as usize) < header {
-            return Err(Misfit::VerifyOffset { job: job.name.clone(), header, at });
+            let why = format!("verify_offset {at} lies within the header of {header} bytes; it has to be at least as large");
+            return Err(Misfit::of(job, why));
         }
         if bytes > 1 << 31 || bytes <= (header + at as usize) as u64 {
-            return Err(Misfit::VerifyInterval { job: job.name.clone(), bytes, header, at });
+            let room = format!("no room for its header of {header} bytes, verify_offset {at}, and data");
+            return Err(Misfit::of(job, format!("a verified block of {bytes} bytes has {room}")));
         }
         let read = &job.block.read;
         let sizes = read.split.iter().map(|(bytes, _)| *bytes).chain([read.min, read.max]);
         if let Some(read) = sizes.filter(|_| !job.pattern.writes()).find(|read| !read.is_multiple_of(bytes)) {
-            return Err(Misfit::VerifyRead { job: job.name.clone(), bytes, read });
+            let why =
+                format!("verified blocks have {bytes} bytes, and a read of {read} bytes is no whole number of them; give verify_interval");
+            return Err(Misfit::of(job, why));
         }
         layout.interval = bytes as u32;
         Ok(Some(layout))
@@ -312,76 +190,81 @@ impl Layout {
                 self.swap(&mut turned);
                 &turned
             };
-            if let Err(fault) = self.check_block(io, begin, block, expected) {
-                bad(BadBlock { target: io.target, offset, len: block.len() as u32, fault });
+            if let Err(why) = self.check_block(io, begin, block, expected) {
+                bad(BadBlock { target: io.target, offset, len: block.len() as u32, why });
             }
         }
     }
 
     /// Checks one block, which begins `begin` bytes into `io`.
-    fn check_block(&self, io: &Io, begin: usize, block: &[u8], expected: Expected) -> Result<(), Fault> {
+    fn check_block(&self, io: &Io, begin: usize, block: &[u8], expected: Expected) -> Result<(), String> {
         if block.len() != self.interval as usize {
-            return Err(Fault::Short);
+            return Err(SHORT.into());
         }
         let header_len = self.header_len();
-        let (front, data) = block.split_at_checked(header_len).ok_or(Fault::Short)?;
+        let (front, data) = block.split_at_checked(header_len).ok_or(SHORT)?;
         if let Some((header, stored)) = front.split_first_chunk::<HEADER>() {
             let header = self.check_header(header, io.offset + begin as u64, expected)?;
             let found = digest::digest(self.kind, data);
             if found.as_bytes() != stored {
-                let first = self.first_wrong(io, begin, data, header.seed);
-                let (found, wanted) = (Digest::of(found.as_bytes()), Digest::of(stored));
-                return Err(Fault::Checksum { kind: self.kind, found, wanted, first });
+                let first = self.first_wrong(io, begin, data, header.seed).map_or(String::new(), |first| format!(": {first}"));
+                let (found, wanted) = (digest::shown(found.as_bytes()), digest::shown(stored));
+                return Err(format!("{} is {found}, wanted {wanted}{first}", self.kind.name()));
             }
         }
         // A checksum speaks for the data. Without one the pattern does.
         match &self.pattern {
             Some(pattern) if digest::len_of(self.kind) == 0 => {
                 let differs = body::pattern_differs(data, begin + header_len, &pattern.at(io.offset));
-                differs.map_or(Ok(()), |differs| Err(Fault::Pattern(self.wrong(differs))))
+                differs.map_or(Ok(()), |differs| Err(format!("the pattern is interrupted: {}", self.wrong(differs))))
             }
             _ => Ok(()),
         }
     }
 
-    fn check_header(&self, bytes: &[u8; HEADER], offset: u64, expected: Expected) -> Result<Header, Fault> {
-        let header = Header::decode(bytes).map_err(|why| match why {
-            NoHeader::Magic(found) => Fault::Magic { found },
-            NoHeader::Checksum(wanted, found) => Fault::Header { found, wanted },
-        })?;
+    fn check_header(&self, bytes: &[u8; HEADER], offset: u64, expected: Expected) -> Result<Header, String> {
+        let header = Header::decode(bytes)?;
         let kind = header::number_of(self.kind);
         // fio once had a number of its own for crc32c by hardware.
         if header.kind != kind && !(header.kind == 6 && self.kind == VerifyKind::Crc32c) {
-            return Err(Fault::Kind { found: header.kind, wanted: kind });
+            let name = |number| {
+                VerifyKind::ALL.iter().find(|kind| header::number_of(**kind) == number).map_or("another method", |kind| kind.name())
+            };
+            let (found, wanted) = (name(header.kind), name(kind));
+            return Err(format!("the block was written with verify={found}, and is checked with verify={wanted}"));
         }
         if header.len != self.interval {
-            return Err(Fault::Length { found: header.len });
+            return Err(format!("the block says that it has {} bytes", header.len));
         }
         if header.offset != offset {
-            return Err(Fault::Offset { found: header.offset });
+            return Err(format!("the block says that it belongs to offset {}", header.offset));
         }
         match expected.written {
             Some((since, until)) if header.time < since || header.time > until => {
-                return Err(Fault::Stale { found: header.time, since });
+                let (found, since) = (header.time.as_secs_f64(), since.as_secs_f64());
+                return Err(format!("stale data: written at {found:.9} s, and the job's writes began at {since:.9} s"));
             }
             _ => {}
         }
         if let Some(wanted) = expected.thread.filter(|thread| *thread != header.thread) {
-            return Err(Fault::Thread { found: header.thread, wanted });
+            return Err(format!("the block was written by thread {}, wanted thread {wanted}", header.thread));
         }
         if let Some(wanted) = expected.number.map(|number| number as u16).filter(|number| *number != header.number) {
-            return Err(Fault::Sequence { found: header.number, wanted });
+            return Err(format!("stale data: of write {}, wanted write {wanted}", header.number));
         }
         let seed = expected.seed.map(|seed| if self.is_seeded() { seed } else { 0 });
         match seed.filter(|seed| *seed != header.seed) {
-            Some(wanted) => Err(Fault::Seed { found: header.seed, wanted }),
+            Some(wanted) => {
+                let found = header.seed;
+                Err(format!("the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's"))
+            }
             None => Ok(header),
         }
     }
 
     /// The first byte of a block's data that is not what was written, if the write had the extent of the read `io`.
     #[cold]
-    fn first_wrong(&self, io: &Io, begin: usize, data: &[u8], seed: u64) -> Option<Wrong> {
+    fn first_wrong(&self, io: &Io, begin: usize, data: &[u8], seed: u64) -> Option<String> {
         let header_len = self.header_len();
         let from = begin + header_len;
         let mut all = vec![0; io.len as usize];
@@ -395,12 +278,12 @@ impl Layout {
     }
 
     /// A byte of the data, by its place in the data.
-    fn wrong(&self, (index, found, wanted): (usize, u8, u8)) -> Wrong {
+    fn wrong(&self, (index, found, wanted): (usize, u8, u8)) -> String {
         let (header, at) = (self.header_len(), self.at as usize);
         let place = header + index;
         // What the header was exchanged with stands at the front.
         let moved = at > 0 && (at..at + header).contains(&place);
-        Wrong { at: (if moved { place - at } else { place }) as u32, found, wanted }
+        format!("byte {} is {found:#04x}, wanted {wanted:#04x}", if moved { place - at } else { place })
     }
 }
 

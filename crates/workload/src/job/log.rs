@@ -13,28 +13,6 @@ pub struct Logs {
     pub iops: Option<String>,
     /// `log_avg_msec`: samples are averages over so long; 0: each I/O is one.
     pub average: Nanos,
-    /// `log_max_value`: of such a time the largest value, not the mean; `log_window_value=both`: first the mean, then that.
-    pub value: LogValue,
-    /// `log_offset`: each line ends with the I/O's offset.
-    pub offset: bool,
-    /// `log_prio`: each line has the I/O's priority, which is 0 in Reap.
-    pub priority: bool,
-    /// `log_issue_time`: each line ends with the time of issue, in nanoseconds.
-    pub issue_time: bool,
-    /// `per_job_logs`: a file for each thread; else threads of one name share one.
-    pub shared: bool,
-}
-
-/// What of a stretch of time a log keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogValue {
-    /// The mean.
-    #[default]
-    Mean,
-    /// The largest.
-    Max,
-    /// Both.
-    Both,
 }
 
 impl Logs {

@@ -22,11 +22,6 @@ impl<T> PerOp<T> {
         PerOp { read: value.clone(), write: value.clone(), trim: value }
     }
 
-    /// Another value made of each.
-    pub fn map<U>(self, change: impl Fn(T) -> U) -> PerOp<U> {
-        PerOp { read: change(self.read), write: change(self.write), trim: change(self.trim) }
-    }
-
     /// The value for `op`; what only looks at blocks counts as a read, and whatever else is no trim as a write.
     #[inline]
     pub fn get(&self, op: Op) -> &T {

@@ -6,32 +6,12 @@ pub enum VerifyKind {
     /// A header and a CRC-32C (Castagnoli) of the rest.
     #[default]
     Crc32c,
-    /// A header and a CRC-32 of the rest.
-    Crc32,
-    /// A header and a CRC-7 of the rest.
-    Crc7,
-    /// A header and a CRC-16 of the rest.
-    Crc16,
-    /// A header and a CRC-64 of the rest.
-    Crc64,
     /// A header and an MD5 digest of the rest.
     Md5,
-    /// A header and a SHA-1 digest of the rest.
-    Sha1,
     /// A header and a SHA-256 digest of the rest.
     Sha256,
-    /// A header and a SHA3-224 digest of the rest.
-    Sha3_224,
-    /// A header and a SHA3-256 digest of the rest.
-    Sha3_256,
-    /// A header and a SHA3-384 digest of the rest.
-    Sha3_384,
-    /// A header and a SHA3-512 digest of the rest.
-    Sha3_512,
     /// A header and an XXH32 hash of the rest.
     XxHash,
-    /// `meta`: a header.
-    Meta,
     /// `pattern_hdr`, or `verify_pattern` alone: a header, and a pattern in the rest.
     PatternHeader,
     /// `pattern`: a pattern, and no header.
@@ -45,19 +25,9 @@ impl VerifyKind {
     pub fn name(self) -> &'static str {
         match self {
             VerifyKind::Crc32c => "crc32c",
-            VerifyKind::Crc32 => "crc32",
-            VerifyKind::Crc7 => "crc7",
-            VerifyKind::Crc16 => "crc16",
-            VerifyKind::Crc64 => "crc64",
             VerifyKind::Md5 => "md5",
-            VerifyKind::Sha1 => "sha1",
             VerifyKind::Sha256 => "sha256",
-            VerifyKind::Sha3_224 => "sha3-224",
-            VerifyKind::Sha3_256 => "sha3-256",
-            VerifyKind::Sha3_384 => "sha3-384",
-            VerifyKind::Sha3_512 => "sha3-512",
             VerifyKind::XxHash => "xxhash",
-            VerifyKind::Meta => "meta",
             VerifyKind::PatternHeader => "pattern_hdr",
             VerifyKind::Pattern => "pattern",
             VerifyKind::Null => "null",
@@ -71,21 +41,11 @@ impl VerifyKind {
     }
 
     /// All of them.
-    pub const ALL: [VerifyKind; 17] = [
+    pub const ALL: [VerifyKind; 7] = [
         VerifyKind::Crc32c,
-        VerifyKind::Crc32,
-        VerifyKind::Crc7,
-        VerifyKind::Crc16,
-        VerifyKind::Crc64,
         VerifyKind::Md5,
-        VerifyKind::Sha1,
         VerifyKind::Sha256,
-        VerifyKind::Sha3_224,
-        VerifyKind::Sha3_256,
-        VerifyKind::Sha3_384,
-        VerifyKind::Sha3_512,
         VerifyKind::XxHash,
-        VerifyKind::Meta,
         VerifyKind::PatternHeader,
         VerifyKind::Pattern,
         VerifyKind::Null,
@@ -135,8 +95,6 @@ pub struct Verify {
     pub only: bool,
     /// `verify_header_seed`: compare the seed in the header. `None`: where the job's seeds are known to be the writer's.
     pub header_seed: Option<bool>,
-    /// `verify_write_sequence`: compare the number of the write, where the job itself wrote.
-    pub sequence: bool,
 }
 
 impl Default for Verify {
@@ -152,7 +110,6 @@ impl Default for Verify {
             backlog: None,
             only: false,
             header_seed: None,
-            sequence: true,
         }
     }
 }

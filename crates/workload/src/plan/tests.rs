@@ -40,7 +40,7 @@ fn each_filename_is_one_target() {
     let used: Vec<Vec<usize>> = plan.threads.iter().map(|t| t.targets.clone()).collect();
     assert_eq!(used, [vec![0, 1], vec![1], vec![1], vec![2], vec![2]]);
     assert_eq!(plan.threads.iter().map(|t| (t.number, t.subjob)).collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 1), (4, 0), (5, 0)]);
-    assert_eq!((plan.most_at_once(), plan.stages, plan.reports), (5, 1, 5));
+    assert_eq!((plan.stages, plan.reports), (1, 5));
 }
 
 #[test]
@@ -67,7 +67,6 @@ fn the_job_of_post_003_is_four_drives_of_eight_threads() {
     let cpus: Vec<u32> = big.threads.iter().flat_map(|t| t.cpus.clone()).collect();
     assert_eq!(cpus, (0..32).collect::<Vec<_>>());
     assert_eq!(plan.warnings.len(), 1);
-    assert_eq!(plan.most_at_once(), 32);
 }
 
 #[test]
@@ -87,7 +86,6 @@ fn overwritten_verified_blocks_are_warned_of() {
     assert!(!warned(&format!("{both}[a]\n[b]\noffset=1m\n")));
     assert!(!warned(&format!("{both}[a]\n[b]\nfilename=/y\n")));
     assert!(!warned(&format!("{both}[a]\n[b]\nstonewall\n")));
-    assert!(!warned(&format!("{both}[a]\n[b]\nwait_for=a\n")));
     assert!(!warned(&format!("{both}[a]\nnumjobs=2\nrw=randread\n")));
     assert!(!warned(&format!("{both}[a]\nnumjobs=2\nverify_only=1\n")));
     assert!(!warned("[a]\nrw=randwrite\nsize=1m\nnumjobs=2\nfilename=/x\n"));

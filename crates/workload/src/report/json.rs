@@ -49,7 +49,6 @@ fn job(entry: &Entry, groups: &Groups, bins: bool) -> Value {
             }
         }
     }
-    let target = entry.latency_target;
     let mut value = json!({
         "jobname": entry.name,
         "groupid": entry.group,
@@ -74,9 +73,9 @@ fn job(entry: &Entry, groups: &Groups, bins: bool) -> Value {
         "latency_us": latency_shares(&latencies.us),
         "latency_ms": latency_shares(&latencies.ms),
         "latency_depth": entry.iodepth,
-        "latency_target": target.map_or(0, |target| target.target.0 / 1000),
-        "latency_percentile": target.map_or(100.0, |target| target.percentile),
-        "latency_window": target.map_or(0, |target| target.window.0 / 1000),
+        "latency_target": 0,
+        "latency_percentile": 100.0,
+        "latency_window": 0,
         "reap": reap,
     });
     if let (Value::Object(object), true) = (&mut value, stats.errors > 0) {

@@ -2,7 +2,7 @@
 //! Formats* and *Trace file format v3*).
 
 use crate::generator::{LogLine, Trail};
-use crate::job::{Job, LogValue};
+use crate::job::Job;
 use crate::plan::Thread;
 use std::io::{self, Write};
 use units::{Nanos, Op};
@@ -14,8 +14,6 @@ pub struct LogFile {
     pub name: String,
     /// What it holds.
     pub kind: LogKind,
-    /// Threads of a job write into it one after the other (`per_job_logs=0`).
-    pub shared: bool,
 }
 
 /// What a log holds of each I/O, or of each stretch of time.
@@ -47,13 +45,12 @@ pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
         (LogKind::Iops, "iops", &logs.iops),
     ] {
         let Some(name) = name else { continue };
-        let name = if logs.shared { format!("{name}_{word}.log") } else { format!("{name}_{word}.{}.log", thread.number) };
-        files.push(LogFile { name, kind, shared: logs.shared });
+        files.push(LogFile { name: format!("{name}_{word}.{}.log", thread.number), kind });
     }
     if let Some(name) = &job.write_iolog {
         // One list is one thread's: those of the others have its number.
         let name = if thread.subjob == 0 { name.clone() } else { format!("{name}.{}", thread.subjob) };
-        files.push(LogFile { name, kind: LogKind::Iolog, shared: false });
+        files.push(LogFile { name, kind: LogKind::Iolog });
     }
     files
 }
@@ -68,39 +65,23 @@ pub fn write(kind: LogKind, job: &Job, targets: &[String], trail: &Trail, out: &
     }
     let averaged = job.logs.average > Nanos::ZERO;
     for line in &trail.lines {
-        let (mean, most) = values(kind, line, averaged);
-        write!(out, "{}, ", line.at.0 / 1_000_000)?;
-        match job.logs.value {
-            LogValue::Both if averaged => write!(out, "{mean}, {most}, ")?,
-            LogValue::Max if averaged => write!(out, "{most}, ")?,
-            _ => write!(out, "{mean}, ")?,
-        }
-        write!(out, "{}, {}", line.direction, if averaged { 0 } else { line.bytes })?;
-        if job.logs.offset {
-            write!(out, ", {}", line.offset)?;
-        }
-        // No I/O of Reap's has a priority.
-        write!(out, ", {}", if job.logs.priority { "0x0000" } else { "0" })?;
-        if job.logs.issue_time {
-            write!(out, ", {}", line.issued.0)?;
-        }
-        writeln!(out)?;
+        let bytes = if averaged { 0 } else { line.bytes };
+        // No I/O of Reap's has a priority: the last column.
+        writeln!(out, "{}, {}, {}, {bytes}, 0", line.at.0 / 1_000_000, value(kind, line, averaged), line.direction)?;
     }
     Ok(())
 }
 
-/// The mean and the largest value of a line.
-fn values(kind: LogKind, line: &LogLine, averaged: bool) -> (u64, u64) {
+/// The value of a line.
+fn value(kind: LogKind, line: &LogLine, averaged: bool) -> u64 {
     let per_second = |n: u64, unit: u128| (u128::from(n) * 1_000_000_000 / unit / u128::from(line.span.0.max(1))) as u64;
-    let both = |value: u64| (value, value);
-    let latency = |at: usize| (line.mean[at].0, line.most[at].0);
     match kind {
-        LogKind::Bandwidth => both(per_second(line.bytes, if averaged { 1024 } else { 1000 })),
-        LogKind::Iops if averaged => both(per_second(line.ios, 1)),
-        LogKind::Iops | LogKind::Iolog => both(1),
-        LogKind::Slat => latency(0),
-        LogKind::Clat => latency(1),
-        LogKind::Lat => latency(2),
+        LogKind::Bandwidth => per_second(line.bytes, if averaged { 1024 } else { 1000 }),
+        LogKind::Iops if averaged => per_second(line.ios, 1),
+        LogKind::Iops | LogKind::Iolog => 1,
+        LogKind::Slat => line.mean[0].0,
+        LogKind::Clat => line.mean[1].0,
+        LogKind::Lat => line.mean[2].0,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Results, laid out as fio lays them out: `normal` for people, `json` and `terse` for scripts.
+//! Results, laid out as fio lays them out: `normal` for people, `json` for scripts.
 
 mod distribution;
 mod json;
@@ -6,19 +6,17 @@ mod logs;
 mod normal;
 mod numbers;
 mod paths;
-mod terse;
 mod time;
 
 pub use json::{json, json_plus};
 pub use logs::{LogFile, LogKind, files as log_files, write as write_log};
 pub use normal::{normal, opening};
-pub use terse::terse;
 pub use time::ctime;
 
 use std::collections::BTreeMap;
 
 use crate::generator::Generator;
-use crate::job::{Job, LatencyTarget};
+use crate::job::Job;
 use crate::plan::Thread;
 use crate::stats::{OpStats, Stats};
 use serde::{Deserialize, Serialize};
@@ -79,14 +77,10 @@ pub struct Entry {
     pub options: Vec<(String, String)>,
     /// `iodepth`.
     pub iodepth: u32,
-    /// `latency_target`.
-    pub latency_target: Option<LatencyTarget>,
     /// The percentiles to show, ascending.
     pub percentiles: Vec<f64>,
     /// Digits after the point in them.
     pub percentile_precision: usize,
-    /// 1000 or 1024: which units come first.
-    pub kb_base: u64,
     /// What was measured.
     pub stats: Stats,
     /// CPU and faults of its threads.
@@ -159,10 +153,8 @@ impl Entry {
             group: thread.group,
             options: job.options.clone(),
             iodepth: job.iodepth,
-            latency_target: job.latency_target,
             percentiles: job.percentiles.clone(),
             percentile_precision: job.percentile_precision,
-            kb_base: job.kb_base,
             ..Entry::default()
         }
     }
@@ -177,14 +169,6 @@ impl Entry {
         }
         self.threads += 1;
         self.thread_time += stats.read.runtime.max(stats.write.runtime).max(stats.trim.runtime);
-        if let Some(depth) = generator.kept_depth() {
-            // As fio has it: the depth that was found, not the one that is allowed.
-            self.iodepth = depth;
-        }
-        if let Some(steady) = generator.is_steady() {
-            let words = if steady { "attained" } else { "not attained" };
-            self.lines.push(("steadystate".into(), words.into()));
-        }
         self.usage.user += usage.user;
         self.usage.system += usage.system;
         self.usage.context_switches += usage.context_switches;

@@ -20,10 +20,7 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
     let mut out = String::new();
     for (index, job) in jobs.iter().enumerate() {
         let group = plan.threads.iter().find(|t| t.job == index).map_or(0, |t| t.group);
-        let sizes = |sizes: &BlockSizes| {
-            let binary = job.kb_base == 1024;
-            format!("{}-{}", short(sizes.min, DIGITS, binary, "B"), short(sizes.max, DIGITS, binary, "B"))
-        };
+        let sizes = |sizes: &BlockSizes| format!("{}-{}", short(sizes.min, DIGITS, true, "B"), short(sizes.max, DIGITS, true, "B"));
         out += &format!(
             "{}: (g={group}): rw={}, bs=(R) {}, (W) {}, (T) {}, ioengine={engine}, iodepth={}\n",
             job.name,
@@ -61,7 +58,7 @@ fn write_all(out: &mut String, report: &Report, groups: &Groups) -> fmt::Result 
         write!(out, "\nRun status group {group} (all jobs):\n")?;
         for (name, sum) in [("READ", &sums.read), ("WRITE", &sums.write), ("TRIM", &sums.trim)] {
             if sum.longest_ms > 0 {
-                sum.write(out, name, sums.kb_base)?;
+                sum.write(out, name)?;
             }
         }
     }
@@ -103,7 +100,6 @@ fn write_entry(out: &mut String, entry: &Entry, report: &Report, groups: &Groups
 }
 
 fn write_op(out: &mut String, name: &str, entry: &Entry, stats: &OpStats, group_bps: u64) -> fmt::Result {
-    let binary = entry.kb_base == 1024;
     let ms = millis(stats);
     let bandwidth = (u128::from(stats.bytes) * 1000 / u128::from(ms)) as u64;
     let iops = (u128::from(stats.ios) * 1000 / u128::from(ms)) as u64;
@@ -111,9 +107,9 @@ fn write_op(out: &mut String, name: &str, entry: &Entry, stats: &OpStats, group_
         out,
         "  {name}: IOPS={}, BW={} ({})({}/{ms}msec){}",
         short(iops, DIGITS, false, ""),
-        short(bandwidth, DIGITS, binary, "B/s"),
-        short(bandwidth, DIGITS, !binary, "B/s"),
-        short(stats.bytes, DIGITS, binary, "B"),
+        short(bandwidth, DIGITS, true, "B/s"),
+        short(bandwidth, DIGITS, false, "B/s"),
+        short(stats.bytes, DIGITS, true, "B"),
         if name == "read" { "" } else { "; 0 zone resets" }
     )?;
     let measure = &entry.stats.measure;
@@ -137,7 +133,7 @@ fn write_op(out: &mut String, name: &str, entry: &Entry, stats: &OpStats, group_
             write_percentiles(out, name, entry, latency)?;
         }
     }
-    write_samples(out, stats, entry.kb_base, group_bps)
+    write_samples(out, stats, group_bps)
 }
 
 /// The runtime in whole milliseconds, rounded up as fio does; never 0.
@@ -178,16 +174,10 @@ fn write_percentiles(out: &mut String, name: &str, entry: &Entry, latency: &Late
     Ok(())
 }
 
-fn write_samples(out: &mut String, stats: &OpStats, kb_base: u64, group_bps: u64) -> fmt::Result {
+fn write_samples(out: &mut String, stats: &OpStats, group_bps: u64) -> fmt::Result {
     let bw = &stats.bw;
     if bw.n > 0 {
-        let base = kb_base as f64;
-        let (unit, factor) = match (bw.mean() > base * base, kb_base == 1024) {
-            (true, true) => ("MiB", base),
-            (true, false) => ("MB", base),
-            (false, true) => ("KiB", 1.0),
-            (false, false) => ("kB", 1.0),
-        };
+        let (unit, factor) = if bw.mean() > 1024.0 * 1024.0 { ("MiB", 1024.0) } else { ("KiB", 1.0) };
         let percent = match group_bps / 1024 {
             0 => 100.0,
             all => (bw.mean() * 100.0 / all as f64).min(100.0),
@@ -271,9 +261,7 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     if stats.errors > 0 {
         writeln!(out, "     errors    : total={}, first_error={}/<{}>", stats.errors, stats.first_error, ErrorCode(stats.first_error))?;
     }
-    let (target, window, percentile) =
-        entry.latency_target.map_or((0, 0, 100.0), |target| (target.target.0 / 1000, target.window.0 / 1000, target.percentile));
-    writeln!(out, "     latency   : target={target}, window={window}, percentile={percentile:.2}%, depth={}", entry.iodepth)?;
+    writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={}", entry.iodepth)?;
     let reap = &entry.reap;
     if !reap.mode.is_empty() {
         write!(out, "  reap         : mode={}, cpu={:.0}ns/IO, ", reap.mode, reap.cpu_ns_per_io)?;
@@ -291,7 +279,6 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
 
 /// What the jobs of a group did together.
 struct GroupSums {
-    kb_base: u64,
     read: Sum,
     write: Sum,
     trim: Sum,
@@ -313,7 +300,7 @@ impl Groups {
     pub(super) fn new(report: &Report) -> Groups {
         let mut groups = BTreeMap::new();
         for entry in &report.entries {
-            let new = || GroupSums { kb_base: entry.kb_base, read: Sum::new(), write: Sum::new(), trim: Sum::new() };
+            let new = || GroupSums { read: Sum::new(), write: Sum::new(), trim: Sum::new() };
             let sums = groups.entry(entry.group).or_insert_with(new);
             sums.read.add(&entry.stats.read);
             sums.write.add(&entry.stats.write);
@@ -358,21 +345,20 @@ impl Sum {
         }
     }
 
-    fn write(&self, out: &mut String, name: &str, kb_base: u64) -> fmt::Result {
-        let binary = kb_base == 1024;
+    fn write(&self, out: &mut String, name: &str) -> fmt::Result {
         let rate = |n, binary| short(n, DIGITS, binary, "B/s");
         let all = self.bytes_per_second();
         writeln!(
             out,
             "{name:>7}: bw={} ({}), {}-{} ({}-{}), io={} ({}), run={}-{}msec",
-            rate(all, binary),
-            rate(all, !binary),
-            rate(self.least_bps, binary),
-            rate(self.most_bps, binary),
-            rate(self.least_bps, !binary),
-            rate(self.most_bps, !binary),
-            short(self.bytes, DIGITS, binary, "B"),
-            short(self.bytes, DIGITS, !binary, "B"),
+            rate(all, true),
+            rate(all, false),
+            rate(self.least_bps, true),
+            rate(self.most_bps, true),
+            rate(self.least_bps, false),
+            rate(self.most_bps, false),
+            short(self.bytes, DIGITS, true, "B"),
+            short(self.bytes, DIGITS, false, "B"),
             self.shortest_ms,
             self.longest_ms
         )

@@ -271,23 +271,3 @@ fn json_plus_has_the_histograms() {
     assert_eq!(bins.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), 256);
     assert!(plus["jobs"][0]["write"]["clat_ns"]["bins"].is_null());
 }
-
-/// Field by field: fio 3.33's line for one read job of 256 I/Os with a description, without disks.
-#[test]
-fn terse_is_one_line_with_the_fields_of_fio() {
-    let (report, _) = report("[a]\nrw=randread\nsize=1m\ndescription=hello\n");
-    let line = terse(&report);
-    let fields: Vec<&str> = line.trim_end().split(';').collect();
-    // Five of the job; 41 for reads and for writes; five of the CPU; 7 depths, 22 latencies, and the description.
-    assert_eq!((line.lines().count(), fields.len()), (1, 5 + 2 * 41 + 5 + 7 + 22 + 1), "{line}");
-    assert_eq!(fields[..6], ["3", "reap-0.1.0", "a", "0", "0", "1024"]);
-    let read = &json(&report)["jobs"][0]["read"];
-    assert_eq!(fields[7], (read["iops"].as_f64().unwrap() as u64).to_string());
-    assert_eq!(fields[13], (read["clat_ns"]["min"].as_u64().unwrap() / 1000).to_string());
-    assert!(fields[17].starts_with("1.000000%=") && fields[36] == "0%=0", "{fields:?}");
-    // Nothing was written.
-    assert!(fields[46..50].iter().all(|field| *field == "0"), "{fields:?}");
-    let shares: f64 = fields[99..121].iter().map(|share| share.trim_end_matches('%').parse::<f64>().unwrap()).sum();
-    assert!((shares - 100.0).abs() < 1.0, "{shares}");
-    assert_eq!(fields.last(), Some(&"hello"));
-}

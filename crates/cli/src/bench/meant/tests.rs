@@ -21,24 +21,45 @@ fn uris(given: Option<&str>, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_filename_is_a_path_where_there_is_one_or_the_command_line_says_so() {
+fn a_filename_is_a_path() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("here");
     std::fs::write(&file, [0; 8192]).unwrap();
     let here = file.display();
     let path = format!("[a]\nfilename={here}\nsize=4k\n");
-    // Nothing is said: what is there is meant.
+    // The command line names no device.
     assert_eq!(uris(None, &path), [format!("kernel:{here}?readonly=yes")]);
-    assert_eq!(uris(None, "[a]\nfilename=nowhere\n"), [USUAL]);
+    assert_eq!(uris(None, "[a]\nfilename=new\nsize=4k\n"), ["kernel:new?size=4K"]);
+    assert_eq!(uris(None, "[a]\nfilename=/dev/nvme9n9\n"), ["kernel:/dev/nvme9n9"]);
     assert_eq!(uris(None, "[a]\n"), [USUAL]);
-    // It is said.
+    // It names one.
     assert_eq!(uris(Some("kernel:"), &path), [format!("kernel:{here}?readonly=yes")]);
     assert_eq!(uris(Some("kernel:?buffered=yes&lba=4096"), &path), [format!("kernel:{here}?readonly=yes&buffered=yes&lba=4096")]);
     assert_eq!(uris(Some("mem:1G"), &path), ["mem:1G"]);
-    let (jobs, plan) = jobs(&path);
-    let untouched = |given: &str| Meant::of(Some(given), &jobs).unwrap().untouched(&plan).map(str::to_owned);
-    assert_eq!(untouched("mem:1G"), Some(here.to_string()));
-    assert_eq!((untouched("kernel:"), untouched(&format!("kernel:{here}"))), (None, None));
+}
+
+/// Each thread has files of its own, as in fio.
+#[test]
+fn a_directory_is_a_path() {
+    let own = uris(None, "[a]\ndirectory=/mnt\nsize=1m\nnumjobs=2\n[b]\nfilename_format=f.$filenum\nsize=1m\nnrfiles=2\n");
+    assert_eq!(own, ["kernel:/mnt/a.0.0?size=1M", "kernel:/mnt/a.1.0?size=1M", "kernel:f.0?size=512K", "kernel:f.1?size=512K"]);
+}
+
+/// fio's engine `null` opens nothing, and would write to nothing.
+#[test]
+fn an_engine_without_files_has_no_path() {
+    let job = "[a]\nioengine=null\nrw=write\nfilename=/nowhere\nsize=4k\n";
+    assert_eq!(uris(None, job), [USUAL]);
+    assert_eq!(uris(Some("kernel:"), job), ["kernel:/nowhere?size=4K"]);
+}
+
+/// To fio, the name of a job that is a device's is its filename.
+#[test]
+fn a_job_named_after_a_device_is_refused() {
+    let refused = devices(None, "[/dev/nvme0n1]\n", Allowed::Own).unwrap_err();
+    assert!(refused.contains("say filename=/dev/nvme0n1"), "{refused}");
+    assert_eq!(uris(Some("mem:1G"), "[/dev/nvme0n1]\n"), ["mem:1G"]);
+    assert_eq!(uris(None, "[/dev/nvme0n1]\nfilename=/nowhere\n"), ["kernel:/nowhere"]);
 }
 
 #[test]
@@ -57,18 +78,17 @@ fn what_a_filename_is_stands_in_the_words() {
 
 /// One of them would be an embedded device, and nobody would see which.
 #[test]
-fn names_of_both_kinds_are_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("here");
-    std::fs::write(&file, [0; 4096]).unwrap();
-    let here = file.display();
+fn jobs_with_and_without_paths_are_refused() {
     let refusal = |given, text: &str| devices(given, text, Allowed::Own).unwrap_err();
-    let both = refusal(None, &format!("[a]\nfilename={here}:nowhere\n"));
-    assert!(both.contains("filename=nowhere is not") && both.contains("--device kernel:") && both.contains("mem:SIZE"), "{both}");
-    let nameless = refusal(None, &format!("[a]\nfilename={here}\n[b]\n"));
-    assert!(nameless.contains("job 'b' names no file"), "{nameless}");
+    for others in ["filename=/nowhere", "directory=/mnt"] {
+        let nameless = refusal(None, &format!("[a]\n{others}\n[b]\n"));
+        assert!(
+            nameless.contains("job 'b' names no file, and others do; give it filename=") && nameless.contains("mem:SIZE"),
+            "{nameless}"
+        );
+    }
     let bare = refusal(Some("kernel:"), "[b]\n");
-    assert!(bare.contains("job 'b' names no file") && bare.contains("kernel:PATH"), "{bare}");
+    assert!(bare.contains("job 'b' names no file;") && bare.contains("kernel:PATH"), "{bare}");
     let several = refusal(Some("kernel:/x"), "[a]\nfilename=a\n[b]\nfilename=b\n");
     assert!(several.contains("is one file") && several.contains("say --device kernel: if the names are paths"), "{several}");
 }

@@ -20,7 +20,7 @@ fn locks_are_told_by_kind_and_those_that_wait_are_not_held() {
 #[test]
 fn a_limit_of_the_process_is_told_before_the_signal_comes() {
     let refused = within(4097, Some(4096)).unwrap_err();
-    assert!(matches!(&refused, TargetFault::TooLarge { asked: 4097, .. }) && refused.to_string().contains("ulimit"), "{refused}");
+    assert!(matches!(&refused, TargetFault::NoSpace(why) if why.contains("4097 bytes") && why.contains("ulimit")), "{refused}");
     assert!(within(4096, Some(4096)).is_ok() && within(u64::MAX, None).is_ok());
 }
 

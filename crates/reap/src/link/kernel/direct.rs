@@ -55,7 +55,7 @@ pub(super) fn settle(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Resu
     };
     fcntl_setfl(file, plain).map_err(fail("set its flags"))?;
     if wanted == Buffered::No {
-        return Err(TargetFault::NoDirect { why });
+        return Err(TargetFault::Parameter(format!("{why}, and `buffered=no` forbids the page cache; leave `buffered=no` out")));
     }
     Ok(Way::Buffered(Some(format!("{why}, so I/O goes through the page cache"))))
 }

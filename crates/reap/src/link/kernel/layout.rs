@@ -78,8 +78,15 @@ impl<'a> NewFile<'a> {
     fn failed(&mut self, asked: u64, source: io::Error) -> TargetFault {
         self.undo();
         match Errno::from_io_error(&source) {
-            Some(Errno::NOSPC | Errno::DQUOT) => TargetFault::NoSpace { asked, free: free(self.path).unwrap_or(0), source },
-            Some(Errno::FBIG) => TargetFault::TooLarge { asked, limit: "the file system's limit is lower".into() },
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let free = free(self.path).unwrap_or(0);
+                TargetFault::NoSpace(format!(
+                    "the file system has no room for {asked} bytes ({source}); {free} bytes are free to this user: make room, or ask for less"
+                ))
+            }
+            Some(Errno::FBIG) => {
+                TargetFault::NoSpace(format!("no file may have {asked} bytes here: the file system's limit is lower; ask for less"))
+            }
             _ => TargetFault::System { what: "lay it out", source },
         }
     }

@@ -65,14 +65,16 @@ impl Said {
     ) -> Result<Said, TargetFault> {
         // The kernel shows no registers. It has made queues; and pages are at least as small as this (CAP.MPSMIN 0), in which MDTS counts.
         let cap = Cap::new().with_mqes(u16::MAX).with_css(Cap::CSS_NVM);
-        let limits = driver::Limits::new(cap, controller).map_err(TargetFault::Controller)?;
+        let limits =
+            driver::Limits::new(cap, controller).map_err(|why| TargetFault::Unusable(format!("its controller cannot be used: {why}")))?;
         let limits = commands.map_or(limits, |commands| limits.with_command_set(cap, commands));
         let format = namespace.format_index();
         let usable = driver::Namespace::new(nsid, namespace);
         let usable = match extended.map(|page| page.format(format)) {
             Some(extended) => usable.map_err(|why| why.with_extended(extended)).and_then(|ns| ns.with_extended(format, extended)),
             None => usable,
-        }?;
+        };
+        let usable = usable.map_err(|why| TargetFault::Unusable(format!("it cannot be used: {why}")))?;
         Ok(Said { limits, usable })
     }
 
@@ -117,12 +119,18 @@ pub(super) fn current_bytes(file: &File, nsid: Nsid) -> io::Result<u64> {
 
 fn page(file: &File, cns: u8, nsid: Nsid) -> Result<Box<[u8; Identify::LEN]>, TargetFault> {
     identify(file, &Identify::new(cns, nsid, Dptr::NONE)).map_err(|e| match e {
-        CommandError::System(source) if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) => {
-            TargetFault::NotPassed(source)
-        }
+        CommandError::System(source) if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) => not_passed(source),
         CommandError::System(source) => TargetFault::System { what: "identify it", source },
         status @ CommandError::Status(_) => TargetFault::System { what: "identify it", source: io::Error::other(status) },
     })
+}
+
+/// The kernel passes no commands of this user's on.
+pub(super) fn not_passed(source: io::Error) -> TargetFault {
+    let what = format!(
+        "the kernel passes no NVMe commands of this user's to it ({source}); be root, use its block device, or have Linux 6.2 and a controller that reports the effects of its commands"
+    );
+    TargetFault::Permission { what, source }
 }
 
 fn too_short(short: impl std::error::Error + Send + Sync + 'static) -> TargetFault {

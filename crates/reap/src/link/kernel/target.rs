@@ -209,10 +209,11 @@ enum Found {
 impl Opening<'_> {
     fn open(&self) -> Result<Target, TargetFault> {
         match (self.look()?, self.uri.bytes) {
-            (Found::Nothing, Some(bytes)) => self.create(bytes),
-            (Found::Nothing, None) => Err(self.absent()),
+            (Found::Nothing, _) => self.create(),
             (Found::Regular, _) => self.regular(),
-            (Found::Block(_) | Found::Namespace(..), Some(_)) => Err(TargetFault::SizeOfDevice),
+            (Found::Block(_) | Found::Namespace(..), Some(_)) => Err(TargetFault::Parameter(
+                "`size=` lays out regular files, and a block device has the size that it has; leave `size=` out".into(),
+            )),
             (Found::Block(meta), None) => self.block(&meta),
             (Found::Namespace(meta, disk), None) => self.namespace(&meta, disk),
         }
@@ -224,46 +225,51 @@ impl Opening<'_> {
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                return fs::read_link(path).map_or(Ok(Found::Nothing), |to| Err(TargetFault::Dangling { to }));
+                return match fs::read_link(path) {
+                    Ok(to) => Err(TargetFault::NotFound(format!("it is a symbolic link to {}, which does not exist", to.display()))),
+                    Err(_) => Ok(Found::Nothing),
+                };
             }
             Err(e) => return Err(self.refused(e, false)),
         };
         let kind = meta.file_type();
+        let no_storage =
+            |what| TargetFault::Unusable(format!("it is {what}; only regular files, block devices and NVMe namespaces can be used"));
         match kind {
             _ if kind.is_file() => Ok(Found::Regular),
             _ if kind.is_block_device() => Ok(Found::Block(meta)),
-            _ if kind.is_dir() => Err(TargetFault::Directory),
-            _ if kind.is_fifo() => Err(TargetFault::NoStorage("a FIFO")),
-            _ if kind.is_socket() => Err(TargetFault::NoStorage("a socket")),
+            _ if kind.is_dir() => Err(TargetFault::Unusable("it is a directory; name a file in it, and `size=` lays that out".into())),
+            _ if kind.is_fifo() => Err(no_storage("a FIFO")),
+            _ if kind.is_socket() => Err(no_storage("a socket")),
             _ => match Disk::of_character(meta.rdev()) {
                 Some(disk) => Ok(Found::Namespace(meta, disk)),
-                None => Err(TargetFault::NoStorage("a character device")),
+                None => Err(no_storage("a character device")),
             },
         }
     }
 
-    fn absent(&self) -> TargetFault {
-        match self.uri.path.starts_with("/dev") && !self.uri.path.starts_with("/dev/shm") {
-            true => TargetFault::NoSuchDevice,
-            false => TargetFault::NotFound { tilde: self.uri.path.starts_with("~") },
-        }
-    }
-
-    fn create(&self, bytes: u64) -> Result<Target, TargetFault> {
-        // A mistyped name of a device becomes no file in memory that fills up.
-        let absent = self.absent();
-        if matches!(absent, TargetFault::NoSuchDevice | TargetFault::NotFound { tilde: true }) {
-            return Err(absent);
-        }
-        if !self.writing {
-            return Err(TargetFault::NotLaidOut);
-        }
+    fn create(&self) -> Result<Target, TargetFault> {
         let path = &self.uri.path;
+        let bytes = match self.uri.bytes {
+            // A mistyped name of a device becomes no file in memory that fills up.
+            _ if path.starts_with("/dev") && !path.starts_with("/dev/shm") => {
+                Err("there is no such device, and no file is laid out below /dev; check the name, or whether the device is gone")
+            }
+            _ if path.starts_with("~") => Err("there is no such file; `~` is the shell's: write the path out"),
+            None => Err("there is no such file; `size=` lays one out"),
+            Some(_) if !self.writing => Err("there is no such file, and a device that is opened only for reading lays none out"),
+            Some(bytes) => Ok(bytes),
+        };
+        let bytes = bytes.map_err(|why| TargetFault::NotFound(why.into()))?;
+        let dir = layout::parent(path);
         let file = layout::create(path).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => TargetFault::NoParent(layout::parent(path)),
+            ErrorKind::NotFound => TargetFault::NotFound(format!("there is no directory {}; make it first", dir.display())),
             // Somebody else has just made it: whatever it is, it is not ours to lay out.
             ErrorKind::AlreadyExists => TargetFault::Replaced,
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TargetFault::MayNotMake { dir: layout::parent(path), source: e },
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TargetFault::Permission {
+                what: format!("no file can be made in {} ({e}); name another directory, or have this one made writable", dir.display()),
+                source: e,
+            },
             _ => self.refused(e, false),
         })?;
         let new = NewFile::new(path, &file, true);
@@ -284,7 +290,11 @@ impl Opening<'_> {
         match (self.uri.bytes, meta.len()) {
             // An empty file is as good as none.
             (Some(asked), 0) if self.writing => NewFile::new(&self.uri.path, &file, false).lay_out(asked)?,
-            (Some(asked), is) if asked != is => return Err(TargetFault::OtherSize { is, asked }),
+            (Some(asked), is) if asked != is => {
+                return Err(TargetFault::Parameter(format!(
+                    "it exists and holds {is} bytes, not `size=` {asked}; leave `size=` out to use it as it is, or remove it"
+                )));
+            }
             _ => {}
         }
         self.file_target(file, notes)
@@ -305,8 +315,8 @@ impl Opening<'_> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
         let file = once_free(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
             match Errno::from_io_error(&e) {
-                Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, |disk| Users::here().holders(disk)) },
-                Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
+                Some(Errno::BUSY) => hold::in_use(&disk.map_or_else(Vec::new, |disk| Users::here().holders(disk))),
+                Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => no_device(&e),
                 Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
                 _ => self.refused(e, true),
             }
@@ -324,20 +334,24 @@ impl Opening<'_> {
 
     fn namespace(&self, meta: &Metadata, disk: Option<Disk>) -> Result<Target, TargetFault> {
         if self.uri.buffered == Buffered::Yes {
-            return Err(TargetFault::NoPageCache);
+            return Err(TargetFault::Parameter(
+                "commands that pass through the kernel pass no page cache; leave `buffered=yes` out, or use the block device of the namespace"
+                    .into(),
+            ));
         }
         let file = self.open_with(&self.uri.path, OFlags::empty()).map_err(|e| self.refused(e, true))?;
         if file.metadata().map_err(stat_failed)?.rdev() != meta.rdev() {
             return Err(TargetFault::Replaced);
         }
         let said = Said::by(&file)?;
-        let disk = disk.ok_or(TargetFault::NoBlockDevice)?;
+        let disk = disk.ok_or_else(no_block_device)?;
         if disk.nsid().is_some_and(|nsid| nsid != said.usable.nsid.0) {
             return Err(TargetFault::Replaced);
         }
         // A zoned namespace takes commands of its own.
         if let Some(zoned) = disk.queue_text("zoned").filter(|zoned| zoned != "none") {
-            return Err(TargetFault::Zoned(zoned));
+            let why = format!("it is a zoned namespace ({zoned}), which takes writes in order only; use one that is not");
+            return Err(TargetFault::Unusable(why));
         }
         let held = if self.writing { Some(self.hold_beside(&disk)?) } else { None };
         self.as_it_is(file, held, &disk, &said)
@@ -345,9 +359,15 @@ impl Opening<'_> {
 
     /// Holds the block device, through which others would write.
     fn hold_beside(&self, disk: &Disk) -> Result<File, TargetFault> {
-        let (node, number) = (disk.node(), disk.number().ok_or(TargetFault::NoBlockDevice)?);
+        let (node, number) = (disk.node(), disk.number().ok_or_else(no_block_device)?);
         self.hold(&node, number, Some(disk)).map_err(|fault| match fault {
-            TargetFault::Permission { source, .. } => TargetFault::Beside { block: node, source },
+            TargetFault::Permission { source, .. } => TargetFault::Permission {
+                what: format!(
+                    "{} is held while commands that write pass beside it, and this user may not open it ({source}); be a member of its group (often `disk`) or root, or read with `readonly=yes`",
+                    node.display()
+                ),
+                source,
+            },
             other => other,
         })
     }
@@ -356,10 +376,12 @@ impl Opening<'_> {
         let block = u32::try_from(said.usable.block_size()).unwrap_or(u32::MAX);
         let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), said.usable.bytes());
         if !lba_bytes.is_multiple_of(block) {
-            return Err(TargetFault::BlockOfNamespace { lba: lba_bytes, block });
+            return Err(TargetFault::Parameter(format!(
+                "`lba={lba_bytes}` is no multiple of {block} bytes, the namespace's block; take `lba={block}`, or leave it out"
+            )));
         }
         if !bytes.is_multiple_of(u64::from(lba_bytes)) {
-            return Err(TargetFault::NotWhole { bytes, block: lba_bytes, least: block });
+            return Err(not_whole(bytes, lba_bytes, block));
         }
         let passthrough = said.passthrough(lba_bytes, disk, !self.writing)?;
         let facts = Facts {
@@ -396,7 +418,8 @@ impl Opening<'_> {
         let Asked { kind, identity, bytes, disk, mut notes } = asked;
         let device = matches!(kind, Kind::Block { .. });
         if bytes == 0 {
-            return Err(TargetFault::Empty { device });
+            let why = if device { "nothing is attached to the device, or it has no medium" } else { "`size=` lays it out" };
+            return Err(TargetFault::NotFound(format!("it holds 0 bytes; {why}")));
         }
         // What a file lies on says nothing of how the file system aligns.
         let way = direct::settle(&file, self.uri.buffered, disk.as_ref().filter(|_| device))?;
@@ -410,10 +433,12 @@ impl Opening<'_> {
         let least = offset.max(512);
         let lba_bytes = self.uri.lba_bytes.unwrap_or(least);
         if !lba_bytes.is_multiple_of(least) {
-            return Err(TargetFault::Alignment { lba: lba_bytes, needs: least });
+            return Err(TargetFault::Parameter(format!(
+                "`lba={lba_bytes}` is no multiple of {least} bytes, which direct I/O needs here; take `lba={least}`, or `buffered=yes`"
+            )));
         }
         if !bytes.is_multiple_of(u64::from(lba_bytes)) {
-            return Err(TargetFault::NotWhole { bytes, block: lba_bytes, least });
+            return Err(not_whole(bytes, lba_bytes, least));
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
@@ -426,7 +451,20 @@ impl Opening<'_> {
 
     fn refused(&self, source: io::Error, device: bool) -> TargetFault {
         match Errno::from_io_error(&source) {
-            Some(Errno::ACCESS | Errno::PERM) => TargetFault::Permission { writing: self.writing, device, source },
+            Some(errno @ (Errno::ACCESS | Errno::PERM)) => {
+                // EACCES is about modes. EPERM is not: root gets it as well.
+                let allow = match (device, errno == Errno::ACCESS) {
+                    (true, true) => "run as a member of the device's group (often `disk`) or as root",
+                    (false, true) => "change the file's mode or owner",
+                    (true, false) => "device rules of the container or a security module forbid it: have the device allowed there",
+                    (false, false) => "it may be immutable or append-only (`lsattr`), or a security module forbids it",
+                };
+                let (access, or) = match self.writing {
+                    true => ("reading and writing", ", or read it with `readonly=yes`"),
+                    false => ("reading", ""),
+                };
+                TargetFault::Permission { what: format!("no permission to open it for {access} ({source}); {allow}{or}"), source }
+            }
             Some(Errno::ROFS) => TargetFault::ReadOnly("the file system"),
             // It was there a moment ago.
             Some(Errno::NOENT) => TargetFault::Replaced,
@@ -465,6 +503,29 @@ impl DiskFacts {
         let (write_zeroes, discard) = (limits.write_zeroes.is_some(), limits.deallocate.is_some());
         DiskFacts { volatile_cache: limits.volatile_cache, write_zeroes, discard, ..self }
     }
+}
+
+pub(super) fn no_device(source: &io::Error) -> TargetFault {
+    TargetFault::NotFound(format!("the device node is there, but no device is behind it ({source}); attach it, or check the name"))
+}
+
+fn no_block_device() -> TargetFault {
+    TargetFault::Unusable(
+        "the kernel has no block device of this namespace, so that it cannot be held; read it with `readonly=yes`, or use another".into(),
+    )
+}
+
+/// `bytes` are no whole blocks of `block` bytes. `least`: the smallest block that can be had here.
+fn not_whole(bytes: u64, block: u32, least: u32) -> TargetFault {
+    // A smaller block may fit a size that is fixed.
+    let remedy = if least < block && bytes.is_multiple_of(u64::from(least)) {
+        format!("`lba={least}` would fit")
+    } else {
+        let whole = bytes / u64::from(block) * u64::from(block);
+        let or_less = if whole > 0 { format!("{whole} or ") } else { String::new() };
+        format!("make it {or_less}{} bytes long (`truncate --size`)", whole + u64::from(block))
+    };
+    TargetFault::Parameter(format!("its {bytes} bytes are no multiple of the block of {block} bytes; {remedy}"))
 }
 
 fn stat_failed(source: io::Error) -> TargetFault {

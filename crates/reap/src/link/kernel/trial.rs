@@ -9,7 +9,8 @@ use nvme::io::{Flags, read};
 use nvme::prp::Dptr;
 use rustix::io::Errno;
 
-use super::namespace::Passthrough;
+use super::namespace::{Passthrough, not_passed};
+use super::target::no_device;
 use crate::error::TargetFault;
 
 const TARGET: FileSlot = FileSlot(0);
@@ -71,9 +72,9 @@ const LACKS: &str =
 fn judged(answer: Option<Errno>) -> Result<(), TargetFault> {
     match answer {
         None => Ok(()),
-        Some(errno @ (Errno::ACCESS | Errno::PERM)) => Err(TargetFault::NotPassed(errno.into())),
+        Some(errno @ (Errno::ACCESS | Errno::PERM)) => Err(not_passed(errno.into())),
         Some(Errno::OPNOTSUPP | Errno::NOTTY) => Err(TargetFault::Kernel(LACKS.into())),
-        Some(errno @ (Errno::NODEV | Errno::NXIO)) => Err(TargetFault::NoDevice(errno.into())),
+        Some(errno @ (Errno::NODEV | Errno::NXIO)) => Err(no_device(&errno.into())),
         Some(errno) => Err(TargetFault::System { what: "read its first block", source: errno.into() }),
     }
 }

@@ -1,107 +1,26 @@
 //! What of its devices a job thread uses, and why it may not be able to.
 
+use super::Region;
 use super::cover::{Bitmap, Shuffle};
-use super::place::Region;
-use super::walk::{Choice, Skew, Stride, Walk, Zones};
+use super::walk::{Choice, Skew, Walk};
 use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
 use rand::Rng;
 use rand_distr::{Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Op;
 
-/// Why a job cannot run on the devices it is given.
+/// Why a job cannot run on the devices it is given, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// No device at all.
-    #[error("job '{job}' has no device to run on")]
-    NoTarget {
-        /// The job's name.
-        job: String,
-    },
-    /// The region has no room for one block.
-    #[error(
-        "job '{job}': from offset {offset} on, {room} bytes of a device of {device} bytes may be used: not even one block of {block} bytes"
-    )]
-    NoRoom {
-        /// The job's name.
-        job: String,
-        /// Where the region starts.
-        offset: u64,
-        /// Bytes of the region.
-        room: u64,
-        /// Bytes of the device.
-        device: u64,
-        /// Smallest I/O in bytes.
-        block: u64,
-    },
-    /// A size or offset is no multiple of the device's block.
-    #[error("job '{job}': {what} {bytes} is not a multiple of the device's block of {unit} bytes")]
-    Unaligned {
-        /// The job's name.
-        job: String,
-        /// The option.
-        what: &'static str,
-        /// Its value in bytes.
-        bytes: u64,
-        /// The device's block in bytes.
-        unit: u32,
-    },
-    /// A single I/O is longer than 2 GiB.
-    #[error("job '{job}': an I/O of {bytes} bytes is more than the 2 GiB that one may have")]
-    TooLong {
-        /// The job's name.
-        job: String,
-        /// The size in bytes.
-        bytes: u64,
-    },
-    /// The ranges of one command lie on one device.
-    #[error("job '{job}': num_range needs one device, and the job has {targets}; make it a job for each")]
-    SeveralTargets {
-        /// The job's name.
-        job: String,
-        /// Its devices.
-        targets: usize,
-    },
-    /// A random map for I/Os of several lengths needs a bit for each block.
-    #[error("job '{job}': a random map of {blocks} blocks is too large; give norandommap, or one block size only")]
-    MapTooLarge {
-        /// The job's name.
-        job: String,
-        /// Blocks of the device.
-        blocks: u64,
-    },
-    /// The header of a verified block does not fit.
-    #[error("job '{job}': a verified block of {bytes} bytes has no room for its header of {header} bytes, verify_offset {at}, and data")]
-    VerifyInterval {
-        /// The job's name.
-        job: String,
-        /// Bytes per header.
-        bytes: u64,
-        /// Bytes of a header.
-        header: usize,
-        /// Where in the block it stands.
-        at: u32,
-    },
-    /// Reads are checked block by block.
-    #[error("job '{job}': verified blocks have {bytes} bytes, and a read of {read} bytes is no whole number of them; give verify_interval")]
-    VerifyRead {
-        /// The job's name.
-        job: String,
-        /// Bytes per header.
-        bytes: u64,
-        /// Bytes of the read.
-        read: u64,
-    },
-    /// The header would stand upon itself.
-    #[error("job '{job}': verify_offset {at} lies within the header of {header} bytes; it has to be at least as large")]
-    VerifyOffset {
-        /// The job's name.
-        job: String,
-        /// Bytes of a header.
-        header: usize,
-        /// `verify_offset`.
-        at: u32,
-    },
+#[error("job '{job}': {why}")]
+pub struct Misfit {
+    job: String,
+    why: String,
+}
+
+impl Misfit {
+    pub(in crate::generator) fn of(job: &Job, why: String) -> Misfit {
+        Misfit { job: job.name.clone(), why }
+    }
 }
 
 /// A device that a job runs on.
@@ -129,7 +48,7 @@ pub(super) fn walks(job: &Job, subjob: u32, targets: &[Target], unit: u64, rng: 
         }
     }
     if walks.is_empty() {
-        return Err(Misfit::NoTarget { job: job.name.clone() });
+        return Err(Misfit::of(job, "there is no device to run on".into()));
     }
     Ok(walks)
 }
@@ -146,22 +65,28 @@ fn walk(job: &Job, region: Region, target: u16, unit: u64, rng: &mut Xoshiro256P
         None => 1,
     };
     let blocks = PerOp { read: blocks_of(Op::Read), write: blocks_of(Op::Write), trim: blocks_of(Op::Deallocate) };
-    let covered = job.strided.map_or(region.len, |zones| zones.range.min(region.len));
-    let choice = choice(job, &align, region.len, covered / unit, rng)?;
-    let stride = job.strided.map(Stride::new);
-    Ok(Walk { region, target, align, blocks, choice, next: PerOp::both(0), last: PerOp::both(0), left: region.len, stride })
+    let choice = choice(job, &align, region.len / unit, rng)?;
+    Ok(Walk { region, target, align, blocks, choice, next: PerOp::both(0) })
 }
 
 fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> Misfit {
-    Misfit::NoRoom { job: job.name.clone(), offset, room, device: target.bytes, block }
+    let device = target.bytes;
+    let used = format!("from offset {offset} on, {room} bytes of a device of {device} bytes may be used");
+    Misfit::of(job, format!("{used}: not even one block of {block} bytes"))
+}
+
+fn unaligned(job: &Job, what: &str, bytes: u64, target: Target) -> Misfit {
+    Misfit::of(job, format!("{what} {bytes} is not a multiple of the device's block of {} bytes", target.block))
+}
+
+fn too_long(job: &Job, bytes: u64) -> Misfit {
+    Misfit::of(job, format!("an I/O of {bytes} bytes is more than the 2 GiB that one may have"))
 }
 
 /// The region of one target, checked against the device.
 fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Result<Region, Misfit> {
-    let aligned = |what, bytes: u64| match bytes % u64::from(target.block.max(1)) {
-        0 => Ok(()),
-        _ => Err(Misfit::Unaligned { job: job.name.clone(), what, bytes, unit: target.block }),
-    };
+    let aligned =
+        |what, bytes: u64| if bytes % u64::from(target.block.max(1)) == 0 { Ok(()) } else { Err(unaligned(job, what, bytes, target)) };
     for op in job.pattern.direction.ops().iter().filter(|_| job.iolog.is_none()) {
         let sizes = job.block.get(*op);
         if *job.align.get(*op) > 0 {
@@ -170,11 +95,10 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
         for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]) {
             aligned("block size", bytes)?;
             if bytes == 0 {
-                return Err(Misfit::Unaligned { job: job.name.clone(), what: "block size", bytes, unit: target.block });
+                return Err(unaligned(job, "block size", bytes, target));
             }
-            let all = bytes.saturating_mul(job.ranges_of_each().into());
-            if all > 1 << 31 {
-                return Err(Misfit::TooLong { job: job.name.clone(), bytes: all });
+            if bytes > 1 << 31 {
+                return Err(too_long(job, bytes));
             }
         }
     }
@@ -185,8 +109,6 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     aligned("offset", start)?;
     let room = target.bytes.saturating_sub(start);
     let size = job.size.map_or(room, |size| match size {
-        // Zones reach as far as the device does; the size is how much of it there is.
-        Amount::Bytes(_) if job.strided.is_some_and(|zones| zones.whole) => room,
         Amount::Bytes(all) => all / targets,
         Amount::Percent(_) => size.on(target.bytes),
     });
@@ -199,22 +121,14 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     if len < block {
         return Err(no_room(job, start, len, target, block));
     }
-    if let Some(zones) = job.strided {
-        for (what, bytes) in [("zonesize", zones.size), ("zonerange", zones.range), ("zoneskip", zones.skip)] {
-            aligned(what, bytes)?;
-        }
-        if zones.range < block {
-            return Err(no_room(job, start, zones.range, target, block));
-        }
-    }
     if !job.pattern.random && job.pattern.step != 0 {
         aligned("the step after the colon of rw", job.pattern.step.unsigned_abs())?;
     }
     Ok(Region { start, len })
 }
 
-/// How random offsets are chosen among `blocks` blocks of `len` bytes.
-fn choice(job: &Job, align: &PerOp<u64>, len: u64, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
+/// How random offsets are chosen among `blocks` blocks.
+fn choice(job: &Job, align: &PerOp<u64>, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
     if !job.pattern.random {
         return Ok(Choice::Any);
     }
@@ -233,13 +147,6 @@ fn choice(job: &Job, align: &PerOp<u64>, len: u64, blocks: u64, rng: &mut Xoshir
             let bell = Normal::new(blocks as f64 / 2.0, blocks as f64 * percent / 100.0);
             return Ok(bell.map_or(Choice::Any, |bell| Choice::Skewed(Skew::Normal(bell))));
         }
-        Distribution::Zoned(zones) => {
-            let on = |op: Op| Zones::new(zones.get(op), len + 1 - block.get(op).min.min(len), *align.get(op));
-            return Ok(Choice::Zoned(PerOp { read: on(Op::Read), write: on(Op::Write), trim: on(Op::Deallocate) }));
-        }
-        Distribution::Sequence { blocks, moves } => {
-            return Ok(Choice::Sequence { blocks: blocks.clone(), at: 0, moves: *moves, base: 0 });
-        }
     }
     if !job.random_map && job.random_generator != RandomGenerator::Lfsr {
         return Ok(Choice::Any);
@@ -251,14 +158,15 @@ fn choice(job: &Job, align: &PerOp<u64>, len: u64, blocks: u64, rng: &mut Xoshir
     let first = ops.first().map_or(0, |op| block.get(*op).min);
     let alike = ops.iter().all(|op| block.get(*op).is_fixed() && block.get(*op).min == first);
     // fio visits the next free block of a map; a shuffle has an order of its own.
-    let by_map = job.verify.is_some() && job.random_generator != RandomGenerator::Lfsr && job.strided.is_none();
+    let by_map = job.verify.is_some() && job.random_generator != RandomGenerator::Lfsr;
     if alike && !by_map {
         return Ok(Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())));
     }
     if blocks > MOST_MAPPED {
-        return Err(Misfit::MapTooLarge { job: job.name.clone(), blocks });
+        let why = format!("a random map of {blocks} blocks is too large; give norandommap, or one block size only");
+        return Err(Misfit::of(job, why));
     }
-    Ok(if job.strided.is_some() { Choice::Any } else { Choice::Bitmap(Bitmap::new(blocks)) })
+    Ok(Choice::Bitmap(Bitmap::new(blocks)))
 }
 
 /// The region of a job whose I/Os a list says: all of the device, if they fit it.
@@ -271,10 +179,10 @@ fn listed(job: &Job, list: &Iolog, room: u64, target: Target) -> Result<Region, 
         let block = u64::from(target.block.max(1));
         if *len == 0 || len % block != 0 || offset % block != 0 {
             let bytes = if *len == 0 || len % block != 0 { *len } else { *offset };
-            return Err(Misfit::Unaligned { job: job.name.clone(), what: "an I/O of read_iolog:", bytes, unit: target.block });
+            return Err(unaligned(job, "an I/O of read_iolog:", bytes, target));
         }
         if *len > 1 << 31 {
-            return Err(Misfit::TooLong { job: job.name.clone(), bytes: *len });
+            return Err(too_long(job, *len));
         }
         if offset.checked_add(*len).is_none_or(|end| end > target.bytes) {
             return Err(no_room(job, *offset, target.bytes.saturating_sub(*offset), target, *len));

@@ -1,6 +1,6 @@
 //! The I/Os of a list (`read_iolog`), in their order.
 
-use super::place::Place;
+use super::Place;
 use crate::job::{Iolog, IologStep};
 use units::Nanos;
 

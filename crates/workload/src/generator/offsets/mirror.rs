@@ -32,11 +32,10 @@ pub(in crate::generator) struct Mirror {
 impl Mirror {
     /// Thread `number` of all, `subjob` of its job; `entropy` seeds a job without `randrepeat`.
     pub fn new(job: &Job, number: u32, subjob: u32, entropy: u64) -> Mirror {
-        let seeding = match (job.seed, job.repeatable, job.all_repeatable) {
-            (Some(seed), _, false) => Seeding::Given(seed),
-            (_, _, true) => Seeding::AllRepeatable,
-            (None, true, false) => Seeding::Repeatable,
-            (None, false, false) => Seeding::Entropy(entropy),
+        let seeding = match (job.seed, job.repeatable) {
+            (Some(seed), _) => Seeding::Given(seed),
+            (None, true) => Seeding::Repeatable,
+            (None, false) => Seeding::Entropy(entropy),
         };
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
         let dice = |purpose, wide| Tausworthe::new(seeding.seed(purpose, number), wide);

@@ -50,6 +50,7 @@ impl Stream {
 
     #[inline(never)] // It would only make other jobs' way longer.
     pub(super) fn next_mirrored(&mut self) -> Option<Place> {
+        let index = self.next_file();
         let mirror = self.mirror.as_deref_mut()?;
         let op = match self.direction {
             Direction::Read => Op::Read,
@@ -65,7 +66,6 @@ impl Stream {
             mirror.draw_seed();
         }
         let sizes = self.block.get(op);
-        let index = self.files.next(&mut self.walks, &mut self.rng);
         let walk = &mut self.walks[index];
         let (offset, len) = if !self.random || self.run_left > 0 {
             let room = walk.region.len - walk.begin_in_order(op, sizes.min);
@@ -100,7 +100,7 @@ impl Walk {
                 let offset = mirror.block(blocks) * sizes.min;
                 (offset, mirror.size(op, sizes, len - offset))
             }
-            Choice::Shuffle(_) | Choice::Skewed(_) | Choice::Zoned(_) | Choice::Sequence { .. } => {
+            Choice::Shuffle(_) | Choice::Skewed(_) => {
                 let wanted = mirror.size(op, sizes, len);
                 let (offset, bytes) = self.random(op, wanted, sizes.min, unit, rng);
                 // Whole blocks, because each has a header.

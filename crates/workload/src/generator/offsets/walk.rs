@@ -1,8 +1,8 @@
 //! The way of a job thread through one file or device.
 
+use super::Region;
 use super::cover::{Bitmap, Shuffle};
-use super::place::Region;
-use crate::job::{AccessZone, PerOp, Strided, ZoneRoom};
+use crate::job::PerOp;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,10 +19,6 @@ pub(super) enum Choice {
     Any,
     /// Popular blocks and others.
     Skewed(Skew),
-    /// Stretches with a share each.
-    Zoned(PerOp<Zones>),
-    /// These blocks, over and over.
-    Sequence { blocks: Vec<u64>, at: usize, moves: bool, base: u64 },
 }
 
 /// Which blocks are popular.
@@ -51,57 +47,6 @@ impl Skew {
     }
 }
 
-/// Stretches of a region of so many blocks: each ends at a share of the I/Os and at a block.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Zones(Vec<(f64, u64, u64)>);
-
-impl Zones {
-    /// The stretches of `zones` on a region of `len` bytes in blocks of `align`.
-    pub fn new(zones: &[AccessZone], len: u64, align: u64) -> Zones {
-        let (mut share, mut percent, mut start, mut made) = (0.0, 0.0, 0, Vec::new());
-        for zone in zones {
-            let end = match zone.room {
-                ZoneRoom::Percent(more) => {
-                    percent += more;
-                    (len as f64 * percent / 100.0) as u64
-                }
-                ZoneRoom::Bytes(bytes) => u64::saturating_add(start, bytes),
-            };
-            let (first, end) = (start / align, end.min(len) / align);
-            share += zone.access;
-            start = end * align;
-            // A stretch without a block has none of the I/Os: those go to the one before it.
-            if end > first && zone.access > 0.0 {
-                made.push((share, first, end - first));
-            }
-        }
-        Zones(made)
-    }
-
-    fn block(&self, rng: &mut Xoshiro256PlusPlus) -> u64 {
-        let most = self.0.last().map_or(0.0, |(share, ..)| *share);
-        let dice = rng.random::<f64>() * most;
-        let zone = self.0.iter().find(|(share, ..)| dice < *share).or(self.0.last());
-        zone.map_or(0, |(_, first, blocks)| first + below(rng, *blocks))
-    }
-}
-
-/// Where in a strided region the current zone is.
-#[derive(Clone, Debug)]
-pub(super) struct Stride {
-    zones: Strided,
-    /// Start of the zone, from that of the region.
-    at: u64,
-    /// Bytes that it has had.
-    had: u64,
-}
-
-impl Stride {
-    pub fn new(zones: Strided) -> Stride {
-        Stride { zones, at: 0, had: 0 }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     pub region: Region,
@@ -113,11 +58,6 @@ pub(super) struct Walk {
     pub choice: Choice,
     /// Sequential: where each operation goes next, relative to the region.
     pub next: PerOp<u64>,
-    /// The offset that each operation had last.
-    pub last: PerOp<u64>,
-    /// Bytes until the file is done, where files are done one after the other.
-    pub left: u64,
-    pub stride: Option<Stride>,
 }
 
 impl Walk {
@@ -149,16 +89,6 @@ impl Walk {
                 let offset = skew.block(self.region.len / unit, rng) * unit;
                 (offset - offset % min, wanted)
             }
-            Choice::Zoned(zones) => (zones.get(op).block(rng) * self.align.get(op), wanted),
-            Choice::Sequence { blocks, at, moves, base } => {
-                let block = base.wrapping_add(blocks.get(*at).copied().unwrap_or(0));
-                *at += 1;
-                if *at >= blocks.len() {
-                    *at = 0;
-                    *base = if *moves { base.wrapping_add(blocks.len() as u64) } else { 0 };
-                }
-                (block % *self.blocks.get(op) * self.align.get(op), wanted)
-            }
             Choice::Bitmap(map) => {
                 let (block, blocks) = map.take(below(rng, map.len()), wanted / unit);
                 (block * unit, blocks * unit)
@@ -167,54 +97,13 @@ impl Walk {
         (offset, wanted.min(self.region.len - offset).min(most))
     }
 
-    /// A place in the current zone, in order or at random; the next zone begins when this one has had its bytes.
-    pub fn strided(&mut self, op: Op, wanted: u64, min: u64, random: bool, rng: &mut Xoshiro256PlusPlus) -> (u64, u64) {
-        let Some(Stride { zones, at, had }) = &mut self.stride else { return (0, min) };
-        let room = |at: u64| zones.range.min(self.region.len.saturating_sub(at));
-        if *had >= zones.size || room(*at) < min {
-            if *had > 0 {
-                *at += zones.range + zones.skip;
-            }
-            *had = 0;
-            if room(*at) < min {
-                *at = 0;
-            }
-            *self.next.get_mut(op) = 0;
-            if let Choice::Shuffle(shuffle) = &mut self.choice {
-                shuffle.start_pass();
-            }
-        }
-        let room = room(*at).max(min);
-        let inside = if random {
-            let blocks = (room / min).max(1);
-            let block = match &mut self.choice {
-                // The last zone may be cut short.
-                Choice::Shuffle(shuffle) if shuffle.len() == blocks => shuffle.next(),
-                _ => below(rng, blocks),
-            };
-            block * min
-        } else {
-            let next = *self.next.get(op);
-            if room.saturating_sub(next) < min { 0 } else { next }
-        };
-        let bytes = wanted.min(room - inside).min(self.region.len - *at - inside);
-        *self.next.get_mut(op) = inside + bytes;
-        *had += bytes;
-        (*at + inside, bytes)
-    }
-
     /// Begins anew.
     pub fn start_pass(&mut self) {
         self.next = PerOp::both(0);
-        self.last = PerOp::both(0);
-        if let Some(stride) = &mut self.stride {
-            (stride.at, stride.had) = (0, 0);
-        }
         match &mut self.choice {
             Choice::Shuffle(shuffle) => shuffle.start_pass(),
             Choice::Bitmap(map) => map.start_pass(),
-            Choice::Sequence { at, base, .. } => (*at, *base) = (0, 0),
-            Choice::Any | Choice::Skewed(_) | Choice::Zoned(_) => {}
+            Choice::Any | Choice::Skewed(_) => {}
         }
     }
 }

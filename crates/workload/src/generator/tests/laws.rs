@@ -343,7 +343,7 @@ fn threads_differ_but_for_their_seed() {
 fn misfits_are_told() {
     let misfit = |job: &Job, targets: &[Target]| Generator::new(job, Seat::default(), targets).unwrap_err().to_string();
     let job = Job { name: "j".into(), ..Job::default() };
-    assert_eq!(misfit(&job, &[]), "job 'j' has no device to run on");
+    assert_eq!(misfit(&job, &[]), "job 'j': there is no device to run on");
     let odd = Job { block: PerOp::both(BlockSizes::fixed(1000)), ..job.clone() };
     assert_eq!(misfit(&odd, &[TARGET]), "job 'j': block size 1000 is not a multiple of the device's block of 512 bytes");
     let none = Job { block: PerOp::both(BlockSizes::fixed(0)), ..job.clone() };

@@ -1,4 +1,4 @@
-//! When I/Os go: pauses, turns, lists, a latency to keep, verification between writes.
+//! When I/Os go: pauses, lists, verification between writes.
 
 use super::super::trail::Trail;
 use super::*;
@@ -20,17 +20,14 @@ fn starts(job: &Job) -> Vec<u64> {
 
 #[test]
 fn a_job_pauses_when_so_many_ios_have_completed() {
-    let think = |blocks, every| Some(Think { time: Nanos::from_millis(1), spin: Nanos::ZERO, blocks, every });
-    let fours = starts(&Job { think: think(4, None), iodepth: 8, ..ordered(Direction::Read) });
+    let think = Some(Think { time: Nanos::from_millis(1), spin: Nanos::ZERO, blocks: 4 });
+    let fours = starts(&Job { think, iodepth: 8, ..ordered(Direction::Read) });
     assert_eq!(fours.len(), 16);
     for (index, pair) in fours.windows(2).enumerate() {
         assert_eq!(pair[1] - pair[0] >= 1000, index % 4 == 3, "{fours:?}");
     }
-    // An I/O takes 10 us: about ten go in 100 us.
-    let timed = starts(&Job { think: think(u64::MAX, Some(Nanos::from_micros(100))), ..ordered(Direction::Read) });
-    assert_eq!(timed.windows(2).filter(|pair| pair[1] - pair[0] >= 1000).count(), 1, "{timed:?}");
     let spin = Nanos::from_micros(300);
-    let spins = Job { think: Some(Think { time: Nanos::from_millis(1), spin, blocks: 1, every: None }), ..ordered(Direction::Read) };
+    let spins = Job { think: Some(Think { time: Nanos::from_millis(1), spin, blocks: 1 }), ..ordered(Direction::Read) };
     let (mut generator, mut now) = (generator(&spins), Nanos(1_000));
     let until = loop {
         match generator.next(now) {
@@ -45,54 +42,6 @@ fn a_job_pauses_when_so_many_ios_have_completed() {
         }
     };
     assert_eq!((until, generator.computes_until()), (now + Nanos::from_millis(1), Some(now + spin)));
-}
-
-#[test]
-fn threads_of_a_flow_keep_the_ratio_of_their_weights() {
-    let job = |weight| Job {
-        flow: Some(Flow { id: 1, weight, sleep: Nanos::ZERO }),
-        time_based: true,
-        runtime: Some(Nanos::from_secs(1)),
-        ..ordered(Direction::Read)
-    };
-    let mut flows = Flows::default();
-    let mut threads: Vec<Generator> = [1, 3]
-        .map(|weight| {
-            let mut generator = generator(&job(weight));
-            generator.join(&job(weight), &mut flows);
-            generator
-        })
-        .into();
-    let mut issued = [0u64; 2];
-    for now in (0..20_000).map(Nanos::from_micros) {
-        for (generator, issued) in threads.iter_mut().zip(&mut issued) {
-            match generator.next(now) {
-                Next::Issue(io) => {
-                    *issued += 1;
-                    generator.issued(&io, now);
-                    generator.committed(now);
-                    generator.completed(io, now, Ok(()), &[]);
-                }
-                Next::Commit => generator.committed(now),
-                _ => {}
-            }
-        }
-    }
-    let ratio = issued[1] as f64 / issued[0] as f64;
-    assert!(issued[0] > 100 && (2.9..3.1).contains(&ratio), "{issued:?}");
-    // One that has ended holds no one up.
-    threads[0].stop();
-    while threads[0].next(Nanos::from_millis(21)) != Next::Done {}
-    let mut alone = 0;
-    for now in (21_000..22_000).map(Nanos::from_micros) {
-        if let Next::Issue(io) = threads[1].next(now) {
-            alone += 1;
-            threads[1].issued(&io, now);
-            threads[1].committed(now);
-            threads[1].completed(io, now, Ok(()), &[]);
-        }
-    }
-    assert!(alone > 300, "{alone}");
 }
 
 #[test]
@@ -120,38 +69,6 @@ fn lists_are_gone_through_in_their_order_and_time() {
     assert!(Generator::new(&beyond, Seat::default(), &[TARGET]).unwrap_err().to_string().contains("not even one block"));
 }
 
-/// A device whose I/Os take 100 us for each one in flight keeps 500 us at a depth of 5.
-#[test]
-fn the_largest_depth_that_keeps_the_latency_is_found() {
-    let target = LatencyTarget { target: Nanos::from_micros(500), window: Nanos::from_millis(20), percentile: 95.0, run: false };
-    let job = Job {
-        latency_target: Some(target),
-        iodepth: 64,
-        time_based: true,
-        runtime: Some(Nanos::from_secs(60)),
-        ..ordered(Direction::Read)
-    };
-    let (mut generator, mut flying, mut now) = (generator(&job), Vec::new(), Nanos(1));
-    for _ in 0..1_000_000 {
-        match generator.next(now) {
-            Next::Issue(io) => {
-                generator.issued(&io, now);
-                flying.push(io);
-            }
-            Next::Commit => generator.committed(now),
-            Next::Reap { .. } | Next::Wait { .. } => {
-                now += Nanos::from_micros(100);
-                if !flying.is_empty() {
-                    generator.completed(flying.remove(0), now, Ok(()), &[]);
-                }
-            }
-            Next::Done => break,
-        }
-    }
-    assert!(generator.is_done() && now < Nanos::from_secs(5), "{now}");
-    assert_eq!(generator.kept_depth(), Some(5));
-}
-
 /// As fio 3.33 does: observed with `--write_iolog`.
 #[test]
 fn what_was_written_is_read_back_between_writes() {
@@ -171,7 +88,7 @@ fn what_was_written_is_read_back_between_writes() {
 
 #[test]
 fn errors_that_are_ignored_end_no_job() {
-    let goes_on = PerOp { read: vec![ErrorCode::EIO.0], ..PerOp::default() };
+    let goes_on = PerOp { read: true, ..PerOp::default() };
     let mut device = Device { fails: Some(3), ..Device::new() };
     let (generator, log) = run_on(&mut device, &Job { goes_on, ..ordered(Direction::Read) });
     let stats = generator.stats();
@@ -206,7 +123,7 @@ fn averaged_lines_end_where_windows_do() {
         let mut trail = Trail::new(&job).unwrap();
         trail.begin(us(1_000));
         for at in found {
-            trail.completed(Op::Read, 0, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
+            trail.completed(Op::Read, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
         }
         trail.end(us(end));
         trail.lines.iter().map(|line| (line.at.0 / 1000, line.span.0 / 1000, line.ios)).collect::<Vec<_>>()

@@ -68,12 +68,12 @@ fn formats_that_the_driver_does_not_use_are_refused_as_on_other_links() {
     let mut metadata = namespace();
     metadata.lbaf[0] = LbaFormat::new().with_lbads(12).with_ms(8);
     let why = said(controller(), &metadata, None).err().unwrap();
-    assert!(matches!(why, TargetFault::Format(driver::RefusedFormat::Metadata { bytes: 8, .. })), "{why}");
+    assert!(matches!(&why, TargetFault::Unusable(what) if what.contains("8 bytes of metadata")), "{why}");
     let mut extended = NvmNamespace::default();
     extended.elbaf[0] = ExtendedFormat::new().with_sts(16);
     let why = said(controller(), &namespace(), Some(&extended)).err().unwrap();
     assert!(why.to_string().starts_with("it cannot be used: namespace 1 has LBA format 0 with a storage tag of 16 bits"), "{why}");
-    assert!(matches!(said(controller(), &NamespacePage::default(), None), Err(TargetFault::Format(_))));
+    assert!(matches!(said(controller(), &NamespacePage::default(), None), Err(TargetFault::Unusable(_))));
     let discovery = Controller { cntrltype: 2, ..controller() };
-    assert!(matches!(said(discovery, &namespace(), None), Err(TargetFault::Controller(_))));
+    assert!(matches!(said(discovery, &namespace(), None), Err(TargetFault::Unusable(why)) if why.contains("its controller")));
 }

@@ -152,10 +152,9 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
             format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
         remarks.warnings.push(message);
     }
-    if verify.after_write && !verify.only {
-        if job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
-            remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
-        }
+    let checks = verify.after_write && !verify.only;
+    if checks && job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
+        remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
     }
 }
 

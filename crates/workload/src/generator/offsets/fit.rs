@@ -85,8 +85,9 @@ fn too_long(job: &Job, bytes: u64) -> Misfit {
 
 /// The region of one target, checked against the device.
 fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Result<Region, Misfit> {
-    let aligned =
-        |what, bytes: u64| if bytes % u64::from(target.block.max(1)) == 0 { Ok(()) } else { Err(unaligned(job, what, bytes, target)) };
+    let aligned = |what, bytes: u64| {
+        if bytes.is_multiple_of(u64::from(target.block.max(1))) { Ok(()) } else { Err(unaligned(job, what, bytes, target)) }
+    };
     for op in job.pattern.direction.ops().iter().filter(|_| job.iolog.is_none()) {
         let sizes = job.block.get(*op);
         if *job.align.get(*op) > 0 {

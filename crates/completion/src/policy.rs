@@ -14,7 +14,7 @@ use units::Nanos;
 
 use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
-pub(crate) use custom::Custom;
+use custom::Custom;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
 pub use work::WEIGHT;
@@ -70,7 +70,9 @@ impl Policy {
             Preset::Suspend => Rule::Suspend(Suspend::default()),
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
-            Preset::Custom(id) => id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(rule))),
+            Preset::Custom(id) => {
+                id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(Custom { id, facts: id.facts(), rule })))
+            }
         };
         let (masks, stays_armed_alone) = (mode.masks(), mode.preset().stays_armed_alone());
         let check = submit_check::after_commit(mode);

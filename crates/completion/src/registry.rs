@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::policy::Custom;
 use crate::{CustomPolicy, Facts, Tuning};
 
 /// Most policies of one process.
@@ -105,8 +104,8 @@ impl CustomId {
     }
 
     /// A policy for one queue.
-    pub(crate) fn make(self, tuning: &Tuning) -> Option<Custom> {
-        self.entry().map(|entry| Custom::new(self, entry.facts, (entry.make)(tuning)))
+    pub(crate) fn make(self, tuning: &Tuning) -> Option<Box<dyn CustomPolicy>> {
+        self.entry().map(|entry| (entry.make)(tuning))
     }
 }
 

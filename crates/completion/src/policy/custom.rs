@@ -14,17 +14,13 @@ const LONGEST: Nanos = Nanos::from_secs(1);
 const SHORTEST: Nanos = Nanos::from_micros(20);
 
 #[derive(Debug)]
-pub(crate) struct Custom {
+pub(super) struct Custom {
     pub(super) id: CustomId,
     pub(super) facts: Facts,
     pub(super) rule: Box<dyn CustomPolicy>,
 }
 
 impl Custom {
-    pub(crate) fn new(id: CustomId, facts: Facts, rule: Box<dyn CustomPolicy>) -> Custom {
-        Custom { id, facts, rule }
-    }
-
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
         match self.rule.submitted(now, batch) {
             Check::TryLook { budget } if self.facts.checks => Check::TryLook { budget: budget.clamp(1, WEIGHT) },

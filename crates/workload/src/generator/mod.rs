@@ -19,10 +19,12 @@
 
 mod alike;
 mod checking;
+mod checks;
 mod dice;
 mod error;
 mod flight;
 mod held;
+mod io;
 mod offsets;
 mod overlaps;
 mod pacing;
@@ -34,16 +36,18 @@ mod trail;
 mod verify;
 
 pub use error::{ErrorCode, Failure};
-pub use offsets::{Misfit, Region, Target};
+pub use io::{Io, Region};
+pub use offsets::{Misfit, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
-use checking::Checks;
+use checks::Checks;
 use flight::{Extra, Flight, Halt, Times};
-use offsets::{Mirror, Place, Stream};
+use io::Place;
+use offsets::{Mirror, Stream};
 use overlaps::Overlaps;
 use pacing::Pacing;
 use pauses::{Hold, Pauses};
@@ -52,21 +56,6 @@ use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
-
-/// One I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Io {
-    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
-    pub slot: u32,
-    /// Read, write, or the Flush of [`Job::sync_every`](crate::job::Job::sync_every), which has neither place nor length.
-    pub op: Op,
-    /// Index of the target it goes to.
-    pub target: u16,
-    /// First byte on that target.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
-}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +243,9 @@ impl Generator {
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
         let batch = if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) };
         let goal = Goal::new(job, &stream, targets);
-        let checks = Checks::new(job, seat, &stream, &goal)?;
+        // A repeated pass leaves its last writes behind.
+        let passes = if goal.time_based { u64::MAX } else { goal.passes_left };
+        let checks = Checks::new(job, seat.number, &stream, passes, (goal.ios, goal.bytes))?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let overlaps = Overlaps::new(job).map(Box::new);
         let pauses = job.think.map(|think| Box::new(Pauses::new(think)));

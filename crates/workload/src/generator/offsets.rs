@@ -8,6 +8,7 @@ mod mirror;
 mod mirrored;
 mod walk;
 
+use super::io::{Place, Region};
 use super::pacing::Pacing;
 use crate::job::{BlockSizes, Direction, Distribution, Job, PerOp};
 pub use fit::{Misfit, Target};
@@ -18,24 +19,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Op};
 pub(super) use walk::below;
 use walk::{Choice, Walk};
-
-/// Where and how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub op: Op,
-    pub target: u16,
-    pub offset: u64,
-    pub len: u32,
-}
-
-/// The part of one target that a job thread uses, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// First byte.
-    pub start: u64,
-    /// Length.
-    pub len: u64,
-}
 
 /// The stream of one job thread's I/Os.
 #[derive(Clone, Debug)]

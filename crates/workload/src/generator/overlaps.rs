@@ -5,7 +5,7 @@
 //! issues an I/O only when no other one in flight touches its blocks, unless both read. As in fio (`in_flight_overlap` in its io_u.c)
 //! each job thread looks at its own I/Os.
 
-use super::offsets::Place;
+use super::io::Place;
 use crate::job::Job;
 use units::Op;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::offsets::Place;
+use super::io::Place;
 use crate::job::Job;
 use units::Op;
 

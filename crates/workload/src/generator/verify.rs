@@ -8,7 +8,7 @@ mod body;
 mod digest;
 mod header;
 
-use super::Io;
+use super::io::Io;
 use super::offsets::Misfit;
 use crate::job::{FillPattern, Job, VerifyKind};
 use header::{HEADER, Header};

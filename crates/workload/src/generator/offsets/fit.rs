@@ -1,6 +1,6 @@
 //! What of its devices a job thread uses, and why it may not be able to.
 
-use super::Region;
+use super::super::io::Region;
 use super::cover::{Bitmap, Shuffle};
 use super::walk::{Choice, Skew, Walk};
 use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};

@@ -1,6 +1,6 @@
 //! The I/Os of a list (`read_iolog`), in their order.
 
-use super::Place;
+use super::super::io::Place;
 use crate::job::{Iolog, IologStep};
 use units::Nanos;
 

@@ -1,6 +1,6 @@
 //! The way of a job thread through one file or device.
 
-use super::Region;
+use super::super::io::Region;
 use super::cover::{Bitmap, Shuffle};
 use crate::job::PerOp;
 use rand::{Rng, RngExt};

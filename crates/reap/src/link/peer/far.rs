@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::vfio_user::{Access, CallError, Client, End, Request, region, region_data};
@@ -27,9 +26,8 @@ pub(crate) struct Peer {
     asked: Mutex<Questions>,
     /// The vector whose eventfd each vector's messages signal.
     homes: Mutex<Vec<Vector>>,
-    news: Mutex<VecDeque<News>>,
-    /// The end of this connection has been told of.
-    told: AtomicBool,
+    /// What has happened, and whether the end of this connection is among it: changed together with the connection.
+    news: Mutex<(VecDeque<News>, bool)>,
     /// Who wants to hear when there is an answer, or the connection ends.
     tell: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     /// The memory that it reaches, and who makes that known to it.
@@ -88,7 +86,6 @@ impl Peer {
             asked: Mutex::default(),
             homes: Mutex::default(),
             news: Mutex::default(),
-            told: AtomicBool::new(false),
             tell: OnceLock::new(),
             memory: OnceLock::new(),
             effort: Effort::default(),
@@ -183,8 +180,9 @@ impl Peer {
         if let Some(server) = server.take() {
             *self.server() = server;
         }
-        self.told.store(false, Ordering::Relaxed);
+        let mut news = lock(&self.news);
         self.connection.replace(client.clone());
+        news.1 = false;
         true
     }
 
@@ -208,7 +206,7 @@ impl Peer {
     /// No message travels any more, and the server is told so by the end of the connection.
     pub(in crate::link) fn close(&self) {
         // Nobody is told of an end that was wanted.
-        self.told.store(true, Ordering::Relaxed);
+        lock(&self.news).1 = true;
         self.part();
     }
 
@@ -232,18 +230,21 @@ impl Peer {
 
     /// Something has happened.
     pub(super) fn say(&self, news: News) {
-        lock(&self.news).push_back(news);
+        lock(&self.news).0.push_back(news);
         self.tell.get().into_iter().for_each(|tell| tell());
     }
 
     /// What has happened and nobody was told of.
     pub(in crate::link) fn news(&self) -> Option<News> {
-        if let Some(news) = lock(&self.news).pop_front() {
-            return Some(news);
+        let mut news = lock(&self.news);
+        if let Some(first) = news.0.pop_front() {
+            return Some(first);
         }
+        // Under the lock: between the look at a client that is over and the note that it is, another may take its place.
         let client = self.connection.client();
         let end = client.is_over().then(|| client.ended()).flatten()?;
-        (!self.told.swap(true, Ordering::Relaxed)).then(|| News::Ended(format!("{}: {end}", self.name())))
+        let known = std::mem::replace(&mut news.1, true);
+        (!known).then(|| News::Ended(format!("{}: {end}", self.name())))
     }
 
     /// As its URI says it.

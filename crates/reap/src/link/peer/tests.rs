@@ -400,7 +400,8 @@ fn a_server_is_given_everything_again() {
     assert!(link.route(Vector(2), Some(Vector(1))));
     lose(&link);
     assert!(link.route(Vector(1), Some(Vector(2))), "a server that is away is told when it is back");
-    assert!(matches!(news(&link), News::Back));
+    let said = news(&link);
+    assert!(matches!(said, News::Back), "{said:?}");
     assert_eq!(*told[1].0.lock().unwrap(), *told[0].0.lock().unwrap());
     assert_eq!(told[1].0.lock().unwrap().len(), 2);
     assert_eq!(told[1].1.lock().unwrap()[0], (0, 3));

@@ -62,11 +62,6 @@ impl LatencyPrice {
         LatencyPrice::NONE,
     ];
 
-    /// Grows from the settings that find completions soonest to those that cost least.
-    pub const fn rank(self) -> u32 {
-        u32::MAX - self.0
-    }
-
     /// CPU time that may be spent for one unit of time; infinite for [`LatencyPrice::UNLIMITED`].
     pub fn rate(self) -> f64 {
         if self == LatencyPrice::UNLIMITED { f64::INFINITY } else { f64::from(self.0) / 1e3 }
@@ -75,11 +70,6 @@ impl LatencyPrice {
     /// Of so many thousandths.
     pub const fn per_mille(thousandths: u32) -> LatencyPrice {
         LatencyPrice(thousandths)
-    }
-
-    /// In thousandths; `u32::MAX` is no limit.
-    pub const fn thousandths(self) -> u32 {
-        self.0
     }
 }
 

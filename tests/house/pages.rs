@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Lines of README, at most.
 const README_LINES: usize = 100;
+
 /// The anchor of a heading, as forges make it.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

@@ -4,9 +4,9 @@
 mod circles;
 mod face;
 mod modules;
+mod pages;
 mod tests;
 mod uses;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -130,11 +130,6 @@ impl Mode {
         Mode::ALL.into_iter().chain(Mode::registered()).collect()
     }
 
-    /// Whether [`Mode::register`] has made it.
-    pub fn is_custom(self) -> bool {
-        matches!(self.preset, Preset::Custom(_))
-    }
-
     const fn plain(preset: Preset) -> Mode {
         Mode { preset, submit_check: false }
     }

@@ -62,31 +62,14 @@ impl LatencyPrice {
         LatencyPrice::NONE,
     ];
 
-    /// Grows from the settings that find completions soonest to those that cost least.
-    pub const fn rank(self) -> u32 {
-        u32::MAX - self.0
-    }
-
     /// CPU time that may be spent for one unit of time; infinite for [`LatencyPrice::UNLIMITED`].
     pub fn rate(self) -> f64 {
         if self == LatencyPrice::UNLIMITED { f64::INFINITY } else { f64::from(self.0) / 1e3 }
     }
 
-    /// The setting that lies so far on the way from one to another: half-way at 0.5.
-    pub fn between(self, other: LatencyPrice, part: f64) -> LatencyPrice {
-        // In the logarithm, up to where CPU time counts for nothing any more.
-        let log = |price: LatencyPrice| f64::from(price.0.clamp(1, 10_000_000)).ln();
-        LatencyPrice((log(self) + (log(other) - log(self)) * part).exp().round() as u32)
-    }
-
     /// Of so many thousandths.
     pub const fn per_mille(thousandths: u32) -> LatencyPrice {
         LatencyPrice(thousandths)
-    }
-
-    /// In thousandths; `u32::MAX` is no limit.
-    pub const fn thousandths(self) -> u32 {
-        self.0
     }
 }
 

@@ -15,7 +15,7 @@ fn a_price_is_read_as_a_number_or_no_limit() {
 
 #[test]
 fn settings_go_from_the_soonest_to_the_cheapest() {
-    assert!(LatencyPrice::SETTINGS.is_sorted_by_key(|price| price.rank()));
+    assert!(LatencyPrice::SETTINGS.is_sorted_by(|sooner, cheaper| sooner.rate() > cheaper.rate()));
     assert!(LatencyPrice::SETTINGS.contains(&LatencyPrice::default()));
 }
 

@@ -267,13 +267,6 @@ impl ExtendedFormat {
     }
 }
 
-impl Namespace {
-    /// Whether deallocated blocks read as zeroes (DLFEAT bits 2:0).
-    pub fn deallocated_is_zero(&self) -> bool {
-        self.dlfeat & 7 == Namespace::DLFEAT_ZEROES
-    }
-}
-
 impl NvmNamespace {
     /// What is extended of an LBA format; of one beyond the 64, nothing.
     pub fn format(&self, index: usize) -> ExtendedFormat {

@@ -11,7 +11,7 @@ use crate::args::{Cli, Command};
 /// How a page begins a command of the program's.
 const BEGINNINGS: [&str; 2] = ["reap ", "cargo run --release -- "];
 
-/// What a fenced block may hold. `tests/house/words.rs` looks for what is `rust` or `toml` in examples and scenarios; `text` is drawn or
+/// What a fenced block may hold. `tests/house/pages.rs` looks for what is `rust` or `toml` in examples and scenarios; `text` is drawn or
 /// printed, and nothing to copy.
 const KINDS: [&str; 5] = ["sh", "fio", "rust", "toml", "text"];
 /// How what can be copied begins: a block without a kind has no such line.

@@ -1,122 +1,10 @@
-//! How README and the pages of docs/ are written: short sentences, an actor with a name, links that lead somewhere, and snippets
-//! that are parts of examples and scenarios.
-//!
-//! It stands on std alone, so that it can be tried while one writes:
-//! `CARGO_MANIFEST_DIR=$PWD/crates/reap rustc --edition 2024 --test tests/house/words.rs -o target/words && target/words`.
+//! README and the pages of docs/: links lead somewhere, and snippets are parts of examples and scenarios.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words of the middle sentence of a page, at most.
-const MEDIAN: usize = 16;
-/// Words of the sentence that nine tenths of a page's sentences are no longer than, at most.
-const LONG: usize = 25;
-/// Lines of README; as many make it too long.
-const README_LINES: usize = 120;
-/// What stands in place of an actor's name.
-const NOBODY: [&str; 8] = ["he", "him", "his", "himself", "she", "whoever", "whomever", "what comes"];
-
-struct Sentence {
-    /// Line on which it begins, from 1.
-    line: usize,
-    text: String,
-}
-
-impl Sentence {
-    /// Its words, lower case and without what surrounds them. A piece of code is one word, whatever is in it.
-    fn words(&self) -> Vec<String> {
-        let inside = |c: char| c.is_alphanumeric() || c == CODE;
-        let bare = |word: &str| word.trim_matches(|c| !inside(c)).to_lowercase();
-        self.text.split_whitespace().filter(|word| word.contains(inside)).map(bare).collect()
-    }
-}
-
-/// Stands for a piece of code within a sentence.
-const CODE: char = '\u{fffc}';
-
-/// One line without markup: code is a [`CODE`], a link is its text.
-fn plain(line: &str) -> String {
-    let (mut out, mut rest) = (String::new(), line);
-    while let Some(at) = rest.find(['`', '[', ']', '*']) {
-        out.push_str(&rest[..at]);
-        let (mark, behind) = rest[at..].split_at(1);
-        rest = match mark {
-            "`" => {
-                out.push(CODE);
-                behind.split_once('`').map_or("", |(_, behind)| behind)
-            }
-            "]" if behind.starts_with('(') => behind.split_once(')').map_or("", |(_, behind)| behind),
-            _ => behind,
-        };
-    }
-    out + rest
-}
-
-/// The sentences of a page. Code blocks, tables, headings and comments have none; the end of a paragraph or an item ends one.
-fn sentences(page: &str) -> Vec<Sentence> {
-    let (mut out, mut open): (Vec<Sentence>, Option<Sentence>) = (Vec::new(), None);
-    let (mut fenced, mut comment) = (false, false);
-    for (number, line) in (1..).zip(page.lines()) {
-        let text = line.trim();
-        let fence = text.starts_with("```");
-        fenced ^= fence;
-        comment |= text.starts_with("<!--");
-        let aside = fence || fenced || comment || text.is_empty() || text.starts_with(['|', '#']);
-        comment &= !text.contains("-->");
-        let digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
-        let item =
-            ["- ", "* ", "> "].iter().find_map(|mark| text.strip_prefix(mark)).or(digits.strip_prefix(". ").filter(|_| digits != text));
-        if aside || item.is_some() {
-            out.extend(open.take());
-        }
-        if aside {
-            continue;
-        }
-        for word in plain(item.unwrap_or(text)).split_whitespace() {
-            let sentence = open.get_or_insert_with(|| Sentence { line: number, text: String::new() });
-            sentence.text.push_str(word);
-            sentence.text.push(' ');
-            if word.trim_end_matches(['"', ')', '”', '_']).ends_with(['.', '!', '?']) {
-                out.extend(open.take());
-            }
-        }
-    }
-    out.extend(open);
-    out.retain(|sentence| !sentence.words().is_empty());
-    out
-}
-
-/// Words of the middle sentence, and of the one that nine tenths are no longer than.
-fn lengths(sentences: &[Sentence]) -> (usize, usize) {
-    let mut words: Vec<usize> = sentences.iter().map(|sentence| sentence.words().len()).collect();
-    words.sort_unstable();
-    let at = |tenths: usize| words.get((words.len() * tenths).div_ceil(10).saturating_sub(1)).copied().unwrap_or(0);
-    (at(5), at(9))
-}
-
-/// What is wrong with the length of a page's sentences, its longest ones included.
-fn too_long(name: &str, page: &str) -> Option<String> {
-    let mut sentences = sentences(page);
-    let (median, long) = lengths(&sentences);
-    sentences.sort_by_key(|sentence| std::cmp::Reverse(sentence.words().len()));
-    let worst = sentences.iter().take(8).filter(|sentence| sentence.words().len() > LONG);
-    let worst: String =
-        worst.map(|s| format!("\n  {name}:{}: {} words: {}", s.line, s.words().len(), s.text.replace(CODE, "`…`"))).collect();
-    (median > MEDIAN || long > LONG)
-        .then(|| format!("{name}: half of the sentences have {median} words or more, a tenth {long} or more{worst}"))
-}
-
-/// Where a page names nobody.
-fn nobodies(name: &str, page: &str) -> Vec<String> {
-    let found = |sentence: &Sentence| {
-        let words = format!(" {} ", sentence.words().join(" "));
-        NOBODY.into_iter().filter(|nobody| words.contains(&format!(" {nobody} "))).collect::<Vec<_>>()
-    };
-    let told = |sentence: Sentence| {
-        found(&sentence).into_iter().map(|word| format!("{name}:{}: \"{word}\": who is that?", sentence.line)).collect::<Vec<_>>()
-    };
-    sentences(page).into_iter().flat_map(told).collect()
-}
+/// Lines of README, at most.
+const README_LINES: usize = 100;
 
 /// The anchor of a heading, as forges make it.
 fn anchor(heading: &str) -> String {
@@ -220,22 +108,10 @@ fn pages() -> Vec<(String, String)> {
 }
 
 #[test]
-fn sentences_of_every_page_are_short() {
-    let found: Vec<String> = pages().iter().filter_map(|(name, page)| too_long(name, page)).collect();
-    assert!(found.is_empty(), "at most {MEDIAN} words in the middle sentence, {LONG} in nine tenths:\n{}", found.join("\n"));
-}
-
-#[test]
-fn every_actor_has_a_name() {
-    let found: Vec<String> = pages().iter().flat_map(|(name, page)| nobodies(name, page)).collect();
-    assert!(found.is_empty(), "name the application, the thread, the policy:\n{}", found.join("\n"));
-}
-
-#[test]
 fn readme_is_short_and_the_index_has_every_page() {
     let pages = pages();
     let lines = pages[0].1.lines().count();
-    assert!(lines < README_LINES, "README.md has {lines} lines");
+    assert!(lines <= README_LINES, "README.md has {lines} lines");
     let index = read(Path::new("docs/README.md")).unwrap();
     let named = |page: &str| page == "README.md" || index.contains(&format!("]({page})"));
     let missing: Vec<&str> = pages[1..].iter().map(|(name, _)| &name["docs/".len()..]).filter(|page| !named(page)).collect();
@@ -263,27 +139,6 @@ fn snippets_use_what_they_bind() {
     assert!(found.is_empty(), "{}", found.join("\n"));
     let dropped = "```rust\nlet queue = open()?;\nlet read = queue.block_on(async {\n    queue.read()\n})?;\nqueue.read();\n```\n";
     assert_eq!(unused("x.md", dropped), ["x.md: the snippet does not use `read`"]);
-}
-
-#[test]
-fn sentences_are_told_apart_from_what_is_none() {
-    let page = "# A heading. With two.\n\nOne `a. b` two. Is 0.3\nthree? (Yes.)\n\n| a table. | it |\n\n```\ncode. code.\n```\n\
-                <!-- a comment.\nstill. -->\n- an item\n- [a link.md](to.md) and more\n1. first\n";
-    let found: Vec<(usize, usize)> = sentences(page).iter().map(|s| (s.line, s.words().len())).collect();
-    assert_eq!(found, [(3, 3), (3, 3), (4, 1), (13, 2), (14, 4), (15, 1)]);
-}
-
-#[test]
-fn long_sentences_and_nobodies_are_told() {
-    let long = "word ".repeat(LONG + 1) + "end.\n";
-    let page = long.repeat(2) + &"A short one. ".repeat(8);
-    let told = too_long("x.md", &page).unwrap();
-    assert!(told.contains("x.md:1: 27 words") && told.contains("x.md:2"), "{told}");
-    assert_eq!(too_long("x.md", &(long + &"A short one. ".repeat(9))), None);
-    assert!(too_long("x.md", &("word ".repeat(MEDIAN) + "end.")).is_some());
-
-    let told = nobodies("x.md", "Then he sleeps. The others sleep.\nWhoever wakes takes\nwhat comes. `he` is the head's name.");
-    assert_eq!(told.len(), 3, "{told:?}");
 }
 
 #[test]

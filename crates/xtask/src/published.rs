@@ -1,6 +1,6 @@
 //! The posts' tables, reproduced: what was published, what the simulator says, and how far the one is from the other.
 //!
-//! A [`Case`] is a run: a shipped scenario in a mode, with what the post varied. A [`Row`] is a published figure and the
+//! A case is a run: a shipped scenario in a mode, with what the post varied. A row is a published figure and the
 //! same figure of a case. Rows are *calibrated* (a machine or device constant was chosen so that they fit: [`KNOBS`] has
 //! them all), *predicted* (nothing was chosen for them: they are scored), or tell a *shape* only.
 //!

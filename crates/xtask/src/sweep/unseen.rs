@@ -13,7 +13,7 @@ use sim::{Costs, SimError};
 
 /// Depths and loads that are drawn.
 const COUNT: usize = 3;
-/// Keeps these dice apart from those of [`super::drawn`].
+/// Keeps these dice apart from those of others that are drawn from the same seed.
 const SALT: u64 = 0x756e_7365_656e;
 
 struct Dice(SplitMix64);

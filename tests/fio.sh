@@ -12,10 +12,10 @@ if [ "$(printf '%s\n' "$version" 3.41 | sort -V | head -1)" = 3.41 ]; then
 fi
 
 # The I/Os of jobs, beside fio's own lists of them.
-cargo test --quiet --workspace --test cli --examples --no-run
-built="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
-"$built/examples/fio_peer"
-reap="$built/reap"
+cargo run --quiet -p reap-workload --example fio_peer
+
+cargo test --quiet --workspace --test cli --no-run
+reap="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/reap"
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 disk="$place/disk"

@@ -15,7 +15,7 @@ program=$(cargo test -q --workspace --test links --no-run --message-format=json 
 mkdir -p target/links
 strip -o target/links/links "$program"
 # One more witness.
-cargo test -q -p reap-trace --features ebpf --examples --no-run || fail "cannot build reap trace"
+cargo build -q -p reap-trace --features ebpf --example trace || fail "cannot build reap trace"
 strip -o target/links/trace target/debug/examples/trace
 
 # A third controller has a block that cannot be read, a fourth takes five milliseconds for each request.

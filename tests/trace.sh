@@ -12,7 +12,7 @@ need clang=clang make=make pkg-config=pkg-config /usr/include/libelf.h=libelf-de
 cargo test -q -p reap-trace --features ebpf || exit 1
 if [ -z "${TRACE:-}" ]; then
     # A copy: the next build without the feature would overwrite it.
-    cargo test -q -p reap-trace --features ebpf --examples --no-run || exit 1
+    cargo build -q -p reap-trace --features ebpf --example trace || exit 1
     mkdir -p target/trace && cp target/debug/examples/trace target/trace/trace
     TRACE=target/trace/trace
 fi

@@ -177,6 +177,7 @@ impl Host {
                     let [sq, cq] = self.rings(id, sizes);
                     bringup.rings(sq, cq);
                 }
+                BringupAsk::ReopenAdmin => return None,
                 BringupAsk::Ready(inventory) => return Some(*inventory),
                 BringupAsk::Failed(error) => {
                     assert!(!error.to_string().is_empty());

@@ -177,7 +177,11 @@ impl Host {
                     let [sq, cq] = self.rings(id, sizes);
                     bringup.rings(sq, cq);
                 }
-                BringupAsk::ReopenAdmin => return None,
+                BringupAsk::ReopenAdmin => {
+                    self.admin.close();
+                    self.admin.abandon();
+                    self.admin.reopen();
+                }
                 BringupAsk::Ready(inventory) => return Some(*inventory),
                 BringupAsk::Failed(error) => {
                     assert!(!error.to_string().is_empty());

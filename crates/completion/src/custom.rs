@@ -18,7 +18,7 @@ use crate::{Batch, Check, Done, Plan, Route, Seen};
 /// | --- | --- |
 /// | answers `Look` where [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is not | polls all the same |
 /// | answers `Rest` if nothing is in flight, and else anything but that | rests; sleeps until the next notification |
-/// | answers `Look` where something is known to be there, or the last poll used its budget up | polls in vain, unless nothing is in flight |
+/// | answers `Look` where something is known to be there, or the last poll used its budget up | polls without a result, unless nothing is in flight |
 /// | asks for 1 to [`crate::WEIGHT`] entries | takes the nearest of these |
 /// | names an instant after `now`, and for `Spin` and `Nap` at most a second after | waits for 20 µs, or for a second |
 /// | answers anything but `Spin` where [`Seen::leaving`] is set; after `Nap` the loop is back at its instant | sleeps |

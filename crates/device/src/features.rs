@@ -26,7 +26,7 @@ pub(crate) struct Feature {
 
 /// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only where there is a volatile write cache.
 static FEATURES: [Feature; 12] = [
-    // Bursts of 16 commands: a look at a doorbell costs little beside them, other queues wait little for them.
+    // Bursts of 16 commands: a doorbell poll costs little compared with them, and other queues wait little.
     saved(fid::ARBITRATION, Arbitration::new().with_ab(4).into_bits()),
     volatile(fid::POWER_MANAGEMENT),
     volatile(fid::TEMPERATURE_THRESHOLD),

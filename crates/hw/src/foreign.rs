@@ -15,7 +15,7 @@ pub(crate) enum PageLoss {
     /// It is on a disk, or can be made shorter.
     #[error("it is no memory file that is sealed against being made shorter (F_SEAL_SHRINK)")]
     Unsealed,
-    /// Each huge page is taken from those set aside when it is first touched, by whoever touches it, and none need be left. A hole that is
+    /// Each huge page is taken from those set aside when it is first touched, by any process, and none need be left. A hole that is
     /// punched gives it back. No seal forbids either (memfd_create(2)).
     #[error("it has huge pages, which may run out or be taken away whatever its seals say")]
     HugePages,

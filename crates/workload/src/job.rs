@@ -177,7 +177,7 @@ pub enum Distribution {
     },
 }
 
-/// `thinktime` and its kin: the job pauses after so many I/Os, once they have completed.
+/// `thinktime`: the job pauses after a number of I/Os, once they have completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Think {
     /// `thinktime`: how long a pause is.

@@ -5,7 +5,7 @@
 //! them all), *predicted* (nothing was chosen for them: they are scored), or tell a *shape* only.
 //!
 //! A prediction is scored by its effect, not by its value: how much the mechanism changes the row of the same machine
-//! without it. The score is |ln(simulated effect ÷ published effect)|; beside it stands the score of the same model with
+//! without it. The score is |ln(simulated effect ÷ published effect)|; next to it is the score of the same model with
 //! the mechanism left out.
 
 mod calibrate;
@@ -24,7 +24,7 @@ use rows::{HISTOGRAMS, SPECS, Spec, Use};
 /// `cargo xtask published`
 #[derive(Args, Debug)]
 pub struct PublishedArgs {
-    /// Look for the calibrated constants anew, by bisection, and print what fits beside what is shipped
+    /// Look for the calibrated constants anew, by bisection, and print what fits next to what is shipped
     #[arg(long)]
     calibrate: bool,
     /// The seed, in place of the scenarios' own

@@ -13,7 +13,7 @@ use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 pub fn planned(efforts: &[Effort]) -> String {
     let seconds = efforts.iter().map(|effort| effort.time.as_secs_f64()).sum::<f64>().ceil();
     let blocks: u64 = efforts.iter().map(|effort| effort.blocks).sum();
-    format!("{blocks} blocks: about {seconds} s, more beside other work. Ctrl-C prints what there is by then.")
+    format!("{blocks} blocks: about {seconds} s, more next to other work. Ctrl-C prints what there is by then.")
 }
 
 /// The title of a comparison.

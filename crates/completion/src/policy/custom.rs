@@ -7,7 +7,7 @@ use super::work::{WEIGHT, work_is_known};
 use crate::registry::CustomId;
 use crate::{Batch, Check, CustomPolicy, Facts, Plan, Seen};
 
-/// Longest wait with the notification masked: an entry that comes meanwhile is found after it.
+/// Longest wait with the notification masked: an entry that is posted during it is found after it.
 const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// The wait in place of one that is over before it begins, so that such a policy is not asked in a loop. The timer of `suspend`.

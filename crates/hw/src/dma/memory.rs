@@ -23,7 +23,7 @@ pub unsafe trait Memory: Send + 'static {
     fn bytes(&mut self) -> NonNull<[u8]>;
 
     /// The file that the memory is a shared mapping of, and where in it the memory begins, a multiple of 4096. A device in another process reaches
-    /// memory by its file. Nobody makes the file shorter while the owner lives: seal it (`F_SEAL_SHRINK`), because that process has it too.
+    /// memory by its file. The file must not become shorter while the owner lives: seal it (`F_SEAL_SHRINK`), because that process has it too.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }

@@ -26,7 +26,7 @@ pub enum TargetFault {
     /// Nothing has this name, no device is behind it, or it holds no bytes: `size=` lays a file out, and a device is to be attached.
     #[error("{0}")]
     NotFound(String),
-    /// It is nothing that can be used, whoever opens it and however: a directory, a controller or a format that the driver does not use.
+    /// It cannot be used by any user or with any option: a directory, a controller or a format that the driver does not use.
     #[error("{0}")]
     Unusable(String),
     /// The system does not allow it to this user.

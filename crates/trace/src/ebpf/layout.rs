@@ -2,14 +2,14 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub const DISK_NAME: usize = 32;
-pub const FILTERS: usize = 8;
-pub const LINEAR_SLOTS: usize = crate::histogram::LINEAR_VALUES + 1;
-pub const LOG2_SLOTS: usize = crate::histogram::LOG2_BUCKETS;
+pub(super) const DISK_NAME: usize = 32;
+pub(super) const FILTERS: usize = 8;
+pub(super) const LINEAR_SLOTS: usize = crate::histogram::LINEAR_VALUES + 1;
+pub(super) const LOG2_SLOTS: usize = crate::histogram::LOG2_BUCKETS;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Config {
+pub(super) struct Config {
     pub mode: u32,
     pub freq: u32,
     pub unit: u32,
@@ -23,7 +23,7 @@ pub struct Config {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Globals {
+pub(super) struct Globals {
     pub sampled_cycles: u64,
     pub next_slot: u32,
     pub next_queue: u32,
@@ -35,7 +35,7 @@ pub struct Globals {
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Cycle {
+pub(super) struct Cycle {
     pub at: u64,
     pub visit: u64,
     pub count: u32,
@@ -46,7 +46,7 @@ pub struct Cycle {
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Line {
+pub(super) struct Line {
     pub seq: u64,
     pub slot: u32,
     pub ignored: u32,
@@ -58,7 +58,7 @@ pub struct Line {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Queue {
+pub(super) struct Queue {
     pub hctx: u64,
     pub disk: u64,
     pub name: [u8; DISK_NAME],
@@ -75,7 +75,7 @@ pub struct Queue {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct QueueName {
+pub(super) struct QueueName {
     pub disk: [u8; DISK_NAME],
     pub number: u32,
     pub pad: u32,
@@ -83,7 +83,7 @@ pub struct QueueName {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct LineStats {
+pub(super) struct LineStats {
     pub interrupts: u64,
     pub hard_ns: u64,
     pub soft_ns: u64,
@@ -91,13 +91,13 @@ pub struct LineStats {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct QueueStats {
+pub(super) struct QueueStats {
     pub places: [u64; 5],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Hist {
+pub(super) struct Hist {
     pub n: u64,
     pub sum: u64,
     pub max: u64,
@@ -106,7 +106,7 @@ pub struct Hist {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct LatencyKey {
+pub(super) struct LatencyKey {
     pub id: u64,
     pub op: u16,
     pub size: u16,
@@ -115,7 +115,7 @@ pub struct LatencyKey {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct LatencyHist {
+pub(super) struct LatencyHist {
     pub n: u64,
     pub sum: u64,
     pub max: u64,
@@ -134,14 +134,14 @@ const _: () = {
 };
 
 /// A disk's name as the kernel keeps it: padded with zeros. Longer names lose their end, as in the kernel.
-pub fn padded(name: &str) -> [u8; DISK_NAME] {
+pub(super) fn padded(name: &str) -> [u8; DISK_NAME] {
     let mut field = [0; DISK_NAME];
     field.iter_mut().take(DISK_NAME - 1).zip(name.bytes()).for_each(|(place, byte)| *place = byte);
     field
 }
 
 /// The name in such a field.
-pub fn name(field: &[u8; DISK_NAME]) -> String {
+pub(super) fn name(field: &[u8; DISK_NAME]) -> String {
     let used = field.iter().position(|&byte| byte == 0).unwrap_or(DISK_NAME);
     String::from_utf8_lossy(field.get(..used).unwrap_or_default()).into_owned()
 }

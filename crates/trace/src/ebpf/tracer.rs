@@ -24,14 +24,14 @@ const REQUESTS: u32 = 1 << 16;
 const CLASSES: u32 = 2048;
 
 /// What the user chose of this machine; empty: everything.
-pub struct Choice {
+pub(super) struct Choice {
     disks: Vec<String>,
     lines: Vec<u32>,
 }
 
 impl Choice {
     /// Finds what the settings name.
-    pub fn of(settings: &Settings, machine: &Machine) -> Result<Choice, Error> {
+    pub(super) fn of(settings: &Settings, machine: &Machine) -> Result<Choice, Error> {
         let mut disks = Vec::new();
         for device in &settings.devices {
             disks.extend(machine.find_disk(device)?);
@@ -46,7 +46,7 @@ impl Choice {
 }
 
 /// The tracing program in the kernel.
-pub struct Tracer {
+pub(super) struct Tracer {
     object: Object,
     links: Vec<Link>,
     mode: Mode,
@@ -59,7 +59,7 @@ pub struct Tracer {
 
 impl Tracer {
     /// Loads and attaches what the mode needs.
-    pub fn start(settings: &Settings, machine: &Machine, choice: &Choice) -> Result<Tracer, Error> {
+    pub(super) fn start(settings: &Settings, machine: &Machine, choice: &Choice) -> Result<Tracer, Error> {
         quiet();
 
         let known = machine.queue_lines();
@@ -92,7 +92,7 @@ impl Tracer {
     }
 
     /// All counters now.
-    pub fn read(&self, machine: &Machine) -> Result<Counts, Error> {
+    pub(super) fn read(&self, machine: &Machine) -> Result<Counts, Error> {
         // Before our own counts: whatever comes in between is then ours alone, and not taken for lost.
         let kernel: HashMap<u32, u64> = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
         self.read_after(machine, &kernel)
@@ -119,7 +119,7 @@ impl Tracer {
     }
 
     /// Stops counting, reads once more, now with the cycles that were still open, and detaches.
-    pub fn finish(mut self, machine: &Machine) -> Result<Counts, Error> {
+    pub(super) fn finish(mut self, machine: &Machine) -> Result<Counts, Error> {
         let kernel = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
         switch(&self.object, false)?;
         let time = self.began.elapsed();

@@ -40,7 +40,7 @@ pub(super) static OPTIONS: &[&str] = &[
 ];
 
 /// Options of fio that `reap run` refuses, because without them other I/O would run. With each the value with which it changes nothing,
-/// beside `0` and `none`.
+/// besides `0` and `none`.
 #[rustfmt::skip]
 pub(super) static REFUSED: &[(&str, &str)] = &[
     ("allrandrepeat", ""), ("blocksize_unaligned", ""), ("bs_is_seq_rand", ""), ("bs_unaligned", ""), ("buffer_compress_chunk", ""),

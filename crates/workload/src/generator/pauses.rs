@@ -1,4 +1,4 @@
-//! `thinktime`: a job pauses after so many I/Os.
+//! `thinktime`: a job pauses after a number of I/Os.
 
 use crate::job::Think;
 use units::Nanos;
@@ -6,7 +6,7 @@ use units::Nanos;
 /// What has to happen before the next I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Nothing: so many may go.
+    /// Nothing: this many I/Os may be issued.
     Go(u64),
     /// All that is in flight has to complete.
     Drain,

@@ -1,8 +1,10 @@
 //! The published figures, and how each is read off a run.
 
-use Use::{Calibrate, Predict, Shape};
+use std::ops::Range;
 
+use Use::{Calibrate, Predict, Shape};
 use sim::Outcome;
+use workload::Histogram;
 
 /// What a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,18 +107,20 @@ fn slat(o: &Outcome) -> f64 {
     o.stats.read.slat.moments.mean() / 1e3
 }
 
-/// Share of interrupts after which the poller first looked within the bucket's microseconds.
-fn delay(o: &Outcome, from: u64, to: u64) -> f64 {
-    let delays = &o.poll_delays;
-    let in_bucket: u64 = delays.buckets().filter(|(ns, _)| (from * 1_000..to * 1_000).contains(ns)).map(|(_, n)| n).sum();
-    in_bucket as f64 / delays.len().max(1) as f64
+/// Share of a histogram's values that are in `range`.
+fn share_in(histogram: &Histogram, range: Range<u64>) -> f64 {
+    let inside: u64 = histogram.buckets().filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
+    inside as f64 / histogram.len().max(1) as f64
 }
 
-/// Share of interrupts that brought so many completions before the next was allowed.
+/// Share of interrupts after which the poller first polled within the bucket's microseconds.
+fn delay(o: &Outcome, from: u64, to: u64) -> f64 {
+    share_in(&o.poll_delays, from * 1_000..to * 1_000)
+}
+
+/// Share of interrupts that brought this many completions before the next was allowed.
 fn brought(o: &Outcome, from: u64, to: u64) -> f64 {
-    let brought = &o.per_cycle;
-    let in_bucket: u64 = brought.buckets().filter(|(n, _)| (from..to).contains(n)).map(|(_, n)| n).sum();
-    in_bucket as f64 / brought.len().max(1) as f64
+    share_in(&o.per_cycle, from..to)
 }
 
 /// The histograms among the rows: each is a shape that is to have the post's shares, within [`super::total_variation`] of 0.05.

@@ -308,7 +308,7 @@ fn the_predictions_reach_their_goals() {
 const LEARNING: Nanos = Nanos::from_millis(20);
 
 /// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 1 %. The modes' own
-/// figures are those that `cargo xtask published` sets beside the published ones. On the slow machine the best mode completes on
+/// figures are those that `cargo xtask published` prints next to the published ones. On the slow machine the best mode completes on
 /// a CPU of its own: there `adaptive`, too, leaves the completing to it.
 #[test]
 fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {

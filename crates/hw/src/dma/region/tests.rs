@@ -98,7 +98,7 @@ impl Pinner for Elsewhere {
     fn unpin(&self, _: Chunk) {}
 }
 
-/// Whoever gets a file that is not sealed may take pages away from its owner.
+/// A process that gets a file that is not sealed may take pages away from its owner.
 #[test]
 fn shared_memory_is_sealed() {
     let sealed = |flags, seals| {

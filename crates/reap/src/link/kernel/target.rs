@@ -363,7 +363,7 @@ impl Opening<'_> {
         self.hold(&node, number, Some(disk)).map_err(|fault| match fault {
             TargetFault::Permission { source, .. } => TargetFault::Permission {
                 what: format!(
-                    "{} is held while commands that write pass beside it, and this user may not open it ({source}); be a member of its group (often `disk`) or root, or read with `readonly=yes`",
+                    "{} is held while pass-through commands write, and this user may not open it ({source}); be a member of its group (often `disk`) or root, or read with `readonly=yes`",
                     node.display()
                 ),
                 source,

@@ -169,7 +169,7 @@ fn a_job_within_its_ramp_counts() {
     let read = &generator.stats().read;
     assert_eq!((read.ios, read.bytes, read.runtime), (256, 1 << 20, Nanos(256 * 10_100)));
     assert_eq!((read.lat.moments.n, read.lat.moments.max()), (256, 10_100));
-    // A job that is told to stop before it began has nothing to count.
+    // A job that is stopped before it began has nothing to count.
     let mut unborn = super::generator(&job);
     unborn.stop();
     assert_eq!(unborn.next(Nanos(5)), Next::Done);

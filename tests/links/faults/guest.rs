@@ -181,7 +181,7 @@ fn commands_of_a_user_without_privilege_pass_as_files_allow() {
         "character" => {
             let why = fault(&uri);
             assert!(
-                matches!(&why, TargetFault::Permission { what, .. } if what.contains("pass beside it") && what.contains("readonly=yes")),
+                matches!(&why, TargetFault::Permission { what, .. } if what.contains("pass-through commands write") && what.contains("readonly=yes")),
                 "{why}"
             );
             Job::of(1).pass(&read_only().local_queue().unwrap(), false);

@@ -11,6 +11,8 @@ log=$(mktemp)
 TMPDIR=$(mktemp -d)
 chmod 1777 "$TMPDIR"
 export TMPDIR
+# Many tests wait for a time-out or for another process: more threads than CPUs keep these busy.
+export RUST_TEST_THREADS=8
 trap 'rm -rf "$log" "$TMPDIR"' EXIT
 summary=() passed=0 failed=0 skipped=0
 

@@ -36,7 +36,7 @@ impl Load {
 }
 
 #[test]
-fn an_io_allocates_nothing_in_any_mode() {
+fn no_allocation_in_any_mode() {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::default()).unwrap();
     let free = (0..DEPTH).map(|_| device.buffer(2 << 20).unwrap()).collect();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().expect("an embedded controller").by_hand());

@@ -52,7 +52,7 @@ fn fdatasync_stands_between_write_and_completion() {
 
 #[test]
 #[ignore = "needs strace: tests/durability.sh"]
-fn once_fdatasync_failed_every_later_flush_fails_unasked() {
+fn failed_fdatasync_fails_later_flushes() {
     let expected = [
         ["write", "written", "sync", "flush good"].as_slice(),
         &["write", "written", "sync failed", "flush failed"],

@@ -104,7 +104,7 @@ fn every_mode_reads_into_registered_memory() {
 }
 
 #[test]
-fn memory_is_registered_while_queues_are_busy() {
+fn registering_while_queues_are_busy() {
     let _alone = alone();
     let device = open(MEM);
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
@@ -132,7 +132,7 @@ fn memory_is_registered_while_queues_are_busy() {
 }
 
 #[test]
-fn another_devices_memory_is_refused() {
+fn other_devices_memory_is_refused() {
     let _alone = alone();
     for uri in [MEM, PATHS] {
         let (device, other) = (open(uri), open(uri));
@@ -153,7 +153,7 @@ fn another_devices_memory_is_refused() {
 }
 
 #[test]
-fn the_owner_has_its_memory_again_once_nothing_is_out() {
+fn owner_gets_idle_memory_back() {
     let _alone = alone();
     let device = open(MEM);
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
@@ -177,7 +177,7 @@ fn the_owner_has_its_memory_again_once_nothing_is_out() {
 }
 
 #[test]
-fn memory_that_cannot_be_registered_comes_back() {
+fn unregistrable_memory_is_returned() {
     let _alone = alone();
     let device = open(MEM);
     // Nothing of it is touched.
@@ -244,7 +244,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn in_whichever_order_all_is_dropped_the_memory_goes_once_and_last() {
+fn memory_drops_once_and_last() {
     let _alone = alone();
     let orders = orders();
     let all = orders.iter().map(|order| (MEM, order)).chain(orders.iter().step_by(7).map(|order| (PATHS, order)));
@@ -264,7 +264,7 @@ fn in_whichever_order_all_is_dropped_the_memory_goes_once_and_last() {
 }
 
 #[test]
-fn of_futures_that_are_forgotten_the_memory_stays() {
+fn forgotten_futures_keep_their_memory() {
     let _alone = alone();
     for uri in [MEM, PATHS] {
         for order in orders().iter().filter(|order| order[0] == 4).step_by(5) {
@@ -283,7 +283,7 @@ fn of_futures_that_are_forgotten_the_memory_stays() {
 }
 
 #[test]
-fn a_lost_device_keeps_the_memory_for_ever() {
+fn lost_device_keeps_its_memory() {
     let _alone = alone();
     let faults = Faults::new(FaultPlan::new());
     let options = OpenOptions::new()

@@ -37,7 +37,7 @@ counted "${first}n1" polled_requests_take_no_interrupt
 counted "ng${first#nvme}n1" polled_requests_take_no_interrupt
 trace completions -d "${first}n1" 600 >/tmp/traced 2>&1 &
 for tenth in $(seq 200); do grep -qs '^Tracing' /tmp/traced && break; sleep 0.1; done
-counted "${first}n1" requests_are_as_many_as_the_kernel_counts
+counted "${first}n1" kernel_counts_the_same_requests
 kill -INT $! && wait $!
 ours=$(sed -n 's/.*counted: all: //p' /tmp/out) theirs=$(sed -n 's/^total:.*, \([0-9]*\) completions.*/\1/p' /tmp/traced)
 echo "counted: requests: $ours here, $theirs by reap trace"
@@ -47,7 +47,7 @@ if [ "${ours:-0}" = 0 ] || [ $((theirs - ours)) -lt 0 ] || [ $(((theirs - ours) 
     cat /tmp/traced
 fi
 
-counted "$(by_serial SLOW)n1" sleeps_are_as_many_as_the_scheduler_counts
+counted "$(by_serial SLOW)n1" scheduler_counts_the_same_sleeps
 
 mount -t configfs none /sys/kernel/config
 null=/sys/kernel/config/nullb/nullb1

@@ -117,11 +117,11 @@ given() { # given TEST: one of those that need a drive
     links --test-threads=1 --nocapture --ignored --exact "faults::pcie::$1" >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
     grep -oE '(test result|counted|kept|named): .*' /tmp/out
 }
-given what_a_drive_has_too_few_of_is_said_and_shared
-given a_groups_queues_have_one_eventfd_in_posted
+given scarce_vectors_are_shared
+given posted_group_has_one_eventfd
 given resets_under_load_lose_nothing
-given a_drive_that_is_too_slow_is_aborted_or_reset
-given doorbells_and_messages_are_as_many_as_qemu_counts
+given slow_drive_is_aborted_or_reset
+given qemu_counts_the_same_doorbells
 given long_data_are_named_by_sgls
 
 part "ended in the middle"
@@ -146,6 +146,6 @@ done_by "and Reap again" reap bind "$first"
 dmesg | grep -iE 'DMAR:.*(fault|DRHD: handling)' && failed "the IOMMU has kept the drive from something"
 
 part "pulled out"
-given a_drive_that_is_pulled_out_fails_what_is_in_flight
+given removed_drive_fails_requests
 part "$failures failures"
 [ $failures = 0 ]

@@ -2,7 +2,6 @@
 //! may stand.
 
 mod circles;
-mod face;
 mod modules;
 mod pages;
 mod tests;
@@ -51,7 +50,7 @@ fn circles_in(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_import_one_another_in_no_circle() {
+fn files_import_without_circles() {
     let found = plan().into_iter().flat_map(|(name, _)| {
         let circles = circles_in(&name).into_iter();
         circles.map(move |circle| format!("{name}: {circle}")).collect::<Vec<_>>()
@@ -71,7 +70,7 @@ fn differences(edges: &Edges, plan: &Edges) -> Vec<String> {
 }
 
 #[test]
-fn dependencies_are_as_drawn_and_point_one_way() {
+fn dependencies_match_the_drawing() {
     let plan = plan();
     let found = differences(&edges(), &plan.iter().cloned().collect());
     assert!(found.is_empty(), "docs/architecture.md draws another house: {}", found.join("; "));
@@ -82,7 +81,7 @@ fn dependencies_are_as_drawn_and_point_one_way() {
 }
 
 #[test]
-fn a_wrong_edge_a_missing_one_and_a_stranger_are_told() {
+fn wrong_and_missing_edges_are_reported() {
     let (mut edges, plan) = (edges(), plan().into_iter().collect());
     edges.entry("completion".into()).or_default().insert("nvme".into());
     edges.entry("sim".into()).or_default().remove("device");

@@ -108,7 +108,7 @@ fn pages() -> Vec<(String, String)> {
 }
 
 #[test]
-fn readme_is_short_and_the_index_has_every_page() {
+fn readme_and_index_are_complete() {
     let pages = pages();
     let lines = pages[0].1.lines().count();
     assert!(lines <= README_LINES, "README.md has {lines} lines");
@@ -125,7 +125,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn snippets_are_parts_of_what_is_built_and_run() {
+fn snippets_are_built_and_run() {
     for (language, dir, ending) in [(("rust", "//"), "examples", ".rs"), (("toml", "#"), "scenarios", ".toml")] {
         let programs: Vec<String> = files(dir, ending).into_iter().map(|(_, text)| text).collect();
         let found: Vec<String> = pages().iter().flat_map(|(name, page)| strangers(name, page, language, &programs)).collect();
@@ -142,7 +142,7 @@ fn snippets_use_what_they_bind() {
 }
 
 #[test]
-fn dead_links_and_strange_snippets_are_told() {
+fn dead_links_are_reported() {
     let there = |path: &Path| (path == Path::new("docs/there.md")).then(|| "# What *it* is, `here`\n".to_owned());
     let page = "[a](there.md) [b](there.md#what-it-is-here) [c](gone.md) [d](there.md#gone) [e](https://gone) [f](#g)\n## G\n";
     assert_eq!(dead_links("docs/x.md", page, &there), ["docs/x.md: no such file: gone.md", "docs/x.md: no such heading: there.md#gone"]);

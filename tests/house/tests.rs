@@ -14,7 +14,7 @@ fn answered(by: &str) -> Vec<String> {
 }
 
 #[test]
-fn however_a_file_names_another_the_circle_is_found() {
+fn circles_are_found_however_named() {
     for (by, items) in [
         ("use crate::a::A;", "A"),
         ("use super::a::A as Other;", "A"),
@@ -42,7 +42,7 @@ fn however_a_file_names_another_the_circle_is_found() {
 }
 
 #[test]
-fn what_names_no_item_makes_no_circle() {
+fn non_items_make_no_circle() {
     for by in [
         "",
         "use super::a;",
@@ -64,7 +64,7 @@ fn what_names_no_item_makes_no_circle() {
 }
 
 #[test]
-fn a_parent_and_a_child_that_need_each_other_are_a_circle() {
+fn parent_and_child_circle() {
     let child = ("shop/till.rs", "use super::Shop; pub struct Till; fn of(_: &Shop) {}");
     let uses = found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; use till::Till; pub struct Shop(Till);"), child]);
     assert_eq!(uses, ["shop → shop::till → shop (Till of shop::till; Shop of shop)"]);
@@ -78,14 +78,14 @@ fn a_parent_and_a_child_that_need_each_other_are_a_circle() {
 }
 
 #[test]
-fn what_a_macro_defines_is_its_callers() {
+fn macro_items_belong_to_callers() {
     let made =
         [("lib.rs", "mod a; mod b;"), ("a.rs", "id! { /// Of A.\n A(u16) } use crate::b::B;"), ("b.rs", "pub struct B(super::a::A);")];
     assert_eq!(found(&made), ["a → b → a (B of b; A of a)"]);
 }
 
 #[test]
-fn the_root_is_a_file_like_any_other() {
+fn root_file_is_checked_too() {
     let root = "mod run; pub const PROGRAM: &str = \"\"; fn main() { run::run() }";
     let told = found(&[("lib.rs", root), ("run.rs", "pub fn run() { let _ = crate::PROGRAM; }")]);
     assert_eq!(told, ["crate → run → crate (run of run; PROGRAM of crate)"]);
@@ -103,7 +103,7 @@ fn facade(shows: &str) -> Vec<String> {
 }
 
 #[test]
-fn re_exports_are_followed_to_the_file_that_defines() {
+fn reexports_lead_to_definitions() {
     assert_eq!(facade("pub use place::Place; pub use self::policy::*;"), [""; 0]);
     assert_eq!(facade("pub use self::{place::Place, policy::Policy};"), [""; 0]);
     // The same names, defined by the facade itself.
@@ -112,7 +112,7 @@ fn re_exports_are_followed_to_the_file_that_defines() {
 }
 
 #[test]
-fn a_circle_through_re_exports_of_re_exports_is_found() {
+fn circle_through_nested_reexports() {
     let told = found(&[
         ("lib.rs", "mod low; mod mid; mod top; pub use top::Top as Shown;"),
         ("low.rs", "use crate::Shown; pub struct Low(Shown);"),
@@ -123,7 +123,7 @@ fn a_circle_through_re_exports_of_re_exports_is_found() {
 }
 
 #[test]
-fn each_circle_is_told_once_and_the_shortest_first() {
+fn shortest_circle_is_reported_first() {
     let told = found(&[
         ("lib.rs", "mod a; mod b; mod c; mod d;"),
         ("a.rs", "use crate::b::B; pub struct A;"),

@@ -41,7 +41,7 @@ fn write(queue: &Queue, (lba, blocks): (u64, u64), generation: u64) {
 }
 
 #[test]
-fn blocks_are_compared_and_verified_in_every_mode() {
+fn compare_and_verify_every_mode() {
     everywhere(&[], |place| {
         for (generation, mode) in (200..).zip(Mode::ALL) {
             let device = place.open(1, mode);
@@ -104,7 +104,7 @@ fn long_ones_are_split() {
 }
 
 #[test]
-fn what_names_no_blocks_of_the_device_or_has_no_buffer_for_them_is_refused() {
+fn checks_outside_are_refused() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (compares, verifies) = checks(place, &device);
@@ -133,7 +133,7 @@ fn what_names_no_blocks_of_the_device_or_has_no_buffer_for_them_is_refused() {
 
 /// As many as are made unreadable cannot be read, on queues of either kind, and their neighbours can.
 #[test]
-fn what_is_made_unreadable_is_so_until_it_is_written() {
+fn uncorrectable_until_written() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let ns = device.namespaces()[0];
@@ -162,7 +162,7 @@ fn what_is_made_unreadable_is_so_until_it_is_written() {
 
 /// The kernel has no such requests of files and block devices.
 #[test]
-fn where_there_is_none_it_is_refused_and_nothing_is_written() {
+fn unsupported_checks_are_refused() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);

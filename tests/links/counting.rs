@@ -7,7 +7,7 @@ use super::table::{everywhere, watched};
 use super::work::{Job, begin};
 
 #[test]
-fn each_command_is_counted_once_in_every_mode() {
+fn commands_are_counted_once() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let device = place.open(1, mode);
@@ -26,7 +26,7 @@ fn each_command_is_counted_once_in_every_mode() {
 }
 
 #[test]
-fn what_a_thread_counts_of_its_looks_agrees() {
+fn thread_poll_counts_agree() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let device = place.open(1, mode);
@@ -49,7 +49,7 @@ fn what_a_thread_counts_of_its_looks_agrees() {
 }
 
 #[test]
-fn a_devices_counters_keep_what_queues_have_counted_that_are_gone() {
+fn device_counters_keep_closed_queues() {
     everywhere(&[], |place| {
         let device = place.open(2, Mode::INTERRUPT);
         assert_eq!(device.counters().system_calls.is_some(), place.is_kernel() && device.counters().system_calls.is_some());
@@ -76,7 +76,7 @@ fn a_devices_counters_keep_what_queues_have_counted_that_are_gone() {
 /// A controller of another process, to which a register is a message: few are where doorbells are in memory. A reset ends that, and bring-up
 /// begins it again.
 #[test]
-fn doorbells_in_memory_spare_registers_before_and_after_a_reset() {
+fn shadow_doorbells_spare_registers() {
     let served = Served::new("mem:16M?profile=optane");
     for (said, kept) in [("", true), ("?shadow=no", false)] {
         let uri = format!("vfio-user:{}{said}", served.socket().display());

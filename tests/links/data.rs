@@ -9,7 +9,7 @@ use super::table::{Feature, everywhere};
 use super::work::{Job, differs, fill};
 
 #[test]
-fn every_mode_moves_data_on_queues_of_either_kind() {
+fn every_mode_moves_data() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let device = place.open(3, mode);
@@ -30,7 +30,7 @@ fn every_mode_moves_data_on_queues_of_either_kind() {
 }
 
 #[test]
-fn requests_of_every_size_begin_at_every_block() {
+fn every_size_at_every_block() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         place.on_each_kind(&device, |queue, kind| {
@@ -58,7 +58,7 @@ fn requests_of_every_size_begin_at_every_block() {
 
 /// Parts of one request come back in any order, and many requests wait for tags.
 #[test]
-fn large_requests_are_split_and_come_back_whole() {
+fn large_requests_are_split() {
     everywhere(&[], |place| {
         let device = place.open_with(options(1).depth(4));
         place.on_each_kind(&device, |queue, kind| {
@@ -71,7 +71,7 @@ fn large_requests_are_split_and_come_back_whole() {
 
 /// A part of the buffer alone takes part.
 #[test]
-fn a_request_may_take_less_than_its_buffer() {
+fn requests_shorter_than_their_buffer() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
@@ -91,7 +91,7 @@ fn a_request_may_take_less_than_its_buffer() {
 
 /// FUA by itself, and plain writes with a Flush behind them.
 #[test]
-fn what_was_made_durable_is_there_again() {
+fn durable_data_survive_reopening() {
     everywhere(&[Feature::Keeping], |place| {
         for (g, mode) in (1..).zip([Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE]) {
             let device = place.open(1, mode);

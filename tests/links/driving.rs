@@ -60,7 +60,7 @@ fn rounds<Q: AsRef<Queue>>(group: &Group<Q>, mode: Mode) {
 }
 
 #[test]
-fn a_group_takes_turns_over_queues_of_several_devices() {
+fn group_takes_turns_over_devices() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let (device, memory) = (place.open(2, mode), companion());
@@ -113,7 +113,7 @@ fn files(several: usize) -> Option<(Vec<Scratch>, Vec<Device>)> {
 }
 
 #[test]
-fn files_of_a_group_have_one_ring_in_posted() {
+fn posted_group_shares_one_ring() {
     let Some((_files, devices)) = files(3) else { return };
     files_of_a_group_change_their_modes(&devices, |device| device.local_queue().unwrap());
     files_of_a_group_change_their_modes(&devices, |device| device.queue().unwrap());
@@ -121,7 +121,7 @@ fn files_of_a_group_have_one_ring_in_posted() {
 
 /// Each can be driven by itself, in the group and after it, while requests of the others are out; and be let go.
 #[test]
-fn files_of_a_group_go_their_own_ways() {
+fn group_files_keep_own_modes() {
     let Some((files, devices)) = files(3) else { return };
     for owned in [true, false] {
         let local: Vec<LocalQueue> = devices.iter().filter(|_| owned).map(|device| device.local_queue().unwrap()).collect();
@@ -184,7 +184,7 @@ fn rounds_once<Q: AsRef<Queue>>(group: &Group<Q>, several: usize) {
 }
 
 #[test]
-fn a_foreign_loop_turns_a_queue_with_a_batch_in_flight() {
+fn foreign_loop_polls_a_batch() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let device = place.open(1, mode);
@@ -284,7 +284,7 @@ fn through(reactor: &Reactor, device: &Device) {
 }
 
 #[test]
-fn a_reactor_drives_a_queue_that_its_thread_has_taken() {
+fn reactor_drives_its_own_queue() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             // The last reactor's thread ends by itself, and then lets go of the device.
@@ -297,7 +297,7 @@ fn a_reactor_drives_a_queue_that_its_thread_has_taken() {
 }
 
 #[test]
-fn a_reactor_drives_a_queue_that_was_sent_to_it() {
+fn reactor_drives_a_sent_queue() {
     everywhere(&[Feature::Sending], |place| {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
             // The last reactor's thread ends by itself, and then lets go of the device.
@@ -308,7 +308,7 @@ fn a_reactor_drives_a_queue_that_was_sent_to_it() {
 }
 
 #[test]
-fn a_queue_that_cannot_be_sent_is_refused_with_what_to_do() {
+fn unsendable_queue_is_refused() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         match device.queue() {
@@ -328,7 +328,7 @@ fn a_queue_that_cannot_be_sent_is_refused_with_what_to_do() {
 
 /// A ring that the kernel polls sends them by another beside it, which has room for fewer: 40 at once are more than that.
 #[test]
-fn more_flushes_than_there_is_room_for_end_each() {
+fn more_flushes_than_tags() {
     everywhere(&[], |place| {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE] {
             let device = place.open(1, mode);

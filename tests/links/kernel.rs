@@ -8,10 +8,10 @@ use super::table::{everywhere, skipped};
 use super::work::Job;
 
 #[test]
-fn moderated_modes_are_interrupt_and_it_is_said() {
+fn coalescing_modes_fall_back_to_interrupt() {
     everywhere(&[], |place| {
         if !place.is_kernel() {
-            return skipped("where no kernel decides: tests/modes.rs has moderators");
+            return skipped("where no kernel decides: tests/stack/modes.rs has moderators");
         }
         let device = place.open(1, Mode::DIM);
         let queue = device.local_queue().unwrap();
@@ -26,7 +26,7 @@ fn moderated_modes_are_interrupt_and_it_is_said() {
 
 /// Each of the kernel's own modes carries data, in queues of its own beside others, or says in a sentence what is missing.
 #[test]
-fn the_kernels_own_modes_are_there_or_say_what_is_missing() {
+fn kernel_modes_work_or_explain() {
     everywhere(&[], |place| {
         for mode in Mode::KERNELS {
             let device = place.open(3, Mode::INTERRUPT);
@@ -68,7 +68,7 @@ fn the_kernels_own_modes_are_there_or_say_what_is_missing() {
 
 /// A ring that a thread of the kernel's submits is entered to wait, and to wake that thread, and for nothing else.
 #[test]
-fn a_ring_that_the_kernel_submits_takes_no_call_for_it() {
+fn sqpoll_needs_no_submit_call() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let Ok(queue) = device.local_queue_in(Mode::KERNEL_SQPOLL) else { return };

@@ -10,7 +10,7 @@ use super::table::{Feature, everywhere};
 use super::work::{Job, differs, drain, fill, submit};
 
 #[test]
-fn what_does_not_fit_is_refused_and_what_stood_before_it_is_done() {
+fn oversized_request_ends_the_batch() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         place.on_each_kind(&device, |queue, _| {
@@ -43,7 +43,7 @@ fn what_does_not_fit_is_refused_and_what_stood_before_it_is_done() {
 }
 
 #[test]
-fn a_device_opened_for_reading_takes_no_writes() {
+fn read_only_device_refuses_writes() {
     everywhere(&[Feature::ReadOnly, Feature::Keeping], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         Job::of(1).pass(&device.local_queue().unwrap(), true);
@@ -65,7 +65,7 @@ fn a_device_opened_for_reading_takes_no_writes() {
 
 /// Growth is seen by a handle that asks; a handle that does not keeps its size.
 #[test]
-fn a_device_that_grows_has_more_blocks() {
+fn grown_device_has_more_blocks() {
     everywhere(&[Feature::Resizing], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
@@ -88,7 +88,7 @@ fn a_device_that_grows_has_more_blocks() {
 
 /// In the middle of a stream of requests the second half goes: what is asked of it fails; the first half is as it was.
 #[test]
-fn a_device_that_shrinks_under_requests_fails_them_and_hangs_none() {
+fn shrunk_device_fails_requests() {
     everywhere(&[Feature::Resizing], |place| {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
             place.resize(BYTES);

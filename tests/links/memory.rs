@@ -35,7 +35,7 @@ fn register(device: &Device, bytes: usize) -> (Region<(Pages, Count)>, Arc<Atomi
 }
 
 #[test]
-fn requests_carry_ranges_of_every_size_and_alignment() {
+fn ranges_of_every_size_and_alignment() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (region, freed) = register(&device, 9 * MIB);
@@ -91,7 +91,7 @@ fn every_mode_reads_into_registered_memory() {
 }
 
 #[test]
-fn regions_come_and_go_while_requests_are_in_flight() {
+fn regions_change_under_load() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         place.on_each_kind(&device, |queue, _| {
@@ -114,7 +114,7 @@ fn regions_come_and_go_while_requests_are_in_flight() {
 }
 
 #[test]
-fn another_devices_memory_is_refused_and_stays_whole() {
+fn foreign_memory_is_refused_whole() {
     everywhere(&[], |place| {
         let (device, other) = (place.open(1, Mode::INTERRUPT), companion());
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);

@@ -47,7 +47,7 @@ fn modes_switch_every_3_ms() {
 }
 
 #[test]
-fn a_queue_changes_its_mode_with_a_batch_out() {
+fn mode_changes_under_a_batch() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         place.on_each_kind(&device, |queue, _| {
@@ -78,7 +78,7 @@ fn again<Q>(take: impl Fn() -> Result<Q, QueueError>) -> Q {
 }
 
 #[test]
-fn a_queue_that_is_dropped_with_requests_in_flight_can_be_taken_again() {
+fn dropped_busy_queue_is_retaken() {
     everywhere(&[], |place| {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
             let device = place.open(1, mode);
@@ -100,7 +100,7 @@ fn a_queue_that_is_dropped_with_requests_in_flight_can_be_taken_again() {
 }
 
 #[test]
-fn futures_that_are_dropped_or_forgotten_leave_their_buffers_with_the_queue() {
+fn dropped_futures_leave_their_buffers() {
     everywhere(&[], |place| {
         let device = place.open_with(options(1).depth(8));
         place.on_each_kind(&device, |queue, _| {
@@ -118,7 +118,7 @@ fn futures_that_are_dropped_or_forgotten_leave_their_buffers_with_the_queue() {
 }
 
 #[test]
-fn a_queue_and_its_futures_outlive_the_device_handle() {
+fn queues_outlive_the_device_handle() {
     everywhere(&[], |place| {
         for mode in [Mode::INTERRUPT, Mode::THREADED] {
             let device = place.open(2, mode);
@@ -140,7 +140,7 @@ fn a_queue_and_its_futures_outlive_the_device_handle() {
 }
 
 #[test]
-fn a_device_that_was_closed_with_requests_in_flight_opens_again() {
+fn busy_closed_device_opens_again() {
     everywhere(&[], |place| {
         for kind in [Kind::Sent, Kind::Kept].into_iter().filter(|kind| place.sends() || *kind == Kind::Kept) {
             for _ in 0..3 {

@@ -37,7 +37,7 @@ pub struct Link {
 
 const IN_MEMORY: [(Feature, &str); 3] = [
     (ReadOnly, "embedded controllers have no `readonly=`"),
-    (Resizing, "only paths of `multipath:` change their size (tests/multipath.rs)"),
+    (Resizing, "only paths of `multipath:` change their size (tests/stack/multipath.rs)"),
     (Keeping, "memory goes with the device"),
 ];
 

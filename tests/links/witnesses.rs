@@ -100,7 +100,7 @@ fn polled_requests_take_no_interrupt() {
 
 #[test]
 #[ignore = "counts on a device that nobody else uses: tests/links.sh runs it in a guest"]
-fn requests_are_as_many_as_the_kernel_counts() {
+fn kernel_counts_the_same_requests() {
     let (uri, disk) = device();
     let mut all = 0;
     for (mode, depth) in [(Mode::INTERRUPT, 1), (Mode::INTERRUPT, 16), (Mode::POLL, 16)] {
@@ -117,7 +117,7 @@ fn requests_are_as_many_as_the_kernel_counts() {
 /// Five milliseconds for each request, so that no completion comes before the thread sleeps: then it need not.
 #[test]
 #[ignore = "needs a slow device: tests/links.sh runs it in a guest"]
-fn sleeps_are_as_many_as_the_scheduler_counts() {
+fn scheduler_counts_the_same_sleeps() {
     let (uri, _) = device();
     let device = Device::open_with(&uri, &options(2)).unwrap();
     for (what, queue) in [("sent", &device.queue().unwrap()), ("kept", &*device.local_queue().unwrap())] {

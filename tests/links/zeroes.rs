@@ -82,7 +82,7 @@ fn one(queue: &Queue, request: Request) -> Result<(), IoError> {
 }
 
 #[test]
-fn zeroes_are_read_where_they_were_asked_for_in_every_mode() {
+fn zeroes_are_read_in_every_mode() {
     everywhere(&[], |place| {
         for (generation, mode) in (1..).zip(Mode::ALL) {
             let device = place.open(1, mode);
@@ -109,7 +109,7 @@ fn zeroes_are_read_where_they_were_asked_for_in_every_mode() {
 }
 
 #[test]
-fn what_is_deallocated_reads_as_is_promised_in_every_mode() {
+fn deallocated_blocks_read_as_promised() {
     everywhere(&[], |place| {
         for (generation, mode) in (100..).zip(Mode::ALL) {
             let device = place.open(1, mode);
@@ -136,7 +136,7 @@ fn what_is_deallocated_reads_as_is_promised_in_every_mode() {
 
 /// Blocks beside each other, some of them in one page of the cache, written and zeroed in turns.
 #[test]
-fn zeroes_and_writes_of_neighbours_do_not_touch_each_other() {
+fn zeroes_spare_neighbouring_blocks() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
@@ -153,7 +153,7 @@ fn zeroes_and_writes_of_neighbours_do_not_touch_each_other() {
 }
 
 #[test]
-fn zeroes_that_were_made_durable_are_there_again() {
+fn durable_zeroes_survive_reopening() {
     everywhere(&[Feature::Keeping], |place| {
         let areas = [(Mode::INTERRUPT, 160), (Mode::POLL, 240), (Mode::ADAPTIVE, 320)].map(|(mode, base)| {
             let area = Area { base, blocks: 64, generation: base };
@@ -170,7 +170,7 @@ fn zeroes_that_were_made_durable_are_there_again() {
 }
 
 #[test]
-fn what_names_no_blocks_of_the_device_is_refused() {
+fn zeroes_outside_are_refused() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
@@ -189,7 +189,7 @@ fn what_names_no_blocks_of_the_device_is_refused() {
 }
 
 #[test]
-fn a_device_opened_for_reading_zeroes_nothing() {
+fn read_only_device_zeroes_nothing() {
     everywhere(&[Feature::ReadOnly, Feature::Keeping], |place| {
         let area = Area { base: 0, blocks: 64, generation: 9 };
         area.write(&place.open(1, Mode::INTERRUPT).local_queue().unwrap());
@@ -205,7 +205,7 @@ fn a_device_opened_for_reading_zeroes_nothing() {
 }
 
 #[test]
-fn queues_of_either_kind_send_zeroes_side_by_side() {
+fn both_queue_kinds_send_zeroes() {
     everywhere(&[], |place| {
         let device = place.open_with(options(2).depth(4));
         let work = |queue: &Queue, base: u64| {
@@ -229,7 +229,7 @@ fn queues_of_either_kind_send_zeroes_side_by_side() {
 
 /// The list comes back with the completion.
 #[test]
-fn several_ranges_are_deallocated_by_one_command() {
+fn one_command_deallocates_several_ranges() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let ns = device.namespaces()[0];

@@ -46,11 +46,11 @@ reap)
         [ -z "$beside" ] || mutate "$name" --package "$package" --file "$file" --cargo-arg=--lib -- "$beside"
         mutate "$name" --package "$package" --file "$file" --cargo-arg=--lib -- ""
         case $file in
-        *multipath*) mutate "$name" --package "$package" --test-package reap-nvme --file "$file" --cargo-arg=--test=multipath -- "" ;;
-        */link/* | */serve/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=links --cargo-arg=--test=write_back -- "" ;;
-        */keeper*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=unkind --cargo-arg=--test=strangers -- "" ;;
+        *multipath*) mutate "$name" --package "$package" --test-package reap-nvme --file "$file" --cargo-arg=--test=stack -- "multipath::" ;;
+        */link/* | */serve/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=links --cargo-arg=--test=stack -- "" ;;
+        */keeper*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=stack -- "" ;;
         # Queues that belong to one thread are the whole library's affair.
-        */thread/* | */shared/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=owner -- "" ;;
+        */thread/* | */shared/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=stack -- "owned_queues::" ;;
         esac
     done
     ;;

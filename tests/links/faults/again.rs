@@ -28,7 +28,7 @@ fn says(device: &Device, words: &str) -> bool {
 
 /// Two servers of one file take turns in dying under verified load. Each is used again once it is started again.
 #[test]
-fn a_server_that_is_started_again_is_used_again() {
+fn restarted_server_is_used_again() {
     for more in ["", "%26doorbells=mapped%26sgl=yes"] {
         let file = Scratch::new("again", BYTES);
         let serves = |path: usize| share(&file, path as u16 + 1, more);
@@ -145,7 +145,7 @@ fn fewer_queues_end_the_path() {
 
 /// Nobody answers, and nobody is waited for: a device that is closed meanwhile lets go of the connection.
 #[test]
-fn a_device_is_closed_while_it_connects() {
+fn closing_while_connecting() {
     let file = Scratch::new("closed", BYTES);
     let mut servers = [1, 2].map(|controller| Process::serving(&share(&file, controller, ""), 1));
     let device = open(&servers, "&no_path_timeout=300ms&held_timeout=1s&keep_alive=500ms", 1);

@@ -56,7 +56,7 @@ fn stand_between(listener: &UnixListener, server: &str) {
 
 /// In `posted` each queue of a group is told by its own eventfd then, as in `interrupt`, and no wake-up is lost.
 #[test]
-fn queues_whose_vectors_stay_are_told_by_their_own() {
+fn kept_vectors_notify_their_queues() {
     let (served, socket) = (Served::new("mem:16M?profile=optane"), Scratch::short("between"));
     let (listener, server) = (UnixListener::bind(socket.path()).unwrap(), served.socket().display().to_string());
     let between = thread::spawn(move || stand_between(&listener, &server));

@@ -25,7 +25,7 @@ fn once_let_go(open: impl Fn() -> Result<Device, OpenError>) -> Device {
 
 /// The kernel keeps a loop device that is open, and lets it go with its last user: requests go on, and then nothing is there.
 #[test]
-fn a_loop_device_that_is_detached_under_requests_stays_until_it_is_closed() {
+fn detached_loop_device_stays_open() {
     for mode in [Mode::INTERRUPT, Mode::THREADED, Mode::ADAPTIVE] {
         let file = Scratch::new("detached", BYTES);
         let looped = match Loop::over(file.path()) {
@@ -65,7 +65,7 @@ fn a_loop_device_that_is_detached_under_requests_stays_until_it_is_closed() {
 
 /// Without its medium, as far as a loop device can be: the file behind it is empty.
 #[test]
-fn a_device_without_a_medium_fails_requests_and_hangs_none() {
+fn missing_medium_fails_requests() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE] {
         let file = Scratch::new("emptied", BYTES);
         let looped = match Loop::over(file.path()) {

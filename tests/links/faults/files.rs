@@ -11,7 +11,7 @@ use crate::table::skipped;
 use crate::work::{Job, drain, submit};
 
 #[test]
-fn what_is_no_file_is_named_and_refused() {
+fn non_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let uri = |name: &str| format!("kernel:{}", dir.path().join(name).display());
     assert!(matches!(fault(&format!("kernel:{}", dir.path().display())), TargetFault::Unusable(why) if why.contains("directory")));
@@ -35,7 +35,7 @@ fn what_is_no_file_is_named_and_refused() {
 }
 
 #[test]
-fn a_size_or_a_block_that_does_not_fit_is_refused_with_both_numbers() {
+fn wrong_sizes_are_refused() {
     let file = Scratch::new("sizes", 1 << 20);
     let uri = format!("kernel:{}", file.path().display());
     for (bytes, with, said) in [(1_000_000, "", "1000000"), (513, "", "513"), (511, "", "511"), ((1 << 20) + 512, "?lba=4096", "1049088")] {
@@ -85,7 +85,7 @@ fn alignment_is_what_the_device_wants() {
 
 /// Somebody cuts the file off while it is written: from then on no write is taken, and nothing makes it grow; what lies before is as it was.
 #[test]
-fn a_file_that_is_truncated_under_writes_takes_no_more() {
+fn truncated_file_takes_no_writes() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
         let file = Scratch::new("truncated", BYTES);
         let device = Device::open_with(&file.uri(), &options(1).mode(mode)).unwrap();
@@ -139,7 +139,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_full_file_system_says_so_and_keeps_what_it_took() {
+fn full_file_system_keeps_data() {
     let mounted = match Mounted::new(16 << 20) {
         Ok(mounted) => mounted,
         Err(why) => return skipped(why),
@@ -182,7 +182,7 @@ fn a_full_file_system_says_so_and_keeps_what_it_took() {
 }
 
 #[test]
-fn no_more_queues_than_were_asked_for() {
+fn queue_count_is_respected() {
     let file = Scratch::new("queues", 1 << 20);
     let device = Device::open_with(&file.uri(), &options(2)).unwrap();
     let (_one, two) = (device.queue().unwrap(), device.local_queue().unwrap());

@@ -33,7 +33,7 @@ fn write(path: impl AsRef<Path>, what: &str) {
 /// Its PCI function goes and comes again: what was in flight fails, what was acknowledged is there.
 #[test]
 #[ignore = "takes a disk away: tests/links.sh runs it in a guest"]
-fn an_nvme_controller_that_is_removed_fails_what_is_in_flight() {
+fn removed_controller_fails_requests() {
     let modes = [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE];
     let by_block = modes.map(|mode| (disk(), mode));
     for (node, mode) in by_block.into_iter().chain([Mode::INTERRUPT, Mode::POLL].map(|mode| (character(), mode))) {
@@ -69,7 +69,7 @@ fn dmsetup(arguments: &[&str]) {
 /// Suspended, requests wait and are not lost; with a table that fails everything, they fail.
 #[test]
 #[ignore = "makes devices of device-mapper: tests/links.sh runs it in a guest"]
-fn a_mapped_device_that_is_suspended_and_then_fails() {
+fn suspended_mapped_device_then_fails() {
     let sectors = fs::read_to_string(format!("/sys/block/{}/size", disk())).unwrap().trim().to_owned();
     dmsetup(&["create", "reap", "--table", &format!("0 {sectors} linear /dev/{} 0", disk())]);
     let uri = "kernel:/dev/dm-0";
@@ -110,7 +110,7 @@ fn a_mapped_device_that_is_suspended_and_then_fails() {
 /// For nobody new; who has a ring keeps it.
 #[test]
 #[ignore = "switches io_uring off for all: tests/links.sh runs it in a guest"]
-fn io_uring_that_is_switched_off_is_said_at_open() {
+fn disabled_io_uring_is_reported() {
     const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
     let uri = format!("kernel:/dev/{}", disk());
     let device = Device::open_with(&uri, &options(2)).unwrap();
@@ -129,7 +129,7 @@ fn io_uring_that_is_switched_off_is_said_at_open() {
 /// The block device is held against writers beside it. Whatever goes wrong at open says what to do.
 #[test]
 #[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
-fn a_namespace_is_held_by_its_block_device() {
+fn block_device_holds_its_namespace() {
     let (block, character) = (format!("kernel:/dev/{}", disk()), format!("kernel:/dev/{}", character()));
     let held = |uri: &str| {
         let why = fault(uri);
@@ -161,8 +161,8 @@ fn allow(name: &str, mode: u32) {
 /// By the modes of two files: Linux 6.2 and newer trust a user that may open the device, where the controller says what its commands do.
 #[test]
 #[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
-fn commands_of_a_user_without_privilege_pass_as_files_allow() {
-    let (uri, name) = (format!("kernel:/dev/{}", character()), "faults::guest::commands_of_a_user_without_privilege_pass_as_files_allow");
+fn unprivileged_passthrough_follows_file_modes() {
+    let (uri, name) = (format!("kernel:/dev/{}", character()), "faults::guest::unprivileged_passthrough_follows_file_modes");
     if !is_child() {
         for (word, of_character, of_block) in [("nothing", 0o600, 0o600), ("character", 0o666, 0o600), ("both", 0o666, 0o666)] {
             allow(&character(), of_character);
@@ -196,7 +196,7 @@ const BAD: &str = "REAP_TEST_BAD";
 /// The block layer makes an errno of it.
 #[test]
 #[ignore = "needs a device that fails: tests/links.sh runs it in a guest"]
-fn a_command_that_fails_says_the_controllers_status() {
+fn failed_command_shows_its_status() {
     let bad = std::env::var(BAD).unwrap_or_else(|_| panic!("{BAD} names no device"));
     for mode in [Mode::INTERRUPT, Mode::ADAPTIVE] {
         let device = Device::open_with(&format!("kernel:/dev/{bad}"), &options(1).mode(mode)).unwrap();

@@ -41,9 +41,9 @@ fn as_nobody(test: &str, wrapper: &[&str]) {
 }
 
 #[test]
-fn what_may_not_be_opened_is_refused_with_what_to_do() {
+fn forbidden_open_says_what_helps() {
     if !is_child() {
-        return as_nobody("faults::limits::what_may_not_be_opened_is_refused_with_what_to_do", &[]);
+        return as_nobody("faults::limits::forbidden_open_says_what_helps", &[]);
     }
     let dir = told();
     let why = fault(&format!("kernel:{dir}/roots"));
@@ -105,9 +105,9 @@ impl tracing::Subscriber for Warnings {
 
 /// Buffers are then used unregistered, which is said once for the device. Where the kernel counts rings too there is none without.
 #[test]
-fn without_memory_that_may_be_locked_all_works_and_it_is_said_once() {
+fn memlock_zero_is_reported_once() {
     if !is_child() {
-        let name = "faults::limits::without_memory_that_may_be_locked_all_works_and_it_is_said_once";
+        let name = "faults::limits::memlock_zero_is_reported_once";
         for limit in ["--memlock=0:0", "--memlock=1048576:1048576"] {
             as_nobody(name, &["prlimit", limit]);
         }
@@ -150,9 +150,9 @@ fn once_freed<Q>(take: impl Fn() -> Result<Q, QueueError>) -> Q {
 
 /// With a descriptor more each time, until it works: an error that says what was wanted, never a panic, and nothing that stays.
 #[test]
-fn without_descriptors_devices_and_queues_are_refused_until_there_are_some() {
+fn missing_descriptors_refuse_then_recover() {
     if !is_child() {
-        passes(start("faults::limits::without_descriptors_devices_and_queues_are_refused_until_there_are_some", &[], "child"));
+        passes(start("faults::limits::missing_descriptors_refuse_then_recover", &[], "child"));
         return;
     }
     let file = Scratch::new("descriptors", BYTES);
@@ -201,10 +201,10 @@ fn without_descriptors_devices_and_queues_are_refused_until_there_are_some() {
 
 /// As a container's filter does, or a kernel without it.
 #[test]
-fn io_uring_that_a_filter_forbids_is_said_at_open() {
+fn filtered_io_uring_is_reported() {
     if !is_child() {
         for errno in ["EPERM", "ENOSYS"] {
-            passes(start("faults::limits::io_uring_that_a_filter_forbids_is_said_at_open", &[], errno));
+            passes(start("faults::limits::filtered_io_uring_is_reported", &[], errno));
         }
         return;
     }

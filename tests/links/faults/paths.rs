@@ -68,7 +68,7 @@ pub(super) fn under_load(device: &Device, what: &str, happens: impl FnOnce()) {
 }
 
 #[test]
-fn two_sockets_are_two_paths_of_one_namespace() {
+fn two_sockets_are_two_paths() {
     for more in ["", "&sgl=yes&doorbells=mapped"] {
         let served = Served::several(&format!("mem:16M?profile=optane{more}"), 2);
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE, Mode::POSTED] {
@@ -93,7 +93,7 @@ fn two_sockets_are_two_paths_of_one_namespace() {
 
 /// What was inside is carried out on the other path, by its own buffer where the lost one may still write to the first.
 #[test]
-fn a_socket_goes_under_load_and_nothing_is_lost() {
+fn closed_socket_loses_nothing() {
     let served = Served::several("mem:16M?profile=optane", 2);
     let device = open(&served, "&policy=round-robin&keep_alive=2s", options(2));
     under_load(&device, "a socket that goes", || {
@@ -111,7 +111,7 @@ fn a_socket_goes_under_load_and_nothing_is_lost() {
 
 /// A controller that takes commands and answers none: they are given back once they are overdue.
 #[test]
-fn a_socket_that_is_silent_is_left() {
+fn silent_socket_is_left() {
     let served = Served::several("mem:16M?profile=optane", 2);
     let device = open(&served, "&policy=round-robin", options(1).timeout(Duration::from_millis(300)));
     let queue = device.queue().unwrap();
@@ -124,7 +124,7 @@ fn a_socket_that_is_silent_is_left() {
 
 /// With the process all paths are gone: requests fail when nobody waits for a path any longer, and none hangs.
 #[test]
-fn a_server_that_is_killed_takes_all_its_paths_and_hangs_none() {
+fn killed_server_fails_all_paths() {
     let process = Process::several(2);
     let device = Device::open_with(&paths_of(process.uris(), "&no_path_timeout=300ms&held_timeout=1s"), &options(1)).unwrap();
     let queue = device.queue().unwrap();
@@ -143,7 +143,7 @@ fn a_server_that_is_killed_takes_all_its_paths_and_hangs_none() {
 }
 
 #[test]
-fn what_does_not_lead_to_one_namespace_is_told_apart() {
+fn different_namespaces_are_refused() {
     let [one, other] = [2, 2].map(|sockets| Served::several("mem:16M?profile=null", sockets));
     let error = Device::open_with(&paths_of(one.uris().take(1).chain(other.uris().take(1)), ""), &options(1)).err().unwrap().to_string();
     assert!(error.contains("NQN"), "{error}");
@@ -157,7 +157,7 @@ fn what_does_not_lead_to_one_namespace_is_told_apart() {
 
 /// Servers in containers of their own have one process identifier, and their subsystems two names: a path to each would be two media.
 #[test]
-fn servers_in_two_containers_do_not_lead_to_one_namespace() {
+fn containers_do_not_share_namespaces() {
     const ALONE: [&str; 5] = ["unshare", "--user", "--map-root-user", "--kill-child", "-pf"];
     if !Command::new(ALONE[0]).args(&ALONE[1..]).arg("true").stderr(Stdio::null()).status().is_ok_and(|ended| ended.success()) {
         return skipped("unshare gives no process identifiers of their own");

@@ -31,7 +31,7 @@ fn pull(bdf: &str) {
 
 #[test]
 #[ignore = "takes a drive away: tests/pcie.sh runs it in a guest"]
-fn a_drive_that_is_pulled_out_fails_what_is_in_flight() {
+fn removed_drive_fails_requests() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
         let (bdf, mut written) = (drive(), Written::default());
         let device = Device::open_with(&format!("pcie:{bdf}"), &options(1).mode(mode)).unwrap();
@@ -87,7 +87,7 @@ fn resets_under_load_lose_nothing() {
 /// A drive that takes longer for each request than the host waits: aborted, or reset, and never a hang.
 #[test]
 #[ignore = "needs a slow drive on the bus: tests/pcie.sh runs it in a guest"]
-fn a_drive_that_is_too_slow_is_aborted_or_reset() {
+fn slow_drive_is_aborted_or_reset() {
     let timeout = Nanos::from_millis(500);
     let device = Device::open_with(&format!("pcie:{}", told("REAP_TEST_SLOW")), &options(1).timeout(timeout.into())).unwrap();
     let queue = device.local_queue().unwrap();
@@ -105,7 +105,7 @@ fn a_drive_that_is_too_slow_is_aborted_or_reset() {
 /// Two queue pairs and three vectors, where three queues of two lanes are asked for.
 #[test]
 #[ignore = "needs a drive of few queues: tests/pcie.sh runs it in a guest"]
-fn what_a_drive_has_too_few_of_is_said_and_shared() {
+fn scarce_vectors_are_shared() {
     let few = format!("pcie:{}", told("REAP_TEST_FEW"));
     for (uri, queues, notes) in [
         (few.clone(), 1, vec![]),
@@ -130,7 +130,7 @@ fn what_a_drive_has_too_few_of_is_said_and_shared() {
 /// What is counted here, for `tests/pcie.sh` to hold against QEMU's trace: it shows the marks, which another controller is asked for.
 #[test]
 #[ignore = "counts on a drive that nobody else uses: tests/pcie.sh runs it in a guest"]
-fn doorbells_and_messages_are_as_many_as_qemu_counts() {
+fn qemu_counts_the_same_doorbells() {
     let disk = told("REAP_TEST_MARK");
     for (mode, number, shadow) in [
         (Mode::POLL, 1000, "no"),
@@ -198,7 +198,7 @@ fn reap_all(queues: &[LocalQueue]) -> usize {
 /// queue alone is in; and each has its own eventfd again in another mode. (The limit is for the failure.)
 #[test]
 #[ignore = "needs a drive on the bus: tests/pcie.sh runs it in a guest"]
-fn a_groups_queues_have_one_eventfd_in_posted() {
+fn posted_group_has_one_eventfd() {
     let device =
         Device::open_with(&format!("pcie:{}", drive()), &options(3).mode(Mode::POSTED).timeout(std::time::Duration::from_secs(600)))
             .unwrap();

@@ -108,7 +108,7 @@ fn serves_until_it_is_killed() {
 }
 
 #[test]
-fn a_server_that_is_killed_under_requests_fails_them_and_hangs_none() {
+fn killed_server_fails_requests() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE, Mode::POSTED, Mode::SUSPEND] {
         let (process, mut written) = (Process::new(), Written::default());
         let device = Device::open_with(&process.uri(), &options(1).mode(mode)).unwrap();
@@ -148,7 +148,7 @@ fn mapped_doorbells_send_no_message() {
 
 /// Two devices, each with a controller of one subsystem: what one writes the other reads, and neither needs the other.
 #[test]
-fn devices_on_several_sockets_share_their_namespaces() {
+fn sockets_share_namespaces() {
     let served = Served::several("mem:16M?profile=optane", 2);
     let devices: Vec<_> = served.uris().map(|uri| Device::open_with(&uri, &options(1)).unwrap()).collect();
     let queues: Vec<_> = devices.iter().map(|device| device.local_queue().unwrap()).collect();
@@ -169,7 +169,7 @@ fn devices_on_several_sockets_share_their_namespaces() {
 
 /// A server that does nothing for a while holds up nobody but who waits for its completions.
 #[test]
-fn a_server_that_is_stopped_and_continued_goes_on() {
+fn stopped_server_goes_on() {
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         let process = Process::new();
         let device = Device::open_with(&process.uri(), &options(1).mode(mode)).unwrap();
@@ -211,7 +211,7 @@ fn fault(socket: &Scratch) -> PeerFault {
 }
 
 #[test]
-fn what_is_no_server_is_refused_with_what_to_do() {
+fn non_servers_are_refused() {
     let socket = Scratch::short("none");
     assert!(matches!(fault(&socket), PeerFault::NoSocket));
     std::fs::write(socket.path(), "text").unwrap();
@@ -236,7 +236,7 @@ fn what_is_no_server_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn memory_without_a_file_is_refused_and_comes_back() {
+fn anonymous_memory_is_refused() {
     let served = Served::new("mem:16M?profile=optane");
     let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
     let (why, pages) = device.register(Pages::new(1 << 20).unwrap()).err().unwrap();
@@ -249,7 +249,7 @@ fn memory_without_a_file_is_refused_and_comes_back() {
 }
 
 #[test]
-fn too_few_vectors_are_shared_and_it_is_said() {
+fn scarce_vectors_are_reported() {
     let served = Served::new("mem:16M?profile=optane&vectors=1");
     let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(2)).unwrap();
     Job::of(1).run(&device.local_queue().unwrap());

@@ -16,8 +16,8 @@ use crate::table::watched;
 use crate::work::{Job, begin, drain};
 
 #[test]
-fn two_processes_do_not_write_one_file() {
-    let name = "faults::processes::two_processes_do_not_write_one_file";
+fn two_processes_exclude_each_other() {
+    let name = "faults::processes::two_processes_exclude_each_other";
     if is_child() {
         let (path, expected) = (told(), std::env::var("REAP_TEST_EXPECTED").unwrap());
         let read_only = Device::open_with(&format!("kernel:{path}?readonly=yes"), &options(1));
@@ -46,10 +46,10 @@ fn two_processes_do_not_write_one_file() {
 
 /// A child has its parent's memory and descriptors, and is told that the device is not its own; the parent goes on.
 #[test]
-fn a_forked_child_is_refused_and_its_parent_goes_on() {
+fn forked_child_is_refused() {
     if !is_child() {
         // Alone in a process, so that no other test's thread has a lock at that moment.
-        passes(start("faults::processes::a_forked_child_is_refused_and_its_parent_goes_on", &[], "child"));
+        passes(start("faults::processes::forked_child_is_refused", &[], "child"));
         return;
     }
     let file = Scratch::new("fork", BYTES);
@@ -97,7 +97,7 @@ fn a_forked_child_is_refused_and_its_parent_goes_on() {
 
 /// In the middle of requests, in each mode. The child works until its parent has stopped it often.
 #[test]
-fn a_process_that_is_stopped_and_continued_goes_on() {
+fn stopped_process_goes_on() {
     if is_child() {
         let (file, often) = (Scratch::new("stopped", BYTES), PathBuf::from(told()));
         for (round, mode) in Mode::ALL.into_iter().cycle().enumerate() {
@@ -120,7 +120,7 @@ fn a_process_that_is_stopped_and_continued_goes_on() {
     watched("SIGSTOP and SIGCONT", || {
         let often = Scratch::name("stopped-often");
         let word = often.path().display().to_string();
-        let child = start("faults::processes::a_process_that_is_stopped_and_continued_goes_on", &[], &word);
+        let child = start("faults::processes::stopped_process_goes_on", &[], &word);
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
         let ended = thread::spawn(move || passes(child));
         let mut stops = 0;

@@ -32,7 +32,7 @@ fn read(queue: &Queue, ns: &Namespace, lba: u64) -> Vec<u8> {
 
 /// More blocks than one part names, and all of them; a file keeps its size, and the room that it is to keep.
 #[test]
-fn a_file_is_zeroed_whole_and_gives_back_what_it_may() {
+fn whole_file_is_zeroed() {
     const LARGE: u64 = 40 << 20;
     let file = Scratch::name("zeroed");
     let uri = format!("{}?size=40M&lba=512", file.uri());
@@ -85,7 +85,7 @@ fn kernel() -> (u32, u32) {
 }
 
 #[test]
-fn a_block_device_is_told_what_nobody_needs() {
+fn block_device_gets_discards() {
     let file = Scratch::new("discarded", BYTES);
     let looped = match Loop::over(file.path()) {
         Ok(looped) => looped,
@@ -113,7 +113,7 @@ fn a_block_device_is_told_what_nobody_needs() {
 
 /// Zeroes that keep room find none for a hole; what is given back can be written elsewhere.
 #[test]
-fn a_full_file_system_has_room_again_after_a_deallocate() {
+fn deallocate_frees_file_system_space() {
     let mounted = match Mounted::new(16 << 20) {
         Ok(mounted) => mounted,
         Err(why) => return skipped(why),
@@ -171,7 +171,7 @@ fn unsupported(result: Result<(), IoError>) -> bool {
 }
 
 #[test]
-fn a_file_system_without_holes_is_not_asked_for_any() {
+fn no_holes_no_punching() {
     let memory = match InMemory::new("ramfs") {
         Ok(memory) => memory,
         Err(why) => return skipped(why),
@@ -203,7 +203,7 @@ fn a_file_system_without_holes_is_not_asked_for_any() {
 
 /// tmpfs has holes and no ranges of zeroes: the first request finds out, and gives the room back instead.
 #[test]
-fn a_file_system_that_refuses_one_way_is_asked_for_the_other() {
+fn refused_fallocate_falls_back() {
     let memory = match InMemory::new("tmpfs") {
         Ok(memory) => memory,
         Err(why) => return skipped(why),
@@ -227,7 +227,7 @@ fn a_file_system_that_refuses_one_way_is_asked_for_the_other() {
 
 /// Somebody cuts the file off: what it held is gone, so it takes no change at all, and does not grow.
 #[test]
-fn a_file_that_was_cut_off_is_zeroed_nowhere() {
+fn truncated_file_takes_no_zeroes() {
     let file = Scratch::new("cut", 4 << 20);
     let device = Device::open_with(&format!("{}?lba=512", file.uri()), &options(1)).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);

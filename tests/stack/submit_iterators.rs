@@ -13,6 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::common::open;
+use crate::work::drain;
 use reap::{Completion, Device, Health, Nanos, OpenOptions, PathLink, Queue, Request};
 
 /// What has not happened by then does not happen.
@@ -28,10 +30,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(16 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
-}
-
 fn read(queue: &Queue, tag: u64) -> Request {
     Request::read(&queue.namespaces()[0], tag * 8, queue.buffer(4096).unwrap()).tag(tag)
 }
@@ -44,15 +42,6 @@ fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'sta
 }
 
 /// Waits for all that is in flight.
-fn drain(queue: &Queue) -> Vec<Completion> {
-    let mut out = Vec::with_capacity(64);
-    while queue.in_flight() > 0 || queue.finished() > 0 {
-        queue.wait(1, None).unwrap();
-        queue.reap(&mut out);
-    }
-    out
-}
-
 fn submit(queue: &Queue, requests: impl IntoIterator<Item = Request>) {
     queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
@@ -106,7 +95,7 @@ impl Held {
 }
 
 #[test]
-fn an_unrelated_device_opens_while_an_iterator_takes_long() {
+fn slow_iterator_lets_devices_open() {
     let _alone = alone();
     let held = Held::on(open("mem:16M?profile=optane", OpenOptions::new().timeout(TIMEOUT.into())));
     held.wait(Nanos(3 * TIMEOUT.0));
@@ -120,7 +109,7 @@ fn an_unrelated_device_opens_while_an_iterator_takes_long() {
 }
 
 #[test]
-fn another_device_is_kept_alive_while_an_iterator_takes_long() {
+fn slow_iterator_keeps_others_alive() {
     let _alone = alone();
     // Its controllers fail if the housekeeping thread is away for so long. A busy machine keeps no thread away for as long as that.
     let other = open("multipath:?path=mem:16M&path=mem:16M&keep_alive=8s", OpenOptions::default());
@@ -155,7 +144,7 @@ fn another_device_is_kept_alive_while_an_iterator_takes_long() {
 }
 
 #[test]
-fn a_controller_is_not_blamed_for_an_iterator_that_takes_long() {
+fn slow_iterator_causes_no_timeout() {
     let _alone = alone();
     // Slow enough to be at work when the housekeeping thread looks; far from its time-out.
     let mut profile = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
@@ -178,7 +167,7 @@ fn sharing() -> [Queue; 2] {
 }
 
 #[test]
-fn iterators_of_one_hardware_queue_may_wait_for_each_other() {
+fn iterators_may_wait_for_each_other() {
     let _alone = alone();
     let [(to_first, from_second), (to_second, from_first)] = [mpsc::channel(), mpsc::channel()];
     // Yields one request, waits until the other iterator has too, and yields another.
@@ -205,7 +194,7 @@ fn iterators_of_one_hardware_queue_may_wait_for_each_other() {
 }
 
 #[test]
-fn an_iterator_may_wait_for_another_threads_completion() {
+fn iterator_may_wait_for_a_completion() {
     let _alone = alone();
     let [first, second] = sharing();
     let ((tell_inside, inside), (tell_done, done)) = (mpsc::channel(), mpsc::channel());
@@ -263,13 +252,13 @@ fn uses_its_own_queue(uri: &'static str) {
 }
 
 #[test]
-fn an_iterator_may_use_its_own_queue() {
+fn iterator_may_use_its_queue() {
     let _alone = alone();
     uses_its_own_queue("mem:16M?profile=optane");
 }
 
 #[test]
-fn an_iterator_may_use_its_own_queue_over_several_paths() {
+fn multipath_iterator_may_use_its_queue() {
     let _alone = alone();
     uses_its_own_queue("multipath:?path=mem:16M&path=mem:16M&keep_alive=0s");
 }

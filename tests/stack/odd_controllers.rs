@@ -1,18 +1,12 @@
 //! Whole-stack: an embedded controller as unkind as hardware may be. Messages that meet a mask are pending, buffers and lists are fetched
 //! early, doorbell writes arrive late and out of order, aborts end in any order, and each controller has a thread of its own.
 
-#[path = "faults/load.rs"]
-#[allow(dead_code, reason = "each suite takes what it needs")]
-mod load;
-#[path = "links/work.rs"]
-#[allow(dead_code, reason = "each suite takes what it needs")]
-mod work;
-
 use std::fs;
 
-use load::{Load, SOON, Watchdog};
-use reap::{Device, Mode, OpenOptions};
-use work::Job;
+use crate::common::open;
+use crate::load::{Load, SOON, Watchdog};
+use crate::work::Job;
+use reap::{Mode, OpenOptions};
 
 /// One by one, and together.
 const UNKIND: [&str; 8] = [
@@ -26,13 +20,9 @@ const UNKIND: [&str; 8] = [
     "pending=kept&fetch=mixed&doorbells=late&aborts=after&thread=own&vectors=2",
 ];
 
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(16 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
-}
-
 /// Three threads write and read back, two of them on one hardware queue, by data pointers of both kinds: pages and lists.
 #[test]
-fn what_is_written_is_read_in_every_mode() {
+fn data_survive_every_mode() {
     for unkind in UNKIND {
         let _watchdog = Watchdog::new(unkind);
         for mode in Mode::ALL {
@@ -54,7 +44,7 @@ fn what_is_written_is_read_in_every_mode() {
 }
 
 #[test]
-fn modes_switch_with_requests_in_flight() {
+fn modes_switch_under_load() {
     for unkind in UNKIND {
         let _watchdog = Watchdog::new(unkind);
         let device = open(&format!("mem:64M?profile=optane&{unkind}"), OpenOptions::new().depth(16));
@@ -69,15 +59,15 @@ fn modes_switch_with_requests_in_flight() {
 }
 
 #[test]
-fn it_is_reset_and_closed() {
+fn reset_and_close() {
     for unkind in UNKIND {
         let _watchdog = Watchdog::new(unkind);
         let device = open(&format!("mem:64M?profile=tlc&{unkind}"), OpenOptions::new().depth(16));
         let queue = device.queue().unwrap();
         for generation in 0..3 {
-            work::begin(&queue, 12);
+            crate::work::begin(&queue, 12);
             device.reset();
-            work::drain(&queue).into_iter().for_each(|done| done.result.unwrap());
+            crate::work::drain(&queue).into_iter().for_each(|done| done.result.unwrap());
             Job { requests: 30, generation, ..Job::of(1) }.run(&queue);
         }
         drop(queue);
@@ -87,7 +77,7 @@ fn it_is_reset_and_closed() {
 
 /// Some commands take longer than their time-out, and their aborts end in any order.
 #[test]
-fn an_abort_in_any_order_ends_each_request_once() {
+fn aborts_complete_each_request_once() {
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("slow.toml");
     let slow = "base_ns = 20000\ntail_ppm = 5000\ntail_ns = 400000000\n";
@@ -95,7 +85,7 @@ fn an_abort_in_any_order_ends_each_request_once() {
     for aborts in ["before", "after", "deferred", "never"] {
         let _watchdog = Watchdog::new(aborts);
         let mut aborted = 0;
-        for mode in load::modes() {
+        for mode in crate::load::modes() {
             let options = OpenOptions::new().depth(32).mode(mode).timeout(SOON.into());
             let device = open(&format!("mem:16M?profile={}&aborts={aborts}", profile.display()), options);
             let queue = device.queue().unwrap();
@@ -113,7 +103,7 @@ fn an_abort_in_any_order_ends_each_request_once() {
 
 /// Two controllers on threads of their own carry out commands on one medium at a time.
 #[test]
-fn controllers_with_threads_of_their_own_share_a_namespace() {
+fn threaded_controllers_share_a_namespace() {
     let _watchdog = Watchdog::new("two controllers");
     let path = "path=mem:64M?profile=optane%26thread=own";
     let options = OpenOptions::new().software_queues(3).hardware_queues(1);

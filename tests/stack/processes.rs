@@ -1,9 +1,6 @@
 //! What can only be told in a process of its own: which CPUs the library's threads may run on, and what a forked child is told. Each
 //! test runs itself once more.
 
-#[path = "shared/forked.rs"]
-mod forked;
-
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forked::in_fork;
+use crate::forked::in_fork;
 use reap::serve::Server;
 use reap::{Device, IoError, OpenError, Refused, Request};
 
@@ -26,7 +23,8 @@ fn alone(test: &str, work: impl FnOnce()) {
         return work();
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").stdin(Stdio::null()).output().unwrap();
+    let output =
+        command.args(["--exact", &format!("processes::{test}"), "--nocapture"]).env(CHILD, "1").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
 }
@@ -53,8 +51,8 @@ fn until_it_runs_on(name: &str, cpus: &str) {
 
 /// A worker that is pinned to its CPU opens a device: what looks after all devices of the process is not to wait for that CPU.
 #[test]
-fn the_librarys_threads_are_not_pinned_where_their_opener_is() {
-    alone("the_librarys_threads_are_not_pinned_where_their_opener_is", || {
+fn threads_do_not_inherit_pinning() {
+    alone("threads_do_not_inherit_pinning", || {
         let cpus = hw::allowed_cpus().unwrap();
         if cpus.len() < 2 {
             println!("skipped: there is one CPU");
@@ -75,8 +73,8 @@ fn the_librarys_threads_are_not_pinned_where_their_opener_is() {
 
 /// The threads that look after devices are the parent's. A child is told so, at once, by whatever it does; the parent goes on.
 #[test]
-fn a_forked_child_opens_nothing_and_is_told_so() {
-    alone("a_forked_child_opens_nothing_and_is_told_so", || {
+fn forked_child_cannot_open() {
+    alone("forked_child_cannot_open", || {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let uris = ["mem:1M?profile=null".to_owned(), format!("kernel:{}", file.path().display())];
@@ -115,8 +113,8 @@ impl hw::Pinner for Pinned {
 
 /// What a child has at the addresses of its parent's buffers is its own.
 #[test]
-fn a_forked_child_gets_no_buffers() {
-    alone("a_forked_child_gets_no_buffers", || {
+fn forked_child_gets_no_buffers() {
+    alone("forked_child_gets_no_buffers", || {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         for uri in ["mem:1M?profile=null".to_owned(), format!("kernel:{}", file.path().display())] {
@@ -158,8 +156,8 @@ fn a_forked_child_gets_no_buffers() {
 
 /// What guards the files that are written to is of one process, and a child is another.
 #[test]
-fn a_forked_child_serves_no_file_in_use() {
-    alone("a_forked_child_serves_no_file_in_use", || {
+fn forked_child_cannot_serve_locked_file() {
+    alone("forked_child_cannot_serve_locked_file", || {
         let dir = tempfile::tempdir().unwrap();
         let uri = format!("file:{}?size=1M", dir.path().join("image").display()).parse().unwrap();
         let serve = |socket| Server::new(&uri, &dir.path().join(socket), None);

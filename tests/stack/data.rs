@@ -1,18 +1,11 @@
 //! Whole-stack: embedded media that are full, and namespaces beside each other. What is written is what is read: see `links/`.
 
-#[path = "links/work.rs"]
-#[allow(dead_code, reason = "each suite takes what it needs")]
-mod work;
-
-use reap::{Device, IoError, OpenOptions};
-use work::{differs, fill};
-
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
-}
+use crate::common::open;
+use crate::work::{differs, fill};
+use reap::{IoError, OpenOptions};
 
 #[test]
-fn a_full_budget_fails_writes_and_nothing_else() {
+fn exhausted_budget_fails_only_writes() {
     let device = open("mem:4T?profile=optane&alloc=1M", OpenOptions::default());
     let queue = device.queue().unwrap();
     let ns = device.namespaces()[0];
@@ -29,7 +22,7 @@ fn a_full_budget_fails_writes_and_nothing_else() {
 }
 
 #[test]
-fn several_namespaces_are_apart() {
+fn namespaces_do_not_overlap() {
     let device = open("mem:1M?namespaces=3", OpenOptions::default());
     let queue = device.queue().unwrap();
     assert_eq!(device.namespaces().len(), 3);

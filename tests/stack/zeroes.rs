@@ -3,11 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use crate::common::{open, wait_for_path};
 use reap::{Change, Device, EmbeddedOptions, IoError, Loss, Mode, Namespace, OpenOptions, PathLink, Queue, Refused, Request};
-
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
-}
 
 fn run<F: Future<Output = Result<(), IoError>>>(queue: &Queue, future: F) -> Result<(), IoError> {
     queue.block_on(future).unwrap()
@@ -136,7 +133,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_controller_without_them_is_not_asked() {
+fn unsupported_zeroes_are_never_sent() {
     for uri in ["mem:8M?profile=optane", "multipath:?path=mem:8M&path=mem:8M"] {
         let embedded = EmbeddedOptions { no_write_zeroes: true, no_deallocate: true, ..EmbeddedOptions::default() };
         let device = open(uri, OpenOptions::new().embedded(embedded));
@@ -153,7 +150,7 @@ fn a_controller_without_them_is_not_asked() {
 
 /// Many in flight, with writes and reads between them, while the controller is reset: all end well, and lists come back.
 #[test]
-fn a_reset_repeats_what_it_takes_back() {
+fn reset_sends_zeroes_again() {
     let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::new().depth(16));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..64).for_each(|at| write(&queue, &ns, at * 1024, 1024, 5));
@@ -204,18 +201,10 @@ fn a_carried_buffer_comes_back() {
     }
 }
 
-fn wait_for(device: &Device, path: usize, link: PathLink) {
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
-    while device.paths()[path].status.link != link {
-        assert!(reap::Instant::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// A controller holds zeroes, and is lost with them. They are sent again by the other path, once the first cannot carry them out any
 /// more; data written after that stand.
 #[test]
-fn zeroes_that_a_lost_controller_holds_do_not_come_back() {
+fn held_zeroes_never_overwrite_later_data() {
     for (make, op) in BOTH.into_iter().zip([units::Op::WriteZeroes, units::Op::Deallocate]) {
         // So long that no Keep Alive is late before the path is lost.
         let paths = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=numa&keep_alive=2s";
@@ -230,7 +219,7 @@ fn zeroes_that_a_lost_controller_holds_do_not_come_back() {
         assert_eq!(read(&queue, &ns, 0, 1), vec![5; 512]);
         assert_eq!(queue.in_flight(), 1);
         change(Change::Lost(Loss::Gone));
-        wait_for(&device, 0, PathLink::Lost);
+        wait_for_path(&device, 0, PathLink::Lost);
         queue.wait(1, None).unwrap();
         let mut out = Vec::with_capacity(1);
         queue.reap(&mut out);

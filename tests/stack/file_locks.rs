@@ -39,7 +39,7 @@ fn serve(path: &Path, socket: &str) -> Result<Server, String> {
 }
 
 #[test]
-fn locks_of_others_are_kept() {
+fn foreign_locks_are_respected() {
     let (_dir, path) = place();
     for exclusive in [true, false] {
         let user = File::open(&path).unwrap();
@@ -57,7 +57,7 @@ fn locks_of_others_are_kept() {
 }
 
 #[test]
-fn kernel_and_file_keep_each_other_out() {
+fn kernel_and_file_exclude_each_other() {
     let (_dir, path) = place();
     let [file, kernel, several] = ways(&path);
     for (one, others) in [(&kernel, [&file, &several]), (&file, [&kernel, &kernel])] {
@@ -68,7 +68,7 @@ fn kernel_and_file_keep_each_other_out() {
 }
 
 #[test]
-fn devices_of_one_process_share_a_lock() {
+fn one_process_shares_a_lock() {
     let (_dir, path) = place();
     let [file, _, several] = ways(&path);
     let devices = [Device::open(&file).unwrap(), Device::open(&file).unwrap(), Device::open(&several).unwrap()];
@@ -98,7 +98,7 @@ fn a_second_process_is_refused() {
     let own = format!("process {} (", std::process::id());
     for uri in [file, kernel, several] {
         let mut other = Command::new(std::env::current_exe().unwrap());
-        let output = other.args(["--exact", "a_second_process_is_refused", "--nocapture"]).env(CHILD, &uri).output().unwrap();
+        let output = other.args(["--exact", "file_locks::a_second_process_is_refused", "--nocapture"]).env(CHILD, &uri).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("locked") && said.contains(&own), "{uri}: {said}");
     }
@@ -107,7 +107,7 @@ fn a_second_process_is_refused() {
 
 /// By device and inode: the file's name has changed since it was attached.
 #[test]
-fn a_loop_devices_file_is_refused() {
+fn loop_device_file_is_refused() {
     let (_dir, path) = place();
     let attached = Command::new("losetup").args(["--find", "--show"]).arg(&path).output();
     let Some(attached) = attached.ok().filter(|output| output.status.success()) else {

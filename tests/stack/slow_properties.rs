@@ -1,18 +1,13 @@
 //! Whole-stack: a controller whose properties answer late (`properties=late`), as over fabrics. Opening, resets, closing and
 //! losing it come to the same as where they answer at once.
 
-use std::time::Duration;
-
+use crate::common::{open, wait_until};
 use driver::BringupCause;
 use reap::{Change, Device, EmbeddedOptions, FaultPlan, Faults, IoError, Loss, OpenError, OpenOptions, PathLink, Queue, Request};
 
 /// Opens the same device with another seed, so that the answers take other times.
 fn late(seed: u64) -> String {
     format!("mem:64M?profile=optane&namespaces=2&properties=late&seed={seed}")
-}
-
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(16 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 /// Writes blocks and reads them back.
@@ -31,16 +26,8 @@ fn round_trip(queue: &Queue, g: u64) {
 }
 
 /// Until something is so. A watchdog, not a measurement: the machine may be busy.
-fn wait_until(what: &str, so: impl Fn() -> bool) {
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
-    while !so() {
-        assert!(reap::Instant::now() < limit, "{what}: not in a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
-fn what_is_found_is_what_is_found_at_once() {
+fn late_answers_find_the_same() {
     let found = |uri: &str| {
         let device = open(uri, OpenOptions::default());
         let namespaces: Vec<_> = device.namespaces().iter().map(|ns| (ns.nsid(), ns.blocks())).collect();
@@ -55,7 +42,7 @@ fn what_is_found_is_what_is_found_at_once() {
 }
 
 #[test]
-fn it_is_used_reset_and_closed() {
+fn use_reset_and_close() {
     for seed in 0..4 {
         let device = open(&late(seed), OpenOptions::default());
         let queue = device.queue().unwrap();
@@ -81,7 +68,7 @@ fn it_is_used_reset_and_closed() {
 
 /// The health look goes the same way: what befalls an idle controller is found by nothing else.
 #[test]
-fn an_idle_controller_is_watched() {
+fn idle_controller_is_watched() {
     let faults = Faults::new(FaultPlan::new());
     let options = OpenOptions::new()
         .embedded(EmbeddedOptions {
@@ -103,7 +90,7 @@ fn an_idle_controller_is_watched() {
 
 /// One that hangs is found by its time-out, one that is pulled out by its status; wherever in the sequence that happens.
 #[test]
-fn one_that_does_not_come_up_is_refused() {
+fn failed_bringup_is_refused() {
     let refused = |befall: fn(&Faults)| {
         let faults = Faults::new(FaultPlan::new());
         befall(&faults);
@@ -124,7 +111,7 @@ fn one_that_does_not_come_up_is_refused() {
 }
 
 #[test]
-fn a_path_is_lost_and_comes_back() {
+fn lost_path_returns() {
     let path = "path=mem:64M?profile=optane%26properties=late%26seed";
     let uri = format!("multipath:?{path}=1&{path}=2&policy=round-robin&keep_alive=2s");
     let device = open(&uri, OpenOptions::default());

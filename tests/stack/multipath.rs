@@ -1,7 +1,7 @@
 //! Whole-stack: several controllers as one device. Whatever happens to a path, the application sees neither an error nor
 //! a wrong byte.
 //!
-//! `REAP_PATH_KILLS=200 cargo test --release -p reap-nvme --test multipath killed -- --nocapture` kills a path as often, and says
+//! `REAP_PATH_KILLS=200 cargo test --release -p reap-nvme --test stack killed -- --nocapture` kills a path as often, and says
 //! how long the longest stall was.
 
 use std::cell::RefCell;
@@ -9,8 +9,10 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::common::{open, wait_for_path};
+use crate::work::drain;
 use reap::paths::Policy;
-use reap::{Change, Completion, Device, Loss, Mode, Nanos, OpenOptions, PathLink, Queue, Request};
+use reap::{Change, Device, Loss, Mode, Nanos, OpenOptions, PathLink, Queue, Request};
 
 /// Two paths that nothing watches.
 const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&keep_alive=0s";
@@ -18,10 +20,6 @@ const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=nul
 /// Where paths are watched, for so long. A Keep Alive that is late because this machine keeps a thread from its CPU loses a path as well:
 /// no test may count how often that happens.
 const WATCHED: &str = "keep_alive=2s";
-
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
-}
 
 /// Byte `i` of the block at `lba` in its generation `g`.
 fn pattern(lba: u64, i: usize, g: u64) -> u8 {
@@ -39,15 +37,6 @@ fn is(buf: &[u8], lba: u64, g: u64) -> bool {
 }
 
 /// Waits for all that is in flight.
-fn drain(queue: &Queue) -> Vec<Completion> {
-    let mut out = Vec::with_capacity(1024);
-    while queue.in_flight() > 0 || queue.finished() > 0 {
-        queue.wait(1, None).unwrap();
-        queue.reap(&mut out);
-    }
-    out
-}
-
 /// Writes and reads back `blocks` blocks of 4 KiB, `depth` at a time.
 fn round_trip(queue: &Queue, blocks: u64, depth: u64, g: u64) {
     let ns = queue.namespaces()[0];
@@ -66,7 +55,7 @@ fn round_trip(queue: &Queue, blocks: u64, depth: u64, g: u64) {
 }
 
 #[test]
-fn what_is_written_is_read_under_every_policy_and_in_every_mode() {
+fn data_survive_every_policy_and_mode() {
     for mode in [Mode::INTERRUPT, Mode::POLL, "irq-poll".parse().unwrap()] {
         let device = open(TWO, OpenOptions::new().mode(mode));
         let queue = device.queue().unwrap();
@@ -83,7 +72,7 @@ fn what_is_written_is_read_under_every_policy_and_in_every_mode() {
 }
 
 #[test]
-fn futures_and_flushes_go_over_paths_too() {
+fn futures_and_flushes_over_paths() {
     let device = open(TWO, OpenOptions::default());
     let queue = device.queue().unwrap();
     let ns = device.namespaces()[0];
@@ -121,7 +110,7 @@ impl Drop for UsesTheQueue {
 
 /// The future is dropped while its request is on its way, so that nobody claims the memory: it ends where nothing is locked.
 #[test]
-fn memory_that_nobody_claims_ends_where_the_queue_can_be_used() {
+fn unclaimed_memory_drops_outside_the_queue() {
     let device = open(TWO, OpenOptions::default());
     let queue = Rc::new(device.queue().unwrap());
     QUEUE.set(Some(queue.clone()));
@@ -139,7 +128,7 @@ fn memory_that_nobody_claims_ends_where_the_queue_can_be_used() {
 /// A controller that hangs is found by its Keep Alive, long before any command's time-out; it is lost from then on, and reads
 /// go another way although its reset has yet to fail.
 #[test]
-fn a_path_that_hangs_is_left_and_used_again() {
+fn hung_path_is_left_and_reused() {
     let device = open(&format!("{TWO_QUIET}&policy=numa&{WATCHED}"), OpenOptions::new().timeout(std::time::Duration::from_secs(3600)));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let read = |queue: &Queue| {
@@ -147,7 +136,7 @@ fn a_path_that_hangs_is_left_and_used_again() {
         drain(queue).remove(0).result.unwrap();
     };
     read(&queue);
-    wait_for(&device, 0, PathLink::Live);
+    wait_for_path(&device, 0, PathLink::Live);
     device.embedded().unwrap().change_path(0, Change::Lost(Loss::Frozen)).unwrap();
     read(&queue);
     let paths = device.paths();
@@ -163,11 +152,11 @@ fn a_path_that_hangs_is_left_and_used_again() {
 
 /// What a foreign loop would have waited for in `wait` comes in `turn`, and at the deadline that it was given.
 #[test]
-fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
+fn foreign_loop_stops_waiting_for_paths() {
     let device = open(&format!("{TWO_QUIET}&{WATCHED}&no_path_timeout=50ms"), OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..2).for_each(|path| device.embedded().unwrap().change_path(path, Change::Lost(Loss::Gone)).unwrap());
-    (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
+    (0..2).for_each(|path| wait_for_path(&device, path, PathLink::Lost));
     queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
     let poller = hw::Poller::new().unwrap();
     poller.add(&queue, 0).unwrap();
@@ -188,11 +177,11 @@ fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
 
 /// One waits for a path, and its thread sleeps until the other says that nobody waits any longer.
 #[test]
-fn without_patience_requests_do_not_wait_for_a_path() {
+fn zero_patience_fails_at_once() {
     let device = open(&format!("{TWO_QUIET}&{WATCHED}&no_path_timeout=3600s"), OpenOptions::default());
     let ns = device.namespaces()[0];
     (0..2).for_each(|path| device.embedded().unwrap().change_path(path, Change::Lost(Loss::Gone)).unwrap());
-    (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
+    (0..2).for_each(|path| wait_for_path(&device, path, PathLink::Lost));
     let read = |queue: &Queue| {
         queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
         drain(queue).remove(0).result.unwrap_err().to_string()
@@ -207,15 +196,6 @@ fn without_patience_requests_do_not_wait_for_a_path() {
     });
     assert!(failed.contains("no path was usable"), "{failed}");
     assert!(read(&queue).contains("no path was usable"), "nor does a later one wait");
-}
-
-/// Until a path's link is in this state.
-fn wait_for(device: &Device, path: usize, link: PathLink) {
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
-    while device.paths()[path].status.link != link {
-        assert!(reap::Instant::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A write goes into a controller that holds it, and is then lost with it. The host ends that write, and a later one to the
@@ -240,7 +220,7 @@ fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -
     // Commands are fetched in order: once this is answered, the write is inside.
     read();
     device.embedded().unwrap().change_path(0, Change::Lost(Loss::Gone)).unwrap();
-    wait_for(&device, 0, PathLink::Lost);
+    wait_for_path(&device, 0, PathLink::Lost);
     if back_first {
         device.embedded().unwrap().change_path(0, Change::Back).unwrap();
     }
@@ -263,14 +243,14 @@ const TWO_QUIET: &str = "multipath:?path=mem:64M?profile=optane&path=mem:64M?pro
 /// No ghost writes, through the whole library: the later data stand, whether the controller is gone until its keep-alive has run
 /// out, or comes back and is reset.
 #[test]
-fn a_write_that_a_lost_controller_holds_does_not_come_back() {
+fn held_write_never_overwrites_later_data() {
     for (parameters, back_first) in [(WATCHED, false), ("keep_alive=0s", true)] {
         let (device, generation) = held_write(parameters, back_first);
         assert_eq!(generation(&device), 2, "{parameters}");
         if !back_first {
             device.embedded().unwrap().change_path(0, Change::Back).unwrap();
         }
-        wait_for(&device, 0, PathLink::Live);
+        wait_for_path(&device, 0, PathLink::Live);
         assert_eq!(generation(&device), 2, "{parameters}: once the path is back");
         let failover = device.failover();
         assert!(failover.held >= 1 && failover.longest_hold > Nanos::ZERO, "{failover:?}");
@@ -279,7 +259,7 @@ fn a_write_that_a_lost_controller_holds_does_not_come_back() {
 
 /// The twin that does not wait: what it wrote later is undone.
 #[test]
-fn without_waiting_the_later_write_is_undone() {
+fn negative_early_resend_undoes_write() {
     let (device, generation) = held_write("keep_alive=0s&unsafe_fast_failover", false);
     let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     while generation(&device) != 1 {
@@ -290,7 +270,7 @@ fn without_waiting_the_later_write_is_undone() {
 
 /// `numa` takes the path whose controller is said to be on this CPU's node; a node that is not there is refused.
 #[test]
-fn the_nearest_path_is_taken() {
+fn nearest_path_is_taken() {
     let device = open("multipath:?path=mem:64M&path=mem:64M?node=0&policy=numa&keep_alive=0s", OpenOptions::default());
     round_trip(&device.queue().unwrap(), 8, 4, 1);
     let ios: Vec<u64> = device.paths().iter().map(|path| path.ios).collect();
@@ -302,7 +282,7 @@ fn the_nearest_path_is_taken() {
 
 /// Paths whose URIs name different media are refused, and each field in which they differ is named with both values.
 #[test]
-fn paths_to_different_media_are_told_apart_by_field() {
+fn different_media_are_refused_by_field() {
     let refused =
         |other: &str| Device::open(&format!("multipath:?path=mem:64M&path={other}")).err().map(|e| e.to_string()).unwrap_or_default();
     for (other, told) in [
@@ -341,7 +321,7 @@ fn wait_for_size(device: &Device, blocks: u64, fits: [bool; 2]) -> reap::Namespa
 /// A namespace shrinks and grows, on one controller and then on the other. The path whose controller has not heard of it is not
 /// used; what is beyond the new end fails with the controller's status, or is refused with a newer handle.
 #[test]
-fn a_namespace_that_is_resized_is_used_in_its_new_size() {
+fn resized_namespace_gets_new_size() {
     let device = open(&format!("{TWO}&policy=round-robin"), OpenOptions::default());
     let (queue, old) = (device.queue().unwrap(), device.namespaces()[0]);
     let last = |ns: &reap::Namespace| ns.blocks() - 8;
@@ -379,15 +359,15 @@ fn a_namespace_that_is_resized_is_used_in_its_new_size() {
 
 /// A path that was away while the namespace was resized is used again only when its controller has heard of it.
 #[test]
-fn a_path_that_returns_with_the_old_size_is_not_used() {
+fn path_with_old_size_stays_unused() {
     let device = open(TWO, OpenOptions::default());
     let all = device.namespaces()[0].blocks();
     device.embedded().unwrap().change_path(1, Change::Lost(Loss::Gone)).unwrap();
-    wait_for(&device, 1, PathLink::Lost);
+    wait_for_path(&device, 1, PathLink::Lost);
     resize(&device, 0, all / 2);
     wait_for_size(&device, all / 2, [true, false]);
     device.embedded().unwrap().change_path(1, Change::Back).unwrap();
-    wait_for(&device, 1, PathLink::Live);
+    wait_for_path(&device, 1, PathLink::Live);
     wait_for_size(&device, all / 2, [true, false]);
     resize(&device, 1, all / 2);
     wait_for_size(&device, all / 2, [true, true]);
@@ -403,9 +383,9 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let away_and_back = |how| {
         device.embedded().unwrap().change_path(1, how).unwrap();
-        wait_for(&device, 1, PathLink::Lost);
+        wait_for_path(&device, 1, PathLink::Lost);
         device.embedded().unwrap().change_path(1, Change::Back).unwrap();
-        wait_for(&device, 1, PathLink::Live);
+        wait_for_path(&device, 1, PathLink::Live);
     };
     // A path comes back once its health log has been read: what it says of power is known from here on.
     away_and_back(Change::Lost(Loss::Gone));
@@ -420,7 +400,7 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
 /// A controller that lost its power with writes in its volatile cache cannot flush them, and says nothing of it but in its health log. A
 /// Flush that succeeded would be a lie. The twin loses the path alone: there nothing is lost, and the Flush succeeds.
 #[test]
-fn writes_that_went_with_a_controllers_power_fail_the_flush() {
+fn lost_cached_writes_fail_the_flush() {
     let (flushed, events) = flush_after(Change::PowerLost);
     let told = flushed.map_err(|e| e.to_string()).unwrap_err();
     assert!(told.contains("path 1"), "{told}");
@@ -431,7 +411,7 @@ fn writes_that_went_with_a_controllers_power_fail_the_flush() {
 
 /// A thread that drops a queue gives up its requests in flight: they are not counted any more, and no path seems busy for ever.
 #[test]
-fn a_queue_that_is_dropped_leaves_nothing_counted() {
+fn dropped_queue_leaves_no_count() {
     let device = open("multipath:?path=mem:64M?profile=tlc&path=mem:64M?profile=tlc&keep_alive=0s", OpenOptions::default());
     for policy in Policy::ALL {
         device.set_path_policy(policy);
@@ -554,7 +534,7 @@ fn kills() -> u64 {
 /// Goal of the project: paths are killed and returned at random moments under verified load. No I/O error reaches the
 /// application, no byte is wrong, and the longest stall is told.
 #[test]
-fn a_path_is_killed_and_returns_at_random_moments() {
+fn killed_paths_lose_nothing() {
     let device = open(&format!("{TWO_QUIET}&policy=latency&{WATCHED}"), OpenOptions::new().mode(Mode::INTERRUPT));
     let queue = device.queue().unwrap();
     let mut load = Load::new(&queue, 512, 0x5eed);

@@ -3,13 +3,12 @@
 
 mod around;
 mod left;
-mod load;
 mod lost;
 
 use std::thread;
 use std::time::Duration;
 
-use load::{Ended, LONG, Load, PATIENT, Watchdog, modes, open, run, run_for};
+use crate::load::{Ended, LONG, Load, PATIENT, Watchdog, modes, open, run, run_for};
 use nvme::Status;
 use reap::{Fault, FaultPlan, IoError, Nanos};
 
@@ -41,14 +40,14 @@ fn survive(plan: &FaultPlan, least_resets: u32) {
 }
 
 #[test]
-fn lost_notifications_cost_a_time_out_at_most() {
+fn lost_interrupts_cost_one_timeout() {
     survive(&FaultPlan::new().with_chance(10_000, Fault::LoseMessage), 0);
 }
 
 /// With one request in flight no later message makes up for a lost one: in `interrupt` nobody looks until the time-out, at which the
 /// entry is found where it was, and nothing is aborted.
 #[test]
-fn a_lost_notification_of_the_only_request_is_made_up_for_at_its_time_out() {
+fn timeout_finds_uninterrupted_completion() {
     thread::scope(|scope| {
         for (mode, lost) in modes().into_iter().flat_map(|mode| [(mode, 10), (mode, 20)]) {
             scope.spawn(move || {
@@ -63,14 +62,14 @@ fn a_lost_notification_of_the_only_request_is_made_up_for_at_its_time_out() {
 }
 
 #[test]
-fn late_and_doubled_notifications_cost_nothing_else() {
+fn late_and_double_interrupts_are_harmless() {
     let late = Fault::DelayMessage(Nanos::from_millis(2));
     survive(&FaultPlan::new().with_chance(50_000, late).with_chance(50_000, Fault::DoubleMessage), 0);
 }
 
 /// More resets than a request is posted again for: a thread that is kept from its CPU meets them all with one request.
 #[test]
-fn resets_that_the_application_asks_for_fail_no_request() {
+fn requested_resets_fail_no_request() {
     const RESETS: u32 = 6;
     let swallowed: Vec<_> = (0..RESETS.into()).collect();
     for mode in modes() {
@@ -100,32 +99,32 @@ fn resets_that_the_application_asks_for_fail_no_request() {
 }
 
 #[test]
-fn an_entry_with_a_stale_command_identifier_leads_to_a_reset() {
+fn stale_cid_leads_to_reset() {
     survive(&at(&[150, 400], Fault::StaleCid), 1);
 }
 
 #[test]
-fn an_entry_with_an_unknown_command_identifier_leads_to_a_reset() {
+fn unknown_cid_leads_to_reset() {
     survive(&at(&[150, 400], Fault::UnknownCid), 1);
 }
 
 #[test]
-fn an_entry_that_comes_twice_leads_to_a_reset() {
+fn duplicate_entry_leads_to_reset() {
     survive(&at(&[150, 400], Fault::DoubleEntry), 1);
 }
 
 #[test]
-fn an_entry_with_the_wrong_phase_leads_to_a_reset() {
+fn wrong_phase_leads_to_reset() {
     survive(&at(&[250], Fault::WrongPhase), 1);
 }
 
 #[test]
-fn a_swallowed_entry_leads_to_a_reset() {
+fn missing_entry_leads_to_reset() {
     survive(&at(&[250], Fault::SwallowEntry), 1);
 }
 
 #[test]
-fn a_swallowed_command_is_aborted_and_then_leads_to_a_reset() {
+fn missing_command_aborts_then_resets() {
     survive(&at(&[250], Fault::SwallowCommand), 1);
 }
 
@@ -135,7 +134,7 @@ fn a_fatal_controller_is_reset() {
 }
 
 #[test]
-fn a_bad_status_is_the_requests_result_and_nobody_elses() {
+fn bad_status_stays_with_its_request() {
     for status in [Status::INTERNAL_ERROR.with_dnr(), Status::UNRECOVERED_READ_ERROR, Status::COMMAND_INTERRUPTED.with_dnr()] {
         for mode in modes() {
             let (device, faults, ended) = run_for(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16), LONG);
@@ -149,7 +148,7 @@ fn a_bad_status_is_the_requests_result_and_nobody_elses() {
 }
 
 #[test]
-fn a_status_that_invites_it_is_answered_by_trying_again() {
+fn retryable_status_is_retried() {
     for mode in modes() {
         let plan = at(&[10, 11, 12, 200, 201], Fault::Status(Status::COMMAND_INTERRUPTED));
         let (_, faults, ended) = run_for(plan, mode, 1, (600, 16), LONG);
@@ -160,7 +159,7 @@ fn a_status_that_invites_it_is_answered_by_trying_again() {
 
 /// Everything at once, seeded: requests may run out of retries, and nothing worse.
 #[test]
-fn a_storm_of_faults_costs_requests_but_no_data() {
+fn many_faults_corrupt_no_data() {
     for (seed, mode) in (0..4).flat_map(|seed| modes().map(|mode| (seed, mode))) {
         let message = [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_millis(1)), Fault::DoubleMessage];
         let entry = [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::WrongPhase, Fault::SwallowEntry, Fault::Fatal];

@@ -1,14 +1,10 @@
 //! Whole-stack: hardware queues that threads share, mode switches, resets. What every link has to do is in `links/`.
 
-#[path = "links/work.rs"]
-#[allow(dead_code, reason = "each suite takes what it needs")]
-mod work;
-
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::work::Job;
 use reap::{Device, Instant, Mode, OpenOptions, Queue, QueueError};
-use work::Job;
 
 /// `n` blocks of its own, `depth` at a time.
 fn work(queue: &Queue, owner: u64, n: u64, depth: usize) {
@@ -33,7 +29,7 @@ fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
 }
 
 #[test]
-fn threads_share_one_hardware_queue_in_every_mode() {
+fn threads_share_one_hardware_queue() {
     everywhere(|open| {
         for mode in Mode::ALL {
             let device = open(OpenOptions::new().software_queues(4).hardware_queues(1).depth(16).mode(mode));
@@ -50,7 +46,7 @@ fn threads_share_one_hardware_queue_in_every_mode() {
 }
 
 #[test]
-fn modes_switch_every_5_ms_with_requests_in_flight() {
+fn modes_switch_under_load() {
     everywhere(|open| {
         let device = open(OpenOptions::new().software_queues(3).hardware_queues(2));
         let stop = AtomicBool::new(false);
@@ -80,7 +76,7 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
 }
 
 #[test]
-fn blocking_inside_block_on_is_an_error() {
+fn nested_block_on_is_refused() {
     let device = open(OpenOptions::new().software_queues(2).hardware_queues(1));
     let (queue, other) = (device.queue().unwrap(), device.queue().unwrap());
     queue
@@ -102,7 +98,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn a_reset_in_the_middle_loses_nothing() {
+fn reset_under_load_loses_nothing() {
     everywhere(|open| {
         for mode in [Mode::INTERRUPT, Mode::POLL] {
             let device = open(OpenOptions::new().software_queues(2).hardware_queues(1).mode(mode));
@@ -134,7 +130,7 @@ fn a_reset_in_the_middle_loses_nothing() {
 }
 
 #[test]
-fn a_mode_asked_for_before_the_queue_is_taken_is_the_queues_mode() {
+fn early_mode_request_is_kept() {
     everywhere(|open| {
         for (opened, asked) in [(Mode::POLL, Mode::INTERRUPT), (Mode::INTERRUPT, Mode::IRQ_POLL)] {
             let device = open(OpenOptions::new().mode(opened));
@@ -154,7 +150,7 @@ fn a_mode_asked_for_before_the_queue_is_taken_is_the_queues_mode() {
 
 /// The second comes while the thread is at work on the first, and finds its bell masked, or armed.
 #[test]
-fn a_foreign_loop_misses_no_mode_that_another_thread_asks_for() {
+fn foreign_loop_sees_mode_switches() {
     let device = open(OpenOptions::default());
     let queue = device.queue().unwrap();
     let (in_force, over) = (AtomicU32::new(queue.mode().into()), AtomicBool::new(false));
@@ -208,7 +204,7 @@ fn round_trips(queue: &Queue, owner: u64) {
 
 /// A device that was opened with nothing said of queues grants one to each thread that asks, as far as its controller has them.
 #[test]
-fn queues_are_granted_to_threads_that_ask() {
+fn each_thread_gets_a_queue() {
     for (uri, least) in [("mem:64M?profile=optane", 8), ("mem:64M?profile=optane&queues=3", 3), ("mem:64M?profile=optane&queues=1", 1)] {
         let device = Device::open(uri).unwrap();
         let granted = device.description().hardware_queues;
@@ -229,7 +225,7 @@ fn queues_are_granted_to_threads_that_ask() {
 
 /// More threads than the controller has queues share them, where they are asked for.
 #[test]
-fn more_threads_than_hardware_queues_share_them() {
+fn extra_threads_share_hardware_queues() {
     let options = OpenOptions::new().software_queues(5);
     let device = Device::open_with("mem:64M?profile=optane&queues=2", &options).unwrap();
     let queues: Vec<_> = (0..5).map(|_| device.queue().unwrap()).collect();
@@ -243,7 +239,7 @@ fn more_threads_than_hardware_queues_share_them() {
 
 /// Without a limit a wait returns once nothing is in flight; with one it stays, and says by its name when it does not.
 #[test]
-fn a_wait_stays_until_its_limit_and_one_that_ends_idle_says_so() {
+fn waits_end_at_limit_or_idle() {
     let device = Device::open("mem:64M?profile=optane").unwrap();
     let queue = device.queue().unwrap();
     let limit = Instant::now() + Duration::from_millis(20);

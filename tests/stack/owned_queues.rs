@@ -1,17 +1,13 @@
 //! Queues of which each belongs to one thread, as a ring of the kernel's with `DEFER_TASKRUN` has it: nobody else may post, announce,
 //! or take completions. The embedded link panics where another thread does. What such queues have in common with others is in `links/`.
 
-#[path = "links/work.rs"]
-#[allow(dead_code, reason = "each suite takes what it needs")]
-mod work;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::work::{Job, begin};
 use reap::{Device, FaultPlan, Faults, Mode, Nanos, OpenOptions, Queue, QueueError};
-use work::{Job, begin};
 
 /// `n` blocks of its own, `depth` at a time.
 fn work(queue: &Queue, owner: u64, n: u64, depth: usize) {
@@ -24,7 +20,7 @@ fn open(queues: usize, mode: Mode) -> Device {
 }
 
 #[test]
-fn threaded_says_that_the_queues_own_thread_drains() {
+fn threaded_note_on_owned_queues() {
     let device = open(1, Mode::THREADED);
     let queue = device.local_queue().unwrap();
     work(&queue, 1, 40, 8);
@@ -35,7 +31,7 @@ fn threaded_says_that_the_queues_own_thread_drains() {
 }
 
 #[test]
-fn a_queue_that_could_be_sent_is_refused() {
+fn sendable_queue_is_refused() {
     let device = open(1, Mode::INTERRUPT);
     assert!(matches!(device.queue(), Err(QueueError::OneThread)));
     let first = device.local_queue().unwrap();
@@ -64,7 +60,7 @@ fn hanging(timeout: Nanos) -> (Device, Faults) {
 
 /// The owner goes while commands are out that nobody answers: it stays for a second, and a reset takes the rest back.
 #[test]
-fn an_owner_that_goes_leaves_nothing_behind_for_good() {
+fn exited_owner_leaves_nothing() {
     let (device, faults) = hanging(Nanos::from_secs(2));
     let before = device.counters().leaked_bytes;
     let owner = {
@@ -90,7 +86,7 @@ fn an_owner_that_goes_leaves_nothing_behind_for_good() {
 
 /// The same, and nobody takes the queue again: what has no owner is taken back when its time is over.
 #[test]
-fn what_is_left_comes_back_with_a_reset() {
+fn reset_returns_abandoned_requests() {
     let (device, faults) = hanging(Nanos::from_millis(1_500));
     let (tell, told) = mpsc::channel();
     let left = Arc::new(AtomicBool::new(false));
@@ -119,7 +115,7 @@ fn what_is_left_comes_back_with_a_reset() {
 
 /// A command that is late because its thread computes is not the controller's fault, and nobody but that thread can look.
 #[test]
-fn an_owner_that_computes_finds_what_has_come() {
+fn computing_owner_finds_completions() {
     let (device, _faults) = hanging(Nanos::from_secs(6));
     let queue = device.local_queue().unwrap();
     begin(&queue, 4);

@@ -24,7 +24,7 @@ fn the_load_notices_wrong_data() {
 
 #[test]
 #[expect(deprecated, reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives")]
-fn a_foreign_loop_is_told_of_time_outs_and_resets_by_the_queues_descriptor() {
+fn foreign_loop_sees_timeouts_and_resets() {
     let _watchdog = Watchdog::new("a foreign loop");
     for mode in modes() {
         let plan = FaultPlan::new().at(10, Fault::LoseMessage).at(30, Fault::SwallowCommand).at(60, Fault::Fatal);
@@ -53,7 +53,7 @@ fn a_foreign_loop_is_told_of_time_outs_and_resets_by_the_queues_descriptor() {
 }
 
 #[test]
-fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
+fn dropped_queue_survives_resets() {
     let _watchdog = Watchdog::new("dropped queues");
     for fault in [Fault::Fatal, Fault::UnknownCid, Fault::SwallowCommand] {
         let (device, _faults) = open(FaultPlan::new().at(5, fault).at(30, fault), Mode::INTERRUPT, 1, SOON);
@@ -77,7 +77,7 @@ fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
 /// The commands that it has submitted have completed meanwhile, and nobody took them; the one that it has started was never announced.
 /// Neither is the controller's fault.
 #[test]
-fn a_thread_that_computes_for_longer_than_the_time_out_costs_no_reset() {
+fn computing_thread_causes_no_reset() {
     thread::scope(|scope| {
         for mode in modes() {
             scope.spawn(move || {
@@ -101,7 +101,7 @@ fn a_thread_that_computes_for_longer_than_the_time_out_costs_no_reset() {
 
 /// A waker is its caller's code. The thread that calls this one looks after every device of the process.
 #[test]
-fn a_waker_that_panics_ends_nobody_elses_thread() {
+fn panicking_waker_spares_other_threads() {
     struct Panics(mpsc::Sender<()>);
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -123,7 +123,7 @@ fn a_waker_that_panics_ends_nobody_elses_thread() {
 
 /// The thread that looks after a dropped queue tells its next owner of the entries that it finds.
 #[test]
-fn a_queue_that_is_taken_again_is_told_of_what_others_find() {
+fn retaken_queue_gets_others_completions() {
     let _watchdog = Watchdog::new("a queue taken again");
     let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, SOON);
     let ns = device.namespaces()[0];
@@ -174,7 +174,7 @@ fn storm(seed: u64, ppm: u32) -> FaultPlan {
 
 /// Recovery itself meets faults: it may fail, but neither hang nor lose count.
 #[test]
-fn faults_of_the_admin_queue_cost_the_device_at_worst() {
+fn admin_queue_faults_stay_bounded() {
     thread::scope(|scope| {
         for (seed, mode) in (0..3).flat_map(|seed| modes().map(|mode| (seed, mode))) {
             scope.spawn(move || {
@@ -194,7 +194,7 @@ fn faults_of_the_admin_queue_cost_the_device_at_worst() {
 }
 
 #[test]
-fn opening_and_closing_among_faults_ends_well_or_says_why() {
+fn opening_and_closing_under_faults() {
     let (opened, refused) = thread::scope(|scope| {
         let open = |seed| {
             scope.spawn(move || {

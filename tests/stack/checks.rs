@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use reap::{Change, Device, EmbeddedOptions, IoError, Loss, Namespace, OpenOptions, PathLink, Queue, Reactor, Refused, Request};
+use crate::common::open;
+use reap::{Change, EmbeddedOptions, IoError, Loss, Namespace, OpenOptions, PathLink, Queue, Reactor, Refused, Request};
 
 const PATHS: &str = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=numa&keep_alive=2s";
-
-fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
-}
 
 fn filled(queue: &Queue, ns: &Namespace, blocks: u64, byte: u8) -> reap::DmaBuf {
     let mut buf = queue.buffer((blocks * u64::from(ns.block_bytes())) as usize).unwrap();
@@ -34,7 +31,7 @@ fn drain(queue: &Queue, count: usize) -> Vec<reap::Completion> {
 }
 
 #[test]
-fn a_controller_without_them_is_not_asked() {
+fn unsupported_commands_are_never_sent() {
     for uri in ["mem:8M?profile=optane", "multipath:?path=mem:8M&path=mem:8M"] {
         let embedded = EmbeddedOptions { no_checks: true, ..EmbeddedOptions::default() };
         let device = open(uri, OpenOptions::new().embedded(embedded));
@@ -71,7 +68,7 @@ fn paths_and_reactors_pass_them_on() {
 
 /// Many in flight when the controller is reset: each tells the truth all the same.
 #[test]
-fn a_reset_repeats_what_it_takes_back() {
+fn reset_sends_checks_again() {
     let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::new().depth(16));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..40).for_each(|at| write(&queue, &ns, at * 8, 8, at as u8));
@@ -97,7 +94,7 @@ fn a_reset_repeats_what_it_takes_back() {
 
 /// A path is lost with a Compare and a Verify inside: the other path answers both, and at once, since neither changes a block.
 #[test]
-fn what_a_lost_path_holds_another_answers() {
+fn another_path_answers_held_commands() {
     for (byte, op) in [(5, units::Op::Compare), (6, units::Op::Compare), (0, units::Op::Verify)] {
         let device = open(PATHS, OpenOptions::default());
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
@@ -123,7 +120,7 @@ fn what_a_lost_path_holds_another_answers() {
 
 /// What is lost on one path is lost on the other: it is the medium that lacks it.
 #[test]
-fn lost_blocks_are_lost_on_every_path_until_they_are_written() {
+fn uncorrectable_blocks_fail_on_every_path() {
     for uri in ["mem:64M?profile=optane", PATHS] {
         let device = open(uri, OpenOptions::default());
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
@@ -157,7 +154,7 @@ fn lost_blocks_are_lost_on_every_path_until_they_are_written() {
 
 /// A file that has become shorter under the controller cannot be read to its end.
 #[test]
-fn a_verify_finds_what_cannot_be_read() {
+fn verify_finds_unreadable_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("medium");
     let device = open(&format!("file:{}?size=16M&lba=512", path.display()), OpenOptions::default());

@@ -61,12 +61,12 @@ fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
 }
 
 #[test]
-fn a_controller_that_hangs_is_lost_and_its_buffers_are_leaked() {
+fn hung_controller_leaks_its_buffers() {
     in_every_mode(|mode| break_in_use(mode, true, |_, faults| faults.hang()));
 }
 
 #[test]
-fn a_controller_that_is_pulled_out_is_lost() {
+fn removed_controller_is_lost() {
     in_every_mode(|mode| {
         break_in_use(mode, true, |device, faults| {
             // Between two batches nothing is in flight: a controller that is pulled out then has nothing to leak.
@@ -80,12 +80,12 @@ fn a_controller_that_is_pulled_out_is_lost() {
 }
 
 #[test]
-fn a_controller_that_stops_but_does_not_come_up_again_is_lost_and_leaks_nothing() {
+fn failed_restart_leaks_nothing() {
     in_every_mode(|mode| break_in_use(mode, false, |_, faults| faults.set(always(Fault::Fatal))));
 }
 
 #[test]
-fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives() {
+fn unanswered_request_ends_after_retries() {
     let _watchdog = Watchdog::new("a command that is always swallowed");
     let (device, faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, SOON);
     let queue = device.queue().unwrap();
@@ -99,7 +99,7 @@ fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives(
 }
 
 #[test]
-fn without_patience_a_request_that_is_never_answered_is_not_sent_again() {
+fn without_retries_nothing_is_resent() {
     let _watchdog = Watchdog::new("a command that is swallowed while nobody has patience");
     // The request is not to be late before the device has lost its patience.
     let (device, _faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, PATIENT);
@@ -113,7 +113,7 @@ fn without_patience_a_request_that_is_never_answered_is_not_sent_again() {
 }
 
 #[test]
-fn a_request_in_many_parts_survives_a_reset_whole() {
+fn split_request_survives_a_reset() {
     let _watchdog = Watchdog::new("a request in many parts");
     for mode in modes() {
         let (device, _faults) = open(FaultPlan::new().at(3, Fault::Fatal), mode, 1, LONG);
@@ -127,7 +127,7 @@ fn a_request_in_many_parts_survives_a_reset_whole() {
 }
 
 #[test]
-fn a_hung_controller_that_goes_on_in_time_has_lost_nothing() {
+fn short_hang_loses_nothing() {
     let _watchdog = Watchdog::new("a controller that hangs for a while");
     for mode in modes() {
         let (device, faults) = open(FaultPlan::new(), mode, 1, SOON);
@@ -165,7 +165,7 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
 }
 
 #[test]
-fn opening_a_controller_that_does_not_come_up_says_why() {
+fn failed_open_says_why() {
     // Silence takes as long as an admin command has.
     thread::scope(|scope| {
         for silent in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {

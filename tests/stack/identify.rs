@@ -12,7 +12,7 @@ fn about(cns: u8, nsid: u32) -> Identify {
 }
 
 #[test]
-fn a_controller_and_its_namespaces_are_what_the_uri_says() {
+fn identify_matches_the_uri() {
     let device = Device::open("mem:64M?lba=4096&namespaces=3").unwrap();
     let controller = identify::Controller::from_page(&*device.identify(&about(cns::CONTROLLER, 0)).unwrap()).unwrap();
     assert_eq!((controller.sn.to_string(), controller.nn), (device.description().serial.clone(), 3));
@@ -23,7 +23,7 @@ fn a_controller_and_its_namespaces_are_what_the_uri_says() {
 }
 
 #[test]
-fn what_the_controller_refuses_is_its_own_word() {
+fn refusals_carry_the_controllers_status() {
     let device = Device::open("mem:1M").unwrap();
     match device.identify(&about(0xff, 0)) {
         Err(IdentifyError::Status(status)) => assert_eq!(status.kind(), Status::INVALID_FIELD),
@@ -33,7 +33,7 @@ fn what_the_controller_refuses_is_its_own_word() {
 
 /// Each question is answered, or told that a reset came between; none is lost.
 #[test]
-fn many_ask_at_once_while_the_controller_is_reset() {
+fn concurrent_identify_during_resets() {
     let device = Device::open("mem:16M?profile=null").unwrap();
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..4)
@@ -64,7 +64,7 @@ fn many_ask_at_once_while_the_controller_is_reset() {
 }
 
 #[test]
-fn a_file_has_no_controller_to_ask() {
+fn files_have_no_identify_data() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let uri = format!("kernel:{}", file.path().display());

@@ -29,7 +29,7 @@ fn wait(queue: &Queue) -> usize {
 
 /// The controller is given up while the queue's thread computes: nothing of the queue's is in flight, so that nothing comes.
 #[test]
-fn requests_without_a_tag_fail_with_their_controller() {
+fn queued_requests_fail_with_their_controller() {
     let lose = |name: &str| {
         let _watchdog = Watchdog::new(&format!("requests without a tag, {name}"));
         let (device, faults) = open_to_lose(FaultPlan::new(), name.parse().unwrap(), 1, SOON);
@@ -81,7 +81,7 @@ fn nobody_is_left_in_the_line() {
 
 /// The drain thread is told of the lane that notifies; what is out on the other one is looked for.
 #[test]
-fn a_polled_lane_is_drained_in_threaded() {
+fn poll_queue_is_drained_in_threaded() {
     let _watchdog = Watchdog::new("threaded without masks");
     let options = OpenOptions::new().mode(Mode::POLL).timeout(NEVER.into());
     let device = Device::open_with("mem:16M?profile=tlc&masks=no", &options).unwrap();
@@ -97,7 +97,7 @@ fn a_polled_lane_is_drained_in_threaded() {
 }
 
 #[test]
-fn a_turn_inside_the_iterator_takes_nothing_and_says_so() {
+fn polling_inside_an_iterator_is_refused() {
     let _watchdog = Watchdog::new("a turn inside the iterator");
     let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, LONG);
     let queue = device.queue().unwrap();
@@ -114,7 +114,7 @@ fn a_turn_inside_the_iterator_takes_nothing_and_says_so() {
 
 /// What nobody claims is dropped by the housekeeping thread, and with it an application's memory.
 #[test]
-fn memory_whose_drop_panics_ends_no_other_device() {
+fn panicking_drop_spares_other_devices() {
     struct Bomb(mpsc::Sender<()>);
     impl Drop for Bomb {
         fn drop(&mut self) {

@@ -68,7 +68,7 @@ fn until_at(depth: usize, device: &Device, queue: &Queue, what: impl Fn(&reap::H
 }
 
 #[test]
-fn a_drain_thread_takes_the_entries_and_its_cpu_time_is_counted() {
+fn drain_thread_cpu_time_is_counted() {
     for (software, name) in [(1, "threaded"), (3, "threaded"), (3, "threaded+submit-check")] {
         let options = OpenOptions::new().software_queues(software).hardware_queues(1).mode(mode(name));
         let device = open("optane", options);
@@ -94,7 +94,7 @@ fn a_drain_thread_takes_the_entries_and_its_cpu_time_is_counted() {
 }
 
 #[test]
-fn posted_messages_of_a_groups_queues_share_notifications() {
+fn posted_group_shares_notifications() {
     let options = OpenOptions::new().software_queues(4).hardware_queues(4).mode(Mode::POSTED);
     let device = open("optane", options);
     let group = Group::new((0..4).map(|_| device.queue().unwrap()).collect()).unwrap();
@@ -120,7 +120,7 @@ fn posted_messages_of_a_groups_queues_share_notifications() {
 }
 
 #[test]
-fn moderators_tell_the_controller_and_take_it_back() {
+fn coalescing_is_set_and_cleared() {
     let device = open("optane", OpenOptions::new().mode(Mode::COALESCE));
     let queue = device.queue().unwrap();
     let health = until(&device, &queue, |health| health.held_back.is_some());
@@ -144,7 +144,7 @@ fn moderators_tell_the_controller_and_take_it_back() {
 }
 
 #[test]
-fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
+fn refused_coalescing_falls_back_to_interrupts() {
     for name in ["coalesce", "vic", "dim"] {
         let device = open("cloud", OpenOptions::new().mode(mode(name)));
         let queue = device.queue().unwrap();
@@ -158,7 +158,7 @@ fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
 
 /// However often a queue looks, it knows what it was told of its caller until it is told otherwise.
 #[test]
-fn what_a_caller_without_room_says_stays_told() {
+fn full_output_keeps_its_mode_note() {
     let device = open("optane", OpenOptions::new().mode(Mode::ADAPTIVE));
     let queue = device.queue().unwrap();
     let due = Some(reap::Instant::now());
@@ -170,7 +170,7 @@ fn what_a_caller_without_room_says_stays_told() {
 }
 
 #[test]
-fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
+fn adaptive_never_delays_urgent_commands() {
     let options = OpenOptions::new().mode(Mode::ADAPTIVE).latency_price("0".parse().unwrap());
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
@@ -187,7 +187,7 @@ fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
 /// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends none. Modes that have the device hold
 /// messages back are others.
 #[test]
-fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
+fn without_masks_every_completion_interrupts() {
     for mode in Mode::ALL.into_iter().filter(|mode| mode.moderation().is_none()) {
         let device = open("optane&masks=no", OpenOptions::new().mode(mode));
         let queue = device.queue().unwrap();
@@ -203,7 +203,7 @@ fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
 
 /// New commands take the other lane, those that are out stay where they are, and none is forgotten there.
 #[test]
-fn a_switch_of_mode_drains_the_lane_that_it_leaves() {
+fn mode_switch_drains_the_old_queue() {
     let device = open("tlc&masks=no", OpenOptions::default());
     let queue = device.queue().unwrap();
     let ns = queue.namespaces()[0];
@@ -228,7 +228,7 @@ fn a_switch_of_mode_drains_the_lane_that_it_leaves() {
 }
 
 #[test]
-fn too_few_queue_pairs_for_two_lanes_are_said() {
+fn missing_poll_queues_are_reported() {
     let events = |uri: &str| Device::open(uri).unwrap().health().events;
     assert_eq!(events("mem:1M?profile=null&masks=no"), [""; 0]);
     let told = events("mem:1M?profile=null&masks=no&queues=1");
@@ -275,7 +275,7 @@ fn two_queues(name: &str, facts: Facts, policy: Broken) -> (Mode, Device, [Queue
 
 /// Waits that are over before they begin, or never end, find everything all the same, as does a rest with commands in flight.
 #[test]
-fn a_policy_that_answers_with_times_gone_by_keeps_its_queue_going() {
+fn past_deadlines_do_not_stall() {
     let waits: [(&str, Answer); 5] = [
         ("spins", |now| Plan::Spin { until: Nanos(now.0 - 1) }),
         ("naps", |_| Plan::Nap { until: Nanos::ZERO }),

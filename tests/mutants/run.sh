@@ -1,7 +1,7 @@
 #!/bin/sh
 # Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
 #
-#   tests/mutants/run.sh handover             what the crate's unit tests miss, its loom models are asked about
+#   tests/mutants/run.sh sync             what the crate's unit tests miss, its loom models are asked about
 #   tests/mutants/run.sh reap FILE...         files of `reap` or `driver`, such as crates/reap/src/thread/engine.rs, by the tests beside each,
 #                                         what they miss by all unit tests of the crate, and the rest by the programs in tests/ that drive it
 #
@@ -24,16 +24,16 @@ mutate() {
 }
 
 case ${1-} in
-handover)
-    mutate handover --package reap-handover --cargo-arg=--lib
+sync)
+    mutate sync --package reap-sync --cargo-arg=--lib
     # A model is unbounded where a mutant spins, and loom ends it after a while.
-    missed=target/mutants/handover/mutants.out/missed.txt
+    missed=target/mutants/sync/mutants.out/missed.txt
     [ -s "$missed" ] || exit 0
     sed -E 's/^[^:]*:[0-9]+:[0-9]+: //; s/[][\\.^$*+?(){}|]/\\&/g; s/^/: /; s/$/$/' "$missed" >target/mutants/missed.re
     set --
     while IFS= read -r mutant; do set -- "$@" --re "$mutant"; done <target/mutants/missed.re
     export RUSTFLAGS="--cfg loom" CARGO_PROFILE_DEV_OPT_LEVEL=2
-    mutate handover-loom --package reap-handover --test-package handover,blkmq,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
+    mutate sync-loom --package reap-sync --test-package sync,blkmq,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
     ;;
 reap)
     shift

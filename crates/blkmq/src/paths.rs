@@ -22,9 +22,9 @@ mod token;
 mod trial;
 mod usual;
 
-use handover::sync::atomic::AtomicU8;
-use handover::sync::atomic::Ordering::Relaxed;
 use std::fmt;
+use sync::atomic::AtomicU8;
+use sync::atomic::Ordering::Relaxed;
 use units::{Class, Nanos};
 
 use count::{NO_ROW, Rows};

@@ -6,8 +6,8 @@
 //! until it comes to the end that it knows of, and only then looks how far the other is. No locked instruction anywhere.
 //! Tags are taken in the order in which they came back, so that each rests for as long as there are others.
 
-use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handover::sync::atomic::{AtomicU16, AtomicU32};
+use sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sync::atomic::{AtomicU16, AtomicU32};
 
 /// One of a queue's command slots: below [`Tags::count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

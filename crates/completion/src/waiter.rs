@@ -2,7 +2,7 @@
 //! hardware queue's notification and look role stand as far as this thread knows.
 //!
 //! Without I/O. What it does to the world is behind [`Notification`], which each executor has its own of: vectors, eventfds and a
-//! `LookRole` shared by threads, or their likes in virtual time. So the simulator tests the very machine that the engine runs.
+//! `NotificationRole` shared by threads, or their likes in virtual time. So the simulator tests the very machine that the engine runs.
 //!
 //! In the order of use: [`Waiter::next`] for a plan; [`Waiter::begin_look`] where that is to look; [`Waiter::register`],
 //! [`Waiter::arm`] and [`Waiter::look_once_more`] on the way to sleep ([`crate::fall_asleep`] has their order over several queues);

@@ -9,8 +9,8 @@ use blkmq::Tag;
 use nvme::Cid;
 use units::Nanos;
 
-use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handover::sync::atomic::{AtomicU32, AtomicU64};
+use sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sync::atomic::{AtomicU32, AtomicU64};
 
 /// The commands of one queue pair, by tag.
 #[derive(Debug)]

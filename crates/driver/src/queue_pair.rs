@@ -15,10 +15,10 @@ use crate::{Command, Expired, NoTag, ProtocolViolation, QueueSizeError};
 use counters::Count;
 pub use counters::Counters;
 pub use exclusive::Exclusive;
-use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use handover::sync::atomic::{AtomicU64, fence};
-use handover::sync::{Mutex, MutexGuard, lock, try_lock};
-use handover::{LookLock, Looked};
+use sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use sync::atomic::{AtomicU64, fence};
+use sync::{Mutex, MutexGuard, lock, try_lock};
+use sync::{PollLock, Polled};
 
 /// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct QueuePair<S, C> {
     tags: Tags,
     ledger: Ledger,
     sq_side: Mutex<SqSide>,
-    cq_side: LookLock<CqSide>,
+    cq_side: PollLock<CqSide>,
     /// What the doorbell has announced since the queue was made; written under the SQ lock.
     announced: AtomicU64,
     /// What has been reaped, or abandoned, since then; written under the CQ lock.
@@ -132,7 +132,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             ledger,
             look: AtomicU64::new(look_word(&consumer)),
             sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, announced: 0, closed: false }),
-            cq_side: LookLock::new(CqSide { consumer, finisher, returner, stopped: false }),
+            cq_side: PollLock::new(CqSide { consumer, finisher, returner, stopped: false }),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             sq_doorbells: Count::default(),
@@ -181,7 +181,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// reaping, and looks once more after it has released the lock.
     #[inline(never)] // One call for all of a look under the lock, and little to carry back.
     pub fn try_reap_into(&self, bells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
-        let Looked { found, more } = self.cq_side.try_look(|side| self.reap_locked(side, bells, out), || self.pending())?;
+        let Polled { found, more } = self.cq_side.try_poll(|side| self.reap_locked(side, bells, out), || self.pending())?;
         Some(Reaped { more, ..found })
     }
 

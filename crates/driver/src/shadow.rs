@@ -1,10 +1,10 @@
 //! Doorbells that the host keeps in memory, so that it writes few registers (Base 5.2.5, Doorbell Buffer Config): for a controller whose registers
 //! are messages, or trap.
 
-use handover::shadow::{self, ShadowDoorbell, ShadowDoorbells};
-use handover::sync::atomic::Ordering::Relaxed;
-use handover::sync::atomic::{AtomicBool, AtomicU64};
 use nvme::{Doorbells, QueueId};
+use sync::atomic::Ordering::Relaxed;
+use sync::atomic::{AtomicBool, AtomicU64};
+use sync::shadow::{self, ShadowDoorbell, ShadowDoorbells};
 
 /// A host's doorbells in memory, and when it writes their registers as well. A register is written by who has its queue's lock.
 #[derive(Debug)]
@@ -66,9 +66,9 @@ impl<W: ShadowDoorbells> Shadow<W> {
         if !admin && !self.kept.load(Relaxed) {
             return true;
         }
-        let Some(bell) = self.words.bell(2 * usize::from(queue.0) + usize::from(completion)) else { return true };
-        let Ok(old) = bell.value();
-        let Ok(passed) = shadow::announce(&bell, old, value);
+        let Some(doorbell) = self.words.doorbell(2 * usize::from(queue.0) + usize::from(completion)) else { return true };
+        let Ok(old) = doorbell.value();
+        let Ok(passed) = shadow::announce(&doorbell, old, value);
         if passed && !admin {
             self.rung.fetch_add(1, Relaxed);
         }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
 
 use crate::{QueuePair, QueueSizes};
-use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handover::sync::atomic::{AtomicU32, AtomicU64};
+use sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sync::atomic::{AtomicU32, AtomicU64};
 
 #[derive(Clone, Debug)]
 pub struct Slots<const WORDS: usize>(Arc<[[AtomicU64; WORDS]]>);

@@ -17,7 +17,7 @@
 //! moment, as an IOMMU would refuse it: neither a wrong PRP nor a stale command reaches a buffer that the application
 //! holds, free memory, or a ring.
 //!
-//! A copy claims what it copies, block by block ([`handover::loan`]): a host that takes a buffer back meanwhile waits for it, and no two
+//! A copy claims what it copies, block by block ([`sync::lease`]): a host that takes a buffer back meanwhile waits for it, and no two
 //! copies are in one block. So a device that copies after it has completed the command harms nobody's memory, only its data.
 //!
 //! What is not checked is what copies by itself: a kernel with a request of io_uring, or a device on a bus. A host takes a buffer back when

@@ -1,17 +1,17 @@
-//! Interrupt vectors over eventfds: `handover`'s, which loom goes through, as a guest of VFIO sees MSI-X.
+//! Interrupt vectors over eventfds: `sync`'s, which loom goes through, as a guest of VFIO sees MSI-X.
 //!
 //! Messages are counted in the eventfd, by the kernel, which is read and never emptied.
 
 use std::io;
 
-use handover::{Bell, Posted, Signal};
 use nvme::Vector;
+use sync::{Posted, Signal, WakeFlag};
 
 use crate::EventFd;
 
 /// The vectors of one controller. The device sends messages, the host arms, masks and sleeps.
 #[derive(Debug)]
-pub struct Vectors(handover::Vectors<EventFd>);
+pub struct Vectors(sync::Vectors<EventFd>);
 
 impl Signal for EventFd {
     #[inline]
@@ -32,7 +32,7 @@ impl Vectors {
     /// What `eventfd` says (too many open files).
     pub fn new(count: u16, masks: bool) -> io::Result<Vectors> {
         let signals = (0..count).map(|_| EventFd::new()).collect::<io::Result<Vec<_>>>()?;
-        Ok(Vectors(handover::Vectors::new(signals, masks)))
+        Ok(Vectors(sync::Vectors::new(signals, masks)))
     }
 
     /// How many there are.
@@ -43,8 +43,8 @@ impl Vectors {
 
     /// Host: the mask of a vector, to arm before sleeping and to mask when awake. `None`: there is no such vector.
     #[inline]
-    pub fn bell(&self, vector: Vector) -> Option<&Bell> {
-        self.0.bell(vector.0)
+    pub fn bell(&self, vector: Vector) -> Option<&WakeFlag> {
+        self.0.flag(vector.0)
     }
 
     /// Host: what a vector's messages signal.
@@ -52,7 +52,7 @@ impl Vectors {
         self.0.signal(vector.0)
     }
 
-    /// Device, having stored every entry that the message announces: see [`handover::Vectors::message`].
+    /// Device, having stored every entry that the message announces: see [`sync::Vectors::message`].
     #[inline]
     pub fn message(&self, vector: Vector) -> bool {
         self.0.message(vector.0)
@@ -69,12 +69,12 @@ impl Vectors {
         self.0.clear_pending(vector.0);
     }
 
-    /// Host: where a vector's messages go from now on: see [`handover::Vectors::route`]. Arming and a look follow.
+    /// Host: where a vector's messages go from now on: see [`sync::Vectors::route`]. Arming and a look follow.
     pub fn route(&self, vector: Vector, home: Option<Vector>) {
         self.0.route(vector.0, home.map(|home| home.0));
     }
 
-    /// Host, before it sleeps: see [`handover::Vectors::arm`]. A look follows. True: a device that sleeps is to be told.
+    /// Host, before it sleeps: see [`sync::Vectors::arm`]. A look follows. True: a device that sleeps is to be told.
     #[inline]
     #[must_use = "a device that sleeps does not see that its vector was unmasked"]
     pub fn arm(&self, vector: Vector) -> bool {

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{hint, thread};
 
-use handover::{Bell, Inbox, LookLock, LookRole, SleeperId};
 use hw::{Bar, CqRing, DmaPool, EventFd, Poller, Vectors};
 use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, Status, Vector};
+use sync::{Inbox, NotificationRole, PollLock, WaiterId, WakeFlag};
 use units::Nanos;
 
 const ENTRIES: u32 = 8;
@@ -135,34 +135,34 @@ fn no_wake_up_is_lost_between_two_threads() {
 
 /// A thread that shares the queue: how it is told, and what the others leave it.
 struct Sleeper {
-    bell: Bell,
+    bell: WakeFlag,
     eventfd: EventFd,
     inbox: Inbox<u16>,
 }
 
-/// One queue that two threads submit to and sleep on, by the protocol of [`LookRole`].
+/// One queue that two threads submit to and sleep on, by the protocol of [`NotificationRole`].
 struct Shared {
     machine: Machine,
     /// Commands so far.
     sq: Mutex<u32>,
     /// Whose command a CID is.
     owners: [AtomicU32; ENTRIES as usize],
-    lock: LookLock<Consumer>,
+    lock: PollLock<Consumer>,
     look: AtomicU64,
-    role: LookRole,
+    role: NotificationRole,
     sleepers: [Sleeper; 2],
 }
 
 impl Shared {
     fn new() -> Shared {
-        let sleeper = || Sleeper { bell: Bell::new(), eventfd: EventFd::new().unwrap(), inbox: Inbox::new(ENTRIES as usize) };
+        let sleeper = || Sleeper { bell: WakeFlag::new(), eventfd: EventFd::new().unwrap(), inbox: Inbox::new(ENTRIES as usize) };
         Shared {
             machine: Machine::new(),
             sq: Mutex::new(0),
             owners: Default::default(),
-            lock: LookLock::new(Consumer::new(ENTRIES)),
+            lock: PollLock::new(Consumer::new(ENTRIES)),
             look: AtomicU64::new(1 << 32),
-            role: LookRole::new(2),
+            role: NotificationRole::new(2),
             sleepers: [sleeper(), sleeper()],
         }
     }
@@ -195,7 +195,7 @@ impl Shared {
             }
             self.look.store(u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32, Ordering::Release);
         };
-        let more = self.lock.try_look(look, || self.pending())?.more;
+        let more = self.lock.try_poll(look, || self.pending())?.more;
         for (owner, cid) in taken {
             self.sleepers[owner].inbox.push(cid).unwrap();
             if owner != me {
@@ -206,14 +206,14 @@ impl Shared {
     }
 
     fn wake(&self, sleeper: usize) {
-        if self.sleepers[sleeper].bell.ring_once() {
+        if self.sleepers[sleeper].bell.claim_wake() {
             self.sleepers[sleeper].eventfd.signal();
         }
     }
 
     /// Sleeps until the thread's one command, `cid`, has completed.
     fn wait(&self, me: usize, cid: u16, poller: &Poller, round: u32) {
-        let (own, id) = (&self.sleepers[me], SleeperId(me as u32));
+        let (own, id) = (&self.sleepers[me], WaiterId(me as u32));
         let (vector, message) = (self.machine.vectors.bell(VECTOR).unwrap(), self.machine.vectors.eventfd(VECTOR).unwrap());
         let (mut owner, mut keys) = (false, Vec::with_capacity(2));
         loop {

@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use handover::Bell;
 use hw::EventFd;
+use sync::WakeFlag;
 
 /// A bell, and what it signals. The thread that sleeps has the descriptor in its poller, and arms the bell before its last look.
 pub(crate) struct Wake {
-    bell: Bell,
+    bell: WakeFlag,
     signal: EventFd,
 }
 
@@ -18,7 +18,7 @@ impl Wake {
     /// # Errors
     /// What `eventfd` says (too many open files).
     pub(crate) fn new() -> io::Result<Wake> {
-        Ok(Wake { bell: Bell::new(), signal: EventFd::new()? })
+        Ok(Wake { bell: WakeFlag::new(), signal: EventFd::new()? })
     }
 
     /// What it signals, for a thread that sleeps elsewhere than in its poller.
@@ -42,14 +42,14 @@ impl Wake {
     }
 
     /// The bell alone.
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &WakeFlag {
         &self.bell
     }
 
     /// Wakes the thread if it sleeps. What it is to see has been stored before.
     #[inline]
     pub(crate) fn tell(&self) {
-        if self.bell.ring_once() {
+        if self.bell.claim_wake() {
             self.signal.signal();
         }
     }

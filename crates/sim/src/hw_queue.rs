@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use completion::Route;
 use driver::{Completed, QueuePair, Reaped};
-use handover::LookRole;
 use nvme::Vector;
+use sync::NotificationRole;
 use units::Nanos;
 
 use crate::port::{HostBar, SimCq, SimSq, Vectors};
@@ -40,7 +40,7 @@ pub(crate) struct HwQueue {
     /// Several software queues post to it.
     pub(crate) shared: bool,
     /// Who among the users sleeps on the vector.
-    pub(crate) role: LookRole,
+    pub(crate) role: NotificationRole,
     /// What its vector's eventfd counts: so often it was signalled and not read.
     signals: Cell<u32>,
     /// Its vector's messages are posted by a controller in process: the bit, and whether a notification is outstanding.
@@ -86,7 +86,7 @@ impl HwQueue {
             spinners: Vec::new(),
             stuck: Vec::new(),
             shared: false,
-            role: LookRole::new(8),
+            role: NotificationRole::new(8),
             signals: Cell::new(0),
             posted: Cell::default(),
             read: Cell::new(true),

@@ -4,7 +4,7 @@
 //! batch nobody else's requests matter that much: what the paths are like is read once, and each choice then knows of the
 //! ones before it. The counts are exact once the batch is committed.
 
-use handover::sync::atomic::Ordering::Relaxed;
+use sync::atomic::Ordering::Relaxed;
 use units::{Class, Nanos, Op};
 
 use super::count::NO_ROW;

@@ -10,8 +10,8 @@
 //! is taken out of the others' part, which wraps below zero: the sum is exact.
 
 use crossbeam_utils::CachePadded;
-use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handover::sync::atomic::{AtomicBool, AtomicU32};
+use sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sync::atomic::{AtomicBool, AtomicU32};
 
 use super::lines::{Line, Lines};
 use super::set::{PathId, PathSet};

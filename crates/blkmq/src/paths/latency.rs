@@ -14,8 +14,8 @@
 //! Load is measured by size, so that a large request counts for more than a small one.
 
 use crossbeam_utils::CachePadded;
-use handover::sync::atomic::Ordering::Relaxed;
-use handover::sync::atomic::{AtomicU32, AtomicU64};
+use sync::atomic::Ordering::Relaxed;
+use sync::atomic::{AtomicU32, AtomicU64};
 use units::{Class, Nanos};
 
 use super::count::Rows;

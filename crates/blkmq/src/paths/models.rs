@@ -1,7 +1,7 @@
 //! Every interleaving of two submitters with a switch of policy between them, and of an owner's end with the next one's
 //! beginning (`--cfg loom`, see `docs/testing.md`).
 
-use handover::sync::{Arc, model, thread};
+use sync::{Arc, model, thread};
 use units::{Class, Nanos, Op};
 
 use super::*;

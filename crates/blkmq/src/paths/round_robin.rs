@@ -1,8 +1,8 @@
 //! `round-robin`: one after the other. Each hardware queue goes round on its own, so that queues share nothing.
 
 use crossbeam_utils::CachePadded;
-use handover::sync::atomic::AtomicU32;
-use handover::sync::atomic::Ordering::Relaxed;
+use sync::atomic::AtomicU32;
+use sync::atomic::Ordering::Relaxed;
 
 use super::lines::{Line, Lines, Table};
 use super::set::{PathId, PathSet};

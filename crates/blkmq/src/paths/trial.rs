@@ -9,8 +9,8 @@
 //!
 //! Each queue adds up for itself and brings what it has at the end of a slot; in between nothing is shared.
 
-use handover::sync::atomic::Ordering::Relaxed;
-use handover::sync::atomic::{AtomicU32, AtomicU64};
+use sync::atomic::Ordering::Relaxed;
+use sync::atomic::{AtomicU32, AtomicU64};
 use units::Nanos;
 
 /// Paths whose usual latencies are within this factor count as equal, and are told apart by their load. The first rule:

@@ -1,8 +1,8 @@
 //! Usual latencies: means that forget. Values are learnt by plain loads and stores: where two threads learn at once one of the
 //! two may be lost, and nothing is exact here anyway.
 
-use handover::sync::atomic::AtomicU32;
-use handover::sync::atomic::Ordering::Relaxed;
+use sync::atomic::AtomicU32;
+use sync::atomic::Ordering::Relaxed;
 
 /// Weight of a new value: one part in 2^9, so that times that scatter as widely as exponential ones make the mean wander by a
 /// thirtieth.

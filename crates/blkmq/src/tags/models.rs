@@ -1,7 +1,7 @@
 //! Every interleaving of one taker and two reapers, who take turns under a lock (`--cfg loom`, see `docs/testing.md`).
 
-use handover::sync::atomic::AtomicU32;
-use handover::sync::{Arc, Mutex, lock, model, thread};
+use sync::atomic::AtomicU32;
+use sync::{Arc, Mutex, lock, model, thread};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Every interleaving of housekeeping's lockless look at a slot with the slot's life (`--cfg loom`).
 
-use handover::sync::{Arc, model, thread};
+use sync::{Arc, model, thread};
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! Which paths have completed writes that no Flush has covered: what the software queues of a namespace have in common.
 
-use handover::sync::Arc;
-use handover::sync::atomic::AtomicU64;
-use handover::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use sync::Arc;
+use sync::atomic::AtomicU64;
+use sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::{PathId, PathSet};
 

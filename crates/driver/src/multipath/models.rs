@@ -1,8 +1,8 @@
 //! Every interleaving of a write that completes with a Flush in another queue (`--cfg loom`).
 
-use handover::sync::atomic::AtomicBool;
-use handover::sync::atomic::Ordering::{Acquire, Release};
-use handover::sync::{Arc, model, thread};
+use sync::atomic::AtomicBool;
+use sync::atomic::Ordering::{Acquire, Release};
+use sync::{Arc, model, thread};
 
 use super::marks::{Snapshot, WriteMarks};
 use super::{PathId, PathSet};

@@ -1,7 +1,7 @@
 //! Counters with one writer at a time (the holder of a lock) and any number of readers without it.
 
-use handover::sync::atomic::AtomicU64;
-use handover::sync::atomic::Ordering::Relaxed;
+use sync::atomic::AtomicU64;
+use sync::atomic::Ordering::Relaxed;
 
 /// What a queue pair has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

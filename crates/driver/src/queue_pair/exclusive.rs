@@ -4,9 +4,9 @@ use nvme::{Cid, Consumer, CqSlots, Cqe, Producer, SqSlots};
 
 use super::{Abandoned, CqSide, QueuePair, STOPPED, SqSide, look_word};
 use crate::Command;
-use handover::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use handover::sync::atomic::fence;
-use handover::sync::{MutexGuard, lock, try_lock};
+use sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use sync::atomic::fence;
+use sync::{MutexGuard, lock, try_lock};
 
 /// A queue pair with both locks held: nobody posts and nobody reaps. Once it is let go, ask [`QueuePair::look_again`].
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex as Shared;
 
-use handover::sync::{Arc, model, thread};
+use sync::{Arc, model, thread};
 
 use super::*;
 use crate::testing::{Bells, Pair, pair};

@@ -1,8 +1,8 @@
 //! Every interleaving of a host that posts on a queue pair with doorbells in memory, and a controller that sleeps between commands (`--cfg loom`).
 
-use handover::model::{EventFds, fails, holds};
-use handover::shadow::passes;
-use handover::sync::{Arc, thread};
+use sync::model::{EventFds, fails, holds};
+use sync::shadow::passes;
+use sync::{Arc, thread};
 
 use super::*;
 use crate::testing::words::Pages;
@@ -53,18 +53,18 @@ impl Doorbells for Wakes {
 
 impl Doorbells for Host {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
-        let Some(bell) = self.shadow.words().bell(TAIL) else { return };
-        let Ok(old) = bell.value();
+        let Some(doorbell) = self.shadow.words().doorbell(TAIL) else { return };
+        let Ok(old) = doorbell.value();
         let rings = match self.omit {
             Omit::Nothing => return self.shadow.ring_sq(&self.register, queue, tail),
             Omit::Fence => {
-                let Ok(()) = bell.set_value(tail);
-                let Ok(event) = bell.event();
+                let Ok(()) = doorbell.set_value(tail);
+                let Ok(event) = doorbell.event();
                 passes(event, old, tail)
             }
             Omit::Order => {
-                let Ok(event) = bell.event();
-                let Ok(()) = bell.set_value(tail);
+                let Ok(event) = doorbell.event();
+                let Ok(()) = doorbell.set_value(tail);
                 passes(event, old, tail)
             }
         };

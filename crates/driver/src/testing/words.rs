@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use handover::shadow::{self, ShadowDoorbell, ShadowDoorbells};
-use handover::sync::atomic::AtomicU32;
-use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sync::atomic::AtomicU32;
+use sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sync::shadow::{self, ShadowDoorbell, ShadowDoorbells};
 
 /// Doorbells, each with its EventIdx.
 #[derive(Clone, Debug)]
@@ -29,9 +29,9 @@ impl Pages {
 }
 
 impl ShadowDoorbells for Pages {
-    type Bell<'a> = Words<'a>;
+    type Doorbell<'a> = Words<'a>;
 
-    fn bell(&self, n: usize) -> Option<Words<'_>> {
+    fn doorbell(&self, n: usize) -> Option<Words<'_>> {
         self.0.get(n).map(Words)
     }
 }

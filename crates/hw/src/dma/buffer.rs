@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
-use handover::loan;
+use sync::lease;
 
 use super::buddy::block_size;
 use super::extent::{Extent, PAGE_LOG2, PIECE_LOG2, PRIVATE, Piece};
@@ -95,7 +95,7 @@ impl Block {
     /// Marks the block as lent.
     #[inline]
     fn lend(&self) {
-        loan::lend(self.first(), self.lent);
+        lease::grant(self.first(), self.lent);
         if !self.one_mark {
             self.lend_rest();
         }
@@ -105,7 +105,7 @@ impl Block {
     #[inline]
     fn end(&self) {
         // One call, whatever there is left to do: the loop over completions has no register for two.
-        let done = loan::begin_end(self.first());
+        let done = lease::begin_revoke(self.first());
         if !(done & self.one_mark) {
             self.end_rest(done);
         }
@@ -128,18 +128,18 @@ impl Block {
 
     #[inline(never)]
     fn lend_rest(&self) {
-        self.rest().for_each(|(mark, _)| loan::lend(mark, self.lent));
+        self.rest().for_each(|(mark, _)| lease::grant(mark, self.lent));
     }
 
     /// Unless it is `done`, a copy is in the first block, and is waited for.
     #[inline(never)]
     fn end_rest(&self, done: bool) {
         if !done {
-            loan::wait(self.first());
+            lease::finish_revoke(self.first());
         }
         for (mark, begins) in self.rest() {
             if begins {
-                loan::end(mark);
+                lease::revoke(mark);
             } else {
                 mark.store(PRIVATE, Ordering::Release);
             }

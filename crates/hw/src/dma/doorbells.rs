@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use handover::shadow::{ShadowDoorbell, ShadowDoorbells};
+use sync::shadow::{ShadowDoorbell, ShadowDoorbells};
 
 use super::pool::{AllocError, DmaPool, RingBlock};
 use super::sizes::PAGE;
@@ -60,18 +60,18 @@ impl DoorbellPages {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < 2 * WORDS);
-        // SAFETY: `bell` and `clear` give no word beyond both pages, which are page-aligned, initialised (zeroed), live as long as
+        // SAFETY: `doorbell` and `clear` give no word beyond both pages, which are page-aligned, initialised (zeroed), live as long as
         // `block`, and are reached in this process by nothing but `AtomicU32`s. The controller's accesses are whole words, too.
         unsafe { &*self.first.as_ptr().add(at).cast::<AtomicU32>() }
     }
 }
 
 impl ShadowDoorbells for DoorbellPages {
-    type Bell<'a> = DoorbellWords<'a>;
+    type Doorbell<'a> = DoorbellWords<'a>;
 
     /// `None`: the page ends before it.
     #[inline]
-    fn bell(&self, n: usize) -> Option<DoorbellWords<'_>> {
+    fn doorbell(&self, n: usize) -> Option<DoorbellWords<'_>> {
         let at = n.checked_mul(self.stride).filter(|at| *at < WORDS)?;
         Some(DoorbellWords { pages: self, at })
     }

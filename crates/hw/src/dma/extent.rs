@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use handover::loan;
+use sync::lease;
 use zerocopy::FromZeros;
 
 use super::pins::{PinError, Pins};
@@ -24,7 +24,7 @@ pub struct OutOfPool {
 /// What the device may do with 512 bytes: nothing, or copy. Where it may, the mark is the log2 of the bytes of the block that they lie in,
 /// which begins at a multiple of its size: a copy claims the block by its first mark. A block of whole pages is marked once per page, on
 /// the page's first 512 bytes.
-pub(super) const PRIVATE: u8 = loan::PRIVATE;
+pub(super) const PRIVATE: u8 = lease::PRIVATE;
 
 /// The marks of pieces of 512 bytes and of pages that are blocks of their own.
 pub(super) const PIECE_LOG2: u8 = MIN_BLOCK.ilog2() as u8;
@@ -174,7 +174,7 @@ impl Extent {
             }
             let first = at >> log2 << log2;
             let mark = self.marks.get((first / MIN_BLOCK) as usize);
-            let _used = mark.and_then(|mark| loan::enter(mark, log2)).ok_or(refused)?;
+            let _used = mark.and_then(|mark| lease::acquire(mark, log2)).ok_or(refused)?;
             let to = (first + (1 << log2)).min(end);
             copy(self.at(at), (at - offset) as usize..(to - offset) as usize);
             at = to;
@@ -193,6 +193,6 @@ impl Extent {
 
     #[inline]
     fn mark_at(&self, offset: u64) -> u8 {
-        self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, loan::kind_of)
+        self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, lease::kind_of)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::WEIGHT;
 use driver::Completed;
-use handover::orphan::{self, Orphan};
+use sync::sweep_orphan;
 use units::Nanos;
 
 use crate::shared::book::Failure;
@@ -84,47 +84,30 @@ fn elsewhere<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
 
 /// Ends what has been left in the inbox of a software queue without a thread. Whether anything of it is still open.
 fn end_orphans(queue: &HwQueue, me: u8) -> bool {
-    queue.softs.get(usize::from(me)).is_some_and(|soft| orphan::sweep(&Left { queue, soft, me }))
+    queue.softs.get(usize::from(me)).is_some_and(|soft| sweep_orphan(|| end_left(queue, soft, me), || soft.tell(), || soft.open() > 0))
 }
 
-/// A software queue without a thread.
-struct Left<'a> {
-    queue: &'a HwQueue,
-    soft: &'a Soft,
-    me: u8,
-}
-
-impl Orphan for Left<'_> {
-    fn end(&self) -> Option<bool> {
-        let Left { queue, soft, me } = *self;
-        let mut book = soft.try_requests()?;
-        let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
-        let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
-        book.keep_registered();
-        for outcome in outcomes {
-            wakers.extend(book.end(outcome.token, outcome.how, now));
-        }
-        if queue.is_dead() {
-            book.fail_waiting(Failure::DeviceLost, now);
-        } else if queue.lacks_its_owner() {
-            // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
-            book.fail_waiting(Failure::TimedOut, now);
-        } else if book.is_waiting() {
-            queue.join_line(me);
-        }
-        book.take_ended(&mut wakers);
-        let memory = book.take_kept();
-        drop(book);
-        elsewhere("reap-wake", wakers, |mut wakers| executor::wake_all(wakers.drain(..)));
-        elsewhere("reap-let-go", memory, executor::let_go);
-        Some(found)
+/// Whether anything was found. `None`: another thread has the requests.
+fn end_left(queue: &HwQueue, soft: &Soft, me: u8) -> Option<bool> {
+    let mut book = soft.try_requests()?;
+    let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
+    let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
+    book.keep_registered();
+    for outcome in outcomes {
+        wakers.extend(book.end(outcome.token, outcome.how, now));
     }
-
-    fn tell(&self) {
-        self.soft.tell();
+    if queue.is_dead() {
+        book.fail_waiting(Failure::DeviceLost, now);
+    } else if queue.lacks_its_owner() {
+        // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
+        book.fail_waiting(Failure::TimedOut, now);
+    } else if book.is_waiting() {
+        queue.join_line(me);
     }
-
-    fn is_open(&self) -> bool {
-        self.soft.open() > 0
-    }
+    book.take_ended(&mut wakers);
+    let memory = book.take_kept();
+    drop(book);
+    elsewhere("reap-wake", wakers, |mut wakers| executor::wake_all(wakers.drain(..)));
+    elsewhere("reap-let-go", memory, executor::let_go);
+    Some(found)
 }

@@ -22,9 +22,9 @@ mod stamps;
 use std::sync::Arc;
 
 use device::{Ana, Config, Controller, Mem, Namespace, Port, Profile, Subsystem};
-use handover::Gate;
 use hw::{Bar, DmaPool, Vectors};
 use nvme::Vector;
+use sync::Gate;
 use units::Nanos;
 
 use crate::error::OpenError;

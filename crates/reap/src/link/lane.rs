@@ -2,9 +2,9 @@
 //! asked once for each batch.
 
 use driver::{Completed, Counters, Reaped};
-use handover::Posted;
 use hw::{Birth, EventFd};
 use nvme::{QueueId, Vector};
+use sync::Posted;
 use units::Nanos;
 
 use super::kernel::{UringLane, UringPosting};

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 
 use device::ShadowBuffers;
-use handover::shadow::{self, ShadowDoorbell};
 use hw::{GuestMemory, Rights, Unreachable};
 use nvme::QueueId;
+use sync::shadow::{self, ShadowDoorbell};
 
 /// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells to their registers alone, though the
 /// specification has them write both. So these count from when they have first moved in memory, as do those that were rung before there

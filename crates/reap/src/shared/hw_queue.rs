@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use completion::{Batch, Mode, Route, WEIGHT};
 use driver::{Completed, Reaped};
-use handover::{Bell, Line, LookRole, Progress, SleeperId, Waiting};
 use nvme::Vector;
+use sync::{NotificationRole, Progress, TagWaitList, TagWaiters, WaiterId, WakeFlag};
 use units::Nanos;
 
 use super::book::{Claim, Failure, Requests};
@@ -37,20 +37,20 @@ pub(crate) struct HwQueue {
     most: u32,
     pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
-    pub role: LookRole,
+    pub role: NotificationRole,
     /// Told of protocol violations.
     pub reporter: Reporter,
     /// The thread that drains it for software queues in `threaded`.
     pub drain: Drain,
     /// Armed while the housekeeping thread has stopped moderating because nothing completes.
-    pub idle: Bell,
+    pub idle: WakeFlag,
     /// So many entries the controller holds back before a message on its vector, as it has confirmed.
     held: AtomicU32,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
     /// Another thread wants what only the owner may do: announce, look, serve the line.
     errand: AtomicBool,
-    line: Line,
+    line: TagWaitList,
 }
 
 /// What [`HwQueue::submit`] did.
@@ -90,8 +90,8 @@ impl HwQueue {
     /// The system has no eventfd left.
     pub(crate) fn new(lane: Lane, polled: Option<Lane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
-        let role = LookRole::new(softs.len() + 1);
-        let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
+        let role = NotificationRole::new(softs.len() + 1);
+        let (drain, idle, line) = (Drain::new()?, WakeFlag::new(), TagWaitList::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
         let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
         let held = AtomicU32::new(0);
@@ -349,7 +349,7 @@ impl HwQueue {
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
     #[inline]
     pub(crate) fn serve_line(&self, now: Nanos) {
-        if self.line.rings() {
+        if self.line.must_serve() {
             self.serve(now);
         }
     }
@@ -364,7 +364,7 @@ impl HwQueue {
     /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
     pub(crate) fn try_serve_line(&self, now: Nanos) -> bool {
         if self.is_owned() {
-            if self.line.rings() {
+            if self.line.must_serve() {
                 self.ask_owner();
             }
             return true;
@@ -376,7 +376,7 @@ impl HwQueue {
     /// After the queue's own book was locked, without any lock: posts for the queues that stand in line although there are tags.
     #[inline]
     pub(crate) fn serve_own(&self, now: Nanos) {
-        if self.line.is_formed() {
+        if self.line.has_waiters() {
             self.serve(now);
         }
     }
@@ -384,7 +384,7 @@ impl HwQueue {
     /// Whether somebody waits for a tag.
     #[inline]
     pub(crate) fn has_line(&self) -> bool {
-        self.line.is_formed()
+        self.line.has_waiters()
     }
 
     /// What waits in the book of `me` is posted when the line is served.
@@ -462,12 +462,12 @@ impl HwQueue {
     }
 
     /// The drain thread's number in the look role: after all the software queues'.
-    pub(crate) fn drain_id(&self) -> SleeperId {
-        SleeperId(self.softs.len() as u32)
+    pub(crate) fn drain_id(&self) -> WaiterId {
+        WaiterId(self.softs.len() as u32)
     }
 
     /// Wakes a thread that the look role knows.
-    pub(crate) fn tell_sleeper(&self, sleeper: SleeperId) {
+    pub(crate) fn tell_sleeper(&self, sleeper: WaiterId) {
         self.softs.get(sleeper.0 as usize).map_or(&self.drain.wake, |soft| &soft.wake).tell();
     }
 }
@@ -479,7 +479,7 @@ struct InLine<'a> {
     patience: Patience,
 }
 
-impl<'q> Waiting for InLine<'q> {
+impl<'q> TagWaiters for InLine<'q> {
     type Book<'a>
         = Book<'a>
     where

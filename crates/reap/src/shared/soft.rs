@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use completion::Mode;
-use handover::sync::{Mutex, MutexGuard, lock, try_lock};
-use handover::{Inbox, ModeCell};
+use sync::{Inbox, ModeCell};
+use sync::{Mutex, MutexGuard, lock, try_lock};
 
 use super::book::Requests;
 use crate::request::Outcome;

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 
 use completion::{Lawful, Mode, Plan, Policy, WEIGHT, Waiter};
 use driver::Completed;
-use handover::{Bell, LightSleeper, Posted, SleeperId, sleep};
 use hw::Poller;
+use sync::{Posted, SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
 use super::engine::{KEY_VECTOR, KEY_WAKE};
@@ -64,7 +64,7 @@ impl Worker {
                 break;
             }
             sleep::arm(&mut side);
-            let found = sleep::look(&mut side);
+            let found = sleep::check(&mut side);
             side.worker.events.clear();
             if !found && let Err(error) = side.worker.poller.wait(None, &mut side.worker.events) {
                 tracing::error!(%error, "a drain thread cannot sleep");
@@ -105,14 +105,14 @@ impl<'a> Side<'a> {
     }
 }
 
-impl LightSleeper for Side<'_> {
-    type Thread = SleeperId;
+impl SleepSteps for Side<'_> {
+    type Thread = WaiterId;
 
-    fn bell(&self) -> &Bell {
+    fn flag(&self) -> &WakeFlag {
         self.vector.queue.drain.wake.bell()
     }
 
-    fn register(&mut self) -> Option<SleeperId> {
+    fn register(&mut self) -> Option<WaiterId> {
         self.waiter.register(&mut self.vector)
     }
 
@@ -120,7 +120,7 @@ impl LightSleeper for Side<'_> {
         self.waiter.arm(&mut self.vector);
     }
 
-    fn tell(&self, thread: SleeperId) {
+    fn tell(&self, thread: WaiterId) {
         self.vector.queue.tell_sleeper(thread);
     }
 

@@ -9,9 +9,9 @@
 use std::cell::Cell;
 
 use completion::{Delivery, Mode};
-use handover::MOST_ROUNDS;
 use hw::Poller;
 use nvme::Vector;
+use sync::MOST_ROUNDS;
 
 use super::engine::KEY_VECTOR;
 use crate::link::Lane;

@@ -6,12 +6,12 @@ use super::engine::{KEY_VECTOR, Place};
 use super::posting::Posting;
 use crate::shared::hw_queue::HwQueue;
 use completion::Notification;
-use handover::SleeperId;
+use sync::WaiterId;
 
 /// A vector and its look role.
 pub(super) struct Vector<'a> {
     pub queue: &'a HwQueue,
-    pub me: SleeperId,
+    pub me: WaiterId,
     /// Of a software queue: where its messages are posted, and the poller that is to have the vector while the thread owns the role.
     pub seat: Option<(&'a Posting, Watch<'a>)>,
 }
@@ -40,7 +40,7 @@ impl Vector<'_> {
 }
 
 impl Notification for Vector<'_> {
-    type Thread = SleeperId;
+    type Thread = WaiterId;
 
     #[inline]
     fn is_shared(&self) -> bool {
@@ -84,11 +84,11 @@ impl Notification for Vector<'_> {
         self.queue.role.owner() == Some(self.me)
     }
 
-    fn release_role(&mut self) -> Option<SleeperId> {
+    fn release_role(&mut self) -> Option<WaiterId> {
         self.queue.role.release(self.me)
     }
 
-    fn other_owner(&mut self) -> Option<SleeperId> {
+    fn other_owner(&mut self) -> Option<WaiterId> {
         self.queue.role.owner().filter(|owner| *owner != self.me)
     }
 }

@@ -1,7 +1,7 @@
 //! A software queue as its thread sees it: the hardware queue that it posts to, and what waits for its completions.
 
 use completion::{Decisions, Mode, Notification, Policy, Sleeper, Tuning, Waiter};
-use handover::SleeperId;
+use sync::WaiterId;
 
 use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
@@ -13,7 +13,7 @@ pub(crate) struct Lane {
     /// Its hardware queue.
     pub(crate) queue: usize,
     /// Its thread and its number there: two of one thread may have the same hardware queue.
-    sleeper: SleeperId,
+    sleeper: WaiterId,
     /// When to look, and how to sleep. A plan to look stands until the queue has had its turn.
     pub(crate) waiter: Waiter<Habits>,
     tuning: Tuning,
@@ -33,14 +33,14 @@ pub(crate) struct Lane {
 const LANE_BITS: u32 = 14;
 
 /// The thread of a lane that owns a notification.
-pub(crate) fn thread_of(sleeper: SleeperId) -> TaskId {
+pub(crate) fn thread_of(sleeper: WaiterId) -> TaskId {
     (sleeper.0 >> LANE_BITS) as TaskId
 }
 
 /// A lane's hardware queue, as its waiter meets it.
 pub(crate) struct Bound<'a> {
     queue: &'a HwQueue,
-    sleeper: SleeperId,
+    sleeper: WaiterId,
     leaves_some: &'a mut bool,
     /// How often its notification was masked.
     pub(crate) masked: u64,
@@ -50,7 +50,7 @@ impl Lane {
     pub(crate) fn new(queue: usize, task: TaskId, n: usize, mode: Mode, tuning: Tuning, habits: Habits) -> Lane {
         Lane {
             queue,
-            sleeper: SleeperId((task as u32) << LANE_BITS | n as u32),
+            sleeper: WaiterId((task as u32) << LANE_BITS | n as u32),
             waiter: Waiter::new(Policy::with(mode, &tuning), habits),
             tuning,
             leaves_some: false,

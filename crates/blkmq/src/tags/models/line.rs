@@ -1,10 +1,10 @@
-//! The line of queues that wait for a tag: `handover`'s, over the tags that the library's queues take.
+//! The line of queues that wait for a tag: `sync`'s, over the tags that the library's queues take.
 
-use handover::model::{EventFds, LostWakeUp, fails, holds};
-use handover::sync::atomic::AtomicU32;
-use handover::sync::atomic::Ordering::{Acquire, Release};
-use handover::sync::{Arc, Mutex, MutexGuard, lock, thread, try_lock};
-use handover::{Line, Progress, Waiting};
+use sync::atomic::AtomicU32;
+use sync::atomic::Ordering::{Acquire, Release};
+use sync::model::{EventFds, LostWakeUp, fails, holds};
+use sync::{Arc, Mutex, MutexGuard, lock, thread, try_lock};
+use sync::{Line, Progress, Waiting};
 
 use super::super::*;
 

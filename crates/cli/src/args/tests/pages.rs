@@ -199,7 +199,7 @@ fn what_else_cannot_be_copied_is_told() {
         ("cargo run --release -p reap-nvme --example tokoi", 1),
         ("cargo add reap-nvme --path REAP/crates/reap", 0),
         ("cargo add reap-nvme --path REAP/crates/cli", 1),
-        ("RUSTFLAGS=\"--cfg loom\" cargo test -p reap-handover", 0),
+        ("RUSTFLAGS=\"--cfg loom\" cargo test -p reap-sync", 0),
         ("./test.sh", 0),
         ("fuzz/rnu.sh 60", 1),
         ("raep list", 1),

@@ -1,9 +1,9 @@
 //! Every interleaving of the thread that looks after a controller with those that post and reap (`--cfg loom`).
 
-use handover::Bell;
-use handover::model::{EventFds, fails, holds};
-use handover::sync::{Arc, thread};
 use nvme::Sqe;
+use sync::WakeFlag;
+use sync::model::{EventFds, fails, holds};
+use sync::{Arc, thread};
 use units::Nanos;
 
 use super::*;
@@ -45,7 +45,7 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
     let (pair, mut far, bells) = pair(SIZES);
     let (pair, fds) = (Arc::new(pair), EventFds::new(1, 3));
     // Its message's fence is what the look's is paired with.
-    let vector = Bell::new();
+    let vector = WakeFlag::new();
     vector.arm();
     let Some(command) = post(&pair, &bells, 1) else { return false };
     let controller = {
@@ -53,7 +53,7 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
         thread::spawn(move || {
             let sqe = far.fetch().expect("it was announced");
             far.complete(sqe.cid);
-            if vector.rings() {
+            if vector.should_wake() {
                 fds.signal(0);
             }
             fds.end();

@@ -11,8 +11,8 @@ fn each_doorbell_has_words_of_its_own_as_far_apart_as_registers_are() {
     for dstrd in [0, 1, 4, 9, 10, 15, 255] {
         let pages = pool.alloc_doorbells(dstrd).expect("memory");
         let count = (1024 >> dstrd.min(15)).max(1);
-        let all: Vec<_> = (0..count).map(|n| pages.bell(n).expect("it lies in the page")).collect();
-        assert!(pages.bell(count).is_none() && pages.bell(usize::MAX).is_none(), "DSTRD {dstrd}");
+        let all: Vec<_> = (0..count).map(|n| pages.doorbell(n).expect("it lies in the page")).collect();
+        assert!(pages.doorbell(count).is_none() && pages.doorbell(usize::MAX).is_none(), "DSTRD {dstrd}");
         for (n, bell) in all.iter().enumerate() {
             assert_eq!((bell.value(), bell.event()), (Ok(0), Ok(0)));
             assert_eq!((bell.set_value(n as u32 + 1), bell.set_event(n as u32 + 10_000)), (Ok(()), Ok(())));
@@ -33,11 +33,11 @@ fn nobody_maps_a_queue_over_them_and_they_go_back_when_the_last_user_has_gone() 
     assert!(pool.sq(bells, 1).is_none() && pool.cq(events, 1).is_none());
     let user = pages.clone();
     drop(pages);
-    assert_eq!(user.bell(0).expect("a doorbell").set_value(7), Ok(()));
+    assert_eq!(user.doorbell(0).expect("a doorbell").set_value(7), Ok(()));
     let next = pool.alloc_doorbells(0).expect("memory");
     assert_ne!(next.addrs(), user.addrs(), "somebody has them");
     drop(user);
     let again = pool.alloc_doorbells(0).expect("memory");
     assert_eq!(again.addrs().0, bells);
-    assert_eq!(again.bell(0).expect("a doorbell").value(), Ok(0), "they are zeroed each time");
+    assert_eq!(again.doorbell(0).expect("a doorbell").value(), Ok(0), "they are zeroed each time");
 }

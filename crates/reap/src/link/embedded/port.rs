@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{BusError, Message, Port};
-use handover::Gate;
 use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
+use sync::Gate;
 use units::Nanos;
 
 /// What link and device thread share of one controller.
@@ -102,7 +102,7 @@ impl Port for EmbeddedPort {
 
     fn message(&self, vector: Vector) -> Message {
         // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
-        let armed = self.vectors.bell(vector).is_some_and(handover::Bell::is_armed);
+        let armed = self.vectors.bell(vector).is_some_and(sync::WakeFlag::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
         if armed {
             self.attachment.message_sent(vector, before);
@@ -133,7 +133,7 @@ impl Port for EmbeddedPort {
 impl EmbeddedPort {
     /// While the result lives the host does not take the memory back.
     #[inline]
-    fn enter(&self, addr: u64, len: usize) -> Result<Option<handover::Pass<'_>>, BusError> {
+    fn enter(&self, addr: u64, len: usize) -> Result<Option<sync::Pass<'_>>, BusError> {
         let Some(gate) = &self.attachment.gate else { return Ok(None) };
         gate.enter().map(Some).ok_or(BusError { addr, len: len as u64 })
     }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use device::{Controller, Port, Step};
-use handover::Bell;
 use hw::{EventFd, Poller, RunDelay};
+use sync::WakeFlag;
 use units::Nanos;
 
 use super::port::Attachment;
@@ -53,7 +53,7 @@ pub(crate) struct Runner {
     by_hand: AtomicU32,
     news: AtomicBool,
     /// Armed while the thread sleeps.
-    idle: Bell,
+    idle: WakeFlag,
     wake: EventFd,
     measured: AtomicU64,
     gaps: AtomicU64,
@@ -73,7 +73,7 @@ impl Runner {
             steppers: Mutex::default(),
             by_hand: AtomicU32::new(0),
             news: AtomicBool::new(false),
-            idle: Bell::new(),
+            idle: WakeFlag::new(),
             wake: EventFd::new()?,
             measured: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl Runner {
     /// After a doorbell or register write: wakes the thread if it sleeps.
     #[inline]
     pub(super) fn tell(&self) {
-        if self.idle.ring_once() {
+        if self.idle.claim_wake() {
             self.wake.signal();
         }
     }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
 use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Options, Poll, Ring, Sq};
+use sync::{Mutex, MutexGuard, lock, try_lock};
 use units::Nanos;
 
 use super::buffers::{Buffers, PLACES};

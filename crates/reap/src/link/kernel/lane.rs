@@ -14,10 +14,10 @@ use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
 use driver::{Completed, Counters, Reaped, believable};
-use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
 use hw::{Birth, EventFd, Lent};
 use nvme::{QueueId, Vector};
+use sync::{Mutex, MutexGuard, lock, try_lock};
 use units::{Nanos, Op};
 
 use self::state::{BELL, CANCEL, MOST_AT_ONCE, RUN, State, TARGET};

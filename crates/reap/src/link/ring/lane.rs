@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use driver::{Completed, Counters, Reaped, SqGuard};
-use handover::Posted;
 use hw::{Birth, CqRing, EventFd, SqRing};
 use nvme::io::{Flags, Range};
 use nvme::{Lba, QueueId, Sqe, Vector};
+use sync::Posted;
 use units::{Nanos, Op};
 
 use super::RingLink;

@@ -7,7 +7,6 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use handover::shadow;
 use hw::EventFd;
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::regs::{self, Aqa, Cc, Csts};
@@ -15,6 +14,7 @@ use nvme::{Cqe, QueueId, Sqe, Status, Vector, opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
+use sync::shadow;
 use vfio_user::{
     Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region, Request, SetIrqs, Socket, Version, irq,
     region,

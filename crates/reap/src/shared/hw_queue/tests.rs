@@ -4,7 +4,7 @@ use units::Nanos;
 
 use super::{HwQueue, InLine, Patience};
 use crate::{Device, OpenOptions};
-use handover::Waiting;
+use sync::TagWaiters;
 
 impl HwQueue {
     /// Whether a thread that serves the line finds no tag on the lane that notifies.
@@ -23,7 +23,7 @@ fn when_a_look_leaves_entries_the_thread_that_may_have_met_it_is_told_and_no_oth
         let queue = device.queue().unwrap();
         let hardware = queue.lanes()[0].hardware();
         let bells = || hardware.softs.iter().map(|soft| soft.wake.bell());
-        bells().for_each(handover::Bell::arm);
+        bells().for_each(sync::WakeFlag::arm);
         hardware.tell_of_entries();
         // Nobody has taken the role of sleeping on a shared one.
         assert!(bells().all(|bell| bell.is_armed() == (threads > 1)), "{threads}");

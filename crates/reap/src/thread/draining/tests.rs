@@ -30,7 +30,7 @@ fn it_takes_the_role_allows_messages_and_looks() {
     sleep::arm(&mut side);
     assert!(hardware.drain.wake.bell().is_armed());
     assert_eq!(hardware.role.owner(), Some(hardware.drain_id()), "a thread that goes away from entries finds it by the role");
-    assert!(!sleep::look(&mut side), "there is nothing");
+    assert!(!sleep::check(&mut side), "there is nothing");
     sleep::wake(&mut side);
     assert!(!hardware.drain.wake.bell().is_armed());
 
@@ -41,7 +41,7 @@ fn it_takes_the_role_allows_messages_and_looks() {
     while hand.step() {}
     assert_eq!(messages(), before, "it is masked");
     sleep::arm(&mut side);
-    assert!(sleep::look(&mut side), "an entry that no message tells of");
+    assert!(sleep::check(&mut side), "an entry that no message tells of");
     while hand.step() {}
     sleep::wake(&mut side);
     side.worker.taken.clear();
@@ -54,12 +54,12 @@ fn it_takes_the_role_allows_messages_and_looks() {
 
     // The last queue leaves the mode, after the bell was armed or before.
     sleep::arm(&mut side);
-    assert!(!sleep::look(&mut side));
+    assert!(!sleep::check(&mut side));
     hardware.drain.dismiss();
     assert!(!hardware.drain.wake.bell().is_armed());
     sleep::wake(&mut side);
     sleep::arm(&mut side);
-    assert!(sleep::look(&mut side), "nobody wants it any more");
+    assert!(sleep::check(&mut side), "nobody wants it any more");
     sleep::wake(&mut side);
     drop(hand);
     assert_eq!(queue.wait(2, None).unwrap(), 2);

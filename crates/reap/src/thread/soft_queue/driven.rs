@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use completion::{Delivery, Mode, Placement, Plan, Woke};
-use handover::{Bell, LightSleeper, SleeperId, sleep};
+use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
 use super::SoftQueue;
@@ -99,7 +99,7 @@ impl Driven for SoftQueue {
     }
 
     fn look_before_sleep(&self) -> bool {
-        sleep::look(&mut Bedside(self))
+        sleep::check(&mut Bedside(self))
     }
 
     fn weighs_sleeps(&self) -> bool {
@@ -169,7 +169,7 @@ impl Driven for SoftQueue {
     fn woken(&self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
         sleep::wake(&mut Bedside(self));
         let mut looker = self.looker.borrow_mut();
-        if looker.waiter.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
+        if looker.waiter.policy.mode().moderation().is_some() && self.queue.idle.claim_wake() {
             self.queue.reporter.stirred();
         }
         looker.waiter.seen.cycle = cycle;
@@ -208,15 +208,15 @@ impl Driven for SoftQueue {
 /// The queue, as its thread goes to sleep on it and comes back: what the steps come to whose order [`sleep`] has.
 struct Bedside<'a>(&'a SoftQueue);
 
-impl LightSleeper for Bedside<'_> {
-    type Thread = SleeperId;
+impl SleepSteps for Bedside<'_> {
+    type Thread = WaiterId;
 
     #[inline]
-    fn bell(&self) -> &Bell {
+    fn flag(&self) -> &WakeFlag {
         self.0.soft.wake.bell()
     }
 
-    fn register(&mut self) -> Option<SleeperId> {
+    fn register(&mut self) -> Option<WaiterId> {
         self.0.looker.borrow_mut().waiter.register(&mut self.0.vector())
     }
 
@@ -230,7 +230,7 @@ impl LightSleeper for Bedside<'_> {
         }
     }
 
-    fn tell(&self, thread: SleeperId) {
+    fn tell(&self, thread: WaiterId) {
         self.0.queue.tell_sleeper(thread);
     }
 
@@ -451,7 +451,7 @@ impl SoftQueue {
     }
 
     /// Wakes the heir of the look role, or the owner of it that is to look, if there is one.
-    pub(super) fn tell(&self, sleeper: Option<SleeperId>) {
+    pub(super) fn tell(&self, sleeper: Option<WaiterId>) {
         if let Some(sleeper) = sleeper {
             self.queue.tell_sleeper(sleeper);
         }
@@ -461,6 +461,6 @@ impl SoftQueue {
     #[inline]
     pub(super) fn vector(&self) -> Vector<'_> {
         let watch = Watch { place: &self.place, on: &self.watched };
-        Vector { queue: &self.queue, me: SleeperId(u32::from(self.me)), seat: Some((&self.posting, watch)) }
+        Vector { queue: &self.queue, me: WaiterId(u32::from(self.me)), seat: Some((&self.posting, watch)) }
     }
 }

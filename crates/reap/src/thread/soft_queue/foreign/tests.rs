@@ -54,7 +54,7 @@ fn what_comes_while_a_loop_waits_is_told_of() {
         }
         let (device, queue) = open(mode);
         let hand = device.embedded().unwrap().by_hand();
-        let rounds = 3 * handover::MOST_ROUNDS as usize;
+        let rounds = 3 * sync::MOST_ROUNDS as usize;
         let mut found = 0;
         for round in 0..rounds {
             // By a batch: some modes look as they commit.

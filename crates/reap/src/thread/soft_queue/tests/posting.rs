@@ -1,7 +1,7 @@
 //! The rounds of a notification, and where messages go. The device is stepped by hand.
 
 use completion::{Mode, Notification};
-use handover::MOST_ROUNDS;
+use sync::MOST_ROUNDS;
 
 use super::super::SoftQueue;
 use super::by_hand;

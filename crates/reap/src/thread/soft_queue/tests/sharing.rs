@@ -1,8 +1,8 @@
 //! What software queues of one hardware queue do for one another, step by step: the device is stepped by hand.
 
 use completion::{Mode, Plan, Route};
-use handover::SleeperId;
 use hw::now;
+use sync::WaiterId;
 use units::Nanos;
 
 use super::super::SoftQueue;
@@ -80,7 +80,7 @@ fn the_sleeper_is_told_of_entries_that_another_thread_leaves() {
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let (sleeper, hardware) = (&lane(&queues[0]).soft, &lane(&queues[0]).queue);
-    assert!(hardware.role.try_take(SleeperId(0)));
+    assert!(hardware.role.try_take(WaiterId(0)));
     let is_told_of = |entries: u64| {
         submit(&queues[1], entries);
         while hand.step() {}
@@ -93,7 +93,7 @@ fn the_sleeper_is_told_of_entries_that_another_thread_leaves() {
     };
     assert!(!is_told_of(4), "all are taken, and the other queue's thread is told");
     assert!(is_told_of(20));
-    assert_eq!(hardware.role.release(SleeperId(0)), None);
+    assert_eq!(hardware.role.release(WaiterId(0)), None);
     assert_eq!(queues[1].wait(24, None).unwrap(), 24);
 }
 

@@ -1,0 +1,80 @@
+//! Every interleaving of a device that writes through the gate and a host that shuts it and takes the memory back.
+
+use super::*;
+use crate::atomic::AtomicU32;
+use crate::model::check;
+use crate::{Arc, thread};
+
+/// What a twin leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Omit {
+    Nothing,
+    /// The device's fence between going in and looking at the gate.
+    FenceInside,
+    /// The host's fence between shutting and looking inside.
+    FenceOutside,
+}
+
+fn enter(gate: &Gate, omit: Omit) -> bool {
+    if omit != Omit::FenceInside {
+        let pass = gate.enter();
+        let passed = pass.is_some();
+        std::mem::forget(pass);
+        return passed;
+    }
+    gate.inside.store(true, Relaxed);
+    !gate.shut.load(Relaxed)
+}
+
+/// Whether the device is inside after the gate was shut: looked at once, so that the model is bounded.
+fn shut(gate: &Gate, omit: Omit) -> bool {
+    gate.shut.store(true, Relaxed);
+    if omit != Omit::FenceOutside {
+        fence(SeqCst);
+    }
+    gate.inside.load(Acquire)
+}
+
+/// If the host finds nobody inside, the device has either left or does not get in.
+fn memory_is_the_hosts(omit: Omit) {
+    check(move || {
+        let (gate, memory) = (Arc::new(Gate::default()), Arc::new(AtomicU32::new(0)));
+        let device = thread::spawn({
+            let (gate, memory) = (gate.clone(), memory.clone());
+            move || {
+                if enter(&gate, omit) {
+                    memory.store(memory.load(Relaxed) | 1, Relaxed);
+                    drop(Pass(&gate));
+                    return true;
+                }
+                drop(Pass(&gate));
+                false
+            }
+        });
+        if !shut(&gate, omit) {
+            // The host's again: what the device had to write is there by now.
+            let before = memory.load(Relaxed);
+            let wrote = device.join().unwrap();
+            assert_eq!(before == 1, wrote, "the device wrote to memory that was the host's");
+        } else {
+            device.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_shut_gate_keeps_the_device_out() {
+    memory_is_the_hosts(Omit::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "memory that was the host's")]
+fn going_in_without_a_fence_is_caught() {
+    memory_is_the_hosts(Omit::FenceInside);
+}
+
+#[test]
+#[should_panic(expected = "memory that was the host's")]
+fn shutting_without_a_fence_is_caught() {
+    memory_is_the_hosts(Omit::FenceOutside);
+}

@@ -1,0 +1,50 @@
+use super::*;
+
+const KIND: u8 = 2;
+
+#[test]
+fn what_is_lent_is_used_and_what_is_not_is_not() {
+    let mark = AtomicU8::new(PRIVATE);
+    assert!(acquire(&mark, KIND).is_none());
+    grant(&mark, KIND);
+    assert!(acquire(&mark, KIND + 1).is_none(), "lent as another kind");
+    let used = acquire(&mark, KIND).unwrap();
+    assert_eq!((kind_of(&mark), try_acquire(&mark, KIND).err()), (KIND, Some(Refused::Used)));
+    drop(used);
+    revoke(&mark);
+    assert_eq!((kind_of(&mark), acquire(&mark, KIND).is_none()), (PRIVATE, true));
+    // Once more is as once.
+    revoke(&mark);
+    assert_eq!(kind_of(&mark), PRIVATE);
+}
+
+#[test]
+fn an_owner_that_finds_a_user_has_the_piece_back_when_it_has_left() {
+    let mark = AtomicU8::new(PRIVATE);
+    grant(&mark, KIND);
+    let used = acquire(&mark, KIND).unwrap();
+    assert!(!begin_revoke(&mark) && !is_left(&mark) && acquire(&mark, KIND).is_none());
+    drop(used);
+    assert!(acquire(&mark, KIND).is_none() && kind_of(&mark) == PRIVATE, "it is being taken back");
+    assert!(is_left(&mark) && !is_left(&mark));
+    grant(&mark, KIND);
+    assert!(acquire(&mark, KIND).is_some());
+}
+
+#[test]
+fn the_owner_waits_until_a_user_is_done() {
+    let (mark, done) = (AtomicU8::new(PRIVATE), std::sync::atomic::AtomicBool::new(false));
+    grant(&mark, KIND);
+    let used = try_acquire(&mark, KIND).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Long enough for an owner that does not wait, and of no effect on one that does.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            done.store(true, Relaxed);
+            drop(used);
+        });
+        revoke(&mark);
+        assert!(done.load(Relaxed), "the owner has the piece while a user has it");
+    });
+    assert_eq!(kind_of(&mark), PRIVATE);
+}

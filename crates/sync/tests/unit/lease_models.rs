@@ -1,0 +1,129 @@
+//! Every interleaving of users of a piece and an owner that takes it back.
+
+use super::*;
+use crate::Arc;
+use crate::atomic::AtomicU32;
+use crate::model::check;
+
+const KIND: u8 = 1;
+
+/// What a twin leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Omit {
+    Nothing,
+    /// The user looks whether the piece is lent, and claims nothing.
+    Claim,
+    /// The user's release when it leaves.
+    Release,
+    /// The owner's look whether somebody uses the piece.
+    Look,
+    /// The owner's acquire when it takes the piece back.
+    Acquire,
+}
+
+/// One use: adds `what` to the memory in two steps. Whether it came to that.
+fn uses(mark: &AtomicU8, memory: &AtomicU32, what: u32, omit: Omit) -> bool {
+    let used = match omit {
+        Omit::Claim if kind_of(mark) == KIND => None,
+        Omit::Claim => return false,
+        _ => match try_acquire(mark, KIND) {
+            Ok(used) => Some(used),
+            Err(_) => return false,
+        },
+    };
+    memory.store(memory.load(Relaxed) + what, Relaxed);
+    if omit == Omit::Release {
+        std::mem::forget(used);
+        if mark.compare_exchange(KIND | USED, KIND, Relaxed, Relaxed).is_err() {
+            mark.store(LEFT, Relaxed);
+        }
+    }
+    true
+}
+
+/// Whether the owner has it back: looked twice, so that the model is bounded.
+fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
+    match omit {
+        Omit::Look => {
+            mark.store(PRIVATE, Release);
+            true
+        }
+        Omit::Acquire => mark.swap(PRIVATE, Relaxed) & USED == 0 || mark.load(Relaxed) == LEFT,
+        _ => begin_revoke(mark) || is_left(mark),
+    }
+}
+
+/// What the owner finds when it has the piece back is what the users have written, and stays.
+fn memory_is_the_owners(omit: Omit) {
+    check(move || {
+        let (mark, memory) = (Arc::new(AtomicU8::new(PRIVATE)), Arc::new(AtomicU32::new(0)));
+        memory.store(100, Relaxed);
+        grant(&mark, KIND);
+        let users = [1, 10].map(|what| {
+            let (mark, memory) = (mark.clone(), memory.clone());
+            thread::spawn(move || if uses(&mark, &memory, what, omit) { what } else { 0 })
+        });
+        let found = takes_back(&mark, omit).then(|| memory.load(Relaxed));
+        let wrote: u32 = users.into_iter().map(|user| user.join().unwrap()).sum();
+        assert_eq!(memory.load(Relaxed), 100 + wrote, "two used it at once");
+        assert!(found.is_some() || mark.load(Relaxed) == LEFT || omit != Omit::Nothing, "the owner would wait for ever");
+        assert!(found.is_none_or(|found| found == 100 + wrote), "it was written to after it was taken back");
+    });
+}
+
+#[test]
+fn what_is_taken_back_is_the_owners_alone() {
+    memory_is_the_owners(Omit::Nothing);
+}
+
+/// An owner that takes a piece back while it is used, by `take_back`, finds what its user wrote.
+fn an_owner_waits(take_back: fn(&AtomicU8)) {
+    check(move || {
+        let (mark, memory) = (Arc::new(AtomicU8::new(PRIVATE)), Arc::new(AtomicU32::new(100)));
+        grant(&mark, KIND);
+        let user = {
+            let (mark, memory) = (mark.clone(), memory.clone());
+            thread::spawn(move || uses(&mark, &memory, 1, Omit::Nothing))
+        };
+        take_back(&mark);
+        let found = memory.load(Relaxed);
+        let wrote = u32::from(user.join().unwrap());
+        assert_eq!((found, memory.load(Relaxed)), (100 + wrote, 100 + wrote), "it was written to after it was taken back");
+    });
+}
+
+/// [`revoke`] itself: loom bounds its loop, which yields.
+#[test]
+fn an_owner_that_waits_has_what_the_last_user_wrote() {
+    an_owner_waits(end);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn taking_back_without_the_wait_is_caught() {
+    an_owner_waits(|mark| _ = begin_revoke(mark));
+}
+
+#[test]
+#[should_panic]
+fn looking_before_use_without_a_claim_is_caught() {
+    memory_is_the_owners(Omit::Claim);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn leaving_without_a_release_is_caught() {
+    memory_is_the_owners(Omit::Release);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn taking_back_without_a_look_is_caught() {
+    memory_is_the_owners(Omit::Look);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn taking_back_without_an_acquire_is_caught() {
+    memory_is_the_owners(Omit::Acquire);
+}

@@ -1,0 +1,210 @@
+use super::*;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Interrupt,
+    Poll,
+    #[cfg_attr(not(loom), allow(dead_code))]
+    Unfit,
+}
+
+impl From<Mode> for u32 {
+    fn from(mode: Mode) -> u32 {
+        mode as u32
+    }
+}
+
+impl TryFrom<u32> for Mode {
+    type Error = ();
+    fn try_from(word: u32) -> Result<Mode, ()> {
+        [Mode::Interrupt, Mode::Poll, Mode::Unfit].into_iter().find(|mode| *mode as u32 == word).ok_or(())
+    }
+}
+
+#[cfg(not(loom))]
+#[test]
+fn the_last_mode_asked_for_is_adopted_once() {
+    let cell = ModeCell::new(Mode::Interrupt);
+    assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (None, true));
+    cell.ask(Mode::Poll);
+    assert!(!cell.settled());
+    cell.ask(Mode::Interrupt);
+    assert_eq!(cell.adopt(Mode::Interrupt), None);
+    cell.ask(Mode::Poll);
+    assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (Some(Mode::Poll), true));
+    assert_eq!(cell.adopt(Mode::Poll), None);
+    cell.ask(Mode::Interrupt);
+    assert_eq!(cell.asked(), Some(Mode::Interrupt));
+    // Another owner begins, whatever was asked of the one before.
+    assert_eq!(cell.begin(|| Mode::Poll), Mode::Poll);
+    assert_eq!((cell.asked(), cell.settled(), cell.adopt(Mode::Poll)), (Some(Mode::Poll), true, None));
+    assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
+}
+
+#[cfg(not(loom))]
+#[test]
+fn a_mode_takes_the_place_of_the_unfit_one_alone() {
+    let cell = ModeCell::new(Mode::Poll);
+    assert!(!cell.ask_instead(Mode::Interrupt, Mode::Poll));
+    assert!(cell.ask_instead(Mode::Poll, Mode::Interrupt));
+    assert_eq!(cell.asked(), Some(Mode::Interrupt));
+}
+
+/// A thread asks for another mode while a command is in flight and its owner sleeps, or is about to.
+#[cfg(loom)]
+mod models {
+    use super::*;
+    use crate::WakeFlag;
+    use crate::atomic::AtomicBool;
+    use crate::model::{EventFds, fails, holds};
+    use crate::{Arc, thread};
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Omit {
+        Nothing,
+        /// Waking the owner after asking.
+        Wake,
+        /// Looking for another mode between arming and blocking.
+        LookAtMode,
+        /// Looking for entries between arming and blocking.
+        LookAtQueue,
+    }
+
+    /// The owner ends when its command has completed *and* the change is in force.
+    fn switch(from: Mode, to: Mode, omit: Omit) -> bool {
+        let cell = Arc::new(ModeCell::new(from));
+        let (own, vector) = (Arc::new(WakeFlag::new()), Arc::new(WakeFlag::new()));
+        let posted = Arc::new(AtomicBool::new(false));
+        let eventfds = EventFds::new(2, 3);
+        let device = {
+            let (vector, posted, eventfds) = (vector.clone(), posted.clone(), eventfds.clone());
+            thread::spawn(move || {
+                posted.store(true, Ordering::Release);
+                if vector.should_wake() {
+                    eventfds.signal(1);
+                }
+                eventfds.end();
+            })
+        };
+        let asker = {
+            let (cell, own, eventfds) = (cell.clone(), own.clone(), eventfds.clone());
+            thread::spawn(move || {
+                cell.ask(to);
+                if omit != Omit::Wake && own.claim_wake() {
+                    eventfds.signal(0);
+                }
+                eventfds.end();
+            })
+        };
+
+        let (mut mode, mut taken, mut told) = (from, false, true);
+        let pending = || posted.load(Ordering::Acquire);
+        while told {
+            mode = cell.adopt(mode).unwrap_or(mode);
+            taken |= pending();
+            if taken && mode == to {
+                break;
+            }
+            if mode == Mode::Poll {
+                thread::yield_now();
+                continue;
+            }
+            own.arm();
+            vector.arm();
+            let adopted = if omit == Omit::LookAtMode { None } else { cell.adopt(mode) };
+            mode = adopted.unwrap_or(mode);
+            let found = omit != Omit::LookAtQueue && !taken && pending();
+            if adopted.is_none() && !found {
+                told = eventfds.block(&[0, 1]).is_ok();
+            }
+            own.mask();
+            vector.mask();
+        }
+        eventfds.end();
+        device.join().unwrap();
+        asker.join().unwrap();
+        told && cell.settled()
+    }
+
+    #[test]
+    fn a_sleeper_learns_that_it_is_to_poll() {
+        holds(3, || switch(Mode::Interrupt, Mode::Poll, Omit::Nothing));
+    }
+
+    #[test]
+    fn a_poller_that_is_to_sleep_misses_no_entry() {
+        holds(3, || switch(Mode::Poll, Mode::Interrupt, Omit::Nothing));
+    }
+
+    #[test]
+    fn a_sleeper_that_is_not_woken_keeps_its_mode() {
+        fails(2, || switch(Mode::Interrupt, Mode::Poll, Omit::Wake));
+    }
+
+    #[test]
+    fn a_sleeper_that_does_not_look_at_the_mode_keeps_it() {
+        fails(2, || switch(Mode::Interrupt, Mode::Poll, Omit::LookAtMode));
+    }
+
+    #[test]
+    fn a_poller_that_sleeps_without_a_look_misses_the_entry() {
+        fails(2, || switch(Mode::Poll, Mode::Interrupt, Omit::LookAtQueue));
+    }
+
+    /// The housekeeping thread takes back a mode that does not fit, as the application asks for one that does. Whether that stands.
+    fn takes_back(fall_back: fn(&ModeCell<Mode>)) -> bool {
+        let cell = Arc::new(ModeCell::new(Mode::Unfit));
+        let application = {
+            let cell = cell.clone();
+            thread::spawn(move || cell.ask(Mode::Poll))
+        };
+        fall_back(&cell);
+        application.join().unwrap();
+        cell.asked() == Some(Mode::Poll)
+    }
+
+    #[test]
+    fn a_mode_asked_for_outlives_the_taking_back_of_another() {
+        holds(3, || takes_back(|cell| _ = cell.ask_instead(Mode::Unfit, Mode::Interrupt)));
+    }
+
+    #[test]
+    fn a_mode_that_is_taken_back_by_a_store_takes_another_with_it() {
+        let store = |cell: &ModeCell<Mode>| {
+            if cell.asked() == Some(Mode::Unfit) {
+                cell.ask(Mode::Interrupt);
+            }
+        };
+        fails(2, move || takes_back(store));
+    }
+
+    /// A queue begins, as another becomes the mode that its device's queues begin in. Whether it gets that.
+    fn begins(begin: fn(&ModeCell<Mode>, &dyn Fn() -> Mode)) -> bool {
+        let cell = Arc::new(ModeCell::new(Mode::Interrupt));
+        let default = Arc::new(AtomicU32::new(Mode::Interrupt.into()));
+        let application = {
+            let (cell, default) = (cell.clone(), default.clone());
+            thread::spawn(move || {
+                default.store(Mode::Poll.into(), Ordering::Relaxed);
+                cell.ask(Mode::Poll);
+            })
+        };
+        begin(&cell, &|| Mode::try_from(default.load(Ordering::Relaxed)).unwrap());
+        application.join().unwrap();
+        cell.asked() == Some(Mode::Poll)
+    }
+
+    #[test]
+    fn a_queue_that_begins_as_its_device_changes_gets_the_new_mode() {
+        holds(3, || begins(|cell, default| _ = cell.begin(default)));
+    }
+
+    #[test]
+    fn a_queue_that_begins_with_a_store_may_keep_the_old_mode() {
+        let stores = |cell: &ModeCell<Mode>, default: &dyn Fn() -> Mode| {
+            cell.ask(default());
+            cell.ask(default());
+        };
+        fails(2, move || begins(stores));
+    }
+}

@@ -1,0 +1,67 @@
+#[cfg(not(loom))]
+mod unit {
+    use super::super::*;
+
+    #[test]
+    fn one_looks_at_a_time_and_says_what_came_after() {
+        let lock = PollLock::new(7);
+        let looked = lock.try_poll(
+            |inner| {
+                assert_eq!(lock.try_poll(|_| (), || false), None);
+                *inner
+            },
+            || true,
+        );
+        assert_eq!(looked, Some(Polled { found: 7, more: true }));
+        assert_eq!(*lock.lock(), 7);
+        let held = lock.try_lock();
+        assert!(held.is_some() && lock.try_lock().is_none());
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_does_not_take_the_queue_away() {
+        let lock = PollLock::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.try_poll(|_| panic!("on purpose"), || false)));
+        assert!(panicked.is_err());
+        assert!(lock.try_poll(|_| (), || false).is_some());
+    }
+}
+
+/// One thread looks and leaves while the owner of the entry goes to sleep.
+#[cfg(loom)]
+mod models {
+    use completion::Mode;
+
+    use crate::model::{Omit, Queue, fails, holds};
+
+    /// The sleeper is told by its vector, which is never masked, so that it does not look before it sleeps.
+    fn try_lock_reap(omit: Omit) -> bool {
+        Queue::play_alone(Mode::INTERRUPT, &[0], true, omit)
+    }
+
+    #[test]
+    fn a_passer_leaves_nothing_behind() {
+        holds(3, || try_lock_reap(Omit::Nothing));
+    }
+
+    #[test]
+    fn without_the_look_after_the_release_an_entry_is_left() {
+        fails(3, || try_lock_reap(Omit::LookAfterRelease));
+    }
+
+    #[test]
+    fn without_the_fence_after_the_release_an_entry_is_left() {
+        fails(3, || try_lock_reap(Omit::FenceAfterRelease));
+    }
+
+    #[test]
+    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
+        fails(3, || try_lock_reap(Omit::WakeWhoseEntry));
+    }
+
+    #[test]
+    fn one_that_masks_looks_before_it_sleeps() {
+        holds(3, || Queue::play_alone(Mode::IRQ_POLL, &[0], true, Omit::Nothing));
+        fails(3, || Queue::play_alone(Mode::IRQ_POLL, &[0], true, Omit::LookBeforeSleep));
+    }
+}

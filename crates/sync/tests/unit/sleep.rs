@@ -1,0 +1,117 @@
+#[cfg(not(loom))]
+mod unit {
+    use std::cell::RefCell;
+
+    use crate::{SleepSteps, WakeFlag, sleep};
+
+    /// Notes each step, and answers that the looks that are named have found something.
+    struct Noted {
+        flag: WakeFlag,
+        heir: Option<u8>,
+        finds: &'static str,
+        steps: RefCell<Vec<String>>,
+    }
+
+    impl Noted {
+        fn new(heir: Option<u8>, finds: &'static str) -> Noted {
+            Noted { flag: WakeFlag::new(), heir, finds, steps: RefCell::default() }
+        }
+
+        fn note(&self, step: &str) -> bool {
+            let flag = if self.flag.is_armed() { "armed" } else { "masked" };
+            self.steps.borrow_mut().push(format!("{step} {flag}"));
+            self.finds.split(' ').any(|finds| finds == step)
+        }
+    }
+
+    impl SleepSteps for Noted {
+        type Thread = u8;
+
+        fn flag(&self) -> &WakeFlag {
+            &self.flag
+        }
+
+        fn register(&mut self) -> Option<u8> {
+            self.note("register");
+            self.heir
+        }
+
+        fn allow(&mut self) {
+            self.note("allow");
+        }
+
+        fn tell(&self, thread: u8) {
+            self.note(&format!("tell {thread}"));
+        }
+
+        fn was_posted(&mut self) -> bool {
+            self.note("posted")
+        }
+
+        fn has_entry(&mut self) -> bool {
+            self.note("entry")
+        }
+
+        fn has_mail(&mut self) -> bool {
+            self.note("mail")
+        }
+
+        fn is_wanted(&mut self) -> bool {
+            self.note("wanted")
+        }
+
+        fn mask(&mut self) {
+            self.note("mask");
+        }
+    }
+
+    #[test]
+    fn the_bell_comes_first_and_an_heir_is_told() {
+        for (heir, told) in [(None, None), (Some(3), Some("tell 3 armed"))] {
+            let mut noted = Noted::new(heir, "");
+            sleep::arm(&mut noted);
+            let steps: Vec<_> = ["register armed", "allow armed"].into_iter().chain(told).collect();
+            assert_eq!(noted.steps.take(), steps);
+        }
+    }
+
+    #[test]
+    fn whatever_one_look_finds_keeps_the_thread_awake_and_each_that_tells_once_is_asked() {
+        for finds in ["posted", "entry", "mail", "wanted", "", "posted entry", "entry mail", "posted mail"] {
+            let mut noted = Noted::new(None, finds);
+            assert_eq!(sleep::check(&mut noted), !finds.is_empty(), "{finds}");
+            let steps = noted.steps.take();
+            assert!(steps.starts_with(&["posted masked", "entry masked", "mail masked"].map(String::from)), "{steps:?}");
+            assert_eq!(steps.contains(&"wanted masked".into()), ["wanted", ""].contains(&finds), "what is wanted is done then");
+        }
+    }
+
+    #[test]
+    fn a_woken_thread_masks_its_bell_before_anything_else() {
+        let mut noted = Noted::new(None, "");
+        sleep::arm(&mut noted);
+        noted.steps.take();
+        sleep::wake(&mut noted);
+        assert_eq!(noted.steps.take(), ["mask masked"]);
+    }
+}
+
+/// A thread that has a queue to itself, in modes that mask, that do not, and that stay armed.
+#[cfg(loom)]
+mod models {
+    use completion::Mode;
+
+    use crate::model::{Omit, Queue, fails, holds};
+
+    #[test]
+    fn no_entry_is_missed_whatever_the_mode_does_with_its_mask() {
+        for mode in [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE] {
+            holds(3, move || Queue::play_alone(mode, &[0, 0], false, Omit::Nothing));
+        }
+    }
+
+    #[test]
+    fn without_the_look_before_it_sleeps_one_that_masks_misses_an_entry() {
+        fails(2, || Queue::play_alone(Mode::IRQ_POLL, &[0], false, Omit::LookBeforeSleep));
+    }
+}

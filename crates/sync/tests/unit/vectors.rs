@@ -1,0 +1,274 @@
+#[cfg(not(loom))]
+mod unit {
+    use std::cell::Cell;
+
+    use crate::{Signal, Vectors};
+
+    impl Signal for Cell<u32> {
+        fn signal(&self) {
+            self.set(self.get() + 1);
+        }
+
+        fn count(&self) -> Option<u64> {
+            Some(self.get().into())
+        }
+    }
+
+    fn three(masks: bool) -> Vectors<Cell<u32>> {
+        Vectors::new((0..3).map(|_| Cell::new(0)), masks)
+    }
+
+    fn signalled(vectors: &Vectors<Cell<u32>>) -> [u32; 3] {
+        [0, 1, 2].map(|vector| vectors.signal(vector).unwrap().get())
+    }
+
+    #[test]
+    fn an_armed_vector_sends_a_message_for_each_entry_and_one_without_a_mask_always() {
+        let (vectors, unmaskable) = (three(true), three(false));
+        assert_eq!((vectors.len(), vectors.message(1), unmaskable.message(1)), (3, false, true));
+        assert!(vectors.arm(1), "a message has met the mask");
+        vectors.clear_pending(1);
+        assert!(vectors.message(1) && vectors.message(1) && !vectors.message(0) && !vectors.message(3));
+        assert_eq!((vectors.messages(1), vectors.notifications(1), vectors.messages(3)), (2, 2, 0));
+        assert_eq!((signalled(&vectors), signalled(&unmaskable)), ([0, 2, 0], [0, 1, 0]));
+        assert!(vectors.flag(3).is_none() && vectors.signal(3).is_none() && vectors.posted(3).is_none());
+        assert_eq!(vectors.notifications(3), 0);
+        vectors.flag(1).unwrap().mask();
+        assert!(!vectors.message(1));
+    }
+
+    #[test]
+    fn signals_say_whether_they_count_themselves() {
+        struct Mute;
+        impl Signal for Mute {
+            fn signal(&self) {}
+
+            fn count(&self) -> Option<u64> {
+                None
+            }
+        }
+        let (counted, mute) = (three(true), Vectors::new([Mute], true));
+        assert!(!mute.arm(0));
+        assert!(mute.message(0) && counted.are_counted() && !mute.are_counted());
+        assert_eq!((mute.messages(0), mute.notifications(0)), (0, 0));
+    }
+
+    #[test]
+    fn posted_messages_share_one_notification_until_the_next_is_allowed() {
+        let vectors = three(true);
+        for vector in [1, 2] {
+            vectors.route(vector, Some(1));
+            assert!(!vectors.arm(vector));
+        }
+        assert!(vectors.message(2) && vectors.message(1) && vectors.message(2));
+        let posted = vectors.posted(1).unwrap();
+        assert!(posted.take(1) && posted.take(2) && !posted.take(2));
+        assert_eq!((signalled(&vectors), vectors.messages(2), vectors.notifications(1)), ([0, 1, 0], 2, 1));
+        assert!(!vectors.arm(2));
+        assert!(vectors.message(2));
+        assert_eq!(signalled(&vectors), [0, 2, 0]);
+        vectors.route(2, None);
+        assert!(vectors.message(2));
+        assert_eq!((signalled(&vectors), vectors.notifications(2)), ([0, 2, 1], 1));
+        assert_eq!([1, 2].map(|vector| vectors.messages(vector)), [1, 4], "its own alone, though the home has told of all");
+    }
+
+    #[test]
+    fn messages_for_a_home_that_does_not_exist_go_nowhere() {
+        let vectors = three(true);
+        vectors.route(1, Some(7));
+        assert!(!vectors.arm(1));
+        assert!(vectors.message(1));
+        assert_eq!(signalled(&vectors), [0; 3]);
+    }
+
+    #[test]
+    fn a_message_that_meets_the_mask_is_pending_until_the_device_clears_that() {
+        let vectors = three(true);
+        assert!(!vectors.message(1) && !vectors.message(1) && vectors.is_masked(1));
+        assert!(vectors.arm(1) && !vectors.is_masked(1), "the device is to be told");
+        vectors.clear_pending(1);
+        assert!(vectors.message(1) && !vectors.arm(1));
+        assert_eq!(signalled(&vectors), [0, 1, 0]);
+        let unmaskable = three(false);
+        assert!(unmaskable.message(1) && !unmaskable.is_masked(1) && !unmaskable.arm(1));
+        assert!(!vectors.arm(9) && vectors.is_masked(9));
+        vectors.clear_pending(9);
+    }
+}
+
+/// A thread changes where its vector's messages go, while the device sends them.
+#[cfg(loom)]
+mod models {
+    use crate::atomic::AtomicUsize;
+    use crate::atomic::Ordering::{Acquire, Relaxed, Release};
+    use crate::model::{EventFds, fails, holds};
+    use crate::{Arc, thread};
+    use crate::{Signal, Vectors};
+
+    impl<S: Signal> Vectors<S> {
+        /// [`Vectors::message`] without the check of the mask after the bit.
+        fn message_without_second_check(&self, vector: u16) -> bool {
+            let wire = &self.wires[usize::from(vector)];
+            let rings = wire.flag.should_wake();
+            if rings {
+                self.send(vector, wire)
+            } else {
+                wire.pending.store(true, Relaxed)
+            }
+            rings
+        }
+
+        /// [`Vectors::message`] without the fence between the bit and that check.
+        fn message_without_fence(&self, vector: u16) -> bool {
+            let wire = &self.wires[usize::from(vector)];
+            let rings = wire.flag.should_wake() || {
+                wire.pending.store(true, Relaxed);
+                wire.flag.is_armed()
+            };
+            if rings {
+                self.send(vector, wire);
+            }
+            rings
+        }
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Omit {
+        Nothing,
+        /// The look after the switch.
+        Look,
+        /// Arming after the switch: the vector was armed before.
+        ArmAfter,
+        /// Allowing the next notification where messages are posted: the flag alone is armed.
+        Allow,
+    }
+
+    /// An eventfd of the model's.
+    struct Fd(Arc<EventFds>, usize);
+
+    impl Signal for Fd {
+        fn signal(&self) {
+            self.0.signal(self.1);
+        }
+
+        fn count(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    const HOME: u16 = 0;
+    const OWN: u16 = 1;
+    const ENTRIES: usize = 2;
+
+    /// The thread begins or ceases to have the messages posted, and waits until all entries have been found. It sleeps where
+    /// messages go now, and nowhere else. A notification of the descriptor is outstanding from before. Whether it was told.
+    fn switch(to_posted: bool, omit: Omit) -> bool {
+        let fds = EventFds::new(2, 2);
+        let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0), Fd(fds.clone(), 1)], true));
+        let published = Arc::new(AtomicUsize::new(0));
+        vectors.route(OWN, (!to_posted).then_some(HOME));
+        _ = vectors.arm(OWN);
+        let descriptor = vectors.posted(HOME).unwrap();
+        assert!(descriptor.post(OWN) && descriptor.take(OWN));
+
+        let device = {
+            let (fds, vectors, published) = (fds.clone(), vectors.clone(), published.clone());
+            thread::spawn(move || {
+                for entry in 1..=ENTRIES {
+                    published.store(entry, Release);
+                    vectors.message(OWN);
+                }
+                fds.end();
+            })
+        };
+        let arm = || match omit {
+            Omit::Allow => vectors.flag(OWN).unwrap().arm(),
+            _ => _ = vectors.arm(OWN),
+        };
+        if omit == Omit::ArmAfter {
+            arm();
+        }
+        vectors.route(OWN, to_posted.then_some(HOME));
+        if omit != Omit::ArmAfter {
+            arm();
+        }
+        let look = || published.load(Acquire);
+        let mut found = if omit == Omit::Look { 0 } else { look() };
+        let mut told = true;
+        while told && found < ENTRIES {
+            if to_posted {
+                if omit != Omit::ArmAfter {
+                    arm();
+                }
+                if vectors.posted(HOME).unwrap().take(OWN) {
+                    found = look();
+                    continue;
+                }
+            }
+            told = fds.block(if to_posted { &[0] } else { &[1] }).is_ok();
+            found = look();
+        }
+        fds.end();
+        device.join().unwrap();
+        told
+    }
+
+    /// How the device tells of an entry.
+    type Tells = fn(&Vectors<Fd>, u16) -> bool;
+
+    /// The device publishes an entry and tells of it, while the host unmasks and then does nothing but wait. A device that is told of
+    /// the unmasking has been at rest. Whether a message came.
+    fn unmask(tells: Tells) -> bool {
+        let fds = EventFds::new(1, 2);
+        let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0)], true));
+        let device = {
+            let (fds, vectors) = (fds.clone(), vectors.clone());
+            thread::spawn(move || {
+                tells(&vectors, HOME);
+                fds.end();
+            })
+        };
+        let pending = vectors.arm(HOME);
+        let told = fds.block(&[0]).is_ok();
+        device.join().unwrap();
+        told || pending && !vectors.is_masked(HOME) && {
+            vectors.clear_pending(HOME);
+            vectors.message(HOME)
+        }
+    }
+
+    #[test]
+    fn an_unmasking_that_a_message_crosses_is_told_of_it_or_tells_the_device() {
+        holds(3, || unmask(Vectors::message));
+    }
+
+    #[test]
+    fn without_a_look_behind_the_pending_bit_or_a_fence_before_it_the_message_is_lost() {
+        fails(2, || unmask(Vectors::message_without_second_check));
+        fails(2, || unmask(Vectors::message_without_fence));
+    }
+
+    #[test]
+    fn no_message_is_missed_that_is_on_its_way_as_its_way_changes() {
+        holds(3, || switch(true, Omit::Nothing));
+        holds(3, || switch(false, Omit::Nothing));
+    }
+
+    #[test]
+    fn without_the_look_after_the_switch_one_is_missed() {
+        fails(2, || switch(true, Omit::Look));
+        fails(2, || switch(false, Omit::Look));
+    }
+
+    #[test]
+    fn a_vector_that_was_armed_before_the_switch_sends_one_the_old_way() {
+        fails(2, || switch(true, Omit::ArmAfter));
+        fails(2, || switch(false, Omit::ArmAfter));
+    }
+
+    #[test]
+    fn a_notification_that_is_outstanding_from_before_stands_for_all_that_is_posted() {
+        fails(2, || switch(true, Omit::Allow));
+    }
+}

@@ -1,0 +1,157 @@
+use super::*;
+
+#[cfg(not(loom))]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn a_bell_is_masked_until_armed_and_rings_for_each_thing_told() {
+        let flag = WakeFlag::new();
+        assert!(!flag.should_wake() && !flag.claim_wake());
+        flag.arm();
+        assert!(flag.should_wake() && flag.should_wake() && flag.is_armed());
+        flag.mask();
+        assert!(!flag.should_wake());
+    }
+
+    #[test]
+    fn ring_once_is_one_signal_per_sleep() {
+        let flag = WakeFlag::new();
+        flag.arm();
+        assert!(flag.claim_wake());
+        assert!(!flag.claim_wake());
+    }
+}
+
+/// Arm, look, sleep against post, fence, read the mask.
+#[cfg(loom)]
+mod models {
+    use super::*;
+    use crate::atomic::AtomicU64;
+    use crate::model::{EventFds, fails, holds};
+    use crate::{Arc, thread};
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Omit {
+        Nothing,
+        SleepersFence,
+        SecondLook,
+        TellersFence,
+    }
+
+    /// Publishes `entries` entries one by one, and signals after each if it `rings`.
+    fn teller(
+        entries: u64,
+        flag: &Arc<WakeFlag>,
+        published: &Arc<AtomicU64>,
+        eventfds: &Arc<EventFds>,
+        rings: impl Fn(&WakeFlag) -> bool + 'static,
+    ) -> thread::JoinHandle<()> {
+        let (flag, published, eventfds) = (flag.clone(), published.clone(), eventfds.clone());
+        thread::spawn(move || {
+            for entry in 1..=entries {
+                published.store(entry, Ordering::Release);
+                if rings(&flag) {
+                    eventfds.signal(0);
+                }
+            }
+            eventfds.end();
+        })
+    }
+
+    /// One sleeper waits for `entries` entries that another thread publishes one by one. The sleeper masks while awake.
+    fn arm_look_sleep(entries: u64, once: bool, omit: Omit) -> bool {
+        let flag = Arc::new(WakeFlag::new());
+        let published = Arc::new(AtomicU64::new(0));
+        let eventfds = EventFds::new(1, 2);
+
+        let rings = move |flag: &WakeFlag| match omit {
+            Omit::TellersFence => flag.is_armed(),
+            _ if once => flag.claim_wake(),
+            _ => flag.should_wake(),
+        };
+        let teller = teller(entries, &flag, &published, &eventfds, rings);
+
+        let seen = || published.load(Ordering::Acquire) == entries;
+        let mut told = true;
+        while told && !seen() {
+            match omit {
+                Omit::SleepersFence => flag.set_armed(),
+                _ => flag.arm(),
+            }
+            if omit == Omit::SecondLook || !seen() {
+                told = eventfds.block(&[0]).is_ok();
+            }
+            flag.mask();
+        }
+        eventfds.end();
+        teller.join().unwrap();
+        told
+    }
+
+    /// The same, but that the sleeper leaves the flag armed after its first sleep, looks, and blocks again without another
+    /// look; after the second it masks, and `forgets` it.
+    fn stays_armed(entries: u64, forgets: bool) -> bool {
+        let flag = Arc::new(WakeFlag::new());
+        let published = Arc::new(AtomicU64::new(0));
+        let eventfds = EventFds::new(1, 2);
+
+        let teller = teller(entries, &flag, &published, &eventfds, WakeFlag::should_wake);
+
+        let seen = || published.load(Ordering::Acquire) == entries;
+        let (mut told, mut kept, mut sleeps) = (true, false, 0);
+        while told && !seen() {
+            if !kept {
+                flag.arm();
+            }
+            if kept || !seen() {
+                told = eventfds.block(&[0]).is_ok();
+            }
+            sleeps += 1;
+            if sleeps == 1 {
+                kept = true;
+            } else {
+                flag.mask();
+                kept = forgets;
+            }
+        }
+        eventfds.end();
+        teller.join().unwrap();
+        told
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_by_staying_armed() {
+        holds(3, || stays_armed(3, false));
+    }
+
+    #[test]
+    fn a_thread_that_masks_and_believes_to_be_armed_loses_one() {
+        fails(3, || stays_armed(3, true));
+    }
+
+    #[test]
+    fn no_wake_up_is_lost() {
+        holds(3, || arm_look_sleep(2, false, Omit::Nothing));
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_at_one_signal_per_sleep() {
+        holds(3, || arm_look_sleep(2, true, Omit::Nothing));
+    }
+
+    #[test]
+    fn without_the_sleepers_fence_one_is_lost() {
+        fails(3, || arm_look_sleep(1, false, Omit::SleepersFence));
+    }
+
+    #[test]
+    fn without_the_tellers_fence_one_is_lost() {
+        fails(3, || arm_look_sleep(1, false, Omit::TellersFence));
+    }
+
+    #[test]
+    fn without_the_second_look_one_is_lost() {
+        fails(3, || arm_look_sleep(1, false, Omit::SecondLook));
+    }
+}

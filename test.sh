@@ -34,7 +34,7 @@ part "unit, property and whole-stack tests" cargo test --workspace --lib --bins 
 part "documentation tests" cargo test --workspace --doc --no-fail-fast --quiet
 # Every synchronisation primitive, and the same less one step.
 part "concurrency models (loom)" env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
-    cargo test --release --quiet --no-fail-fast --target-dir target/loom -p reap-sync -p reap-blkmq -p reap-driver --lib --tests
+    cargo test --release --quiet --no-fail-fast --target-dir target/loom -p reap-sync -p reap-driver --lib --tests
 for script in tests/*.sh; do part "$script" bash "$script"; done
 part "no socket stays" sh -c '! find "$TMPDIR" -type s | grep .'
 

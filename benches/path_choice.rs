@@ -1,28 +1,20 @@
-//! Nanoseconds for one choose + start + end of a path, by policy: `cargo bench -p reap-nvme --bench path_choice`. Half a minute.
+//! Nanoseconds for one a choice and its end of a path, by policy: `cargo bench -p reap-nvme --bench path_choice`. Half a minute.
 //!
 //! Every cell is measured in every round, so that whatever else the machine does meets them all. A figure is the median over
 //! rounds, of the first thread. `paths` counts instructions of whole I/Os.
 
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use reap::Nanos;
-use reap::paths::{Distances, PathSet, Paths, Place, Policy, Shape, Token};
+use reap::paths::{Distances, PathSet, Paths, Policy, Selector, Token};
 use units::{Class, Op};
 
-/// Heading, paths, hardware queues of each path, threads that submit at the same time.
-const CELLS: [(&str, u8, u16, u16); 7] = [
-    ("1 queue", 2, 1, 1),
-    ("16", 2, 16, 1),
-    ("64", 2, 64, 1),
-    ("128", 2, 128, 1),
-    ("16 paths × 128", 16, 128, 1),
-    ("2 threads, 1", 2, 1, 2),
-    ("2 threads, 64", 2, 64, 2),
-];
+/// Heading, paths, threads that submit at the same time, each with a selector of its own.
+const CELLS: [(&str, usize, usize); 3] = [("2 paths", 2, 1), ("16 paths", 16, 1), ("2 threads", 2, 2)];
 const ROUNDS: usize = 15;
 /// Requests in flight on each thread.
 const IN_FLIGHT: usize = 32;
@@ -31,48 +23,41 @@ const REQUESTS: usize = 20_000;
 /// What `latency` learns from: as long as a fast drive takes.
 const LATENCY: Nanos = Nanos::from_micros(10);
 
-/// A thread that keeps some requests in flight, in a queue and on a CPU of its own.
-struct Submitter<'a> {
-    paths: &'a Paths,
-    place: Place,
+/// A thread that keeps some requests in flight, on a CPU of its own.
+struct Submitter {
+    selector: Selector,
+    all: PathSet,
     in_flight: [Option<Token>; IN_FLIGHT],
     clock: u64,
 }
 
-impl<'a> Submitter<'a> {
-    fn new(paths: &'a Paths, n: u16, cpus: &[usize]) -> Submitter<'a> {
+impl Submitter {
+    fn new(paths: &Arc<Paths>, n: usize, cpus: &[usize]) -> Submitter {
         // Where the CPU cannot be had, the thread runs where it may.
-        cpus.get(usize::from(n)).map(|&cpu| hw::pin(cpu));
-        Submitter { paths, place: paths.place(n, n, 0, 0), in_flight: [None; IN_FLIGHT], clock: 0 }
+        cpus.get(n).map(|&cpu| hw::pin(cpu));
+        Submitter { selector: Selector::new(paths.clone(), n), all: paths.all(), in_flight: [None; IN_FLIGHT], clock: 0 }
     }
 
     /// Requests, each of which takes the place of the oldest one in flight.
     #[inline(never)]
     fn submit(&mut self, times: usize) {
-        let (class, usable) = (Class::new(Op::Read, 4096), PathSet::below(self.paths.shape().paths.into()));
+        let class = Class::new(Op::Read, 4096);
         for _ in 0..times {
             self.clock += 1;
             let now = Nanos(self.clock * 100);
             let oldest = &mut self.in_flight[self.clock as usize % IN_FLIGHT];
             if let Some(token) = oldest.take() {
-                self.paths.end(token, &self.place, LATENCY, now, &mut ());
+                self.selector.end(token, LATENCY, now);
             }
-            let path = self.paths.choose(black_box(usable), &self.place, class, now, &mut ());
-            *oldest = path.map(|path| self.paths.start(path, &self.place, class, now, &mut ()));
+            self.selector.begin(now);
+            *oldest = self.selector.send_next(black_box(self.all), class, now);
+            self.selector.commit(now);
         }
-    }
-
-    /// Everything comes back, the place too.
-    fn drain(&mut self) {
-        for token in self.in_flight.iter_mut().filter_map(Option::take) {
-            self.paths.abandon(token, &self.place, &mut ());
-        }
-        self.paths.leave(&mut self.place);
     }
 }
 
-fn measure(paths: &Paths, threads: u16, cpus: &[usize]) -> f64 {
-    let (together, over) = (Barrier::new(threads.into()), AtomicBool::new(false));
+fn measure(paths: &Arc<Paths>, threads: usize, cpus: &[usize]) -> f64 {
+    let (together, over) = (Barrier::new(threads), AtomicBool::new(false));
     thread::scope(|scope| {
         for n in 1..threads {
             let (together, over) = (&together, &over);
@@ -82,7 +67,6 @@ fn measure(paths: &Paths, threads: u16, cpus: &[usize]) -> f64 {
                 while !over.load(Relaxed) {
                     submitter.submit(16);
                 }
-                submitter.drain();
             });
         }
         let first = scope.spawn(|| {
@@ -93,7 +77,6 @@ fn measure(paths: &Paths, threads: u16, cpus: &[usize]) -> f64 {
             submitter.submit(REQUESTS);
             let spent = hw::now() - before;
             over.store(true, Relaxed);
-            submitter.drain();
             spent.0 as f64 / REQUESTS as f64
         });
         first.join().expect("the thread ends by itself")
@@ -106,10 +89,8 @@ fn main() {
     CELLS.iter().for_each(|(heading, ..)| print!("{heading:>16}"));
     println!();
     for policy in Policy::ALL {
-        let cells = CELLS.map(|(_, paths, queues, threads)| {
-            let shape = Shape { paths, queues, cpus: 128, namespaces: 1, distances: Distances::default() };
-            (Paths::new(shape, policy).expect("a shape within the limits"), threads)
-        });
+        let cells =
+            CELLS.map(|(_, paths, threads)| (Arc::new(Paths::new(paths, Distances::default(), policy).expect("1 to 64 paths")), threads));
         let mut measured = vec![Vec::new(); cells.len()];
         for _ in 0..ROUNDS {
             for ((paths, threads), all) in cells.iter().zip(&mut measured) {

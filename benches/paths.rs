@@ -18,7 +18,7 @@ const BATCHES: [usize; 2] = [32, 128];
 fn cases() -> Vec<(String, String)> {
     let path = "path=mem:64M?profile=null";
     let mut cases = vec![("no multipath".to_owned(), "mem:64M?profile=null".to_owned())];
-    for policy in ["round-robin", "queue-depth:controller", "queue-depth:queue", "latency"] {
+    for policy in ["round-robin", "queue-depth", "latency"] {
         for paths in [1, 2, 4] {
             let uri = format!("multipath:?{}&policy={policy}&keep_alive=0s", vec![path; paths].join("&"));
             cases.push((format!("{policy}, {paths}"), uri));

@@ -33,7 +33,7 @@ sync)
     set --
     while IFS= read -r mutant; do set -- "$@" --re "$mutant"; done <target/mutants/missed.re
     export RUSTFLAGS="--cfg loom" CARGO_PROFILE_DEV_OPT_LEVEL=2
-    mutate sync-loom --package reap-sync --test-package sync,blkmq,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
+    mutate sync-loom --package reap-sync --test-package sync,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
     ;;
 reap)
     shift

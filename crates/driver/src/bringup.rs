@@ -461,6 +461,7 @@ fn create_sq(layout: &QueueLayout) -> Sqe {
 }
 
 #[cfg(all(test, not(loom)))]
+#[path = "../tests/unit/oddities.rs"]
 mod oddities;
 #[cfg(all(test, not(loom)))]
 mod tests;

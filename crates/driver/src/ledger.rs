@@ -5,10 +5,10 @@
 //! the [`Finisher`] (under the CQ lock) ends it and returns the tag. No slot ever needs a locked instruction. Anybody
 //! may read: [`Ledger::expired`] does, without a lock.
 
-use blkmq::Tag;
 use nvme::Cid;
 use units::Nanos;
 
+use crate::tags::Tag;
 use sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use sync::atomic::{AtomicU32, AtomicU64};
 
@@ -253,6 +253,7 @@ impl Slot {
 }
 
 #[cfg(all(test, loom))]
+#[path = "../tests/unit/ledger_models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

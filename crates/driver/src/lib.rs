@@ -1,5 +1,5 @@
-//! The host side of NVMe as state machines: queue pairs and their command table, bring-up, time-outs, abort, reset,
-//! recovery. No clock, no thread, no I/O: time, properties and ring memory come from the caller.
+//! The host side of NVMe as state machines: queue pairs, tags and their command table, splitting, bring-up, time-outs, abort, reset,
+//! recovery, path selection and failover. No clock, no thread, no I/O: time, properties and ring memory come from the caller.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 #![cfg_attr(not(test), warn(unreachable_pub))]
 #![forbid(unsafe_code)]
@@ -11,13 +11,18 @@ mod events;
 mod ledger;
 mod limits;
 pub mod multipath;
+pub mod paths;
 mod properties;
+mod queue_map;
 mod queue_pair;
 mod recovery;
 mod shadow;
 mod shutdown;
+mod split;
 mod stop;
+mod tags;
 #[cfg(test)]
+#[path = "../tests/support/mod.rs"]
 mod testing;
 
 pub use admin::{AdminCommand, AdminReply, Purpose};
@@ -29,7 +34,9 @@ pub use events::{AnaPieces, Events, Reading};
 pub use ledger::{Command, Expired, Stage};
 pub use limits::{DeallocateLimits, Limits, Namespace, RefusedFormat, Unusable};
 pub use properties::{Access, Answer, Asked, Properties, Property, PropertyError, RegisterValues, Ticket};
+pub use queue_map::{MapError, QueueMap};
 pub use queue_pair::{Abandoned, Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch, believable};
 pub use shadow::Shadow;
 pub use shutdown::{Shutdown, ShutdownAsk, ShutdownError};
+pub use split::{Part, Parts, Split, SplitError, Splitter};

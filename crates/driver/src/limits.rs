@@ -1,12 +1,11 @@
 //! What a controller and its namespaces allow, from CAP, Identify Controller and Identify Namespace. Everything here is
 //! untrusted: each value is checked, and what cannot be used is refused with the reason.
 
-use blkmq::{SplitError, Splitter};
 use nvme::identify::{self, DescriptorList, ExtendedFormat, descriptor};
 use nvme::regs::Cap;
 use nvme::{Nsid, Sqe, admin};
 
-use crate::QueueSizes;
+use crate::{QueueSizes, SplitError, Splitter};
 
 /// What every command and every queue of a controller has to keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

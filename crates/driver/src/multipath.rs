@@ -2,7 +2,7 @@
 //!
 //! [`join`] judges whether controllers lead to the same namespace. [`Failover`] then decides, as a state machine without
 //! I/O, what becomes of each request: which paths it may be sent on, whether it is sent again when one fails, when that is
-//! safe, and when to give it up. Who chooses among the paths that it allows is a selector's business (`blkmq`).
+//! safe, and when to give it up. Who chooses among the paths that it allows is a selector's business ([`crate::paths`]).
 //!
 //! Each software queue has a [`Failover`] of its own, and is told of every path event; what concerns all of them, which
 //! paths have unflushed writes, lies in [`WriteMarks`].
@@ -18,8 +18,8 @@ mod slots;
 mod standing;
 mod verdict;
 
+pub use crate::paths::{PathId, PathSet};
 pub use actions::{Action, Counters, Ended, FailoverConfig, Failure, Submitted, TooManyPaths};
-pub use blkmq::paths::{PathId, PathSet};
 pub use failover::Failover;
 pub use identity::{Field, JoinError, PathIdentity, join};
 pub use marks::WriteMarks;
@@ -29,6 +29,7 @@ pub use standing::{Heard, Standing};
 pub use verdict::{Verdict, verdict};
 
 #[cfg(all(test, loom))]
+#[path = "../tests/unit/multipath_models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

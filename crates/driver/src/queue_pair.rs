@@ -6,11 +6,11 @@
 mod counters;
 mod exclusive;
 
-use blkmq::{Returner, Tags, Taker};
 use nvme::{Cid, Consumer, CqSlots, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
 use units::Nanos;
 
 use crate::ledger::{Finisher, Ledger, Refused};
+use crate::tags::{Returner, Tags, Taker};
 use crate::{Command, Expired, NoTag, ProtocolViolation, QueueSizeError};
 use counters::Count;
 pub use counters::Counters;
@@ -433,6 +433,7 @@ fn look_word(consumer: &Consumer) -> u64 {
 }
 
 #[cfg(all(test, loom))]
+#[path = "../tests/unit/queue_pair_models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -77,6 +77,7 @@ impl<W: ShadowDoorbells> Shadow<W> {
 }
 
 #[cfg(all(test, loom))]
+#[path = "../tests/unit/shadow_models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

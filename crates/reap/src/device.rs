@@ -5,9 +5,9 @@ mod embedded;
 use std::fmt;
 use std::sync::Arc;
 
-use blkmq::paths::Policy;
 use completion::Mode;
 use driver::multipath::Counters as FailoverCounters;
+use driver::paths::Policy;
 use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
 use nvme::admin::Identify;
 
@@ -297,10 +297,5 @@ impl Device {
         if let Some(paths) = &self.paths {
             paths.selector().set_policy(policy);
         }
-    }
-
-    /// What is counted of requests in flight, over all paths and policies: zero when nothing is.
-    pub fn paths_counted(&self) -> u64 {
-        self.paths.as_ref().map_or(0, |paths| paths.selector().counted())
     }
 }

@@ -88,7 +88,7 @@ mod reactor;
 // An embedded controller for another process.
 pub mod serve;
 
-pub use ::blkmq::paths;
+pub use ::driver::paths;
 /// A policy of one's own: [`policy::CustomPolicy`] is the trait, [`Mode::register`] gives it a name.
 pub mod policy {
     pub use completion::{

@@ -1,6 +1,6 @@
 //! Namespaces: what can be read and written.
 
-use blkmq::Splitter;
+use driver::Splitter;
 use nvme::Nsid;
 use units::Op;
 

@@ -1,6 +1,6 @@
 //! The second executor: virtual CPUs, interrupts and time.
 //!
-//! A run executes the very code that the engine of `reap` does (`completion`, `blkmq`, `driver`, `device`, `workload`),
+//! A run executes the very code that the engine of `reap` does (`completion`, `driver`, `device`, `workload`),
 //! in virtual time, on a [`Machine`] with a price list ([`Costs`]) and against its devices. It is deterministic: the same
 //! [`Scenario`] gives the same [`Outcome`], instant by instant.
 //!
@@ -43,4 +43,6 @@ pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
-pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop};
+pub use scenario::{
+    Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop,
+};

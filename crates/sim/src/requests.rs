@@ -1,7 +1,7 @@
 //! The requests of a simulated thread: buffers, parts, retries, and the proof that each ends exactly once.
 
-use blkmq::{Part, Parts, Splitter};
 use driver::{Limits, Namespace, RetryPolicy};
+use driver::{Part, Parts, Splitter};
 use nvme::prp::{self, PageSize, Segment};
 use nvme::{Lba, Sqe, Status, io};
 use units::{Class, Op};

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use blkmq::paths::PathSet;
 use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
+use driver::paths::PathSet;
 use units::Nanos;
 use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
@@ -73,7 +73,7 @@ pub struct DeviceSpec {
     pub config: Config,
     /// Bytes of its one namespace.
     pub bytes: u64,
-    /// Hardware queues that the host asks for, 1 to 128. Software queues are spread over them as `blkmq::QueueMap` does.
+    /// Hardware queues that the host asks for, 1 to 128. Software queues are spread over them as `driver::QueueMap` does.
     pub queues: u16,
     /// Commands in flight per hardware queue.
     pub tags: u32,
@@ -152,18 +152,28 @@ impl fmt::Debug for Recorded {
     }
 }
 
+/// Where `queue-depth` of post 004 counts requests in flight, each count on a cache line of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DepthCounter {
+    /// By hardware queue and path; a thread that chooses adds all of a path's up.
+    Sum,
+    /// By path: one count that all CPUs write.
+    Controller,
+}
+
 /// Several paths to a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multipath {
     /// How many.
     pub paths: u8,
-    /// Hardware queues of each.
+    /// Hardware queues of each, where only the choice is simulated.
     pub queues: u16,
     /// How one is chosen.
-    pub policy: blkmq::paths::Policy,
-    /// Each path ends at a controller of its own: the job's devices in order, which count as one. Otherwise only the choice is
-    /// simulated, and what its counters cost: all paths end at the same controller.
-    pub apart: bool,
+    pub policy: driver::paths::Policy,
+    /// `None`: each path ends at a controller of its own, the job's devices in order, which count as one. Otherwise only the choice by
+    /// `queue-depth` is simulated, and what such counters cost: all paths end at the same controller.
+    pub study: Option<DepthCounter>,
     /// What becomes of requests whose path fails.
     pub failover: FailoverConfig,
     /// The keep-alive time-out that controllers are given; zero: none. Only where there is [`Scenario::recovery`].
@@ -175,9 +185,9 @@ impl Multipath {
     pub const KEEP_ALIVE: Nanos = Nanos::from_secs(1);
 
     /// As many paths as the job has devices.
-    pub fn over(devices: u8, policy: blkmq::paths::Policy) -> Multipath {
+    pub fn over(devices: u8, policy: driver::paths::Policy) -> Multipath {
         let (failover, keep_alive) = (FailoverConfig::default(), Multipath::KEEP_ALIVE);
-        Multipath { paths: devices, queues: 1, policy, apart: true, failover, keep_alive }
+        Multipath { paths: devices, queues: 1, policy, study: None, failover, keep_alive }
     }
 
     /// How controllers that are paths are watched: as the engine does. A lost controller is waited for, as there are others.
@@ -401,7 +411,7 @@ impl Scenario {
 
     /// The devices that are paths of the job, if its devices are.
     pub(crate) fn paths_of(&self, job: &JobSpec) -> Option<(Multipath, Vec<usize>)> {
-        let paths = job.paths.filter(|paths| paths.apart)?;
+        let paths = job.paths.filter(|paths| paths.study.is_none())?;
         let number = |name: &String| self.devices.iter().position(|device| device.name == *name);
         Some((paths, job.job.filenames.iter().filter_map(number).collect()))
     }

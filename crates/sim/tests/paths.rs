@@ -1,12 +1,12 @@
 //! Path policies on whole machines: driver, controllers, completion mode and load generator in virtual time, each path with a
 //! controller of its own.
 
-use blkmq::paths::{Counting, Policy};
 use device::Profile;
+use driver::paths::Policy;
 use sim::{Outcome, Scenario};
 use units::Nanos;
 
-const DEPTH: Policy = Policy::QueueDepth(Counting::Controller);
+const DEPTH: Policy = Policy::QueueDepth;
 
 fn shipped() -> Scenario {
     let text = include_str!("../../../scenarios/paths.toml");

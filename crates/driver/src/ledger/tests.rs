@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use blkmq::Tags;
+use crate::tags::Tags;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 

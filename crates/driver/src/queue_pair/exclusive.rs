@@ -116,4 +116,5 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
 }
 
 #[cfg(all(test, loom))]
+#[path = "../../tests/unit/exclusive_models.rs"]
 mod models;

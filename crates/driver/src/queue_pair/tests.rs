@@ -26,7 +26,7 @@ fn however_many_tags_there_are_a_repeated_answer_ends_no_other_command() {
             assert!(tags > most);
             continue;
         };
-        let cids: HashSet<_> = (0..16).map(|n| pair.ledger.begin(blkmq::Tag(tags as u16 - 1), n, Nanos(n))).collect();
+        let cids: HashSet<_> = (0..16).map(|n| pair.ledger.begin(crate::tags::Tag(tags as u16 - 1), n, Nanos(n))).collect();
         assert_eq!(cids.len(), 16, "{tags} tags");
     }
 }

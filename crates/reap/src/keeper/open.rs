@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use blkmq::QueueMap;
 use driver::Inventory;
+use driver::QueueMap;
 use units::Nanos;
 
 use super::files::FileKeeper;

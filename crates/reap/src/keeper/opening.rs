@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use blkmq::{QueueMap, SplitError, Splitter};
 use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
+use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
 use super::{Keeper, Life, Refusal, wanted_queues};

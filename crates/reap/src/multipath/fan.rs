@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use blkmq::paths::{Counting, PathId, Policy};
 use driver::multipath::Failover;
+use driver::paths::{PathId, Policy};
 use units::Nanos;
 
 use super::head::{Claim, Head};
@@ -52,7 +52,7 @@ impl Fan {
         // The number of paths was checked when they were joined.
         let failover = Failover::new(shared.failover, &shared.traits, &shared.board.marks, index, 256);
         let failover = failover.map_err(|e| QueueError::System { what: "failover", source: std::io::Error::other(e) })?;
-        let head = RefCell::new(Head::new(shared, failover, shared.place(index)));
+        let head = RefCell::new(Head::new(shared, failover, shared.choices(index)));
         Ok((Fan { shared: shared.clone(), index, place, head, clock: Cell::new(hw::now()) }, lanes))
     }
 
@@ -112,7 +112,7 @@ impl Fan {
         let now = self.begin(lanes, hw::now());
         let mut head = self.head.borrow_mut();
         let ticket = head.tickets.issue();
-        head.enter(&self.shared, request, Claim::Future(ticket), now);
+        head.enter(request, Claim::Future(ticket), now);
         head.pump(&self.shared, now);
         Pending::new(head.tickets.clone(), ticket)
     }
@@ -158,7 +158,7 @@ impl Fan {
     pub(crate) fn close(&self, lanes: Vec<SoftQueue>) {
         let mut head = self.head.borrow_mut();
         self.shared.keep_counters(self.index, || head.counters());
-        head.leave(&self.shared, |path| {
+        head.leave(|path| {
             if let Some(tally) = self.shared.tallies(self.index).get(path.index()) {
                 tally.sent.add(1u64.wrapping_neg());
             }
@@ -186,7 +186,7 @@ impl Fan {
                 return Err((why, request));
             }
             if let Some(head) = &mut staged.head {
-                head.enter(&self.shared, request, Claim::Batch, now);
+                head.enter(request, Claim::Batch, now);
             }
         }
         Ok(())
@@ -197,10 +197,10 @@ impl Fan {
     fn begin(&self, lanes: &[SoftQueue], now: Nanos) -> Nanos {
         self.clock.set(now);
         let mut head = self.head.borrow_mut();
-        if matches!(self.shared.selector.policy(), Policy::Numa | Policy::QueueDepth(Counting::Cpu)) {
+        if self.shared.selector.policy() == Policy::Numa {
             head.set_cpu(&self.shared, hw::current_cpu());
         }
-        head.begin(&self.shared, now);
+        head.begin(now);
         if head.changes != self.shared.board.changes() {
             self.read_board(lanes, &mut head, now);
         }
@@ -221,7 +221,7 @@ impl Fan {
         if !std::mem::replace(&mut head.staged, false) {
             return;
         }
-        head.count_staged(&self.shared, now);
+        head.count_staged(now);
         let ways = lanes.iter().zip(self.shared.tallies(self.index)).zip(&self.shared.path_namespaces);
         for (path, ((lane, tally), namespace)) in ways.enumerate() {
             let Some(batch) = head.take_batch(path) else { continue };

@@ -1,14 +1,14 @@
 //! The head of one thread's paths: its open requests, wherever they are, and what becomes of them.
 //!
 //! `driver::multipath::Failover` decides which paths a request may take and what happens when one fails; the selector
-//! (`blkmq::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
+//! (`driver::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
 //! it was sent to, never in two places.
 
 use std::sync::Arc;
 use std::task::Waker;
 
-use blkmq::paths::{Batch, PathId, PathSet, Place, Token};
 use driver::multipath::{Action, Ended, Failover, Failure, Heard, RequestId, Standing, Submitted};
+use driver::paths::{PathId, PathSet, Selector, Token};
 use hw::DmaBuf;
 use nvme::Status;
 use units::{Class, Nanos, Op};
@@ -53,9 +53,7 @@ const NONE: u32 = u32::MAX;
 
 pub(super) struct Head {
     failover: Failover,
-    place: Place,
-    /// What has been chosen since the last doorbells.
-    choices: Batch,
+    selector: Selector,
     slots: Vec<Slot>,
     free: u32,
     /// Requests that are not finished.
@@ -81,12 +79,11 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn new(shared: &Multipath, failover: Failover, place: Place) -> Head {
+    pub(super) fn new(shared: &Multipath, failover: Failover, selector: Selector) -> Head {
         let paths = shared.controllers().len();
         Head {
             failover,
-            place,
-            choices: shared.selector.batch(),
+            selector,
             slots: Vec::with_capacity(256),
             free: NONE,
             open: 0,
@@ -104,17 +101,16 @@ impl Head {
 
     /// The thread runs on this CPU now.
     pub(super) fn set_cpu(&mut self, shared: &Multipath, cpu: usize) {
-        shared.selector.settle(&mut self.place, cpu as u16, shared.nodes.of(cpu));
+        self.selector.set_node(shared.nodes.of(cpu));
     }
 
-    /// The thread is gone, and nobody waits for what it has in flight: that is counted no more, and what is counted by its
-    /// place may be another's. `left`: told of the path of each such request.
-    pub(super) fn leave(&mut self, shared: &Multipath, mut left: impl FnMut(PathId)) {
+    /// The thread is gone, and nothing waits for what it has in flight. `left`: called with the path of each such request.
+    pub(super) fn leave(&mut self, mut left: impl FnMut(PathId)) {
         for (_, token) in self.slots.iter_mut().filter_map(|slot| slot.sent.take()) {
             left(token.path());
-            shared.selector.abandon(token, &self.place, &mut ());
+            self.selector.abandon(token);
         }
-        shared.selector.leave(&mut self.place);
+        debug_assert!((0..self.batches.len()).all(|path| self.selector.in_flight(PathId(path as u8)) == 0), "something is still counted");
     }
 
     /// When [`Head::tick`] matters next.
@@ -148,9 +144,9 @@ impl Head {
 
     /// Takes in a checked request: it is staged for a path, or waits for one.
     #[inline]
-    pub(super) fn enter(&mut self, shared: &Multipath, request: Request, claim: Claim, now: Nanos) {
+    pub(super) fn enter(&mut self, request: Request, claim: Claim, now: Nanos) {
         let at = self.vacant();
-        let Head { failover, slots, place, choices, .. } = self;
+        let Head { failover, slots, selector, .. } = self;
         let Some(slot) = slots.get_mut(at as usize) else { return };
         self.free = slot.next;
         self.open += 1;
@@ -159,13 +155,13 @@ impl Head {
         slot.fill(request, claim, now);
         let mut chosen = None;
         let choose = |among: PathSet| {
-            chosen = shared.selector.send_next(choices, among, place, class, now, &mut ());
+            chosen = selector.send_next(among, class, now);
             chosen.map_or(PathId(0), |token| token.path())
         };
         match failover.submit(now, at.into(), op, choose) {
             Submitted::Send { request, path } => {
                 let token = chosen.filter(|token| token.path() == path);
-                let token = token.unwrap_or_else(|| self.count_elsewhere(shared, chosen, path, class, now));
+                let token = token.unwrap_or_else(|| self.count_elsewhere(chosen, path, class, now));
                 self.stage(at, request, token);
             }
             Submitted::Queued => {}
@@ -185,11 +181,11 @@ impl Head {
 
     /// A request is sent by another path than was chosen for it.
     #[cold]
-    fn count_elsewhere(&self, shared: &Multipath, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
+    fn count_elsewhere(&mut self, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
         if let Some(token) = chosen {
-            shared.selector.abandon(token, &self.place, &mut ());
+            self.selector.abandon(token);
         }
-        shared.selector.start(path, &self.place, class, now, &mut ())
+        self.selector.start(path, class, now)
     }
 
     /// The slots of what is staged for a path, for the thread that sends it; [`Head::sent`] follows.
@@ -228,7 +224,7 @@ impl Head {
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some((id, token)) = slot.sent.take() else { return };
-        shared.selector.end(token, &self.place, completed_at - submitted_at, completed_at, &mut ());
+        self.selector.end(token, completed_at - submitted_at, completed_at);
         let part = slot.claim == Claim::Part;
         match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
             // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
@@ -258,7 +254,7 @@ impl Head {
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some((id, token)) = slot.sent.take() else { return };
-        shared.selector.abandon(token, &self.place, &mut ());
+        self.selector.abandon(token);
         slot.buf = buf;
         let part = slot.claim == Claim::Part;
         let ended = match why {
@@ -336,7 +332,7 @@ impl Head {
             let standing = shared.board.standing(path);
             match self.failover.hear(now, path, seen, standing, || drained(path)) {
                 Heard::All => {}
-                Heard::Up => shared.selector.forget(path),
+                Heard::Up => self.selector.forget(path),
                 // What was sent has been given back, and is in the inbox of the path's queue.
                 Heard::Later => all = false,
             }
@@ -360,24 +356,28 @@ impl Head {
     #[inline]
     pub(super) fn pump(&mut self, shared: &Multipath, now: Nanos) {
         loop {
-            let Head { failover, slots, place, .. } = self;
+            let Head { failover, slots, selector, .. } = self;
+            let mut chosen = None;
             let choose = |token: u64, among: PathSet| {
                 let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
-                shared.selector.choose(among, place, class, now, &mut ()).unwrap_or(PathId(0))
+                selector.begin(now);
+                chosen = selector.send_next(among, class, now);
+                chosen.map_or(PathId(0), |token| token.path())
             };
             let Some(action) = failover.poll(now, choose) else { return };
-            self.carry_out(shared, action, now);
+            self.carry_out(shared, action, chosen, now);
         }
     }
 
     #[cold]
-    fn carry_out(&mut self, shared: &Multipath, action: Action, now: Nanos) {
+    fn carry_out(&mut self, shared: &Multipath, action: Action, chosen: Option<Token>, now: Nanos) {
         match action {
             Action::Send { request, token, path } => {
                 let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
                 let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
-                let token = shared.selector.start(path, &self.place, class, now, &mut ());
+                let token = chosen.filter(|token| token.path() == path);
+                let token = token.unwrap_or_else(|| self.count_elsewhere(chosen, path, class, now));
                 self.stage(at, request, token);
             }
             Action::End { token, status } => self.ended(token as u32, status, now),
@@ -399,14 +399,14 @@ impl Head {
 
     /// Before a batch.
     #[inline]
-    pub(super) fn begin(&mut self, shared: &Multipath, now: Nanos) {
-        shared.selector.begin(&mut self.choices, &self.place, now, &mut ());
+    pub(super) fn begin(&mut self, now: Nanos) {
+        self.selector.begin(now);
     }
 
     /// Counts what is staged: it is about to be sent.
     #[inline]
-    pub(super) fn count_staged(&mut self, shared: &Multipath, now: Nanos) {
-        shared.selector.commit(&mut self.choices, &self.place, now, &mut ());
+    pub(super) fn count_staged(&mut self, now: Nanos) {
+        self.selector.commit(now);
     }
 
     /// A path's queue did not take a request.

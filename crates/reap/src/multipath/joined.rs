@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use blkmq::paths::{PathId, Paths, Place};
 use crossbeam_utils::CachePadded;
 use device::{Change, NoSuchPath, PathControl, Script};
 use driver::multipath::{Counters, FailoverConfig, PathStatus, PathTraits};
+use driver::paths::{PathId, Paths, Selector};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -23,7 +23,7 @@ pub(crate) struct Multipath {
     pub(super) controllers: Arc<[Controller]>,
     pub(super) uri: MultipathUri,
     pub(super) board: Arc<Board>,
-    pub(super) selector: Paths,
+    pub(super) selector: Arc<Paths>,
     pub(super) failover: FailoverConfig,
     pub(super) traits: Vec<PathTraits>,
     /// The one namespace, as callers see it, and as each path does.
@@ -105,10 +105,11 @@ impl Multipath {
         lock(&self.free).pop().ok_or(QueueError::AllTaken { queues: self.software_queues })
     }
 
-    /// Where the requests of a software queue come from.
-    pub(super) fn place(&self, index: usize) -> Place {
-        let cpu = hw::current_cpu();
-        self.selector.place(index as u16, cpu as u16, 0, self.nodes.of(cpu))
+    /// How a software queue chooses paths.
+    pub(super) fn choices(&self, index: usize) -> Selector {
+        let mut selector = Selector::new(self.selector.clone(), index);
+        selector.set_node(self.nodes.of(hw::current_cpu()));
+        selector
     }
 
     pub(super) fn give_back(&self, index: usize) {

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use blkmq::paths::{Distances, PathId, Paths, Shape};
 use crossbeam_utils::CachePadded;
 use device::{Change, PathControl, Subsystem};
 use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, join};
+use driver::paths::{Distances, PathId, Paths};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -183,17 +183,10 @@ fn assemble(
     let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
     let description = Description { uri: text.to_owned(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::here());
-    let shape = Shape {
-        paths: count as u8,
-        queues: queues.clamp(1, u16::MAX.into()) as u16,
-        cpus: hw::cpus().clamp(1, u16::MAX.into()) as u16,
-        namespaces: 1,
-        distances: distances(&uri, &nodes)?,
-    };
-    let selector = Paths::new(shape, uri.policy).map_err(|e| OpenError::Options(e.to_string()))?;
+    let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OpenError::Options(e.to_string()))?;
     Ok(Multipath {
         board,
-        selector,
+        selector: Arc::new(selector),
         failover: uri.failover,
         traits: inventories.iter().map(PathTraits::of).collect(),
         namespaces,

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use blkmq::paths::{PathSet, Policy};
 use device::Script;
 use driver::multipath::FailoverConfig;
+use driver::paths::{PathSet, Policy};
 use nvme::AnaState;
 use percent_encoding::percent_decode_str;
 use units::Nanos;
@@ -178,7 +178,7 @@ impl MultipathUri {
                 Err(format!("there are {} paths already, as many as there can be", PathSet::MOST))
             }
             "path" => path(value).map(|path| self.paths.push(path)),
-            "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: blkmq::paths::PolicyError| e.to_string()),
+            "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: driver::paths::PolicyError| e.to_string()),
             "nsid" => number(value)
                 .and_then(|n| u32::try_from(n).map_err(|_| "a namespace identifier has 32 bits".into()))
                 .map(|n| self.nsid = Some(n)),

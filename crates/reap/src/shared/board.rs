@@ -7,9 +7,9 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use blkmq::paths::PathId;
 use driver::Namespace;
 use driver::multipath::{Link, Standing, WriteMarks};
+use driver::paths::PathId;
 use nvme::{AnaState, Nsid};
 use units::Nanos;
 

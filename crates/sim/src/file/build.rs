@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
-use blkmq::paths::PathSet;
 use completion::Mode;
 use device::{Change, Config, Profile, Script, ScriptError};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
+use driver::paths::PathSet;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;
@@ -18,7 +18,7 @@ use workload::{Generator, Job, Target, plan};
 use super::error::{FileError, Source};
 use super::raw::{self, Where};
 use super::shared;
-use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario, SharedLink, Spin};
+use crate::{Affinity, Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario, SharedLink, Spin};
 
 /// Bytes of a device if the file does not say.
 const BYTES: u64 = 64 << 20;
@@ -136,7 +136,7 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
     for event in events {
         let name = event.device.get_ref();
         let path = device_number(source, devices, name, event.device.span().start)?;
-        let by_it = |job: &&JobSpec| job.paths.is_some_and(|paths| paths.apart) && job.job.filenames.contains(name);
+        let by_it = |job: &&JobSpec| job.paths.is_some_and(|paths| paths.study.is_none()) && job.job.filenames.contains(name);
         let Some(paths) = jobs.iter().find(by_it).and_then(|job| job.paths) else {
             let error = source.error(Some(event.device.span()), format!("`{name}` is no path of any job"));
             return Err(error.help("give a job that has it among its devices `paths = { policy = \"latency\" }`"));
@@ -462,7 +462,8 @@ impl Jobs<'_> {
             ..usual.failover
         };
         let keep_alive = raw.keep_alive.map_or(usual.keep_alive, |time| time.0);
-        Ok(Multipath { queues, apart: raw.count.is_none(), failover, keep_alive, ..usual })
+        let study = raw.count.as_ref().map(|_| raw.counter.unwrap_or(DepthCounter::Controller));
+        Ok(Multipath { queues, study, failover, keep_alive, ..usual })
     }
 
     /// How many paths a job's devices are, as one.

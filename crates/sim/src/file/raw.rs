@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
-use blkmq::paths::Policy;
 use completion::{LatencyPrice, Mode};
 use device::{PendingBit, Profile, ProfileFile};
+use driver::paths::Policy;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 
 use super::words::{Bytes, Cpus, Lasting, Time, Word};
 use crate::costs::costs_of;
-use crate::{Costs, Engine, Host};
+use crate::{Costs, DepthCounter, Engine, Host};
 
 /// The whole file.
 #[derive(serde::Deserialize)]
@@ -343,6 +343,8 @@ pub(super) struct Job {
 #[serde(deny_unknown_fields)]
 pub(super) struct Multipath {
     pub(super) count: Option<Spanned<u8>>,
+    /// With a count: where `queue-depth` counts.
+    pub(super) counter: Option<DepthCounter>,
     pub(super) queues: Option<Spanned<u16>>,
     pub(super) policy: Word<Policy>,
     pub(super) no_path_limit: Option<usize>,

@@ -146,7 +146,7 @@ impl Application {
     pub(super) fn end(&mut self, token: Token, result: Result<(), Failed>, g: &mut Ground) -> Result<(), SimError> {
         let Some(ended) = self.requests.end(token, result)? else { return Ok(()) };
         match &mut self.head {
-            Some(head) => self.ready.extend(head.came_back(ended, g, self.cold)),
+            Some(head) => self.ready.extend(head.came_back(ended, g)),
             None => self.ready.push_back(ended),
         }
         Ok(())

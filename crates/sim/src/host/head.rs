@@ -156,7 +156,7 @@ impl Head {
             chosen.unwrap_or(PathId(0))
         };
         match failover.submit(now, io.slot.into(), io.op, choose) {
-            Submitted::Send { request, path } => self.send(io.slot, request, path, g, cold).map(Todo::Send),
+            Submitted::Send { request, path } => self.send(io.slot, request, path, g).map(Todo::Send),
             Submitted::Queued => None,
             Submitted::Refused(_) => self.over(io.slot, Err(Failed::NoPath)).map(Todo::Over),
         }
@@ -177,7 +177,7 @@ impl Head {
             let todo = match failover.poll(now, choose)? {
                 Action::Send { request, token, path } => {
                     let slot = self.slot_to_send(token as u32);
-                    self.send(slot, request, path, g, cold).map(Todo::Send)
+                    self.send(slot, request, path, g).map(Todo::Send)
                 }
                 Action::End { token, status } => self.over(token as u32, result_of(status)).map(Todo::Over),
                 Action::Fail { token, .. } => self.over(token as u32, Err(Failed::NoPath)).map(Todo::Over),
@@ -209,16 +209,16 @@ impl Head {
     }
 
     /// Counts a request as sent by `path`. It, with the path as its target.
-    fn send(&mut self, slot: u32, request: RequestId, path: PathId, g: &mut Ground, cold: bool) -> Option<Io> {
+    fn send(&mut self, slot: u32, request: RequestId, path: PathId, g: &mut Ground) -> Option<Io> {
         let flight = self.flights.get_mut(slot as usize)?.as_mut()?;
-        let (sent, cost) = self.chooser.start(path, Class::new(flight.io.op, flight.io.len), g, cold);
+        let (sent, cost) = self.chooser.start(path, Class::new(flight.io.op, flight.io.len), g);
         self.counting += cost;
         flight.way = Some(Way { request, path, sent });
         Some(Io { target: path.0.into(), ..flight.io })
     }
 
     /// A request has come back from its path. What became of it, if it is over.
-    pub(super) fn came_back(&mut self, (io, result): Ended, g: &mut Ground, cold: bool) -> Option<Ended> {
+    pub(super) fn came_back(&mut self, (io, result): Ended, g: &mut Ground) -> Option<Ended> {
         let flight = self.flights.get_mut(io.slot as usize)?.as_mut()?;
         let (way, share) = (flight.way.take()?, flight.share);
         if share {
@@ -230,7 +230,7 @@ impl Head {
         tally.failed += u64::from(result.is_err());
         let status = match result {
             Ok(()) => {
-                self.counting += self.chooser.end(way.sent, g, cold);
+                self.counting += self.chooser.end(way.sent, g);
                 Status::SUCCESS
             }
             Err(failed) => {

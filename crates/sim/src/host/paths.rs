@@ -1,129 +1,76 @@
-//! Choosing the path of each request, where several lead to a namespace: the selectors of `blkmq`, and what the cache lines
-//! cost that they touch. Each path ends at a controller of its own (`head.rs`), or one stands for all of them where only the
-//! choice is studied.
+//! Choosing the path of each request, where several lead to a namespace. Each path ends at a controller of its own (`head.rs`), and a
+//! thread chooses as the engine's do ([`Chooser`]); or one stands for all of them, and only what post 004 compares is simulated: what
+//! it costs to count requests in flight in one place or another ([`Study`]).
 
-use std::fmt;
+use std::cell::RefCell;
 use std::rc::Rc;
 
-use blkmq::paths::{Counting, Line, PathId, PathSet, Paths, Place, Policy, Table, Token};
+use driver::paths::{PathId, PathSet, Policy, Selector, Token};
 use units::{Class, Nanos};
 use workload::Io;
 
 use super::ground::Ground;
-use crate::{Costs, Lines};
-
-/// Tables of counters that selectors have.
-const TABLES: usize = 5;
-/// Lines of a hardware queue's context that reading its counter takes: blk-mq keeps it apart from the flags, which are asked
-/// first.
-const CONTEXT: u64 = 2;
+use crate::DepthCounter;
 
 /// A thread's way of choosing.
+#[derive(Debug)]
 pub(crate) struct Chooser {
-    paths: Rc<Paths>,
-    place: Place,
-    /// The number of its first line among the machine's, and how many each table has.
-    first: usize,
-    stride: usize,
+    selector: Selector,
+    policy: Policy,
 }
 
-impl fmt::Debug for Chooser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chooser").field("place", &self.place).finish_non_exhaustive()
-    }
-}
-
-/// Adds up what the lines cost.
-struct Bill<'a> {
-    lines: &'a mut Lines,
-    cpu: usize,
-    first: usize,
-    stride: usize,
-    /// The caches are empty: what a line from memory costs, and how many of them a counter takes.
-    cold: Option<Nanos>,
-    each: u64,
-    sum: Nanos,
-}
-
-impl Bill<'_> {
-    fn number(&self, line: Line) -> usize {
-        self.first + (line.table as usize).min(TABLES - 1) * self.stride + line.at as usize % self.stride
-    }
-}
-
-impl blkmq::paths::Lines for Bill<'_> {
-    fn read(&mut self, line: Line) {
-        let warm = self.lines.read(self.cpu, self.number(line));
-        let lines = if line.table == Table::Counts { self.each } else { 1 };
-        self.sum += self.cold.map_or(warm, |cold| Nanos(cold.0 * lines));
-    }
-
-    fn write(&mut self, line: Line) {
-        let warm = self.lines.write(self.cpu, self.number(line));
-        // It has just been read, or is about to be used: only the first touch is cold.
-        self.sum += warm;
-    }
+/// What some cache lines of the thread's own cost.
+fn own_lines(lines: usize, g: &Ground, cold: bool) -> Nanos {
+    let line = if cold { g.costs.memory.line_memory } else { g.costs.memory.line_own };
+    Nanos(line.0 * lines as u64)
 }
 
 impl Chooser {
-    /// Lines of a machine that a shape's counters take.
-    pub(crate) fn lines(paths: &Paths) -> usize {
-        TABLES * Chooser::stride(paths)
+    pub(crate) fn new(selector: Selector, policy: Policy) -> Chooser {
+        Chooser { selector, policy }
     }
 
-    fn stride(paths: &Paths) -> usize {
-        let shape = paths.shape();
-        let places = shape.queues.max(shape.cpus).max(shape.namespaces);
-        // A line for each class is the most that a table has for a path and place.
-        usize::from(shape.paths) * usize::from(places) * 8
-    }
-
-    pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize) -> Chooser {
-        let stride = Chooser::stride(&paths);
-        Chooser { paths, place, first, stride }
-    }
-
-    fn bill<'a>(&self, cpu: usize, cold: bool, lines: &'a mut Lines, costs: &Costs) -> Bill<'a> {
-        let cold = cold.then_some(costs.memory.line_memory);
-        let by_queue = matches!(self.paths.policy(), Policy::QueueDepth(Counting::Sum | Counting::Queue));
-        let each = if by_queue { CONTEXT } else { 1 };
-        Bill { lines, cpu, first: self.first, stride: self.stride, cold, each, sum: Nanos::ZERO }
-    }
-
-    /// Chooses a path among `usable`: it, and what that costs.
-    pub(super) fn choose(&self, usable: PathSet, class: Class, g: &mut Ground, cold: bool) -> (Option<PathId>, Nanos) {
-        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
-        let chosen = self.paths.choose(usable, &self.place, class, g.now, &mut bill);
-        (chosen, bill.sum)
+    /// Chooses a path among `usable`: it, and what that costs. [`Chooser::start`] follows.
+    pub(super) fn choose(&mut self, usable: PathSet, class: Class, g: &Ground, cold: bool) -> (Option<PathId>, Nanos) {
+        self.selector.begin(g.now);
+        let token = self.selector.send_next(usable, class, g.now);
+        self.selector.commit(g.now);
+        token.into_iter().for_each(|token| self.selector.abandon(token));
+        let lines = match self.policy {
+            _ if usable.is_at_most_one() => 0,
+            Policy::Numa => 0,
+            Policy::RoundRobin => 1,
+            Policy::QueueDepth => usable.len(),
+            // The count, when it answered, and the class's latencies.
+            Policy::Latency => 3 * usable.len(),
+        };
+        (token.map(|token| token.path()), own_lines(lines, g, cold))
     }
 
     /// Counts a request that is sent by `path`: what says so, and what that costs.
-    pub(super) fn start(&self, path: PathId, class: Class, g: &mut Ground, cold: bool) -> (Sent, Nanos) {
-        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
-        let token = self.paths.start(path, &self.place, class, g.now, &mut bill);
-        (Sent { token, at: g.now }, bill.sum)
+    pub(super) fn start(&mut self, path: PathId, class: Class, g: &Ground) -> (Sent, Nanos) {
+        let token = self.selector.start(path, class, g.now);
+        (Sent { token, at: g.now }, own_lines(self.counted_lines(), g, false))
     }
 
     /// The request was answered: what taking it back from its count costs.
-    pub(super) fn end(&self, sent: Sent, g: &mut Ground, cold: bool) -> Nanos {
-        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
-        self.paths.end(sent.token, &self.place, g.now - sent.at, g.now, &mut bill);
-        bill.sum
+    pub(super) fn end(&mut self, sent: Sent, g: &Ground) -> Nanos {
+        self.selector.end(sent.token, g.now - sent.at, g.now);
+        own_lines(self.counted_lines(), g, false)
+    }
+
+    fn counted_lines(&self) -> usize {
+        usize::from(matches!(self.policy, Policy::QueueDepth | Policy::Latency))
     }
 
     /// It was taken back from its path.
-    pub(super) fn abandon(&self, sent: Sent) {
-        self.paths.abandon(sent.token, &self.place, &mut ());
+    pub(super) fn abandon(&mut self, sent: Sent) {
+        self.selector.abandon(sent.token);
     }
 
     /// What was learnt of a path holds no more.
-    pub(super) fn forget(&self, path: PathId) {
-        self.paths.forget(path);
-    }
-
-    /// All paths there are.
-    pub(super) fn all(&self) -> PathSet {
-        PathSet::below(self.paths.shape().paths.into())
+    pub(super) fn forget(&mut self, path: PathId) {
+        self.selector.forget(path);
     }
 }
 
@@ -134,35 +81,79 @@ pub(super) struct Sent {
     pub(super) at: Nanos,
 }
 
-/// Where only the choice is studied: all paths end at the same controller.
+/// Lines of a hardware queue's context that reading its counter takes: blk-mq keeps it apart from the flags, which are asked
+/// first.
+const CONTEXT: u64 = 2;
+
+/// What is in flight, as a job's threads count it: by hardware queue and path, or by path.
+#[derive(Debug)]
+pub(crate) struct DepthCounts {
+    counter: DepthCounter,
+    paths: usize,
+    counts: RefCell<Vec<u32>>,
+    /// The number of the first count's cache line among the machine's.
+    first_line: usize,
+}
+
+impl DepthCounts {
+    /// Counts, each on a cache line that `grow` makes.
+    pub(crate) fn new(counter: DepthCounter, paths: usize, queues: usize, grow: impl FnOnce(usize) -> usize) -> DepthCounts {
+        let counts = match counter {
+            DepthCounter::Sum => paths * queues,
+            DepthCounter::Controller => paths,
+        };
+        DepthCounts { counter, paths, counts: RefCell::new(vec![0; counts]), first_line: grow(counts) }
+    }
+}
+
+/// One thread's `queue-depth` where only the choice is studied: all paths end at the same controller.
 #[derive(Debug)]
 pub(crate) struct Study {
-    chooser: Chooser,
-    /// By slot.
-    sent: Vec<Option<Sent>>,
+    shared: Rc<DepthCounts>,
+    /// The hardware queue that the thread posts to.
+    queue: usize,
+    /// By slot: what the request is counted in.
+    sent: Vec<Option<usize>>,
 }
 
 impl Study {
     /// Of requests of which at most `depth` are in flight.
-    pub(crate) fn new(chooser: Chooser, depth: u32) -> Study {
-        Study { chooser, sent: vec![None; depth as usize] }
+    pub(crate) fn new(shared: Rc<DepthCounts>, queue: usize, depth: u32) -> Study {
+        Study { shared, queue, sent: vec![None; depth as usize] }
     }
 
     /// A request is sent: what the choice of its path costs, and what the counting does.
     pub(super) fn send(&mut self, io: &Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
-        let class = Class::new(io.op, io.len);
-        let (chosen, choosing) = self.chooser.choose(self.chooser.all(), class, g, cold);
-        let Some(path) = chosen else { return (choosing, Nanos::ZERO) };
-        let (sent, counting) = self.chooser.start(path, class, g, cold);
-        if let Some(slot) = self.sent.get_mut(io.slot as usize) {
-            *slot = Some(sent);
+        let DepthCounts { counter, paths, counts, first_line } = &*self.shared;
+        let mut counts = counts.borrow_mut();
+        let lines_of_count = if *counter == DepthCounter::Sum { CONTEXT } else { 1 };
+        let mut choosing = Nanos::ZERO;
+        let mut depth = |path: usize| -> u32 {
+            let of_path = counts.iter().enumerate().skip(path).step_by(*paths);
+            of_path
+                .map(|(at, count)| {
+                    let warm = g.lines.read(g.cpu, first_line + at);
+                    choosing += if cold { Nanos(g.costs.memory.line_memory.0 * lines_of_count) } else { warm };
+                    count
+                })
+                .sum()
+        };
+        // Of several the first from the queue's own on, so that not all begin with the same.
+        let path = (0..*paths).map(|n| (self.queue + n) % paths).min_by_key(|&path| depth(path)).unwrap_or(0);
+        let at = if *counter == DepthCounter::Sum { self.queue * paths + path } else { path };
+        if let (Some(slot), Some(count)) = (self.sent.get_mut(io.slot as usize), counts.get_mut(at)) {
+            (*slot, *count) = (Some(at), *count + 1);
         }
-        (choosing, counting)
+        // It has just been read: it is not cold.
+        (choosing, g.lines.write(g.cpu, first_line + at))
     }
 
     /// The request has ended.
-    pub(super) fn end(&mut self, io: &Io, g: &mut Ground, cold: bool) -> Nanos {
-        let sent = self.sent.get_mut(io.slot as usize).and_then(Option::take);
-        sent.map_or(Nanos::ZERO, |sent| self.chooser.end(sent, g, cold))
+    pub(super) fn end(&mut self, io: &Io, g: &mut Ground) -> Nanos {
+        let Some(at) = self.sent.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
+        if let Some(count) = self.shared.counts.borrow_mut().get_mut(at) {
+            *count -= 1;
+        }
+        g.lines.write(g.cpu, self.shared.first_line + at)
     }
 }

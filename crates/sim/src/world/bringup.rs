@@ -1,10 +1,10 @@
 //! Before the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
 //! CPUs, and every thread gets its queues and its job.
 
-use blkmq::QueueMap;
 use device::{Ana, Budget, Mem, Namespace, Subsystem};
 use driver::multipath::{Failover, PathTraits, WriteMarks};
-use driver::{BringupConfig, Inventory, QueueSizes, Recovery, WantedQueues};
+use driver::paths::{Distances, Paths, Selector};
+use driver::{BringupConfig, Inventory, QueueMap, QueueSizes, Recovery, WantedQueues};
 use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -19,7 +19,7 @@ use super::*;
 use crate::host::application::Application;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
-use crate::host::paths::{Chooser, Study};
+use crate::host::paths::{Chooser, DepthCounts, Study};
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
 use crate::port::{Memory, SimPort, Written};
@@ -27,7 +27,6 @@ use crate::replay::Source;
 use crate::requests::{Data, Requests};
 use crate::softirq::Pollers;
 use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath, Recorded};
-use blkmq::paths::{Distances, Paths, Shape};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
@@ -43,12 +42,11 @@ const DIES: u64 = 0x6469_6573;
 /// When time begins: not at 0, so that a forgotten instant is noticed.
 const BEGINNING: Nanos = Nanos::from_secs(1);
 
-/// What a job's threads share of their paths: what is counted, the first of the counts' cache lines, which writes are to be
-/// flushed, and how many threads have their share.
-#[derive(Clone)]
+/// What a job's threads share of their paths: the selectors' part, or the counts that are studied; which writes are to be flushed; and
+/// how many threads have their share.
 struct Shared {
-    paths: Rc<Paths>,
-    first: usize,
+    paths: Arc<Paths>,
+    study: Option<Rc<DepthCounts>>,
     marks: WriteMarks,
     threads: usize,
 }
@@ -230,14 +228,16 @@ impl<'a, P: Bus> World<'a, P> {
         spec: &JobSpec,
         (cpu, inventories): (usize, &[Inventory]),
     ) -> Result<(), SimError> {
-        let (paths, machine, depth) = (&shared.paths, &self.scenario.machine, spec.job.iodepth.max(1));
-        let queue = (cpu * usize::from(paths.shape().queues) / machine.cpus) as u16;
-        let place = paths.place(queue, cpu as u16, 0, machine.node_of(cpu) as u16);
-        let chooser = Chooser::new(Rc::clone(paths), place, shared.first);
-        let Some((multipath, devices)) = self.scenario.paths_of(spec) else {
-            app.study = Some(Study::new(chooser, depth));
+        let (machine, depth) = (&self.scenario.machine, spec.job.iodepth.max(1));
+        if let (Some(counts), Some(multipath)) = (&shared.study, spec.paths) {
+            let queue = cpu * usize::from(multipath.queues) / machine.cpus;
+            app.study = Some(Study::new(Rc::clone(counts), queue, depth));
             return Ok(());
-        };
+        }
+        let Some((multipath, devices)) = self.scenario.paths_of(spec) else { return Ok(()) };
+        let mut selector = Selector::new(Arc::clone(&shared.paths), shared.threads);
+        selector.set_node(machine.node_of(cpu) as u16);
+        let chooser = Chooser::new(selector, multipath.policy);
         let mut config = multipath.failover;
         config.unsafe_fast_failover |= !self.habits.holds_writes;
         let traits: Vec<PathTraits> = devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
@@ -252,16 +252,16 @@ impl<'a, P: Bus> World<'a, P> {
         let scenario = self.scenario;
         let mut all: Vec<Option<Shared>> = Vec::new();
         for (job, spec) in scenario.jobs.iter().enumerate() {
-            let Some(Multipath { paths, queues, policy, .. }) = spec.paths else {
+            let Some(Multipath { paths, queues, policy, study, .. }) = spec.paths else {
                 all.push(None);
                 continue;
             };
-            let shape = Shape { paths, queues, cpus: scenario.machine.cpus as u16, namespaces: 1, distances: Distances::default() };
-            let counted = Paths::new(shape, policy).map(Rc::new).map_err(unfit)?;
-            let first = self.lines.grow(Chooser::lines(&counted));
+            let shared = Paths::new(paths.into(), Distances::default(), policy).map(Arc::new).map_err(unfit)?;
+            let grow = |lines| self.lines.grow(lines);
+            let study = study.map(|counter| Rc::new(DepthCounts::new(counter, paths.into(), queues.into(), grow)));
             let threads = layout.plan.threads.iter().filter(|thread| thread.job == job).count();
             let marks = WriteMarks::new(threads, paths.into());
-            all.push(Some(Shared { paths: counted, first, marks, threads: 0 }));
+            all.push(Some(Shared { paths: shared, study, marks, threads: 0 }));
         }
         Ok(all)
     }
@@ -438,7 +438,7 @@ impl Layout {
         };
         let targets: Vec<Target> = places.iter().map(target).collect();
         // Devices that are paths look like one.
-        let seen = if spec.paths.is_some_and(|paths| paths.apart) { 1 } else { targets.len() };
+        let seen = if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
         let seen = targets.get(..seen).unwrap_or(&targets);
         let mut job = spec.paced();
         job.seed.get_or_insert(scenario.seed);

@@ -162,8 +162,7 @@ fn deep(scenario: &mut Scenario) {
 
 /// `queue-depth` by one counter for each controller.
 fn one_counter(scenario: &mut Scenario) {
-    let controller = blkmq::paths::Policy::QueueDepth(blkmq::paths::Counting::Controller);
     for paths in scenario.jobs.iter_mut().filter_map(|spec| spec.paths.as_mut()) {
-        paths.policy = controller;
+        paths.study = Some(sim::DepthCounter::Controller);
     }
 }

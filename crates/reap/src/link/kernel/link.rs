@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use blkmq::Splitter;
 use completion::{Delivery, Mode, Moderation, Placement};
+use driver::Splitter;
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;

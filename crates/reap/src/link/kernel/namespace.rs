@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use blkmq::{SplitError, Splitter};
+use driver::{SplitError, Splitter};
 use hw::passthrough::{CommandError, identify, nsid};
 use nvme::admin::{Identify, cns};
 use nvme::identify::{Controller, Namespace as NamespacePage, NvmController, NvmNamespace};

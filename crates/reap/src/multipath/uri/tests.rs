@@ -1,5 +1,4 @@
 use super::*;
-use blkmq::paths::Counting;
 
 fn parse(uri: &str) -> MultipathUri {
     uri.parse().unwrap_or_else(|e| panic!("{e}"))
@@ -14,9 +13,9 @@ fn fails(uri: &str) -> (usize, String) {
 
 #[test]
 fn paths_are_uris_of_their_own() {
-    let uri = parse("multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc%26delay=30ms%26ana=non-optimized&policy=queue-depth:sum");
+    let uri = parse("multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc%26delay=30ms%26ana=non-optimized&policy=queue-depth");
     assert_eq!(uri.paths.len(), 2);
-    assert_eq!(uri.policy, Policy::QueueDepth(Counting::Sum));
+    assert_eq!(uri.policy, Policy::QueueDepth);
     assert_eq!((uri.paths[0].delay, uri.paths[0].ana), (Nanos::ZERO, AnaState::OPTIMIZED));
     assert_eq!((uri.paths[1].delay, uri.paths[1].ana), (Nanos::from_millis(30), AnaState::NON_OPTIMIZED));
     assert_eq!(uri.paths[1].text, "mem:1G?profile=tlc&delay=30ms&ana=non-optimized");

@@ -1,6 +1,6 @@
 //! One open request, and its parts.
 
-use blkmq::Splitter;
+use driver::Splitter;
 use hw::Lent;
 use nvme::io::Range;
 use nvme::{Nsid, Status};

@@ -1,4 +1,4 @@
-use blkmq::Splitter;
+use driver::Splitter;
 use hw::DmaPool;
 use nvme::{Nsid, Status};
 use proptest::prelude::*;

@@ -73,7 +73,6 @@ impl Thread {
     fn hand_over(&mut self, g: &mut Ground, most: u32) -> Progress {
         let n = self.app.ready.len().min(most as usize);
         self.app.touch(g);
-        let cold = self.app.cold;
         let mut counting = Nanos::ZERO;
         for (io, result) in self.app.ready.drain(..n) {
             match result {
@@ -83,7 +82,7 @@ impl Thread {
                 Err(Failed::TakenBack) => self.tally.lost += 1,
             }
             if let Some(study) = &mut self.app.study {
-                counting += study.end(&io, g, cold);
+                counting += study.end(&io, g);
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);

@@ -4,11 +4,11 @@ use sync::atomic::AtomicU32;
 use sync::atomic::Ordering::{Acquire, Release};
 use sync::model::{EventFds, LostWakeUp, fails, holds};
 use sync::{Arc, Mutex, MutexGuard, lock, thread, try_lock};
-use sync::{Line, Progress, Waiting};
+use sync::{Progress, TagWaitList, TagWaiters};
 
-use super::super::*;
+use super::*;
 
-/// A step that a broken twin leaves out. `Nothing`: the protocol as it is.
+/// A step that a mutant leaves out. `Nothing`: the protocol as it is.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
@@ -27,7 +27,7 @@ struct HwQueue {
     tags: Tags,
     taker: Mutex<Taker>,
     returner: Mutex<Returner>,
-    line: Line,
+    line: TagWaitList,
     /// Commands that wait.
     book: Mutex<u32>,
     /// Commands posted so far.
@@ -48,7 +48,7 @@ impl HwQueue {
             tags,
             taker: Mutex::new(taker),
             returner: Mutex::new(returner),
-            line: Line::new(),
+            line: TagWaitList::new(),
             book: Mutex::new(0),
             posted: AtomicU32::new(0),
             fds: EventFds::new(2, 2),
@@ -72,7 +72,7 @@ impl HwQueue {
         *waiting == 0
     }
 
-    /// The queue's thread: submits a command, as [`Line`] says.
+    /// The queue's thread: submits a command, as [`TagWaitList`] says.
     fn submit(&self) {
         let mut book = lock(&self.book);
         *book += 1;
@@ -119,7 +119,7 @@ impl HwQueue {
     }
 }
 
-impl Waiting for HwQueue {
+impl TagWaiters for HwQueue {
     type Book<'a> = Option<MutexGuard<'a, u32>>;
     type Place = ();
 

@@ -1,6 +1,7 @@
 //! Every interleaving of housekeeping's lockless look at a slot with the slot's life (`--cfg loom`).
 
-use sync::{Arc, model, thread};
+use sync::model::check;
+use sync::{Arc, thread};
 
 use super::*;
 
@@ -37,7 +38,7 @@ fn look(ledger: &Ledger, how: How) -> Option<Command> {
 
 /// One command completes and the next takes its slot, while housekeeping looks. What it sees is one of the two, whole.
 fn housekeeping_looks(how: How) {
-    model(move || {
+    check(move || {
         let ledger = Arc::new(Ledger::new(1).0);
         let first = begin(&ledger, how, 1);
         let queue = {

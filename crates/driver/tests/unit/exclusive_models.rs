@@ -28,7 +28,7 @@ fn reap(pair: &Pair, bells: &Bells) -> Option<Vec<u64>> {
     Some(out.iter().map(|completed| completed.token).collect())
 }
 
-/// A step that a broken twin leaves out.
+/// A step that a mutant leaves out.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,

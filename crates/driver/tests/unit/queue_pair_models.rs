@@ -3,7 +3,8 @@
 
 use std::sync::Mutex as Shared;
 
-use sync::{Arc, model, thread};
+use sync::model::check;
+use sync::{Arc, thread};
 
 use super::*;
 use crate::testing::{Bells, Pair, pair};
@@ -34,7 +35,7 @@ fn submit(pair: &Pair, bells: &Bells, how: Commit, token: u64) {
 
 /// One tag, two commands: the second takes the slot, the tag and the ring entries of the first. Each comes back once.
 fn one_tag_two_commands(how: Commit) {
-    model(move || {
+    check(move || {
         let (pair, far, bells) = pair(QueueSizes { sq_entries: 2, cq_entries: 2, tags: 1 });
         let (pair, far) = (Arc::new(pair), Shared::new(far));
         let reaper = {

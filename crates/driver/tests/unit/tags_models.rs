@@ -1,11 +1,10 @@
 //! Every interleaving of one taker and two reapers, who take turns under a lock (`--cfg loom`, see `docs/testing.md`).
 
 use sync::atomic::AtomicU32;
-use sync::{Arc, Mutex, lock, model, thread};
+use sync::model::check;
+use sync::{Arc, Mutex, lock, thread};
 
 use super::*;
-
-mod line;
 
 /// How a reaper returns a tag: as [`Returner`] does, or in one of the ways that do not work.
 #[derive(Clone, Copy)]
@@ -39,7 +38,7 @@ impl Return {
 /// Two tags are in use; two reapers note in each slot that they are done with it, and return it, the second one first
 /// as likely as not. The taker gets each tag back once, and sees that note in its slot.
 fn two_reapers(how: Return) {
-    model(move || {
+    check(move || {
         let (tags, mut taker, returner) = Tags::new(2);
         let (tags, returner) = (Arc::new(tags), Arc::new(Mutex::new(returner)));
         let slots = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);

@@ -3,7 +3,7 @@
 //! The comparisons are those of issue and docs: closed loops that one path could serve alone. Where both paths are driven
 //! past what they can do there is nothing to choose between; that is tested too.
 
-use super::super::{Counting, Policy};
+use super::super::Policy;
 use super::world::{Model, Outcome, Service, World};
 
 /// A TLC drive behind a switch: reads take 80 µs, 64 at a time.
@@ -15,7 +15,7 @@ const BIMODAL: Model = Model { servers: 32, service: Service::Bimodal(10_000, 50
 /// One that takes the same time always.
 const STEADY: Model = Model { servers: 16, service: Service::Fixed(100_000), wire: 0 };
 
-const DEPTH: Policy = Policy::QueueDepth(Counting::Controller);
+const DEPTH: Policy = Policy::QueueDepth;
 const LENGTH: u64 = 200_000_000;
 
 fn farther(model: Model, ns: u64) -> Model {
@@ -84,7 +84,7 @@ fn equal_paths_lose_nothing() {
     for model in [TLC, FAST, BIMODAL, STEADY] {
         for (count, queues, depth) in [(2, 1, 8), (2, 1, 32), (2, 4, 32), (4, 4, 8), (4, 1, 64)] {
             let world = World { paths: vec![model; count], changes: Vec::new(), queues, depth, length: LENGTH / 2 };
-            let best = [DEPTH, Policy::RoundRobin, Policy::QueueDepth(Counting::Queue)].map(|policy| world.run(policy, 1).iops);
+            let best = [DEPTH, Policy::RoundRobin].map(|policy| world.run(policy, 1).iops);
             let best = best.into_iter().fold(0.0, f64::max);
             let latency = world.run(Policy::Latency, 1);
             assert!(latency.iops >= 0.98 * best, "{model:?} × {count}, {queues} × {depth}: {:.3} of the best", latency.iops / best);
@@ -118,10 +118,10 @@ fn a_far_path_is_left_alone_when_the_near_one_is_full() {
     }
 }
 
-/// `cargo test -p reap-blkmq scoreboard -- --ignored --nocapture`: throughput and 99th percentile of `queue-depth` and `latency`,
+/// `cargo test -p reap-driver scoreboard -- --ignored --nocapture`: throughput and 99th percentile of `queue-depth` and `latency`,
 /// from one request in flight to well past what all paths can do.
 #[test]
-#[ignore = "prints a table: cargo test -p reap-blkmq -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
+#[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn scoreboard() {
     let unequal = [
         ("2 ms farther", vec![TLC, farther(TLC, 2_000_000)]),
@@ -150,10 +150,10 @@ fn scoreboard() {
     }
 }
 
-/// `cargo test -p reap-blkmq full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
+/// `cargo test -p reap-driver full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
 /// full, or nearly: mean and least of three seeds, while it is finding out and in a longer run.
 #[test]
-#[ignore = "prints a table: cargo test -p reap-blkmq -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
+#[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn full_paths() {
     let (far, near): (&[(u16, usize)], _) = (&[(1, 128), (4, 32), (1, 192), (4, 64)], TLC);
     let cases = [

@@ -3,10 +3,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use units::{Class, Nanos, Op};
 
-use crate::paths::{Distances, PathSet, Paths, Place, Policy, Shape, Token};
+use crate::paths::{Distances, PathSet, Paths, Policy, Selector, Token};
 
 /// How long a server is busy with one request.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ pub struct Outcome {
     pub p99: u64,
     pub by_path: Vec<u64>,
     /// What is still counted when everything has come back.
-    pub counted_at_end: u64,
+    pub counted_at_end: u32,
 }
 
 /// xorshift64*: the same numbers on every machine.
@@ -103,8 +104,7 @@ impl Station {
 }
 
 struct Run {
-    paths: Paths,
-    places: Vec<Place>,
+    selectors: Vec<Selector>,
     stations: Vec<Station>,
     random: Random,
     /// Answers on their way: when, the order they were sent in, queue, when sent.
@@ -116,11 +116,11 @@ const READ_4K: (Op, u32) = (Op::Read, 4096);
 
 impl Run {
     fn send(&mut self, queue: u16, now: u64) {
-        let (place, class) = (&self.places[usize::from(queue)], Class::new(READ_4K.0, READ_4K.1));
-        let usable = PathSet::below(self.stations.len());
-        let path = self.paths.choose(usable, place, class, Nanos(now), &mut ()).unwrap();
-        let token = self.paths.start(path, place, class, Nanos(now), &mut ());
-        let back = self.stations[usize::from(path.0)].serve(now, &mut self.random);
+        let (selector, class) = (&mut self.selectors[usize::from(queue)], Class::new(READ_4K.0, READ_4K.1));
+        selector.begin(Nanos(now));
+        let token = selector.send_next(PathSet::below(self.stations.len()), class, Nanos(now)).unwrap();
+        selector.commit(Nanos(now));
+        let back = self.stations[token.path().index()].serve(now, &mut self.random);
         self.answers.push(Reverse((back, self.tokens.len() as u64, queue, now)));
         self.tokens.push(Some(token));
     }
@@ -131,11 +131,10 @@ impl World {
     pub fn run(&self, policy: Policy, seed: u64) -> Outcome {
         let paths = self.paths.len();
         let distances = Distances(vec![(0..paths).map(|path| 10 + path as u8).collect()]);
-        let shape = Shape { paths: paths as u8, queues: self.queues, cpus: self.queues, namespaces: 1, distances };
-        let selector = Paths::new(shape, policy).unwrap();
-        let places = (0..self.queues).map(|queue| selector.place(queue, queue, 0, 0)).collect();
+        let shared = Arc::new(Paths::new(paths, distances, policy).unwrap());
+        let selectors = (0..self.queues).map(|queue| Selector::new(shared.clone(), queue.into())).collect();
         let stations = self.paths.iter().map(|&model| Station::new(model)).collect();
-        let mut run = Run { paths: selector, places, stations, random: Random(seed | 1), answers: BinaryHeap::new(), tokens: Vec::new() };
+        let mut run = Run { selectors, stations, random: Random(seed | 1), answers: BinaryHeap::new(), tokens: Vec::new() };
         for queue in 0..self.queues {
             (0..self.depth).for_each(|_| run.send(queue, 0));
         }
@@ -146,7 +145,7 @@ impl World {
                 run.stations[*path] = Station::new(*model);
             }
             let token = run.tokens[number as usize].take().unwrap();
-            run.paths.end(token, &run.places[usize::from(queue)], Nanos(now - sent), Nanos(now), &mut ());
+            run.selectors[usize::from(queue)].end(token, Nanos(now - sent), Nanos(now));
             if now >= self.length {
                 continue;
             }
@@ -162,7 +161,7 @@ impl World {
             iops: latencies.len() as f64 / (self.length as f64 * 0.9e-9),
             p99: at(0.99),
             by_path,
-            counted_at_end: run.paths.counted(),
+            counted_at_end: run.selectors.iter().flat_map(|selector| &selector.counts).sum(),
         }
     }
 }

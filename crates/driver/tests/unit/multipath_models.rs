@@ -2,7 +2,8 @@
 
 use sync::atomic::AtomicBool;
 use sync::atomic::Ordering::{Acquire, Release};
-use sync::{Arc, model, thread};
+use sync::model::check;
+use sync::{Arc, thread};
 
 use super::marks::{Snapshot, WriteMarks};
 use super::{PathId, PathSet};
@@ -20,7 +21,7 @@ enum How {
 /// One queue completes a write and tells its caller. Another flushes: a write that had completed before the Flush was
 /// sent is covered by it, and one that completed later still needs one.
 fn a_write_and_a_flush(how: How) {
-    model(move || {
+    check(move || {
         let marks = WriteMarks::new(2, 1);
         // Not of interest here: what was written before.
         marks.flushed(PathId(0), &vec![0, 0]);
@@ -75,7 +76,7 @@ fn a_flush_covers_what_was_there_when_it_was_sent() {
 /// it likes, though before its caller is told; a caller that is told and then flushes may not hear that all is well. `blind`: writes are
 /// counted as of the losses that there are, not of those that the writer knew of.
 fn a_write_and_a_lost_cache(blind: bool) {
-    model(move || {
+    check(move || {
         let marks = WriteMarks::new(2, 1);
         marks.flushed(PathId(0), &vec![0, 0]);
         let told = Arc::new(AtomicBool::new(false));

@@ -11,6 +11,7 @@ use nvme::prp::Dptr;
 use nvme::{Cid, Cqe, Nsid, Page, QueueId, Sqe, Status, Text, opcode};
 use units::{Nanos, Op};
 
+use crate::faults::SeenDoorbells;
 use crate::features::{Feature, Features, NPSS};
 use crate::identify;
 use crate::io::{Data, gather, scatter};
@@ -40,6 +41,9 @@ impl<P: Port> Controller<P> {
         for n in 0..limit {
             let Some((sq, _)) = self.queues.pair(QueueId::ADMIN).filter(|(_, cq)| cq.free() > 0) else { return n };
             let sqe = sq.fetch();
+            if self.external.faults.as_ref().is_some_and(|faults| faults.swallows(QueueId::ADMIN, &sqe)) {
+                continue;
+            }
             self.carry_out(now, &sqe);
         }
         limit
@@ -210,7 +214,7 @@ impl<P: Port> Controller<P> {
     fn abort_event_request(&mut self, cid: Cid) -> u32 {
         let Some(cq) = self.queues.cq(QueueId::ADMIN) else { return Abort::NOT_ABORTED };
         if cq.free() < 2 {
-            cq.consumed(self.port.doorbells());
+            cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() });
         }
         if cq.free() < 2 || !self.events.withdraw(cid) {
             return Abort::NOT_ABORTED;

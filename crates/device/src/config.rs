@@ -6,7 +6,7 @@ use nvme::{Nsid, Status};
 use units::Nanos;
 
 use crate::media::Spoilt;
-use crate::{AbortOrder, Ana, Fetch, Media, MediaError, Mem, PendingBit, Profile};
+use crate::{AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, Mem, PendingBit, Profile};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub struct Config {
     /// Whether I/O commands may have SGLs (SGLS): of data blocks that are dword aligned, in segments of any number, of
     /// [`nvme::sgl::MOST_DESCRIPTORS`] descriptors at most.
     pub sgls: bool,
+    /// What goes wrong on purpose.
+    pub faults: Option<FaultInjector>,
     /// Doorbells are 4 << this bytes apart (CAP.DSTRD), 15 at most.
     pub doorbell_stride: u8,
 }
@@ -104,6 +106,7 @@ impl Config {
             uncorrectable: true,
             shadow_doorbells: false,
             sgls: false,
+            faults: None,
             doorbell_stride: Config::A_LINE_EACH,
         }
     }

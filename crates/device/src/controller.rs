@@ -1,9 +1,7 @@
 //! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
 
-mod apart;
 mod early;
-mod life;
-mod outside;
+mod external;
 mod registers;
 
 use nvme::regs::{Cc, Csts};
@@ -11,6 +9,7 @@ use nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};
 use std::fmt;
 use units::{Nanos, Op};
 
+use crate::faults::SeenDoorbells;
 use crate::features::Features;
 use crate::interrupts::Interrupts;
 use crate::io::{Request, Store};
@@ -21,8 +20,8 @@ use crate::subsystem::AnaStates;
 use crate::{Begun, Config, Namespace, Port};
 
 use early::Early;
-use life::Life;
-use outside::Outside;
+use external::{External, Link};
+use registers::Life;
 
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
@@ -46,7 +45,7 @@ pub struct Controller<P: Port> {
     pub(crate) ana: Option<AnaStates>,
     /// Commands neither take time nor move data: each is done the moment it is fetched.
     instant: bool,
-    outside: Outside,
+    pub(crate) external: External,
     early: Early,
     life: Life,
     /// CC as the host wrote it last, CSTS as the controller did.
@@ -110,7 +109,7 @@ impl<P: Port> Controller<P> {
             events: Events::new(),
             ana: config.ana.as_ref().map(AnaStates::new),
             instant: false,
-            outside: Outside::default(),
+            external: External::new(config.faults.clone()),
             early: Early::new(config.fetch, config.seed),
             life: Life::Disabled,
             cc: Cc::new(),
@@ -136,6 +135,12 @@ impl<P: Port> Controller<P> {
         &self.port
     }
 
+    /// The doorbells, as far as the host's writes have arrived.
+    #[inline]
+    pub(crate) fn doorbells(&self) -> SeenDoorbells<'_, P> {
+        SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }
+    }
+
     /// What the controller has done so far.
     pub fn counters(&self) -> Counters {
         Counters { messages: self.interrupts.attempted, messages_sent: self.interrupts.sent, ..self.counters }
@@ -159,7 +164,7 @@ impl<P: Port> Controller<P> {
     /// Looks at registers and doorbells, fetches, completes what is due at `now`, raises vectors. The work of one step
     /// is bounded. `now` never goes back.
     pub fn step(&mut self, now: Nanos) -> Step {
-        if self.outside.is_special(now) {
+        if self.external.is_special(now) {
             return self.step_specially(now);
         }
         self.step_in_touch(now)
@@ -168,7 +173,7 @@ impl<P: Port> Controller<P> {
     /// Before its owner sleeps: where the host writes doorbells to memory it is asked to ring those that there is something to do for. Whether
     /// one of them has moved meanwhile: then it may have asked too late, and the controller is to be stepped again before the sleep.
     pub fn arm_doorbells(&self) -> bool {
-        let listens = self.life == Life::Ready && self.outside.is_whole();
+        let listens = self.life == Life::Ready && self.external.link == Link::Up;
         listens && self.queues.awaited().fold(false, |moved, (queue, completion)| moved | self.port.arm_doorbell(queue, completion))
     }
 
@@ -177,7 +182,7 @@ impl<P: Port> Controller<P> {
     fn step_in_touch(&mut self, now: Nanos) -> Step {
         let mut worked = self.look_at_registers(now);
         if self.life != Life::Ready {
-            let next = self.next_change().unwrap_or(Nanos::MAX).min(self.outside.next());
+            let next = self.next_change().unwrap_or(Nanos::MAX).min(self.external.next);
             return Step { worked, next: (next != Nanos::MAX).then_some(next) };
         }
         if self.interrupts.watches_host() {
@@ -197,7 +202,7 @@ impl<P: Port> Controller<P> {
             // What it makes room for the fetch has not seen: a thread that slept now would leave it, and ask for no head either.
             worked = self.look_at_one_head();
         }
-        let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive).min(self.outside.next());
+        let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive).min(self.external.next);
         let next = if more { now } else { own.min(self.next_change().unwrap_or(Nanos::MAX)) };
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
@@ -221,7 +226,7 @@ impl<P: Port> Controller<P> {
 
     /// Carries out a command that was in service, unless it ends with `instead`, and posts its entry.
     pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
-        let Controller { port, store, queues, logs, interrupts, early, outside, .. } = self;
+        let Controller { port, store, queues, logs, interrupts, early, external, .. } = self;
         let fetched = early.take(command.order);
         let Some((sq, cq)) = queues.pair(command.sq) else { return };
         let carry_out = || match fetched {
@@ -247,15 +252,18 @@ impl<P: Port> Controller<P> {
                 status.with_more()
             }
         };
-        let right = outside.is_right();
-        let (cid, status, messages) = if right { (command.cid, status, 1) } else { outside.meddle(command.cid, status) };
-        cq.post(entry(sq.id, sq.head(), cid), status);
-        port.ended(command.sq, command.cid, now);
-        interrupts.posted(now, cq.vector, messages, port);
-        self.counters.completed += 1;
-        if !right {
-            self.set_instant();
+        let entry = entry(sq.id, sq.head(), command.cid);
+        match &external.faults {
+            None => cq.post(entry, status),
+            Some(faults) => {
+                if faults.post(cq, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
+                    return self.fail();
+                }
+            }
         }
+        port.ended(command.sq, command.cid, now);
+        interrupts.posted(now, cq.vector, 1, port);
+        self.counters.completed += 1;
     }
 
     /// Fetches by round robin, in bursts. Returns whether anything was fetched and whether more waits.
@@ -265,7 +273,7 @@ impl<P: Port> Controller<P> {
         loop {
             let mut more = false;
             for _ in 0..self.queues.active() {
-                let Some(queue) = self.queues.next_turn(self.port.doorbells()) else { continue };
+                let Some(queue) = self.queues.next_turn(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }) else { continue };
                 let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
                 self.queues.end_turn(queue);
                 budget -= taken;
@@ -284,7 +292,7 @@ impl<P: Port> Controller<P> {
     #[inline]
     fn fetch_from(&mut self, now: Nanos, queue: QueueId, limit: u32) -> (u32, bool) {
         let Some((sq, cq)) = self.queues.pair(queue) else { return (0, false) };
-        let bells = self.port.doorbells();
+        let bells = &SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() };
         let waiting = match sq.announced(bells) {
             Announced::Commands(0) => return (0, false),
             Announced::Commands(n) => n,
@@ -314,12 +322,16 @@ impl<P: Port> Controller<P> {
     /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room for as many.
     #[inline]
     fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: usize) {
-        let Controller { port, store, queues, logs, interrupts, commands, schedule, outside, early, batch, .. } = self;
+        let Controller { port, store, queues, logs, interrupts, commands, schedule, external, early, batch, .. } = self;
         let Some((sq, cq)) = queues.pair(queue) else { return };
-        let batch = &mut batch[..count.min(BATCH)];
+        let mut batch = &mut batch[..count.min(BATCH)];
         // All loads before anything else: each may have to come from the host's cache, and none waits for another.
         for sqe in &mut *batch {
             *sqe = sq.fetch();
+        }
+        if let Some(faults) = &external.faults {
+            let kept = faults.swallow(queue, batch);
+            batch = &mut batch[..kept];
         }
         let sq_head = sq.head();
         let mut posted = 0;
@@ -328,12 +340,12 @@ impl<P: Port> Controller<P> {
                 Ok(request) if !self.instant => {
                     cq.reserve();
                     let Slot { begins, done } = schedule.start(now, request.op, request.bytes, port.service_time(queue, sqe));
-                    let done = done + outside.delay();
+                    let done = done + external.delay;
                     port.begun(&begun(store, queue, sqe, &request, (now, begins, done)));
                     let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), aborted: false, request });
                     early.begin(order, &request, store, port);
                     let due = Due { at: done, order, slot };
-                    if !outside.holds(request.op, due) {
+                    if !external.holds(request.op, due) {
                         schedule.push(due);
                     }
                     continue;
@@ -347,7 +359,17 @@ impl<P: Port> Controller<P> {
                     }
                     Err(status) => failed(logs, queue, sqe, status),
                 },
-                Err(status) => failed(logs, queue, sqe, status),
+                Err(status) => {
+                    let status = failed(logs, queue, sqe, status);
+                    if let Some(faults) = &external.faults {
+                        if faults.post(cq, entry(queue, sq_head, sqe.cid()), status, &SeenDoorbells { port, faults: Some(faults) }) {
+                            return self.fail();
+                        }
+                        posted += 1;
+                        continue;
+                    }
+                    status
+                }
             };
             cq.post(entry(queue, sq_head, sqe.cid()), status);
             posted += 1;
@@ -360,8 +382,17 @@ impl<P: Port> Controller<P> {
 
     /// Posts an entry to the admin completion queue, which must have room.
     pub(crate) fn post_admin(&mut self, cid: Cid, result: u32, status: Status) {
-        let Some((sq, cq)) = self.queues.pair(QueueId::ADMIN) else { return };
-        cq.post(Cqe { result, ..entry(QueueId::ADMIN, sq.head(), cid) }, status);
+        let Controller { port, queues, external, .. } = self;
+        let Some((sq, cq)) = queues.pair(QueueId::ADMIN) else { return };
+        let entry = Cqe { result, ..entry(QueueId::ADMIN, sq.head(), cid) };
+        match &external.faults {
+            None => cq.post(entry, status),
+            Some(faults) => {
+                if faults.post(cq, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
+                    return self.fail();
+                }
+            }
+        }
         if let Some(vector) = cq.vector {
             self.interrupts.message(vector, &self.port);
         }
@@ -373,7 +404,7 @@ impl<P: Port> Controller<P> {
     fn report_event(&mut self) -> bool {
         let Some((_, cq)) = self.queues.pair(QueueId::ADMIN) else { return false };
         if cq.free() == 0 {
-            cq.consumed(self.port.doorbells());
+            cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() });
         }
         if cq.free() == 0 {
             return false;
@@ -392,12 +423,13 @@ impl<P: Port> Controller<P> {
     /// Tells the vectors how far the host has come by itself.
     #[inline(never)]
     fn watch_host(&mut self) {
-        let Controller { port, queues, interrupts, .. } = self;
+        let Controller { port, queues, interrupts, external, .. } = self;
+        let bells = SeenDoorbells { port, faults: external.faults.as_ref() };
         let mut bad = None;
         for n in 0..queues.cqs() {
             // The admin queue's entries are not held back, and so not counted.
             let Some(cq) = queues.nth_cq(n).filter(|cq| cq.id != QueueId::ADMIN) else { continue };
-            if let Consumed::Invalid(head) = cq.consumed(port.doorbells()) {
+            if let Consumed::Invalid(head) = cq.consumed(&bells) {
                 bad = Some((cq.id, head));
             }
             let taken = cq.take_consumed();
@@ -414,8 +446,9 @@ impl<P: Port> Controller<P> {
     /// cleared instead.
     #[inline(never)]
     fn send_pending(&mut self) -> bool {
-        let Controller { port, queues, interrupts, .. } = self;
-        interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, port.doorbells()))
+        let Controller { port, queues, interrupts, external, .. } = self;
+        let bells = SeenDoorbells { port, faults: external.faults.as_ref() };
+        interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, &bells))
     }
 
     /// Finds impossible head doorbells of queues that are never full. Whether there is room now in a queue that was full.
@@ -424,7 +457,7 @@ impl<P: Port> Controller<P> {
         self.idle_turn = if self.idle_turn + 1 < self.queues.cqs() { self.idle_turn + 1 } else { 0 };
         let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return false };
         let was_full = cq.free() == 0;
-        if let Consumed::Invalid(head) = cq.consumed(self.port.doorbells()) {
+        if let Consumed::Invalid(head) = cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }) {
             let queue = cq.id;
             self.bad_doorbell(queue, head);
             return false;

@@ -11,7 +11,7 @@ use nvme::features::{InterruptCoalescing, VectorConfig};
 use units::Nanos;
 
 use crate::schedule::Bucket;
-use crate::{Config, Hidden, Message, PendingBit, Port};
+use crate::{Config, FaultInjector, Hidden, Message, PendingBit, Port};
 
 /// Messages that may go out at once after a pause, where [`Hidden::messages_per_s`] limits them.
 const MESSAGE_BURST: u32 = 4;
@@ -23,6 +23,8 @@ struct Line {
     exempt: bool,
     /// Entries are held back under the rules in force.
     held: bool,
+    /// An entry's message does not simply go out: it is held back, or a fault may happen to it.
+    indirect: bool,
     /// Entries posted since the last message.
     since: u32,
     /// When the first entry was posted that no message has announced; meaningful while [`Line::unseen`] is not 0.
@@ -56,6 +58,7 @@ pub(crate) struct Interrupts {
     /// The controller's own limit on messages, if it has one.
     ceiling: Option<Bucket>,
     keeps: PendingBit,
+    faults: Option<FaultInjector>,
     /// The vectors whose Pending bit is set, in no order.
     pending: Vec<Vector>,
     /// When the earliest held message is due; [`Nanos::MAX`]: none is held.
@@ -72,6 +75,7 @@ impl Interrupts {
         let line = || Line {
             exempt: false,
             held: false,
+            indirect: false,
             since: 0,
             first: Nanos::ZERO,
             posted: 0,
@@ -88,6 +92,7 @@ impl Interrupts {
             hidden,
             ceiling: (hidden.messages_per_s > 0).then(|| Bucket::new(hidden.messages_per_s, MESSAGE_BURST)),
             keeps: config.pending,
+            faults: config.faults.clone(),
             pending: Vec::with_capacity(vectors.into()),
             next: Nanos::MAX,
             attempted: 0,
@@ -111,6 +116,12 @@ impl Interrupts {
     #[inline]
     pub(crate) fn watches_host(&self) -> bool {
         self.hidden.announced_per_s > 0
+    }
+
+    /// Messages meet these faults from now on.
+    pub(crate) fn inject(&mut self, faults: FaultInjector) {
+        self.faults = Some(faults);
+        self.apply();
     }
 
     /// Feature 08h.
@@ -137,6 +148,7 @@ impl Interrupts {
         let (hidden, visible) = (self.hidden.is_on(), self.coalescing.is_on());
         for line in &mut self.lines {
             line.held = hidden || visible && !line.exempt;
+            line.indirect = line.held || self.faults.is_some();
         }
         // What was held under the old rules goes out under the new ones, or at once.
         self.next = Nanos::ZERO;
@@ -158,17 +170,25 @@ impl Interrupts {
     #[inline]
     pub(crate) fn posted(&mut self, now: Nanos, vector: Option<Vector>, n: u32, port: &impl Port) {
         let Some(vector) = vector else { return };
-        let held = self.lines.get(usize::from(vector.0)).is_some_and(|line| line.held);
+        let indirect = self.lines.get(usize::from(vector.0)).is_some_and(|line| line.indirect);
         for _ in 0..n {
-            if held { self.hold(now, vector, port) } else { self.message(vector, port) }
+            if indirect {
+                self.hold(now, vector, port);
+            } else {
+                self.attempted += 1;
+                let message = port.message(vector);
+                self.note(vector, message, port);
+            }
         }
     }
 
-    /// Sends a message now: an admin entry, which is never coalesced (Base 5.1.25.2.2), or any without coalescing.
-    #[inline]
+    /// Sends a message now: one that was held back, or an admin entry's, which never is (Base 5.1.25.2.2).
     pub(crate) fn message(&mut self, vector: Vector, port: &impl Port) {
         self.attempted += 1;
-        let message = port.message(vector);
+        let message = match &self.faults {
+            None => port.message(vector),
+            Some(faults) => faults.message(vector, port, false),
+        };
         self.note(vector, message, port);
     }
 
@@ -209,7 +229,10 @@ impl Interrupts {
             if self.keeps == PendingBit::Cleared && is_satisfied(vector) {
                 port.clear_pending(vector);
             } else {
-                let message = port.send_pending(vector);
+                let message = match &self.faults {
+                    None => port.send_pending(vector),
+                    Some(faults) => faults.message(vector, port, true),
+                };
                 self.note(vector, message, port);
             }
         }

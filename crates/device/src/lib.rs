@@ -1,7 +1,7 @@
 //! The controller side as a state machine stepped by time: the embedded NVMe device.
 //!
 //! [`Port`] is everything a controller can reach of its host. The embedded link implements it over shared memory and
-//! eventfds, the simulator over plain memory and virtual interrupts; a fault injector wraps either. A [`Subsystem`] makes
+//! eventfds, the simulator over plain memory and virtual interrupts. A [`Subsystem`] makes
 //! several controllers that share namespaces, and lets things happen to each of them while they run.
 //!
 //! It has the features, log pages, Identify structures, admin commands and properties that revision 2.1 makes mandatory for an I/O
@@ -26,13 +26,14 @@ mod queues;
 mod schedule;
 mod subsystem;
 #[cfg(test)]
+#[path = "tests/host.rs"]
 mod testing;
 
 pub use behaviour::{AbortOrder, Fetch, PendingBit};
 pub use config::{Config, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
-pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
-pub use media::{Access, Budget, Media, MediaError, Mem, WriteCache, write_zeroes};
+pub use faults::{Fault, FaultInjector, FaultPlan, Injected};
+pub use media::{Access, Budget, Media, MediaError, Mem, write_zeroes};
 pub use port::{Begun, BusError, KnownTime, Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};
 pub use subsystem::{Ana, Change, Loss, NoSuchPath, Order, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

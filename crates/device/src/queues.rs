@@ -174,8 +174,18 @@ impl<C: CqSlots> Cq<C> {
     /// Posts an entry; [`Cq::free`] must not be 0.
     #[inline]
     pub(crate) fn post(&mut self, cqe: Cqe, status: Status) {
+        self.store(cqe.with_status(status, self.ring.phase()));
+    }
+
+    /// The same with the wrong phase tag: the host does not see it, nor any after it.
+    pub(crate) fn post_unseen(&mut self, cqe: Cqe, status: Status) {
+        self.store(cqe.with_status(status, !self.ring.phase()));
+    }
+
+    #[inline]
+    fn store(&mut self, cqe: Cqe) {
         debug_assert!(self.free() > 0);
-        self.slots.store(self.ring.slot(), &cqe.with_status(status, self.ring.phase()));
+        self.slots.store(self.ring.slot(), &cqe);
         self.ring.advance();
         self.room -= 1;
     }

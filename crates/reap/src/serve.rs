@@ -11,7 +11,6 @@
 //! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
 //! | what does the controller see of its host? | `host.rs` |
 //! | where are doorbells that the client keeps in memory? | `shadow.rs` |
-//! | what is the controller made of? | `served.rs` |
 //!
 //! One thread does everything: it reads messages, steps the controller and sends its interrupts. So a doorbell wakes nobody else, and
 //! nothing is locked.
@@ -24,7 +23,6 @@ mod function;
 mod host;
 mod outlet;
 mod place;
-mod served;
 mod server;
 mod session;
 mod shadow;

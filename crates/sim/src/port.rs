@@ -7,9 +7,8 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, FaultyPort, Injected, KnownTime, Message, Port};
+use device::{BusError, KnownTime, Message, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
-use units::Nanos;
 
 use crate::limits::Limits;
 use crate::replay;
@@ -334,38 +333,6 @@ impl Port for SimPort {
 
     fn service_time(&self, _: QueueId, command: &Sqe) -> Option<KnownTime> {
         replay::brought(command).or_else(|| self.limits.as_ref().map(|limits| limits.time(command)))
-    }
-}
-
-/// A bus in virtual time: one that may have events of its own.
-pub(crate) trait Bus: Port {
-    /// Does what is due by now, before the controller steps.
-    fn advance(&self, _now: Nanos) {}
-
-    /// When it has something to do next.
-    fn next(&self) -> Nanos {
-        Nanos::MAX
-    }
-
-    /// The faults that it has injected.
-    fn injected(&self) -> Vec<Injected> {
-        Vec::new()
-    }
-}
-
-impl Bus for SimPort {}
-
-impl<P: Port> Bus for FaultyPort<P> {
-    fn advance(&self, now: Nanos) {
-        FaultyPort::advance(self, now);
-    }
-
-    fn next(&self) -> Nanos {
-        self.next_late().unwrap_or(Nanos::MAX)
-    }
-
-    fn injected(&self) -> Vec<Injected> {
-        FaultyPort::injected(self)
     }
 }
 

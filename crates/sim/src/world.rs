@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use completion::{Mode, Placer};
-use device::{Controller, FaultPlan, FaultyPort};
+use device::Controller;
 use nvme::Vector;
 use units::Nanos;
 use workload::Histogram;
@@ -38,7 +38,7 @@ use crate::hw_queue::HwQueue;
 use crate::irq::Route;
 use crate::limits::{Limits, Link};
 use crate::path::Way;
-use crate::port::{Bus, HostBar, Vectors, Written};
+use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
 use keeper::Keeper;
@@ -51,8 +51,8 @@ const ADMIN_VECTOR: Vector = Vector(0);
 const STEPS_AT_ONCE: u32 = 100_000;
 
 /// A controller, and what belongs to it.
-struct Attached<P: Bus> {
-    controller: Controller<P>,
+struct Attached {
+    controller: Controller<SimPort>,
     bells: HostBar,
     vectors: Rc<Vectors>,
     keeper: Keeper,
@@ -135,7 +135,7 @@ struct Placing {
 }
 
 /// One run.
-pub(crate) struct World<'a, P: Bus> {
+pub(crate) struct World<'a> {
     now: Nanos,
     started: Nanos,
     /// What came of it before anything was measured.
@@ -163,7 +163,7 @@ pub(crate) struct World<'a, P: Bus> {
     /// Of each, who takes its entries where no waiting thread does.
     drains: Vec<Drain>,
     lines: Lines,
-    devices: Vec<Attached<P>>,
+    devices: Vec<Attached>,
     written: Written,
     /// On their way to a CPU, oldest first: all take the same time.
     messages: VecDeque<(Nanos, u32, Vector)>,
@@ -208,15 +208,11 @@ impl Scenario {
 
     fn run_as(&self, habits: Habits, stop: &AtomicBool) -> Result<Outcome, SimError> {
         self.check()?;
-        if self.devices.iter().all(|device| device.faults == FaultPlan::default()) {
-            World::bring_up(self, |port, _| port, &habits)?.run(stop)
-        } else {
-            World::bring_up(self, |port, n| FaultyPort::new(port, self.devices[n].faults.clone()), &habits)?.run(stop)
-        }
+        World::bring_up(self, &habits)?.run(stop)
     }
 }
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     fn run(mut self, stop: &AtomicBool) -> Result<Outcome, SimError> {
         self.begin()?;
         let ends = self.started + self.scenario.limit;
@@ -314,14 +310,13 @@ impl<P: Bus> World<'_, P> {
         if let Some(limits) = &device.limits {
             limits.clock.set(self.now);
         }
-        device.controller.port().advance(self.now);
         let completed = self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
         if let Some(completed) = completed {
             let served = device.controller.counters().completed - completed;
             device.way_free_at = self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
         }
-        let next = step.next.unwrap_or(Nanos::MAX).min(device.controller.port().next());
+        let next = step.next.unwrap_or(Nanos::MAX);
         // A register that changed may bring about more at the same instant.
         let settles = step.worked && device.keeper.is_busy();
         let next = if settles { self.now } else { next.max(self.now) };

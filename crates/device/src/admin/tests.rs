@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{BASE, Host, Pair, TestPort, dice, mem, read, short, write};
-use crate::{Change, Config, Mem, Namespace, Profile, Service, WriteCache};
+use crate::media::WriteCache;
+use crate::{Change, Config, Mem, Namespace, Profile, Service};
 
 fn slow() -> Profile {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };

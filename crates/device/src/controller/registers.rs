@@ -6,10 +6,29 @@ use nvme::{Doorbells, Nsid, QueueId, Registers, Status, Vector};
 use units::Nanos;
 
 use super::Controller;
-use super::life::Life;
+use super::external::Link;
 use crate::logs::{Event, Events};
 use crate::queues::{Commands, Cq, Sq};
 use crate::{BusError, Config, Port};
+
+/// Where a controller stands between disabled and ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// CC.EN = 0, CSTS.RDY = 0.
+    Disabled,
+    /// CC.EN = 1, CSTS.RDY = 0 until this instant.
+    Starting(Nanos),
+    /// CC.EN = 1, CSTS.RDY = 1, no shutdown: the only state in which commands are processed.
+    Ready,
+    /// CC.SHN was set; the shutdown is complete at this instant.
+    ShuttingDown(Nanos),
+    /// Shut down: only a reset helps.
+    ShutDown,
+    /// CC.EN = 0, CSTS.RDY = 1 until this instant. Commands and queues are forgotten already.
+    Stopping(Nanos),
+    /// CSTS.CFS = 1: only a reset helps.
+    Dead,
+}
 
 /// The largest memory page that a host may choose: 64 KiB.
 const MPSMAX: u8 = 4;
@@ -36,7 +55,8 @@ impl<P: Port> Controller<P> {
 
     pub(super) fn set_status(&mut self, csts: Csts) {
         self.csts = csts;
-        if self.outside.is_out_of_sight() {
+        // The host cannot see the registers.
+        if matches!(self.external.link, Link::Lost(_)) {
             return;
         }
         self.port.registers().write32(regs::CSTS, csts.into_bits());
@@ -145,8 +165,8 @@ impl<P: Port> Controller<P> {
     /// A new queue starts with its doorbells at 0. They live where the host writes them, so a queue of an earlier life
     /// may have left others. The host may not ring them before it knows that the queue exists.
     fn clear_doorbells(&self, queue: QueueId) {
-        self.port.doorbells().ring_sq(queue, 0);
-        self.port.doorbells().ring_cq(queue, 0);
+        self.doorbells().ring_sq(queue, 0);
+        self.doorbells().ring_cq(queue, 0);
     }
 
     /// Drops queues, commands and everything else that belongs to the host's session. From here on the controller
@@ -162,7 +182,7 @@ impl<P: Port> Controller<P> {
         self.interrupts.reset(&self.port);
         self.events = Events::new();
         self.keep_alive = Nanos::MAX;
-        self.outside.forget_host();
+        self.external.forget_host();
         if let Some(ana) = &mut self.ana {
             ana.reset();
         }
@@ -272,7 +292,7 @@ impl<P: Port> Controller<P> {
     /// Maps a new I/O submission queue.
     pub(crate) fn new_sq(&mut self, id: QueueId, cq: QueueId, addr: u64, entries: u32) -> Result<(), BusError> {
         let slots = self.port.map_sq(addr, entries)?;
-        self.port.doorbells().ring_sq(id, 0);
+        self.doorbells().ring_sq(id, 0);
         self.queues.add_sq(Sq::new(id, cq, slots, entries));
         Ok(())
     }
@@ -280,7 +300,7 @@ impl<P: Port> Controller<P> {
     /// Maps a new I/O completion queue and makes room for its commands.
     pub(crate) fn new_cq(&mut self, id: QueueId, vector: Option<Vector>, addr: u64, entries: u32) -> Result<(), BusError> {
         let slots = self.port.map_cq(addr, entries)?;
-        self.port.doorbells().ring_cq(id, 0);
+        self.doorbells().ring_cq(id, 0);
         self.queues.add_cq(Cq::new(id, vector, slots, entries));
         let commands = self.queues.capacity();
         self.commands.make_room(commands);

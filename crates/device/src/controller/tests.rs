@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use units::Nanos;
 
 use crate::testing::{BASE, Host, TestPort, exercise, mem, read, write};
-use crate::{Change, Config, Fault, FaultPlan, FaultyPort, KnownTime, Profile, Service};
+use crate::{Change, Config, Fault, FaultInjector, FaultPlan, KnownTime, Profile, Service};
 
 fn host(profile: Profile) -> Host<TestPort> {
     Host::new(Config::new(profile), vec![mem(1 << 20, 512), mem(8 << 20, 4096)]).ready()
@@ -378,25 +378,25 @@ proptest! {
     fn every_accepted_command_completes_exactly_once_and_no_queue_overruns(
         profile in profile(), seed in any::<u64>(), entries in 2u32..40, cq_entries in 2u32..40,
     ) {
-        exercise(profile, seed, entries, cq_entries, |port| port).map_err(TestCaseError::fail)?;
+        exercise(Config { seed, ..Config::new(profile) }, entries, cq_entries, |port| port).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
 fn the_law_above_notices_doubled_lost_and_foreign_entries() {
+    let with = |plan: Option<FaultPlan>| Config { seed: 1, faults: plan.map(FaultInjector::new), ..Config::new(Profile::optane()) };
     for fault in [Fault::DoubleEntry, Fault::SwallowEntry, Fault::SwallowCommand, Fault::StaleCid, Fault::UnknownCid, Fault::WrongPhase] {
-        let twin = |port| FaultyPort::new(port, FaultPlan::new().at(30, fault));
-        let noticed = exercise(Profile::optane(), 1, 16, 16, twin);
+        let noticed = exercise(with(Some(FaultPlan::new().at(30, fault))), 16, 16, |port| port);
         assert!(noticed.is_err(), "{fault:?}");
     }
-    // Unwrapped, the same run is fine; so is it with an injector that injects nothing.
-    exercise(Profile::optane(), 1, 16, 16, |port| port).unwrap();
-    exercise(Profile::optane(), 1, 16, 16, |port| FaultyPort::new(port, FaultPlan::new())).unwrap();
+    // Without faults the same run is fine; so is it with an injector that injects nothing.
+    exercise(with(None), 16, 16, |port| port).unwrap();
+    exercise(with(Some(FaultPlan::new())), 16, 16, |port| port).unwrap();
 }
 
 #[test]
 fn the_law_above_notices_a_controller_that_does_not_wait_for_room() {
-    let noticed = exercise(Profile::null(), 1, 16, 4, crate::testing::never_full);
+    let noticed = exercise(Config { seed: 1, ..Config::new(Profile::null()) }, 16, 4, crate::testing::never_full);
     assert_eq!(noticed, Err("the completion queue was overrun".into()));
 }
 
@@ -434,13 +434,15 @@ fn what_is_to_go_wrong_does_so_often_and_no_more() {
         let mut pair = host.pair(1, 8);
         let now = host.now;
         let error = Status(0x281);
-        for change in [Change::WrongStatus { status: error, times: 2 }, Change::WrongCid(1), Change::LoseMessage(3)] {
+        let change = |fault, times| Change::Fault { fault, times };
+        for change in [change(Fault::Status(error), 2), change(Fault::UnknownCid, 1), change(Fault::LoseMessage, 3)] {
             host.device.change(now, change);
         }
-        assert_eq!(one_read(&mut host, &mut pair), (false, error, 0));
-        assert_eq!(host.device.circumstances(), [Change::WrongStatus { status: error, times: 1 }, Change::LoseMessage(2)]);
         assert_eq!(one_read(&mut host, &mut pair), (true, error, 0));
-        assert_eq!(one_read(&mut host, &mut pair), (true, Status::SUCCESS, 0));
+        let left = [change(Fault::Status(error), 1), change(Fault::UnknownCid, 1), change(Fault::LoseMessage, 2)];
+        assert_eq!(host.device.circumstances(), left);
+        assert_eq!(one_read(&mut host, &mut pair), (true, error, 0));
+        assert_eq!(one_read(&mut host, &mut pair), (false, Status::SUCCESS, 0));
         assert_eq!(one_read(&mut host, &mut pair), (true, Status::SUCCESS, 1));
         assert!(host.device.circumstances().is_empty());
     }

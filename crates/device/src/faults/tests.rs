@@ -5,11 +5,11 @@ use super::*;
 use crate::testing::{Host, Pair, TestPort, mem, read};
 use crate::{Config, Profile};
 
-type Faulty = Host<FaultyPort<TestPort>>;
+type Faulty = Host<TestPort>;
 
 fn host(plan: FaultPlan) -> (Faulty, Pair) {
-    let wrap = |port| FaultyPort::new(port, plan);
-    let mut host = Host::with_port(Config::new(Profile::optane()), vec![mem(1 << 20, 512)], TestPort::new(16 << 20), wrap).ready();
+    let faults = Some(FaultInjector::new(plan));
+    let mut host = Host::new(Config { faults, ..Config::new(Profile::optane()) }, vec![mem(1 << 20, 512)]).ready();
     let pair = host.pair(1, 16);
     (host, pair)
 }
@@ -27,6 +27,10 @@ fn run(host: &mut Faulty, pair: &mut Pair, n: usize) -> (Vec<Cid>, Vec<Cqe>) {
     (sent, host.reap(pair, 99))
 }
 
+fn injector(host: &Faulty) -> FaultInjector {
+    host.device.config.faults.clone().unwrap()
+}
+
 fn cids(found: &[Cqe]) -> Vec<Cid> {
     found.iter().map(Cqe::cid).collect()
 }
@@ -38,7 +42,7 @@ fn without_a_plan_nothing_changes() {
         let (sent, found) = run(&mut host, &mut pair, 9);
         assert_eq!(cids(&found), sent);
     }
-    assert_eq!((host.device.port().injected(), host.port.messages.borrow()[1]), (vec![], 90));
+    assert_eq!((host.device.injected(), host.port.messages.borrow()[1]), (vec![], 90));
 }
 
 #[test]
@@ -51,13 +55,13 @@ fn entries_are_falsified_as_planned() {
         (Fault::WrongPhase, vec![0]),
     ] {
         let (mut host, mut pair) = host(FaultPlan::new());
-        // To post an entry twice takes a host that has taken one.
+        // To have a stale CID takes an entry before.
         run(&mut host, &mut pair, 1);
-        host.device.port().set_plan(FaultPlan::new().at(1, fault));
+        injector(&host).set_plan(FaultPlan::new().at(1, fault));
         let (sent, found) = run(&mut host, &mut pair, 4);
         assert_eq!(cids(&found), expected.iter().map(|&n| sent[n]).collect::<Vec<_>>(), "{fault:?}");
         let injected = Injected { fault, command: Some((QueueId(1), sent[1])) };
-        assert_eq!(host.device.port().injected(), [injected]);
+        assert_eq!(host.device.injected(), [injected]);
     }
     let (mut host, mut pair) = host(FaultPlan::new().at(0, Fault::UnknownCid));
     let (sent, found) = run(&mut host, &mut pair, 1);
@@ -96,12 +100,11 @@ fn messages_are_lost_late_and_doubled() {
         run(&mut host, &mut pair, 1);
         assert_eq!(sent(&host), expected);
     }
-    let port = host.device.port().clone();
-    let due = port.next_late().unwrap();
-    port.advance(due - Nanos(1));
+    let due = host.settle().next.unwrap();
+    host.run_until(due - Nanos(1));
     assert_eq!(sent(&host), 3);
-    port.advance(due);
-    assert_eq!((sent(&host), port.next_late()), (4, None));
+    host.run_until(due);
+    assert_eq!((sent(&host), host.settle().next), (4, None));
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn the_admin_queue_is_spared_unless_it_is_asked_for() {
     let always = FaultPlan::new().with_chance(1_000_000, Fault::Status(Status::INTERNAL_ERROR));
     let (mut host, _) = host(always.clone());
     assert_eq!(host.admin(nvme::admin::keep_alive()).status(), Status::SUCCESS);
-    host.device.port().set_plan(always.admin_too());
+    injector(&host).set_plan(always.admin_too());
     assert_eq!(host.admin(nvme::admin::keep_alive()).status(), Status::INTERNAL_ERROR);
 }
 
@@ -136,7 +139,7 @@ fn chances_are_met_as_often_as_they_say_and_the_same_each_time() {
         let plan = FaultPlan::new().with_chance(200_000, Fault::DoubleEntry).with_chance(100_000, Fault::SwallowEntry).with_seed(seed);
         let (mut host, mut pair) = host(plan);
         let found: usize = (0..200).map(|_| run(&mut host, &mut pair, 5).1.len()).sum();
-        let injected = host.device.port().injected();
+        let injected = host.device.injected();
         let count = |fault| injected.iter().filter(|i| i.fault == fault).count();
         let (doubled, swallowed) = (count(Fault::DoubleEntry), count(Fault::SwallowEntry));
         assert_eq!(found, 1_000 + doubled - swallowed);
@@ -148,11 +151,11 @@ fn chances_are_met_as_often_as_they_say_and_the_same_each_time() {
 }
 
 /// Late doorbells: what the controller sees of each write, and when.
-mod late_bells {
+mod late_doorbells {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::faults::bells::{Doorbell, LateBells};
+    use crate::faults::{Doorbell, LateDoorbells};
     use crate::testing::write;
 
     const MOST: Nanos = Nanos::from_micros(40);
@@ -161,10 +164,10 @@ mod late_bells {
         /// A doorbell's writes arrive in order, each at most so late, and the last one in the end.
         #[test]
         fn writes_arrive_in_order_and_in_time(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
-            let mut bells = LateBells::new((MOST, seed));
+            let mut bells = LateDoorbells::new(MOST, seed);
             let mut written: Vec<(Nanos, Doorbell, u32)> = Vec::new();
             let mut now = Nanos(1);
-            let seen = |bells: &mut LateBells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
+            let seen = |bells: &mut LateDoorbells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
                 for doorbell in (0..3).flat_map(|queue| [(QueueId(queue), false), (QueueId(queue), true)]) {
                     let own = || written.iter().filter(|(_, of, _)| *of == doorbell);
                     let last = own().next_back().map_or(0, |&(.., value)| value);
@@ -192,7 +195,7 @@ mod late_bells {
     #[test]
     fn writes_to_different_doorbells_arrive_in_another_order() {
         let overtakes = |seed| {
-            let mut bells = LateBells::new((MOST, seed));
+            let mut bells = LateDoorbells::new(MOST, seed);
             let (first, second) = ((QueueId(1), false), (QueueId(2), false));
             [first, second].into_iter().for_each(|doorbell| bells.set(doorbell, 0));
             bells.see(first, 1, Nanos(0));
@@ -204,7 +207,7 @@ mod late_bells {
 
     #[test]
     fn what_is_on_its_way_ends_with_its_queue() {
-        let (mut bells, doorbell) = (LateBells::new((MOST, 1)), (QueueId(1), true));
+        let (mut bells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
         bells.set(doorbell, 0);
         (1..9).for_each(|value| assert!(bells.see(doorbell, value, Nanos(0)) <= value));
         bells.set(doorbell, 0);
@@ -214,7 +217,7 @@ mod late_bells {
     /// A controller that is ready, whose host's doorbell writes are late from now on.
     fn late(most: Nanos, seed: u64) -> (Faulty, Pair) {
         let (mut host, pair) = host(FaultPlan::new());
-        host.device.port().set_plan(FaultPlan::new().with_late_doorbells(most, seed));
+        injector(&host).set_plan(FaultPlan::new().with_late_doorbells(most, seed));
         host.settle();
         (host, pair)
     }
@@ -222,7 +225,7 @@ mod late_bells {
     /// A write to a doorbell that nobody looks at, because its queue is gone, has arrived all the same.
     #[test]
     fn a_write_that_nobody_looks_at_is_no_event_for_ever() {
-        let (mut bells, doorbell) = (LateBells::new((MOST, 1)), (QueueId(1), true));
+        let (mut bells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
         bells.set(doorbell, 0);
         bells.see(doorbell, 1, Nanos(0));
         bells.see(doorbell, 2, Nanos(0));
@@ -235,18 +238,8 @@ mod late_bells {
         assert_eq!(bells.see(doorbell, 2, MOST), 2);
     }
 
-    /// Steps at each of the bus's and the controller's own instants.
     fn go_on(host: &mut Faulty, span: Nanos) {
-        let until = host.now + span;
-        loop {
-            host.device.port().advance(host.now);
-            let own = host.settle().next;
-            let Some(next) = own.into_iter().chain(host.device.port().next_late()).filter(|&next| next <= until).min() else { break };
-            host.now = next.max(host.now + Nanos(1));
-        }
-        host.now = until;
-        host.device.port().advance(until);
-        host.settle();
+        host.run_until(host.now + span);
     }
 
     #[test]
@@ -273,7 +266,7 @@ mod late_bells {
             all.sort();
             answered.sort();
             assert_eq!(all, answered, "seed {seed}");
-            assert_eq!(host.device.port().injected(), [], "it is no fault");
+            assert_eq!(host.device.injected(), [], "it is no fault");
         }
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{Host, Pair, TestPort, mem, read};
-use crate::{Config, Fault, FaultPlan, FaultyPort, Profile};
+use crate::{Config, Fault, FaultInjector, FaultPlan, Profile};
 
 fn host() -> Host<TestPort> {
     Host::new(Config::new(Profile::null()), vec![mem(1 << 20, 512)]).ready()
@@ -34,8 +34,8 @@ fn set(host: &mut Host<TestPort>, sqe: Sqe) {
 }
 
 /// The rule that keeps the device from flattering: with coalescing off, a message attempted per entry, masked or not.
-fn one_message_per_entry<P: Port>(profile: Profile, batches: &[usize], wrap: impl FnOnce(TestPort) -> P) -> Result<(), String> {
-    let mut host = Host::with_port(Config::new(profile), vec![mem(1 << 20, 512)], TestPort::new(16 << 20), wrap).ready();
+fn one_message_per_entry(profile: Profile, batches: &[usize], faults: Option<FaultInjector>) -> Result<(), String> {
+    let mut host = Host::new(Config { faults, ..Config::new(profile) }, vec![mem(1 << 20, 512)]).ready();
     let mut pair = host.pair(1, 64);
     let mut entries = 0;
     for &n in batches {
@@ -56,18 +56,18 @@ proptest! {
         name in prop::sample::select(vec!["null", "optane", "tlc", "bimodal"]),
         batches in prop::collection::vec(1usize..60, 1..12),
     ) {
-        one_message_per_entry(name.parse().unwrap(), &batches, |port| port).map_err(TestCaseError::fail)?;
+        one_message_per_entry(name.parse().unwrap(), &batches, None).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
 fn the_rule_above_notices_a_message_too_many_or_too_few() {
     for fault in [Fault::LoseMessage, Fault::DoubleMessage] {
-        let twin = |port| FaultyPort::new(port, FaultPlan::new().at(9, fault));
-        assert!(one_message_per_entry(Profile::optane(), &[4, 30], twin).is_err(), "{fault:?}");
+        let faults = FaultInjector::new(FaultPlan::new().at(9, fault));
+        assert!(one_message_per_entry(Profile::optane(), &[4, 30], Some(faults)).is_err(), "{fault:?}");
     }
     // The profile that coalesces in secret breaks it too.
-    assert!(one_message_per_entry(Profile::cloud(), &[4, 30], |port| port).is_err());
+    assert!(one_message_per_entry(Profile::cloud(), &[4, 30], None).is_err());
 }
 
 #[test]
@@ -177,18 +177,18 @@ fn a_host_that_trusts_each_message_to_bring_an_entry_is_found_out_by_kept_bits_a
 #[test]
 fn a_late_message_that_meets_a_mask_goes_out_after_it() {
     let plan = FaultPlan::new().at(0, Fault::DelayMessage(Nanos::from_micros(10)));
-    let port = FaultyPort::new(TestPort::new(1 << 20), plan);
-    assert_eq!(port.message(Vector(1)), Message::Lost, "it is on its way");
-    port.inner().masked.set(true);
+    let (faults, port) = (FaultInjector::new(plan), TestPort::new(1 << 20));
+    assert_eq!(faults.message(Vector(1), &port, false), Message::Lost, "it is on its way");
+    port.masked.set(true);
     for us in [5, 10, 20] {
-        port.advance(Nanos::from_micros(us));
-        assert_eq!(messages(port.inner(), 1), 0);
+        faults.advance(Nanos::from_micros(us), &port);
+        assert_eq!(messages(&port, 1), 0);
     }
-    assert_eq!(port.next_late(), None, "only the host can bring that about");
-    port.inner().masked.set(false);
-    port.advance(Nanos::from_micros(20));
-    port.advance(Nanos::from_micros(21));
-    assert_eq!(messages(port.inner(), 1), 1);
+    assert_eq!(faults.next(), Nanos::MAX, "only the host can bring that about");
+    port.masked.set(false);
+    faults.advance(Nanos::from_micros(20), &port);
+    faults.advance(Nanos::from_micros(21), &port);
+    assert_eq!(messages(&port, 1), 1);
 }
 
 #[test]

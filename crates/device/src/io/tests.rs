@@ -12,7 +12,8 @@ use units::Nanos;
 
 use super::*;
 use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
-use crate::{Access, Budget, Config, Media, MediaError, Mem, Profile, WriteCache};
+use crate::media::WriteCache;
+use crate::{Access, Budget, Config, Media, MediaError, Mem, Profile};
 
 fn host(namespaces: Vec<Namespace>) -> (Host<TestPort>, Pair) {
     let mut host = Host::new(Config::new(Profile::optane()), namespaces).ready();

@@ -1,9 +1,10 @@
 //! Media: where the blocks of a namespace are kept.
 //!
-//! [`Mem`] is here; a file lives where there are system calls, and implements [`Media`] too. [`WriteCache`] wraps any
-//! medium with a volatile cache and can have its power cut.
+//! [`Mem`] is here; a file lives where there are system calls, and implements [`Media`] too.
 
 mod budget;
+#[cfg(test)]
+#[path = "tests/cache.rs"]
 mod cache;
 mod mem;
 mod slabs;
@@ -13,7 +14,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use budget::Budget;
-pub use cache::WriteCache;
+#[cfg(test)]
+pub(crate) use cache::WriteCache;
 pub use mem::Mem;
 pub(crate) use spoilt::Spoilt;
 

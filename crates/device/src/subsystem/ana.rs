@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nvme::log::ana::{AnaGroup, AnaLog};
 use nvme::{AnaState, Nsid};
 
-use super::change::Change;
+use super::Change;
 
 /// What a controller reports of ANA. Start from [`Ana::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]

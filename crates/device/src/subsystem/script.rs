@@ -1,4 +1,4 @@
-//! Scripts of timed changes: plain data, and a text form of a line for each.
+//! What happens to a controller while it runs, and scripts of it: plain data, and a text form of a line for each step.
 //!
 //! ```text
 //! # Path 0 is pulled out, comes back, and is slow for a while.
@@ -7,15 +7,11 @@
 //! at 1s    path 0 back
 //! at 1.5s  path 0 delay 30ms
 //! at 2s    path 1 ana change group 2; at 2.2s path 1 ana optimized group 2
-//! at 3s    path 0 lost frozen
 //! at 4s    path 0 hold writes
 //! at 5s    path 0 release
-//! at 6s    path 1 resize 2048; at 6s path 1 resize 1024 namespace 2
-//! at 7s    path 0 power-lost
-//! at 8s    path 0 fail
+//! at 6s    path 1 resize 1024 namespace 2
 //! at 9s    path 0 reset-takes 3s; at 20s path 0 reset-takes forever
-//! at 30s   path 0 wrong-status 0x281; at 31s path 0 wrong-status 0x6 times 3
-//! at 40s   path 0 wrong-cid; at 41s path 0 lose-message times 2
+//! at 31s   path 0 wrong-status 0x6 times 3; at 41s path 0 lose-message
 //! ```
 
 use std::fmt;
@@ -24,11 +20,64 @@ use std::str::FromStr;
 use nvme::{AnaState, Nsid, Status};
 use units::{Nanos, Op};
 
-use super::change::{Change, Loss};
+use crate::Fault;
 
-/// What a step can begin with, after its path.
-const CHANGES: &str =
-    "ana, lost, back, delay, hold, release, resize, power-lost, fail, reset-takes, wrong-status, wrong-cid and lose-message";
+/// How a path is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The registers read as all ones: the link is down, or the device was pulled out.
+    Gone,
+    /// The registers keep the values that they had: the controller hangs, as far as the host can see.
+    Frozen,
+}
+
+/// Something that happens to a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1). The state Change lasts until the next: ANATT, which
+    /// bounds it, is for the script's author to keep, or not.
+    Ana {
+        /// Which group.
+        group: Option<u32>,
+        /// Its state from now on.
+        state: AnaState,
+    },
+    /// Host and controller no longer reach each other. The controller fetches nothing, completes nothing, and neither reads
+    /// nor writes host memory. Writes that it has fetched it has taken, data and all: it carries them out in their
+    /// time, until its Keep Alive Timer has run out and the Command Quiesce Time has passed.
+    Lost(Loss),
+    /// They reach each other again. The controller says that it failed (CSTS.CFS), and works only after a reset; writes that
+    /// it took it may carry out until that reset.
+    Back,
+    /// Every command takes this much longer than its profile says.
+    Delay(Nanos),
+    /// Commands that are fetched from now on, of this kind or of any if `None`, are held inside.
+    Hold(Option<Op>),
+    /// Those that were held are due, and no more are held.
+    Release,
+    /// The controller shows so many logical blocks of a namespace, at most what the medium holds, and says so by an event. Others
+    /// of the subsystem go on showing what they showed.
+    Resize {
+        /// Which namespace.
+        nsid: Nsid,
+        /// Its size from now on.
+        blocks: u64,
+    },
+    /// The controller loses its power, and is lost: nothing that was inside is carried out, and its health log counts the power
+    /// cycle. The medium loses nothing by it, though of what no Flush has made durable it might.
+    PowerLost,
+    /// The controller fails (CSTS.CFS), until the host resets it.
+    Fail,
+    /// From now on the controller takes so long to follow CC.EN, both ways; [`Nanos::MAX`]: it never does. CAP.TO says what it said.
+    ResetTakes(Nanos),
+    /// The next `times` commands, entries or messages of I/O queues, whichever the fault concerns, meet this fault.
+    Fault {
+        /// What goes wrong.
+        fault: Fault,
+        /// How often.
+        times: u32,
+    },
+}
 
 /// A change at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +99,39 @@ pub struct Script {
 
 /// A script that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {what}")]
+#[error("line {line}: {what}")]
 pub struct ScriptError {
     /// Line, from 1.
     pub line: usize,
-    /// Column, from 1, in characters.
-    pub column: usize,
     /// What is wrong there, and what could stand there.
     pub what: String,
 }
+
+/// A line of an operator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `fault CHANGE`: something happens to the controller now, in the words of a [`Script`].
+    Fault(Change),
+    /// `status`: how does it stand?
+    Status,
+}
+
+/// The kinds of commands that can be held.
+const KINDS: [(&str, Op); 8] = [
+    ("reads", Op::Read),
+    ("writes", Op::Write),
+    ("flushes", Op::Flush),
+    ("zeroes", Op::WriteZeroes),
+    ("deallocates", Op::Deallocate),
+    ("compares", Op::Compare),
+    ("verifies", Op::Verify),
+    ("uncorrectables", Op::WriteUncorrectable),
+];
+
+/// Every change, as it is written.
+const CHANGES: &str = "ana STATE [group N], lost [frozen], back, delay TIME, hold [KIND], release, resize BLOCKS [namespace N], power-lost, fail, \
+    reset-takes TIME, reset-takes forever, and, each with [times N]: wrong-status STATUS, wrong-cid, stale-cid, double-entry, wrong-phase, \
+    swallow-entry, swallow-command, fatal, lose-message, double-message, delay-message TIME";
 
 impl Script {
     /// The script with one more step.
@@ -79,15 +152,10 @@ impl FromStr for Script {
 
     fn from_str(text: &str) -> Result<Script, ScriptError> {
         let mut steps = Vec::new();
-        for (n, line) in text.lines().enumerate() {
-            let line_without_comment = line.split('#').next().unwrap_or_default();
-            let mut start = 0;
-            for step in line_without_comment.split(';') {
-                let mut words = Words { line: n + 1, before: start, rest: step };
-                start += step.chars().count() + 1;
-                if !words.is_over() {
-                    steps.push(words.step()?);
-                }
+        for (line, text) in (1..).zip(text.lines()) {
+            let text = text.split('#').next().unwrap_or_default();
+            for step in text.split(';').map(words).filter(|words| !words.is_empty()) {
+                steps.push(timed(&step).map_err(|what| ScriptError { line, what })?);
             }
         }
         Ok(Script { steps })
@@ -99,180 +167,100 @@ impl FromStr for Change {
 
     /// What stands in a step after the path: `lost`, `ana non-optimized`, `delay 30ms`.
     fn from_str(text: &str) -> Result<Change, ScriptError> {
-        let mut words = Words { line: 1, before: 0, rest: text };
-        let change = words.change()?;
-        words.end()?;
-        Ok(change)
+        change(&words(text)).map_err(|what| ScriptError { line: 1, what })
     }
 }
 
-/// The words of one step, and where they stand.
-struct Words<'a> {
-    line: usize,
-    /// Characters before `rest`.
-    before: usize,
-    rest: &'a str,
+impl FromStr for Order {
+    type Err = ScriptError;
+
+    fn from_str(text: &str) -> Result<Order, ScriptError> {
+        match *words(text) {
+            ["status"] => Ok(Order::Status),
+            ["fault", ref rest @ ..] => change(rest).map(Order::Fault),
+            _ => Err(format!("`{}` is no order: there are `status` and `fault CHANGE`", text.trim())),
+        }
+        .map_err(|what| ScriptError { line: 1, what })
+    }
 }
 
-impl<'a> Words<'a> {
-    fn skip_spaces(&mut self) {
-        let rest = self.rest.trim_start();
-        self.before += self.rest.chars().count() - rest.chars().count();
-        self.rest = rest;
-    }
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
 
-    fn is_over(&mut self) -> bool {
-        self.skip_spaces();
-        self.rest.is_empty()
-    }
+fn timed(words: &[&str]) -> Result<Timed, String> {
+    let ["at", at, "path", path, rest @ ..] = words else {
+        return Err(format!("`{}` is no step: one reads `at TIME path NUMBER CHANGE`", words.join(" ")));
+    };
+    let path = path.parse().map_err(|_| format!("`{path}` is no path: they are numbers, from 0"))?;
+    Ok(Timed { at: time(at)?, path, change: change(rest)? })
+}
 
-    /// The next word, with the error that it is, should it be wrong.
-    fn next(&mut self, expected: &str) -> Result<(&'a str, impl Fn(String) -> ScriptError + use<>), ScriptError> {
-        self.skip_spaces();
-        let (line, column) = (self.line, self.before + 1);
-        let error = move |what| ScriptError { line, column, what };
-        if self.rest.is_empty() {
-            return Err(error(format!("{expected} is missing")));
-        }
-        let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        self.before += word.chars().count();
-        self.rest = rest;
-        Ok((word, error))
-    }
+fn change(words: &[&str]) -> Result<Change, String> {
+    Ok(match *words {
+        ["ana", state] => Change::Ana { group: None, state: ana_state(state)? },
+        ["ana", state, "group", group] => Change::Ana { group: Some(number(group, 1)?), state: ana_state(state)? },
+        ["lost"] => Change::Lost(Loss::Gone),
+        ["lost", "frozen"] => Change::Lost(Loss::Frozen),
+        ["back"] => Change::Back,
+        ["delay", by] => Change::Delay(time(by)?),
+        ["hold"] => Change::Hold(None),
+        ["hold", kind] => match KINDS.iter().find(|(name, _)| *name == kind) {
+            Some(&(_, op)) => Change::Hold(Some(op)),
+            None => return Err(format!("`{kind}` cannot be held: write {}, or nothing for all", KINDS.map(|(name, _)| name).join(", "))),
+        },
+        ["release"] => Change::Release,
+        ["resize", blocks] => Change::Resize { nsid: Nsid(1), blocks: number(blocks, 0)? },
+        ["resize", blocks, "namespace", nsid] => Change::Resize { nsid: Nsid(number(nsid, 1)?), blocks: number(blocks, 0)? },
+        ["power-lost"] => Change::PowerLost,
+        ["fail"] => Change::Fail,
+        ["reset-takes", "forever"] => Change::ResetTakes(Nanos::MAX),
+        ["reset-takes", span] => Change::ResetTakes(time(span)?),
+        [ref fault @ .., "times", times] => Change::Fault { fault: self::fault(fault)?, times: number(times, 1)? },
+        ref fault => Change::Fault { fault: self::fault(fault)?, times: 1 },
+    })
+}
 
-    fn keyword(&mut self, keyword: &str) -> Result<(), ScriptError> {
-        match self.next(&format!("`{keyword}`"))? {
-            (word, _) if word == keyword => Ok(()),
-            (word, error) => Err(error(format!("`{word}` should be `{keyword}`: a step reads `at TIME path NUMBER CHANGE`"))),
-        }
-    }
+fn fault(words: &[&str]) -> Result<Fault, String> {
+    Ok(match *words {
+        ["wrong-status", status] => Fault::Status(self::status(status)?),
+        ["wrong-cid"] => Fault::UnknownCid,
+        ["stale-cid"] => Fault::StaleCid,
+        ["double-entry"] => Fault::DoubleEntry,
+        ["wrong-phase"] => Fault::WrongPhase,
+        ["swallow-entry"] => Fault::SwallowEntry,
+        ["swallow-command"] => Fault::SwallowCommand,
+        ["fatal"] => Fault::Fatal,
+        ["lose-message"] => Fault::LoseMessage,
+        ["double-message"] => Fault::DoubleMessage,
+        ["delay-message", by] => Fault::DelayMessage(time(by)?),
+        _ => return Err(format!("`{}` is no change: there are {CHANGES}", words.join(" "))),
+    })
+}
 
-    fn step(&mut self) -> Result<Timed, ScriptError> {
-        self.keyword("at")?;
-        let at = self.time()?;
-        self.keyword("path")?;
-        let (word, error) = self.next("the number of a path")?;
-        let path = word.parse().map_err(|_| error(format!("`{word}` is no path: they are numbers, from 0")))?;
-        let change = self.change()?;
-        self.end()?;
-        Ok(Timed { at, path, change })
-    }
+/// A whole number, `least` at least.
+fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(word: &str, least: u8) -> Result<N, String> {
+    let number = word.parse().ok().filter(|number| *number >= N::from(least));
+    number.ok_or_else(|| format!("`{word}` is not a whole number from {least}"))
+}
 
-    fn end(&mut self) -> Result<(), ScriptError> {
-        if self.is_over() {
-            return Ok(());
-        }
-        let (word, error) = self.next("nothing")?;
-        Err(error(format!("`{word}` is more than the step needs; steps end at the end of the line or at a `;`")))
-    }
+fn time(word: &str) -> Result<Nanos, String> {
+    parse_time(word).ok_or_else(|| format!("`{word}` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
+}
 
-    fn time(&mut self) -> Result<Nanos, ScriptError> {
-        let (word, error) = self.next("a time")?;
-        parse_time(word).ok_or_else(|| error(format!("`{word}` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms")))
-    }
+fn ana_state(word: &str) -> Result<AnaState, String> {
+    AnaState::ALL.into_iter().find(|state| state.name() == Some(word)).ok_or_else(|| {
+        let names: Vec<_> = AnaState::ALL.iter().filter_map(|state| state.name()).collect();
+        format!("`{word}` is no ANA state: there are {}", names.join(", "))
+    })
+}
 
-    fn change(&mut self) -> Result<Change, ScriptError> {
-        let (word, error) = self.next(&format!("a change ({CHANGES})"))?;
-        Ok(match word {
-            "ana" => self.ana()?,
-            "lost" if self.is_over() => Change::Lost(Loss::Gone),
-            "lost" => match self.next("`frozen`")? {
-                ("frozen", _) => Change::Lost(Loss::Frozen),
-                (word, error) => return Err(error(format!("`{word}` is no way to be lost: write `lost`, or `lost frozen`"))),
-            },
-            "back" => Change::Back,
-            "delay" => Change::Delay(self.time()?),
-            "hold" if self.is_over() => Change::Hold(None),
-            "hold" => match self.next("a kind of command")? {
-                ("reads", _) => Change::Hold(Some(Op::Read)),
-                ("writes", _) => Change::Hold(Some(Op::Write)),
-                ("flushes", _) => Change::Hold(Some(Op::Flush)),
-                ("zeroes", _) => Change::Hold(Some(Op::WriteZeroes)),
-                ("deallocates", _) => Change::Hold(Some(Op::Deallocate)),
-                ("compares", _) => Change::Hold(Some(Op::Compare)),
-                ("verifies", _) => Change::Hold(Some(Op::Verify)),
-                ("uncorrectables", _) => Change::Hold(Some(Op::WriteUncorrectable)),
-                (word, error) => {
-                    let kinds = "reads, writes, flushes, zeroes, deallocates, compares, verifies or uncorrectables";
-                    return Err(error(format!("`{word}` cannot be held: write {kinds}, or nothing for all")));
-                }
-            },
-            "release" => Change::Release,
-            "resize" => self.resize()?,
-            "power-lost" => Change::PowerLost,
-            "fail" => Change::Fail,
-            "reset-takes" => Change::ResetTakes(self.time_or_forever()?),
-            "wrong-status" => Change::WrongStatus { status: self.status()?, times: self.times()? },
-            "wrong-cid" => Change::WrongCid(self.times()?),
-            "lose-message" => Change::LoseMessage(self.times()?),
-            _ => return Err(error(format!("`{word}` is no change: there are {CHANGES}"))),
-        })
-    }
-
-    fn time_or_forever(&mut self) -> Result<Nanos, ScriptError> {
-        self.skip_spaces();
-        match self.rest.split_whitespace().next() {
-            Some("forever") => self.next("").map(|_| Nanos::MAX),
-            _ => self.time(),
-        }
-    }
-
-    /// A status as `nvme` and the kernel print it: Status Code Type and Status Code, and maybe Do Not Retry.
-    fn status(&mut self) -> Result<Status, ScriptError> {
-        let (word, error) = self.next("a status")?;
-        let number = word.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
-        number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
-            error(format!(
-                "`{word}` is no status of a failure: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry"
-            ))
-        })
-    }
-
-    /// How often something happens: once, unless it says.
-    fn times(&mut self) -> Result<u32, ScriptError> {
-        if self.is_over() {
-            return Ok(1);
-        }
-        self.keyword("times")?;
-        Ok(u32::try_from(self.number("a number of times", 1)?).unwrap_or(u32::MAX))
-    }
-
-    fn resize(&mut self) -> Result<Change, ScriptError> {
-        let blocks = self.number("a number of logical blocks", 0)?;
-        if self.is_over() {
-            return Ok(Change::Resize { nsid: Nsid(1), blocks });
-        }
-        self.keyword("namespace")?;
-        let nsid = self.number("a namespace identifier", 1)?;
-        Ok(Change::Resize { nsid: Nsid(u32::try_from(nsid).unwrap_or(u32::MAX)), blocks })
-    }
-
-    /// A whole number, `least` at least.
-    fn number(&mut self, what: &str, least: u64) -> Result<u64, ScriptError> {
-        let (word, error) = self.next(what)?;
-        word.parse()
-            .ok()
-            .filter(|&n| n >= least)
-            .ok_or_else(|| error(format!("`{word}` is not {what}: write a whole number, from {least}")))
-    }
-
-    fn ana(&mut self) -> Result<Change, ScriptError> {
-        let (word, error) = self.next("an ANA state")?;
-        let state = AnaState::ALL.into_iter().find(|state| state.name() == Some(word)).ok_or_else(|| {
-            let names: Vec<_> = AnaState::ALL.iter().filter_map(|state| state.name()).collect();
-            error(format!("`{word}` is no ANA state: there are {}", names.join(", ")))
-        })?;
-        if self.is_over() {
-            return Ok(Change::Ana { group: None, state });
-        }
-        self.keyword("group")?;
-        let (word, error) = self.next("the number of an ANA group")?;
-        match word.parse() {
-            Ok(group) if group > 0 => Ok(Change::Ana { group: Some(group), state }),
-            _ => Err(error(format!("`{word}` is no ANA group: they are numbers, from 1"))),
-        }
-    }
+/// A status as `nvme` and the kernel print it: Status Code Type and Status Code, and maybe Do Not Retry.
+fn status(word: &str) -> Result<Status, String> {
+    let number = word.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
+    number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
+        format!("`{word}` is no status of a failure: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry")
+    })
 }
 
 /// A decimal number and its unit, exactly; `None` if it is none, or has a fraction of a nanosecond.
@@ -299,13 +287,8 @@ fn write_time(time: Nanos) -> String {
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
-    }
-}
-
-impl fmt::Display for Timed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at {} path {} {}", write_time(self.at), self.path, self.change)
+        let write = |Timed { at, path, change }: &Timed| writeln!(f, "at {} path {path} {change}", write_time(*at));
+        self.steps.iter().try_for_each(write)
     }
 }
 
@@ -319,14 +302,7 @@ impl fmt::Display for Change {
             Change::Back => f.write_str("back"),
             Change::Delay(by) => write!(f, "delay {}", write_time(*by)),
             Change::Hold(None) => f.write_str("hold"),
-            Change::Hold(Some(Op::Read)) => f.write_str("hold reads"),
-            Change::Hold(Some(Op::Write)) => f.write_str("hold writes"),
-            Change::Hold(Some(Op::Flush)) => f.write_str("hold flushes"),
-            Change::Hold(Some(Op::WriteZeroes)) => f.write_str("hold zeroes"),
-            Change::Hold(Some(Op::Deallocate)) => f.write_str("hold deallocates"),
-            Change::Hold(Some(Op::Compare)) => f.write_str("hold compares"),
-            Change::Hold(Some(Op::Verify)) => f.write_str("hold verifies"),
-            Change::Hold(Some(Op::WriteUncorrectable)) => f.write_str("hold uncorrectables"),
+            Change::Hold(Some(op)) => write!(f, "hold {}", KINDS.iter().find(|(_, of)| of == op).map_or("", |(name, _)| name)),
             Change::Release => f.write_str("release"),
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
             Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),
@@ -334,19 +310,23 @@ impl fmt::Display for Change {
             Change::Fail => f.write_str("fail"),
             Change::ResetTakes(Nanos::MAX) => f.write_str("reset-takes forever"),
             Change::ResetTakes(time) => write!(f, "reset-takes {}", write_time(*time)),
-            Change::WrongStatus { status, times } => write!(f, "wrong-status {:#x}{}", status.0, Times(*times)),
-            Change::WrongCid(times) => write!(f, "wrong-cid{}", Times(*times)),
-            Change::LoseMessage(times) => write!(f, "lose-message{}", Times(*times)),
+            Change::Fault { fault, times } => {
+                match fault {
+                    Fault::Status(status) => write!(f, "wrong-status {:#x}", status.0)?,
+                    Fault::UnknownCid => f.write_str("wrong-cid")?,
+                    Fault::StaleCid => f.write_str("stale-cid")?,
+                    Fault::DoubleEntry => f.write_str("double-entry")?,
+                    Fault::WrongPhase => f.write_str("wrong-phase")?,
+                    Fault::SwallowEntry => f.write_str("swallow-entry")?,
+                    Fault::SwallowCommand => f.write_str("swallow-command")?,
+                    Fault::Fatal => f.write_str("fatal")?,
+                    Fault::LoseMessage => f.write_str("lose-message")?,
+                    Fault::DoubleMessage => f.write_str("double-message")?,
+                    Fault::DelayMessage(by) => write!(f, "delay-message {}", write_time(*by))?,
+                }
+                if *times == 1 { Ok(()) } else { write!(f, " times {times}") }
+            }
         }
-    }
-}
-
-/// How often, unless it is once.
-struct Times(u32);
-
-impl fmt::Display for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 1 { Ok(()) } else { write!(f, " times {}", self.0) }
     }
 }
 

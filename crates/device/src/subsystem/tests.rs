@@ -98,7 +98,7 @@ fn what_one_controller_writes_the_other_reads() {
 fn any_medium_is_shared() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
     let medium =
-        std::sync::Arc::new(std::sync::Mutex::new(crate::WriteCache::new(crate::Mem::new(1 << 20, crate::Budget::new(1 << 22)), 512, 64)));
+        std::sync::Arc::new(std::sync::Mutex::new(crate::media::WriteCache::new(crate::Mem::new(1 << 20, crate::Budget::new(1 << 22)), 512, 64)));
     subsystem.share(Namespace::new(medium.clone(), 512).unwrap()).unwrap();
     let mut hosts = hosts_of(&mut subsystem, vec![config(1), config(2)]);
     let [(a, on_a), (b, on_b)] = &mut hosts[..] else { panic!() };
@@ -164,7 +164,8 @@ fn each_controller_has_faults_and_a_profile_of_its_own() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
     subsystem.share(mem(1 << 20, 512)).unwrap();
     let plan = crate::FaultPlan::new().with_chance(1_000_000, crate::Fault::Status(Status::INTERNAL_PATH_ERROR));
-    let faulty = |port| subsystem.controller(config(1), vec![], crate::FaultyPort::new(port, plan)).unwrap();
+    let faults = Some(crate::FaultInjector::new(plan));
+    let faulty = |port| subsystem.controller(Config { faults, ..config(1) }, vec![], port).unwrap();
     let mut a = Host::of(TestPort::new(1 << 20), faulty).ready();
     let mut on_a = a.pair(1, 16);
     let at = a.page(1);

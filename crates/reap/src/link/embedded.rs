@@ -21,7 +21,7 @@ mod stamps;
 
 use std::sync::Arc;
 
-use device::{Ana, Config, Controller, Mem, Namespace, Port, Profile, Subsystem};
+use device::{Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem};
 use hw::{Bar, DmaPool, Vectors};
 use nvme::Vector;
 use sync::Gate;
@@ -42,7 +42,7 @@ pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 
 /// How late a doorbell write is at most where they are late: a few commands of a fast drive.
-pub(crate) const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
+const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
 
 /// The controller's end of the link, as the host's threads reach it.
 pub(crate) struct End {
@@ -146,24 +146,16 @@ pub(super) fn attach(
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let mut faults = options.faults_of(member.as_ref().map(|member| member.path));
-    if uri.late_doorbells {
-        if options.stamps.is_some() {
-            return Err(OpenError::Options(
-                "a recording notes down nothing of a device with late doorbells; leave out `doorbells=late`".into(),
-            ));
-        }
-        faults.get_or_insert_default().delay_doorbells(LATE_DOORBELL, uri.seed);
-    }
-    let stepper: Box<dyn Stepper> = match (faults, &options.stamps) {
-        (None, None) => Box::new(controller(config, uri, member, port)?),
-        (None, Some(stamps)) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
-        (Some(faults), _) => {
-            let port = faults.wrap(port);
-            let controller = controller(config, uri, member, port.clone())?;
-            Box::new(Faulty { controller, port, faults, bar: bar.clone() })
-        }
+    let faults = options.faults_of(member.as_ref().map(|member| member.path));
+    config.faults = faults.as_ref().map(|faults| faults.injector.clone());
+    delay_doorbells(&mut config, uri);
+    let mut stepper: Box<dyn Stepper> = match &options.stamps {
+        None => Box::new(controller(config, uri, member, port)?),
+        Some(stamps) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
     };
+    if let Some(faults) = faults {
+        stepper = Box::new(Faulty { controller: stepper, faults, bar: bar.clone() });
+    }
     runner.attach(stepper, attachment.clone());
     Ok((Bells::new(bar, runner.clone()), End { attachment, runner, profile }))
 }
@@ -177,6 +169,14 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
     (config.vectors, config.sgls) = (uri.vectors, uri.sgls);
     (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
     Ok(config)
+}
+
+/// `doorbells=late`.
+pub(crate) fn delay_doorbells(config: &mut Config, uri: &DeviceUri) {
+    if uri.late_doorbells {
+        let faults = config.faults.get_or_insert_with(|| FaultInjector::new(FaultPlan::new()));
+        faults.delay_doorbells(LATE_DOORBELL, uri.seed);
+    }
 }
 
 /// A controller of its own, or one of a subsystem.

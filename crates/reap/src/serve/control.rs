@@ -79,7 +79,7 @@ impl Control {
                 return;
             }
         };
-        let order = line.and_then(|line| line.parse::<Order>().map_err(|error| format!("column {}: {}", error.column, error.what)));
+        let order = line.and_then(|line| line.parse::<Order>().map_err(|error| error.what));
         let answer = match order.and_then(obey) {
             Ok(more) => format!("{OK}{more}"),
             Err(why) => format!("{REFUSED}{why}\n"),

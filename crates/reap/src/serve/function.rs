@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use device::{Change, Step};
+use device::{Change, Controller, Step};
 use hw::{EventFd, GuestRange, Rights};
 use nvme::regs::{self, Csts};
 use rustix::io::Errno;
@@ -15,10 +15,9 @@ use vfio_user::{
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::connection::{Connection, MOST_DATA};
-use super::host::{Host, STRIDE};
-use super::served::{Served, controller};
+use super::host::{GuestPort, Host, STRIDE};
 use crate::error::OpenError;
-use crate::link::embedded::Member;
+use crate::link::embedded::{self, Member};
 use crate::uri::DeviceUri;
 
 /// A request that is refused: the error that the client gets, and the reason in words.
@@ -36,7 +35,7 @@ impl Refusal {
 
 /// An NVMe controller on the bus.
 pub(super) struct Function {
-    controller: Box<dyn Served>,
+    controller: Controller<GuestPort>,
     host: Rc<Host>,
     config: ConfigSpace,
     vectors: u16,
@@ -57,12 +56,22 @@ pub(super) struct Function {
 impl Function {
     /// The controller of a URI, by itself or one of a subsystem, on a bus that nobody is at yet.
     pub(super) fn new(uri: &DeviceUri, member: Option<Member<'_>>) -> Result<Function, OpenError> {
+        let parameters =
+            [(!uri.masks, "masks=no"), (uri.owner, "reaper=owner"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
+        if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
+            return Err(OpenError::Options(format!(
+                "`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out"
+            )));
+        }
         let host = Rc::new(Host::new(uri.queues, uri.vectors));
         if uri.trust {
             host.memory.borrow_mut().trust();
         }
         let ana = member.is_some();
-        let controller = controller(uri, &host, member)?;
+        let mut config = embedded::config(uri)?;
+        (config.shadow_doorbells, config.doorbell_stride) = (uri.shadow != Some(false), STRIDE);
+        embedded::delay_doorbells(&mut config, uri);
+        let controller = embedded::controller(config, uri, member, GuestPort(host.clone()))?;
         // Registers, then a doorbell pair for each queue pair and the admin one.
         let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
@@ -112,7 +121,7 @@ impl Function {
 
     /// Before the thread sleeps: whether the client has gone on meanwhile, so that it must not.
     pub(super) fn arm(&mut self) -> bool {
-        self.controller.arm()
+        self.controller.arm_doorbells()
     }
 
     /// Whether a queue's memory has gone from under the controller, which has failed by that.
@@ -165,7 +174,7 @@ impl Function {
 
     /// Commands completed so far.
     pub(super) fn completed(&self) -> u64 {
-        self.controller.completed()
+        self.controller.counters().completed
     }
 
     /// Messages that rang a doorbell so far.
@@ -181,7 +190,7 @@ impl Function {
 
     /// As after power-on; memory and interrupts stay the client's.
     fn reset(&mut self) {
-        self.controller.reset();
+        self.controller.reset_function();
         self.host.take_queue_lost();
         self.config = ConfigSpace::new(self.vectors, self.bar0_bytes);
         self.table = table(self.vectors);

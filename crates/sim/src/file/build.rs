@@ -143,11 +143,7 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
         };
         keep_alive = keep_alive.max(paths.keep_alive);
         let change = event.change.get_ref().parse().map_err(|wrong: ScriptError| {
-            let written = source.text.get(event.change.span()).unwrap_or_default();
-            // Past the quote, so many characters into the words.
-            let into = written.char_indices().nth(wrong.column).map_or(0, |(at, _)| at);
-            let at = event.change.span().start + into;
-            source.error(Some(at..at), wrong.what)
+            source.error(Some(event.change.span()), wrong.what)
         })?;
         let followed =
             matches!(change, Change::Ana { .. } | Change::Lost(_) | Change::Back | Change::Delay(_) | Change::Hold(_) | Change::Release);

@@ -1,7 +1,7 @@
 //! Before the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
 //! CPUs, and every thread gets its queues and its job.
 
-use device::{Ana, Budget, Mem, Namespace, Subsystem};
+use device::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::paths::{Distances, Paths, Selector};
 use driver::{BringupConfig, Inventory, QueueMap, QueueSizes, Recovery, WantedQueues};
@@ -55,8 +55,8 @@ struct Shared {
 type Member<'a> = (&'a mut Subsystem, Nanos);
 
 /// A controller that is ready.
-struct Ready<P: Bus> {
-    attached: Attached<P>,
+struct Ready {
+    attached: Attached,
     pairs: Vec<Pair>,
     inventory: Inventory,
     now: Nanos,
@@ -80,13 +80,9 @@ struct Layout {
     data: Data,
 }
 
-impl<'a, P: Bus> World<'a, P> {
+impl<'a> World<'a> {
     /// A world whose controllers are ready.
-    pub(super) fn bring_up(
-        scenario: &'a Scenario,
-        wrap: impl Fn(SimPort, usize) -> P,
-        habits: &'a Habits,
-    ) -> Result<World<'a, P>, SimError> {
+    pub(super) fn bring_up(scenario: &'a Scenario, habits: &'a Habits) -> Result<World<'a>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
         let links = scenario.links.iter().map(Link::new).collect();
@@ -96,7 +92,7 @@ impl<'a, P: Bus> World<'a, P> {
         for (n, device) in scenario.devices.iter().enumerate() {
             let member = subsystems.iter_mut().find(|(devices, ..)| devices.contains(&n));
             let member = member.map(|(_, subsystem, keep_alive)| (subsystem, *keep_alive));
-            ready.push(bring_up_device(scenario, device, n, &host, member, |port| wrap(port, n))?);
+            ready.push(bring_up_device(scenario, device, n, &host, member)?);
         }
         let now = ready.iter().map(|device| device.now).fold(BEGINNING, Nanos::max);
         let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
@@ -119,7 +115,7 @@ impl<'a, P: Bus> World<'a, P> {
         Ok(world)
     }
 
-    fn empty(scenario: &'a Scenario, habits: &'a Habits, now: Nanos, plan: Plan, written: Written) -> World<'a, P> {
+    fn empty(scenario: &'a Scenario, habits: &'a Habits, now: Nanos, plan: Plan, written: Written) -> World<'a> {
         let machine = &scenario.machine;
         let queues = scenario.devices.iter().map(|device| usize::from(device.queues)).sum();
         let mut switches = scenario.switches.clone();
@@ -163,7 +159,7 @@ impl<'a, P: Bus> World<'a, P> {
     }
 
     /// Takes in a controller and its queues.
-    fn attach(&mut self, ready: Ready<P>) {
+    fn attach(&mut self, ready: Ready) {
         let (mut attached, device) = (ready.attached, self.devices.len());
         let first = self.queues.len();
         let spec = &self.scenario.devices[device];
@@ -275,7 +271,7 @@ impl<'a, P: Bus> World<'a, P> {
             let on_device = |thread: &&plan::Thread| thread.targets.iter().filter(|&&t| layout.targets[t] == device).count();
             threads.map(|thread| on_device(&thread) * layout.spread(scenario, &scenario.jobs[thread.job])).sum()
         };
-        let map = |(n, device): (usize, &Attached<P>)| {
+        let map = |(n, device): (usize, &Attached)| {
             let software = if scenario.host == Host::Kernel { scenario.machine.cpus } else { opened(n).max(1) };
             QueueMap::new(software, device.queues.len()).map_err(unfit)
         };
@@ -486,20 +482,20 @@ fn namespace(device: &DeviceSpec) -> Result<Namespace, SimError> {
     Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), DeviceSpec::BLOCK).map_err(unfit)
 }
 
-fn bring_up_device<P: Bus>(
+fn bring_up_device(
     scenario: &Scenario,
     device: &DeviceSpec,
     n: usize,
     host: &HostSide,
     member: Option<Member<'_>>,
-    wrap: impl FnOnce(SimPort) -> P,
-) -> Result<Ready<P>, SimError> {
+) -> Result<Ready, SimError> {
     let memory = &host.memory;
     let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || scenario.machine.interrupts.is_shared() || device.in_process {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;
     }
+    config.faults = (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
     config.profile.moves_data &= host.data == Data::Kept;
     let link = device.link.and_then(|link| host.links.get(link)).map(Rc::clone);
@@ -512,9 +508,9 @@ fn bring_up_device<P: Bus>(
     let mut controller = match member {
         Some((subsystem, _)) => {
             (config.controller_id, config.ana) = (subsystem.next_controller_id(), Some(Ana::new(nvme::AnaState::OPTIMIZED)));
-            subsystem.controller(config, Vec::new(), wrap(port)).map_err(unfit)?
+            subsystem.controller(config, Vec::new(), port).map_err(unfit)?
         }
-        None => Controller::new(config, vec![namespace(device)?], wrap(port)),
+        None => Controller::new(config, vec![namespace(device)?], port),
     };
 
     let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;

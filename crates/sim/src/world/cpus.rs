@@ -8,7 +8,7 @@ use crate::cpu::{Level, Running};
 use crate::irq::Irq;
 use crate::sched::Ready;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// A CPU's alarm.
     pub(super) fn cpu_due(&mut self, cpu: usize) -> Result<(), SimError> {
         self.reach(cpu)?;

@@ -11,7 +11,7 @@ use crate::host::lane::thread_of;
 use crate::irq::{Active, Irq, Stage};
 use crate::posted::Handling;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// A message of a device arrives at its CPU.
     pub(super) fn message(&mut self, device: usize, vector: usize) {
         let Some(route) = self.devices[device].routes.get_mut(vector) else { return };

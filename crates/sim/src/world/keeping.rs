@@ -19,7 +19,7 @@ const PATIENCE: Nanos = Nanos::from_millis(1);
 /// The moderator's commands, by a number that is no log page's.
 const PROPOSAL: u64 = 256;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// The keeper's turn: replies first, then whatever recovery asks for, until it asks to wait.
     pub(super) fn keep(&mut self, n: usize) -> Result<(), SimError> {
         if self.take_replies(n) {

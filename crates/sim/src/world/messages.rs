@@ -7,7 +7,7 @@ use crate::path::Message;
 /// In place of a device: the notification of posted interrupts, whose CPU stands in place of the vector.
 const NOTIFICATION: u32 = u32::MAX;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// A controller has raised these vectors: their messages set out, and what it writes behind them waits as it has to.
     #[inline]
     pub(super) fn send_messages(&mut self, n: usize) {

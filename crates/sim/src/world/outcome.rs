@@ -12,7 +12,7 @@ use crate::host::lane::Lane;
 use crate::report::Tally;
 use crate::{CpuOutcome, DeviceOutcome, JobOutcome, PathOutcome};
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.
     pub(super) fn measure(&mut self) {
         if !matches!(self.before, Before::Unknown) {
@@ -93,7 +93,7 @@ impl<P: Bus> World<'_, P> {
             resets: keepers.clone().map(|keeper| keeper.resets).sum(),
             aborts: keepers.clone().map(|keeper| keeper.aborts).sum(),
             missed_notifications: keepers.map(|keeper| keeper.missed).sum(),
-            injected: self.devices.iter().flat_map(|device| device.controller.port().injected()).collect(),
+            injected: self.devices.iter().flat_map(|device| device.controller.injected()).collect(),
             stats,
             latency: self.latency(),
             poll_delays: self.merged(|cycles| &cycles.delays),
@@ -147,7 +147,7 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn device_outcomes(&self) -> Vec<DeviceOutcome> {
-        let outcome = |(n, device): (usize, &Attached<P>)| {
+        let outcome = |(n, device): (usize, &Attached)| {
             let threads = self.tasks.iter().filter_map(Task::thread).zip(&self.targets);
             let of = |tally: &Tally, targets: &[usize]| -> u64 {
                 tally.targets.iter().zip(targets).filter(|(_, device)| **device == n).map(|(completed, _)| completed).sum()
@@ -167,7 +167,7 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn path_outcomes(&self) -> Vec<PathOutcome> {
-        let outcome = |(n, device): (usize, &Attached<P>)| {
+        let outcome = |(n, device): (usize, &Attached)| {
             let tallies = || self.heads().filter_map(move |head| head.tally(n));
             tallies().next()?;
             let standing = device.keeper.seat.as_ref().map_or(Standing::NEVER_UP.with_link(Link::Live), |seat| seat.standing);

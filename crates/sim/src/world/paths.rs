@@ -9,7 +9,7 @@ use super::seat::Seat;
 use super::task::Task;
 use super::*;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     fn seat(&mut self, n: usize) -> Option<&mut Seat> {
         self.devices[n].keeper.seat.as_mut()
     }

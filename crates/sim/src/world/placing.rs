@@ -5,7 +5,7 @@ use completion::{Placer, WINDOW};
 use super::*;
 use crate::Host;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// A mode has been asked for: whether it may be left to other CPUs is asked from now on, or no longer.
     pub(super) fn set_placer(&mut self) {
         let asks = self.mode.preset().asks_placer() && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();

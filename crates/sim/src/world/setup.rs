@@ -8,18 +8,18 @@ use units::Nanos;
 use super::keeper::Keeper;
 use crate::SimError;
 use crate::hw_queue::Pair;
-use crate::port::{Bus, HostBar, Memory};
+use crate::port::{HostBar, Memory, SimPort};
 
 /// What the bring-up of one controller needs and gives.
-pub(super) struct Setup<'a, P: Bus> {
+pub(super) struct Setup<'a> {
     pub(super) now: Nanos,
-    pub(super) controller: &'a mut Controller<P>,
+    pub(super) controller: &'a mut Controller<SimPort>,
     pub(super) keeper: &'a mut Keeper,
     pub(super) bells: &'a HostBar,
     pub(super) pairs: Vec<Pair>,
 }
 
-impl<P: Bus> Setup<'_, P> {
+impl Setup<'_> {
     pub(super) fn run(&mut self, config: BringupConfig) -> Result<Inventory, SimError> {
         let memory = self.keeper.memory.clone();
         let mut bringup = Bringup::new(config);
@@ -49,14 +49,12 @@ impl<P: Bus> Setup<'_, P> {
     /// Lets time pass until `until`, or until there is a reply.
     fn wait(&mut self, until: Nanos) {
         loop {
-            self.controller.port().advance(self.now);
             let step = self.controller.step(self.now);
             if self.keeper.is_called() || self.now >= until {
                 return;
             }
             let soon = self.now + Nanos::from_micros(1);
-            // The bus has events of its own: messages and doorbell writes on their way.
-            let own = step.next.unwrap_or(until).min(self.controller.port().next());
+            let own = step.next.unwrap_or(until);
             let next = if step.worked { soon } else { own.max(soon) };
             self.now = next.min(until);
         }

@@ -17,7 +17,7 @@ enum Polled {
     HandOver,
 }
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// A queue's notification has come: its policy says how much to take, and the softirq is raised. If its poller is in
     /// the middle of something, it finds out by itself.
     pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {

@@ -15,7 +15,7 @@ use crate::irq::Irq;
 /// How long a hog computes at a stretch.
 const HOG: Nanos = Nanos::from_secs(1);
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// The thread that does a CPU's left-over softirqs.
     pub(super) fn ksoftirqd(&self, cpu: usize) -> TaskId {
         self.first_ksoftirqd + cpu

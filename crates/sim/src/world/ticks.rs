@@ -4,7 +4,7 @@ use super::task::Body;
 use super::*;
 use crate::Tick;
 
-impl<P: Bus> World<'_, P> {
+impl World<'_> {
     /// The next tick's end, if anybody wants to know.
     pub(super) fn set_tick(&mut self) {
         if let Some(every) = self.scenario.ticks.filter(|&every| every > Nanos::ZERO) {

@@ -1,16 +1,14 @@
 //! Faults on purpose: the hand that a test keeps on an embedded controller.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use device::{Controller, FaultPlan, FaultyPort, Injected, Step};
+use device::{FaultInjector, FaultPlan, Injected, Step};
 use hw::Bar;
 use nvme::{Registers, regs};
 use units::Nanos;
 
-use super::port::EmbeddedPort;
 use super::runner::Stepper;
 
 /// Faults for an embedded controller to commit, for tests of what stands above it: messages lost, late and doubled,
@@ -18,21 +16,10 @@ use super::runner::Stepper;
 ///
 /// Goes into [`EmbeddedOptions::faults`](crate::EmbeddedOptions::faults) of one device. The admin queue is spared, so that the device opens, unless the
 /// plan says otherwise.
-#[derive(Clone, Default)]
-pub struct Faults(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    life: AtomicU8,
-}
-
-#[derive(Default)]
-struct State {
-    plan: FaultPlan,
-    /// As the device's URI says: every plan has it.
-    late_doorbells: Option<(Nanos, u64)>,
-    port: Option<FaultyPort<EmbeddedPort>>,
+#[derive(Clone, Debug)]
+pub struct Faults {
+    pub(super) injector: FaultInjector,
+    life: Arc<AtomicU8>,
 }
 
 /// The controller works, but for its plan.
@@ -45,78 +32,44 @@ const REMOVED: u8 = 2;
 impl Faults {
     /// Faults by `plan`, from the first doorbell on.
     pub fn new(plan: FaultPlan) -> Faults {
-        let faults = Faults::default();
-        faults.state().plan = plan;
-        faults
+        Faults { injector: FaultInjector::new(plan), life: Arc::default() }
     }
 
     /// From now on a different plan, whose occasions count from here.
     pub fn set(&self, plan: FaultPlan) {
-        let mut state = self.state();
-        state.plan = plan;
-        if let Some(port) = &state.port {
-            port.set_plan(state.plan_in_force());
-        }
-    }
-
-    /// Doorbell writes are up to so late, by this seed, whatever the plan.
-    pub(super) fn delay_doorbells(&self, most: Nanos, seed: u64) {
-        self.state().late_doorbells = Some((most, seed));
+        self.injector.set_plan(plan);
     }
 
     /// The faults so far that were planned, in order.
     pub fn injected(&self) -> Vec<Injected> {
-        self.state().port.as_ref().map(FaultyPort::injected).unwrap_or_default()
+        self.injector.injected()
     }
 
     /// The controller does nothing any more: it fetches, posts and stops nothing, and CSTS.RDY stays what it is.
     pub fn hang(&self) {
-        self.0.life.store(HANGS, Release);
+        self.life.store(HANGS, Release);
     }
 
     /// The controller goes on after [`Faults::hang`].
     pub fn go_on(&self) {
-        self.0.life.store(WORKS, Release);
+        self.life.store(WORKS, Release);
     }
 
     /// The controller is pulled out: from now on its status register reads as all ones.
     pub fn remove(&self) {
-        self.0.life.store(REMOVED, Release);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts the faults between a controller and its port.
-    pub(super) fn wrap(&self, port: EmbeddedPort) -> FaultyPort<EmbeddedPort> {
-        let mut state = self.state();
-        let port = FaultyPort::new(port, state.plan_in_force());
-        state.port = Some(port.clone());
-        port
+        self.life.store(REMOVED, Release);
     }
 }
 
-impl State {
-    fn plan_in_force(&self) -> FaultPlan {
-        let plan = self.plan.clone();
-        match self.late_doorbells {
-            Some((most, seed)) => plan.with_late_doorbells(most, seed),
-            None => plan,
-        }
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults::new(FaultPlan::new())
     }
 }
 
-impl fmt::Debug for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Faults").field(&self.state().plan).finish()
-    }
-}
-
-/// A controller with faults.
+/// A controller that may hang, or be pulled out.
 pub(super) struct Faulty {
-    pub controller: Controller<FaultyPort<EmbeddedPort>>,
-    pub port: FaultyPort<EmbeddedPort>,
+    pub controller: Box<dyn Stepper>,
     pub faults: Faults,
     pub bar: Arc<Bar>,
 }
@@ -125,17 +78,13 @@ impl Stepper for Faulty {
     fn step(&mut self, now: Nanos) -> Step {
         // The thread that lets it go on does not tell: a controller that hangs looks every so often.
         let asleep = Step { worked: false, next: Some(now + Nanos::from_millis(1)) };
-        match self.faults.0.life.load(Acquire) {
-            WORKS => {}
+        match self.faults.life.load(Acquire) {
+            WORKS => self.controller.step(now),
             REMOVED => {
                 self.bar.write32(regs::CSTS, u32::MAX);
-                return asleep;
+                asleep
             }
-            _ => return asleep,
+            _ => asleep,
         }
-        self.port.advance(now);
-        let mut step = self.controller.step(now);
-        step.next = step.next.into_iter().chain(self.port.next_late()).min();
-        step
     }
 }

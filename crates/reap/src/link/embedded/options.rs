@@ -15,7 +15,7 @@ pub struct EmbeddedOptions {
     /// Of a `multipath:` device: faults for each path's controller, by path.
     pub path_faults: Vec<Option<Faults>>,
     /// Where the controller notes down how long each command took it: for recordings. Without, it pays nothing for the
-    /// possibility; with faults, nothing is noted down.
+    /// possibility.
     pub stamps: Option<Stamps>,
     /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
     /// drives say, because the device thread may be late. For tests of controllers that do neither.

@@ -1,5 +1,6 @@
 //! A host in a few lines, over plain memory: what the tests of this crate drive controllers with.
 
+#[path = "exercise.rs"]
 mod exercise;
 
 use std::cell::{Cell, RefCell};

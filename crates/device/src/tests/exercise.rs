@@ -25,14 +25,8 @@ fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
 
 /// A host that sends commands of every kind over two submission queues that share a completion queue, at its own pace,
 /// and judges the completions: each command completes exactly once, no entry is overrun. An error says what did not.
-pub(crate) fn exercise<P: Port>(
-    profile: crate::Profile,
-    seed: u64,
-    entries: u32,
-    cq_entries: u32,
-    wrap: impl FnOnce(TestPort) -> P,
-) -> Result<(), String> {
-    let config = Config { seed, ..Config::new(profile) };
+pub(crate) fn exercise(config: Config, entries: u32, cq_entries: u32, wrap: impl FnOnce(TestPort) -> TestPort) -> Result<(), String> {
+    let seed = config.seed;
     let mut host = Host::with_port(config, vec![mem(1 << 20, 512), mem(1 << 20, 4096)], TestPort::new(16 << 20), wrap).ready();
     let mut roll = dice(seed);
     let mut pairs = [host.pair_with(1, 1, entries, cq_entries, Some(Vector(1)))];

@@ -10,7 +10,7 @@ use super::{Media, MediaError};
 /// A volatile cache in front of a medium. What [`Media::flush`] or a write with FUA acknowledged is on the medium; of
 /// everything else a power cut keeps what it likes, but never part of a block: a logical block is atomic (NVM 2.1.4).
 #[derive(Debug)]
-pub struct WriteCache<M> {
+pub(crate) struct WriteCache<M> {
     inner: M,
     block: usize,
     capacity: usize,
@@ -31,23 +31,18 @@ enum Version {
 impl<M: Media> WriteCache<M> {
     /// A cache of blocks of `block` bytes, the logical block size. With more than `capacity` dirty blocks it writes
     /// back on its own.
-    pub fn new(inner: M, block: u32, capacity: usize) -> WriteCache<M> {
+    pub(crate) fn new(inner: M, block: u32, capacity: usize) -> WriteCache<M> {
         WriteCache { inner, block: block.max(1) as usize, capacity, dirty: BTreeMap::new() }
     }
 
     /// Blocks that a power cut may lose.
-    pub fn dirty_blocks(&self) -> usize {
+    pub(crate) fn dirty_blocks(&self) -> usize {
         self.dirty.len()
-    }
-
-    /// The medium behind the cache.
-    pub fn into_inner(self) -> M {
-        self.inner
     }
 
     /// Power goes and comes back: each dirty block keeps, by the dice of `seed`, its durable content or one of the
     /// versions written since. Errors are the medium's.
-    pub fn cut(&mut self, seed: u64) -> Result<(), MediaError> {
+    pub(crate) fn cut(&mut self, seed: u64) -> Result<(), MediaError> {
         let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
         for (block, versions) in std::mem::take(&mut self.dirty) {
             let survivor = (dice.next_u64() % (versions.len() as u64 + 1)) as usize;

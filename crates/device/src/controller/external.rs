@@ -1,0 +1,344 @@
+//! What happens to a controller from outside while it runs: ANA states that change, a path that is lost and comes back,
+//! commands that take longer, or are held; and the steps in which host and controller do not reach each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nvme::regs::{self, Csts};
+use nvme::{Registers, Status};
+use units::{Nanos, Op};
+
+use super::registers::Life;
+use super::{Controller, Step};
+use crate::io::Fetched;
+use crate::logs::Event;
+use crate::queues::Command;
+use crate::schedule::Due;
+use crate::subsystem::{Change, Loss, Mailbox};
+use crate::{FaultInjector, FaultPlan, Injected, Port};
+
+/// Whether host and controller reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Up,
+    Lost(Loss),
+    /// They do again, and nothing goes on before a reset.
+    NeedsReset,
+}
+
+/// Commands that are to be held when they are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    None,
+    All,
+    Only(Op),
+}
+
+/// Changes that are in force, and changes that are still to come.
+#[derive(Debug)]
+pub(crate) struct External {
+    mailbox: Option<Arc<Mailbox>>,
+    /// In the order in which they are due.
+    coming: Vec<(Nanos, Change)>,
+    /// When the first of them is due.
+    pub(super) next: Nanos,
+    pub(super) link: Link,
+    /// How much longer commands take.
+    pub(super) delay: Nanos,
+    hold: Hold,
+    /// How long following CC.EN takes, if something has changed that.
+    reset_takes: Option<Nanos>,
+    /// What goes wrong with commands, entries and messages.
+    pub(crate) faults: Option<FaultInjector>,
+    /// Commands that are held.
+    held: Vec<Due>,
+    /// Data of writes that were inside when the path was lost, by order.
+    taken: BTreeMap<u64, Vec<u8>>,
+    /// When the last of them is forgotten, as the host no longer sends Keep Alive.
+    silent_at: Nanos,
+}
+
+impl External {
+    pub(super) fn new(faults: Option<FaultInjector>) -> External {
+        External {
+            mailbox: None,
+            coming: Vec::new(),
+            next: Nanos::MAX,
+            link: Link::Up,
+            delay: Nanos::ZERO,
+            hold: Hold::None,
+            reset_takes: None,
+            faults,
+            held: Vec::new(),
+            taken: BTreeMap::new(),
+            silent_at: Nanos::MAX,
+        }
+    }
+
+    /// Whether this step is not like others.
+    #[inline]
+    pub(super) fn is_special(&self, now: Nanos) -> bool {
+        now >= self.next || self.link != Link::Up || self.faults.is_some() || self.mailbox.as_ref().is_some_and(|mailbox| mailbox.has_news())
+    }
+
+    /// Whether a command is to be held; if so it is.
+    #[inline]
+    pub(super) fn holds(&mut self, op: Op, due: Due) -> bool {
+        let held = self.hold != Hold::None && (self.hold == Hold::All || self.hold == Hold::Only(op));
+        if held {
+            self.held.push(due);
+        }
+        held
+    }
+
+    /// A reset: nothing of the host's is inside any more. A path that needs a reset is up again.
+    pub(super) fn forget_host(&mut self) {
+        self.held.clear();
+        self.taken.clear();
+        self.silent_at = Nanos::MAX;
+        if self.link == Link::NeedsReset {
+            self.link = Link::Up;
+        }
+    }
+
+    fn expect(&mut self, at: Nanos, change: Change) {
+        let place = self.coming.partition_point(|(other, _)| *other <= at);
+        self.coming.insert(place, (at, change));
+        self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
+    }
+
+    /// The next change that is due.
+    fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Change)> {
+        let due = self.coming.first().is_some_and(|(at, _)| *at <= now).then(|| self.coming.remove(0));
+        self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
+        due
+    }
+}
+
+impl<P: Port> Controller<P> {
+    /// Takes changes from a subsystem's [`crate::PathControl`].
+    pub(crate) fn listen_to(&mut self, mailbox: Arc<Mailbox>) {
+        self.external.mailbox = Some(mailbox);
+    }
+
+    /// Something happens to the controller at `now`, or as soon as it is stepped after that.
+    pub fn change(&mut self, at: Nanos, change: Change) {
+        self.external.expect(at, change);
+    }
+
+    /// Whether commands are done the moment they are fetched.
+    pub(super) fn set_instant(&mut self) {
+        let profile = &self.config.profile;
+        self.instant = profile.is_instant()
+            && !profile.moves_data
+            && self.external.delay == Nanos::ZERO
+            && self.external.hold == Hold::None
+            && self.external.faults.is_none();
+    }
+
+    /// Puts every namespace into an ANA group, if there are any, and its state in force.
+    pub(super) fn place_in_groups(&mut self) {
+        let Controller { store, ana, .. } = self;
+        for namespace in store.iter_mut() {
+            let Some(ana) = ana.as_mut() else {
+                namespace.ana_group = 0;
+                continue;
+            };
+            namespace.ana_group = namespace.ana_group.max(1);
+            ana.include(namespace.ana_group);
+            let refusal = ana.state(namespace.ana_group).and_then(nvme::AnaState::refusal);
+            namespace.refusal = refusal.unwrap_or(Status::SUCCESS);
+        }
+    }
+
+    /// A step in which something changes, with faults, or out of the host's reach.
+    #[cold]
+    pub(super) fn step_specially(&mut self, now: Nanos) -> Step {
+        for (at, change) in self.external.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default() {
+            self.external.expect(at, change);
+        }
+        let mut worked = false;
+        while let Some((at, change)) = self.external.take_due(now) {
+            tracing::debug!(controller = self.config.controller_id, %at, %change, "a change from outside");
+            self.happen(now, change);
+            worked = true;
+        }
+        let faults = self.external.faults.clone();
+        if let Some(faults) = &faults {
+            faults.advance(now, &self.port);
+        }
+        let mut step = match self.external.link {
+            Link::Up => self.step_in_touch(now),
+            Link::Lost(loss) => self.step_alone(now, Some(loss)),
+            Link::NeedsReset => self.step_alone(now, None),
+        };
+        step.worked |= worked;
+        let late = faults.map_or(Nanos::MAX, |faults| faults.next());
+        step.next = step.next.into_iter().chain((late != Nanos::MAX).then_some(late)).min();
+        step
+    }
+
+    fn happen(&mut self, now: Nanos, change: Change) {
+        match change {
+            Change::Ana { group, state } => {
+                if self.ana.as_ref().is_none_or(|ana| group.is_some_and(|group| ana.state(group).is_none())) {
+                    tracing::warn!(controller = self.config.controller_id, ?group, "there is no such ANA group to change");
+                }
+                let changed = self.ana.as_mut().is_some_and(|ana| ana.set(group, state));
+                if changed {
+                    self.place_in_groups();
+                }
+                if changed && self.features.events().ana_change() {
+                    self.events.raise(Event::AnaChanged);
+                }
+            }
+            Change::Lost(loss) => self.lose_touch(loss),
+            Change::Back => self.come_back(),
+            Change::Resize { nsid, blocks } => {
+                if self.resize(nsid, blocks).is_none() {
+                    tracing::warn!(controller = self.config.controller_id, %nsid, "there is no such namespace to resize");
+                }
+            }
+            Change::PowerLost => {
+                self.lose_touch(Loss::Gone);
+                self.lose_power();
+            }
+            Change::Fail => self.die("asked to"),
+            Change::ResetTakes(time) => self.set_reset_time(now, time),
+            Change::Fault { fault, times } => {
+                let faults = self.external.faults.get_or_insert_with(|| FaultInjector::new(FaultPlan::new()));
+                faults.expect(fault, times);
+                self.interrupts.inject(faults.clone());
+            }
+            Change::Delay(delay) => self.external.delay = delay,
+            Change::Hold(op) => self.external.hold = op.map_or(Hold::All, Hold::Only),
+            Change::Release => {
+                self.external.hold = Hold::None;
+                for due in std::mem::take(&mut self.external.held) {
+                    self.schedule.push(Due { at: due.at.max(now), ..due });
+                }
+            }
+        }
+        self.set_instant();
+    }
+
+    /// Following CC.EN takes so long from now on, what is under way as well.
+    fn set_reset_time(&mut self, now: Nanos, time: Nanos) {
+        self.external.reset_takes = Some(time);
+        self.config.ready_delay = time;
+        self.life = match self.life {
+            Life::Starting(_) => Life::Starting(now + time),
+            Life::Stopping(_) => Life::Stopping(now + time),
+            life => life,
+        };
+    }
+
+    /// The changes from outside that are in force, in words that could bring them about.
+    pub fn circumstances(&self) -> Vec<Change> {
+        let External { link, delay, hold, reset_takes, faults, .. } = &self.external;
+        let mut changes = Vec::new();
+        if let Link::Lost(loss) = *link {
+            changes.push(Change::Lost(loss));
+        }
+        if *delay > Nanos::ZERO {
+            changes.push(Change::Delay(*delay));
+        }
+        match *hold {
+            Hold::None => {}
+            Hold::All => changes.push(Change::Hold(None)),
+            Hold::Only(op) => changes.push(Change::Hold(Some(op))),
+        }
+        changes.extend(reset_takes.map(Change::ResetTakes));
+        let expected = faults.iter().flat_map(FaultInjector::expected);
+        changes.extend(expected.map(|(fault, times)| Change::Fault { fault, times }));
+        changes.extend(self.ana.iter().flat_map(|states| states.changed(self.config.ana.as_ref())));
+        changes
+    }
+
+    /// The faults so far, in order ([`crate::Config::faults`]).
+    pub fn injected(&self) -> Vec<Injected> {
+        self.external.faults.as_ref().map(FaultInjector::injected).unwrap_or_default()
+    }
+
+    /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is forgotten.
+    fn lose_touch(&mut self, loss: Loss) {
+        if self.external.link == Link::Up {
+            let Controller { commands, store, port, early, .. } = &mut *self;
+            let inside = commands.iter().filter(|(_, command)| command.request.op.changes_blocks());
+            let data = |command: &Command| match early.take(command.order) {
+                Some(Fetched::Bytes(bytes)) => Some(bytes),
+                Some(_) => None,
+                None => store.take_data(&command.request, port).ok(),
+            };
+            let taken = inside.scan(data, |data, (_, command)| Some((command.order, data(command))));
+            self.external.taken = taken.filter_map(|(order, data)| Some((order, data?))).collect();
+        }
+        self.external.link = Link::Lost(loss);
+        self.external.silent_at = self.keep_alive + self.config.quiesce_time;
+    }
+
+    /// The path is back. A controller that was not in use is as it was; any other has failed.
+    fn come_back(&mut self) {
+        let Link::Lost(loss) = self.external.link else { return };
+        self.external.link = Link::Up;
+        if loss == Loss::Gone {
+            self.port.registers().write32(regs::CC, self.cc.into_bits());
+        }
+        self.power_on();
+        if matches!(self.life, Life::Ready | Life::Starting(_) | Life::ShuttingDown(_)) {
+            self.external.link = Link::NeedsReset;
+            self.set_status(self.csts.with_rdy(true).with_cfs(true));
+        }
+    }
+
+    /// A step in which the host does not answer and is not answered. `None`: it can reset the controller.
+    fn step_alone(&mut self, now: Nanos, loss: Option<Loss>) -> Step {
+        let mut worked = false;
+        match loss {
+            Some(loss) => self.hide(loss),
+            None => {
+                worked = self.look_at_registers(now);
+                if self.external.link == Link::Up {
+                    let next = self.next_change().unwrap_or(Nanos::MAX).min(self.external.next);
+                    return Step { worked, next: (next != Nanos::MAX).then_some(next) };
+                }
+            }
+        }
+        while let Some(due) = self.schedule.pop(now.min(self.external.silent_at)) {
+            if let Some(command) = self.commands.remove(due.slot, due.order) {
+                self.carry_out_alone(&command);
+            }
+            worked = true;
+        }
+        if now >= self.external.silent_at {
+            self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
+            self.die("the host did not send Keep Alive in time");
+            worked = true;
+        }
+        let own = self.schedule.next().unwrap_or(Nanos::MAX).min(self.external.silent_at);
+        let next = own.min(self.external.next);
+        Step { worked, next: (next != Nanos::MAX).then_some(next) }
+    }
+
+    /// A command of a host that is out of reach. Only one whose data were taken has any effect.
+    fn carry_out_alone(&mut self, command: &Command) {
+        let Some(data) = self.external.taken.remove(&command.order) else { return };
+        match self.store.change_taken(&command.request, &data) {
+            Ok(()) => self.logs.count(command.request.op, command.request.bytes),
+            Err(status) => tracing::debug!(%status, "a write of a lost path failed"),
+        }
+    }
+
+    /// What the host sees of a controller that it cannot reach. It may have written to the registers, which are memory.
+    fn hide(&self, loss: Loss) {
+        let registers = self.port.registers();
+        if loss == Loss::Gone && !Csts::from_bits(registers.read32(regs::CSTS)).is_gone() {
+            registers.write64(regs::CAP, u64::MAX);
+            registers.write32(regs::VS, u32::MAX);
+            registers.write32(regs::CSTS, u32::MAX);
+        }
+        if loss == Loss::Gone && registers.read32(regs::CC) != u32::MAX {
+            registers.write32(regs::CC, u32::MAX);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use reap::serve::{ServeError, Server};
+use reap::serve::{self, ServeError, Server};
 use reap::{Device, Mode, MultipathUri, Nanos, OpenError, OpenOptions, Queue};
 
 /// Bytes of every device that a test makes.
@@ -185,13 +185,13 @@ pub struct Served {
 impl Served {
     pub fn new(uri: &str) -> Served {
         let uri = uri.parse().unwrap();
-        Served::start(1, move |sockets| Server::new(&uri, &sockets[0], None))
+        Served::start(1, move |sockets| serve::open(&uri, &sockets[0], None))
     }
 
     /// So many controllers of one subsystem, each at a socket.
     pub fn several(device: &str, sockets: usize) -> Served {
         let uri = MultipathUri::repeated(device, sockets).unwrap();
-        Served::start(sockets, move |sockets| Server::with_paths(&uri, sockets, None))
+        Served::start(sockets, move |sockets| serve::open_paths(&uri, sockets, None))
     }
 
     fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Served {

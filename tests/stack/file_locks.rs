@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use reap::Device;
-use reap::serve::Server;
+use reap::serve::{self, Server};
 use tempfile::TempDir;
 
 /// Set in the process that a test has started: the device that it is to open.
@@ -35,7 +35,7 @@ fn refusal(uri: &str) -> String {
 /// A server of the file.
 fn serve(path: &Path, socket: &str) -> Result<Server, String> {
     let uri = format!("file:{}", path.display()).parse().unwrap();
-    Server::new(&uri, &path.with_file_name(socket), None).map_err(|error| error.to_string())
+    serve::open(&uri, &path.with_file_name(socket), None).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::forked::in_fork;
-use reap::serve::Server;
+use reap::serve;
 use reap::{Device, IoError, OpenError, Refused, Request};
 
 /// Set in the process that a test has started.
@@ -160,7 +160,7 @@ fn forked_child_cannot_serve_locked_file() {
     alone("forked_child_cannot_serve_locked_file", || {
         let dir = tempfile::tempdir().unwrap();
         let uri = format!("file:{}?size=1M", dir.path().join("image").display()).parse().unwrap();
-        let serve = |socket| Server::new(&uri, &dir.path().join(socket), None);
+        let serve = |socket| serve::open(&uri, &dir.path().join(socket), None);
         let server = serve("socket").unwrap();
         assert!(in_fork(|| serve("other").is_err_and(|why| why.to_string().contains("has locked it"))));
         drop(server);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use reap::serve::Server;
+use reap::serve::{self, Server};
 use reap::{MultipathUri, Script};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -44,9 +44,9 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
 /// One controller, or one of a subsystem for each socket.
 fn server(device: &str, sockets: &[PathBuf], script: Option<Script>) -> Result<Server> {
     Ok(match sockets {
-        _ if device.starts_with(SEVERAL) => Server::with_paths(&device.parse()?, sockets, script)?,
-        [socket] => Server::new(&device.parse()?, socket, script)?,
-        _ => Server::with_paths(&MultipathUri::repeated(device, sockets.len())?, sockets, script)?,
+        _ if device.starts_with(SEVERAL) => serve::open_paths(&device.parse()?, sockets, script)?,
+        [socket] => serve::open(&device.parse()?, socket, script)?,
+        _ => serve::open_paths(&MultipathUri::repeated(device, sockets.len())?, sockets, script)?,
     })
 }
 
@@ -55,7 +55,7 @@ fn server(device: &str, sockets: &[PathBuf], script: Option<Script>) -> Result<S
 /// # Errors
 /// There is none, or it refuses.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
-    let answer = reap::serve::ask(&args.socket, &args.order.join(" "))?;
+    let answer = serve::ask(&args.socket, &args.order.join(" "))?;
     output::print(&answer)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -273,7 +273,9 @@ impl<P: Port> Controller<P> {
         loop {
             let mut more = false;
             for _ in 0..self.queues.active() {
-                let Some(queue) = self.queues.next_turn(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }) else { continue };
+                let Some(queue) = self.queues.next_turn(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }) else {
+                    continue;
+                };
                 let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
                 self.queues.end_turn(queue);
                 budget -= taken;

@@ -24,6 +24,8 @@ mod port;
 mod profile;
 mod queues;
 mod schedule;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod subsystem;
 #[cfg(test)]
 #[path = "tests/host.rs"]

@@ -1,36 +1,112 @@
-//! Serving: an embedded controller as a PCI device of another process, over vfio-user.
-//!
-//! | question | file |
-//! | --- | --- |
-//! | which thread does it, and when does it sleep? | `server.rs` |
-//! | what is there for each controller: socket, client, callers? | `outlet.rs` |
-//! | where is the socket? | `place.rs` |
-//! | who may meddle while it runs? | `control.rs` |
-//! | how do both sides ask each other? | `connection.rs` |
-//! | what does one client ask, and in which order may it? | `session.rs` |
-//! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
-//! | what does the controller see of its host? | `host.rs` |
-//! | where are doorbells that the client keeps in memory? | `shadow.rs` |
-//!
-//! One thread does everything: it reads messages, steps the controller and sends its interrupts. So a doorbell wakes nobody else, and
-//! nothing is locked.
+//! Serving: the controllers that URIs name, as PCI devices of other processes over vfio-user. The server is `device::serve`'s.
 
-mod config_space;
-mod connection;
-mod control;
-mod event;
-mod function;
-mod host;
-mod outlet;
-mod place;
-mod server;
-mod session;
-mod shadow;
+use std::path::{Path, PathBuf};
 
-pub use control::{ControlError, ask};
-pub use event::ServeEvent;
-pub use place::SocketFault;
-pub use server::{ServeError, Server};
+use device::serve::{Namespaces, Served};
+use device::{Ana, Change, Script};
+use units::Nanos;
+
+use crate::error::OpenError;
+use crate::link::embedded;
+use crate::multipath::{self, MultipathUri};
+use crate::uri::DeviceUri;
+
+pub use device::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, ask};
+
+/// Why a device cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The device cannot be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The server cannot be had.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// Each path is a controller at a socket of its own.
+    #[error("the device has {paths} paths, and {sockets} sockets are named: each path takes one")]
+    Sockets {
+        /// How many paths there are.
+        paths: usize,
+        /// How many sockets.
+        sockets: usize,
+    },
+    /// How paths are chosen, and how long requests wait for one, is the business of the host that has them.
+    #[error(
+        "`{parameter}` says how a host uses several paths, and each client of a server is a host of its own: leave it out here, and give it to the client"
+    )]
+    OfTheHost {
+        /// The parameter.
+        parameter: &'static str,
+    },
+}
+
+/// A server of the controller of `uri`, with a socket at `path`. What `script` says happens to it, counted from when the first client has come.
+///
+/// ```no_run
+/// let uri = "mem:1G?profile=tlc".parse()?;
+/// let mut server = reap::serve::open(&uri, "/run/nvme.sock".as_ref(), None)?;
+/// // Until a byte can be read from the other end of `stop`.
+/// let (stop, _other) = std::os::unix::net::UnixStream::pair()?;
+/// server.run(&stop, &mut |event| eprintln!("{event}"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// See [`ServeError`].
+pub fn open(uri: &DeviceUri, path: &Path, script: Option<Script>) -> Result<Server, ServeError> {
+    let mut server = Server::new()?;
+    let mut served = served(uri, uri.to_string(), Namespaces::Own(embedded::namespaces(uri)?))?;
+    served.config.serial = embedded::serial(uri)?;
+    server.add(path, served)?;
+    server.play(script.unwrap_or_default())?;
+    Ok(server)
+}
+
+/// A server of the controllers of one subsystem, with the namespaces that they share: path `n` at `sockets[n]`, each with clients of its own.
+/// Both the URI's script and `script` count from when the first client has come to any.
+///
+/// # Errors
+/// See [`ServeError`].
+pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script>) -> Result<Server, ServeError> {
+    let paths = uri.paths.len();
+    if sockets.len() != paths {
+        return Err(ServeError::Sockets { paths, sockets: sockets.len() });
+    }
+    let node = uri.paths.iter().any(|path| path.node.is_some()).then_some("node");
+    if let Some(&parameter) = uri.of_the_host.iter().chain(&node).next() {
+        return Err(ServeError::OfTheHost { parameter });
+    }
+    let mut steps = uri.script.clone();
+    steps.steps.extend(script.unwrap_or_default().steps);
+    let mut server = Server::new()?;
+    let mut subsystem = multipath::the_subsystem(&uri.paths)?;
+    for (n, (path, socket)) in uri.paths.iter().zip(sockets).enumerate() {
+        let controller_id = path.controller.unwrap_or_else(|| subsystem.next_controller_id());
+        let mut served = served(multipath::of_this_process(path)?, path.text.clone(), Namespaces::Shared(&mut subsystem))?;
+        (served.config.controller_id, served.config.ana) = (controller_id, Some(Ana::new(path.ana)));
+        server.add(socket, served)?;
+        if path.delay > Nanos::ZERO {
+            steps = steps.with(Nanos::ZERO, n, Change::Delay(path.delay));
+        }
+    }
+    server.play(steps)?;
+    Ok(server)
+}
+
+/// The controller of `uri`, but for what tells it from others.
+fn served<'a>(uri: &DeviceUri, device: String, namespaces: Namespaces<'a>) -> Result<Served<'a>, OpenError> {
+    let parameters =
+        [(!uri.masks, "masks=no"), (uri.owner, "reaper=owner"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
+    if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
+        return Err(OpenError::Options(format!(
+            "`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out"
+        )));
+    }
+    let mut config = embedded::config(uri)?;
+    config.shadow_doorbells = uri.shadow != Some(false);
+    Ok(Served { device, config, namespaces, trust: uri.trust, maps_doorbells: uri.mapped_doorbells })
+}
 
 #[cfg(test)]
 mod tests;

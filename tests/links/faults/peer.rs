@@ -98,9 +98,9 @@ fn serves_until_it_is_killed() {
         let (device, sockets) = told.split_once('\n').unwrap();
         let sockets: Vec<PathBuf> = sockets.split(':').map(PathBuf::from).collect();
         let mut server = match &sockets[..] {
-            _ if device.starts_with("multipath:") => Server::with_paths(&device.parse().unwrap(), &sockets, None).unwrap(),
-            [socket] => Server::new(&device.parse().unwrap(), socket, None).unwrap(),
-            several => Server::with_paths(&MultipathUri::repeated(device, several.len()).unwrap(), several, None).unwrap(),
+            _ if device.starts_with("multipath:") => serve::open_paths(&device.parse().unwrap(), &sockets, None).unwrap(),
+            [socket] => serve::open(&device.parse().unwrap(), socket, None).unwrap(),
+            several => serve::open_paths(&MultipathUri::repeated(device, several.len()).unwrap(), several, None).unwrap(),
         };
         let (never, _other) = UnixStream::pair().unwrap();
         server.run(&never, &mut |_| {}).unwrap();

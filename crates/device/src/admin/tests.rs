@@ -10,8 +10,8 @@ use nvme::{Lba, Nsid, Vector};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{BASE, Host, Pair, TestPort, dice, mem, read, short, write};
 use crate::media::WriteCache;
+use crate::testing::{BASE, Host, Pair, TestPort, dice, mem, read, short, write};
 use crate::{Change, Config, Mem, Namespace, Profile, Service};
 
 fn slow() -> Profile {

@@ -78,7 +78,10 @@ impl External {
     /// Whether this step is not like others.
     #[inline]
     pub(super) fn is_special(&self, now: Nanos) -> bool {
-        now >= self.next || self.link != Link::Up || self.faults.is_some() || self.mailbox.as_ref().is_some_and(|mailbox| mailbox.has_news())
+        now >= self.next
+            || self.link != Link::Up
+            || self.faults.is_some()
+            || self.mailbox.as_ref().is_some_and(|mailbox| mailbox.has_news())
     }
 
     /// Whether a command is to be held; if so it is.

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use units::Nanos;
 
 use super::*;
-use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
 use crate::media::WriteCache;
+use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
 use crate::{Access, Budget, Config, Media, MediaError, Mem, Profile};
 
 fn host(namespaces: Vec<Namespace>) -> (Host<TestPort>, Pair) {

@@ -97,8 +97,11 @@ fn what_one_controller_writes_the_other_reads() {
 #[test]
 fn any_medium_is_shared() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
-    let medium =
-        std::sync::Arc::new(std::sync::Mutex::new(crate::media::WriteCache::new(crate::Mem::new(1 << 20, crate::Budget::new(1 << 22)), 512, 64)));
+    let medium = std::sync::Arc::new(std::sync::Mutex::new(crate::media::WriteCache::new(
+        crate::Mem::new(1 << 20, crate::Budget::new(1 << 22)),
+        512,
+        64,
+    )));
     subsystem.share(Namespace::new(medium.clone(), 512).unwrap()).unwrap();
     let mut hosts = hosts_of(&mut subsystem, vec![config(1), config(2)]);
     let [(a, on_a), (b, on_b)] = &mut hosts[..] else { panic!() };

@@ -147,8 +147,12 @@ pub(super) fn attach(
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
     let faults = options.faults_of(member.as_ref().map(|member| member.path));
-    config.faults = faults.as_ref().map(|faults| faults.injector.clone());
-    delay_doorbells(&mut config, uri);
+    if let Some(faults) = &faults {
+        config.faults = Some(faults.injector.clone());
+        if uri.late_doorbells {
+            faults.injector.delay_doorbells(LATE_DOORBELL, uri.seed);
+        }
+    }
     let mut stepper: Box<dyn Stepper> = match &options.stamps {
         None => Box::new(controller(config, uri, member, port)?),
         Some(stamps) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
@@ -168,32 +172,27 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
     config.queue_entries = uri.entries;
     (config.vectors, config.sgls) = (uri.vectors, uri.sgls);
     (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
+    if uri.late_doorbells {
+        config.faults = Some(FaultInjector::new(FaultPlan::new().with_late_doorbells(LATE_DOORBELL, uri.seed)));
+    }
     Ok(config)
 }
 
-/// `doorbells=late`.
-pub(crate) fn delay_doorbells(config: &mut Config, uri: &DeviceUri) {
-    if uri.late_doorbells {
-        let faults = config.faults.get_or_insert_with(|| FaultInjector::new(FaultPlan::new()));
-        faults.delay_doorbells(LATE_DOORBELL, uri.seed);
-    }
-}
-
 /// A controller of its own, or one of a subsystem.
-pub(crate) fn controller<P: Port>(
-    mut config: Config,
-    uri: &DeviceUri,
-    member: Option<Member<'_>>,
-    port: P,
-) -> Result<Controller<P>, OpenError> {
+fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Member<'_>>, port: P) -> Result<Controller<P>, OpenError> {
     let Some(Member { subsystem, ana, controller, .. }) = member else {
         let namespaces = namespaces(uri)?;
-        config.serial = name::serial(&name::nqn(uri)?);
+        config.serial = serial(uri)?;
         return Ok(Controller::new(config, namespaces, port));
     };
     config.controller_id = controller.unwrap_or_else(|| subsystem.next_controller_id());
     config.ana = Some(Ana::new(ana));
     subsystem.controller(config, Vec::new(), port).map_err(|e| OpenError::Options(e.to_string()))
+}
+
+/// The serial number of a controller that is the only one of its subsystem.
+pub(crate) fn serial(uri: &DeviceUri) -> Result<String, OpenError> {
+    Ok(name::serial(&name::nqn(uri)?))
 }
 
 /// A subsystem with the namespaces of `uri`, and no controller yet.
@@ -208,7 +207,7 @@ pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
 }
 
 /// The namespaces of `uri`, on their media.
-fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
+pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
             let budget = device::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use units::Nanos;
 use vfio_user::{Access, Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, Version, irq, region};
 
-use super::{ServeError, ServeEvent, Server, SocketFault};
+use super::{ServeError, ServeEvent, ServerError, SocketFault};
 use client::{Guest, memory};
 use lent::RAM;
 use running::Running;
@@ -241,8 +241,8 @@ fn a_script_happens_to_the_controller() {
 fn sockets_that_cannot_be_had() {
     let dir = tempfile::tempdir().expect("a directory");
     let uri = NULL.parse().expect("a URI");
-    let fault = |path: &std::path::Path| match Server::new(&uri, path, None) {
-        Err(ServeError::Socket { fault, .. }) => fault,
+    let fault = |path: &std::path::Path| match super::open(&uri, path, None) {
+        Err(ServeError::Server(ServerError::Socket { fault, .. })) => fault,
         other => panic!("{other:?}"),
     };
     let path = dir.path().join("socket");
@@ -250,15 +250,18 @@ fn sockets_that_cannot_be_had() {
     assert!(matches!(fault(&path), SocketFault::InUse));
     drop(listener);
     // Nobody listens any more.
-    drop(Server::new(&uri, &path, None).expect("a server"));
+    drop(super::open(&uri, &path, None).expect("a server"));
     assert!(!path.exists());
     std::fs::write(&path, "precious").expect("a file");
     assert!(matches!(fault(&path), SocketFault::NoSocket));
     assert_eq!(std::fs::read_to_string(&path).expect("the file"), "precious");
     assert!(matches!(fault(&dir.path().join("none/socket")), SocketFault::System(_)));
     let script = Script::default().with(Nanos::ZERO, 1, Change::Back);
-    assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1, paths: 1 })));
+    assert!(matches!(
+        super::open(&uri, &dir.path().join("other"), Some(script)),
+        Err(ServeError::Server(ServerError::Path { path: 1, paths: 1 }))
+    ));
     let late = "mem:16M?properties=late".parse().expect("a URI");
-    let said = Server::new(&late, &dir.path().join("other"), None).expect_err("refused").to_string();
+    let said = super::open(&late, &dir.path().join("other"), None).expect_err("refused").to_string();
     assert!(said.contains("`properties=late`") && said.contains("leave it out"), "{said}");
 }

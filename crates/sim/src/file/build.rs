@@ -142,9 +142,7 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
             return Err(error.help("give a job that has it among its devices `paths = { policy = \"latency\" }`"));
         };
         keep_alive = keep_alive.max(paths.keep_alive);
-        let change = event.change.get_ref().parse().map_err(|wrong: ScriptError| {
-            source.error(Some(event.change.span()), wrong.what)
-        })?;
+        let change = event.change.get_ref().parse().map_err(|wrong: ScriptError| source.error(Some(event.change.span()), wrong.what))?;
         let followed =
             matches!(change, Change::Ana { .. } | Change::Lost(_) | Change::Back | Change::Delay(_) | Change::Hold(_) | Change::Release);
         if !followed {

@@ -2,15 +2,19 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use nvme::Status;
 
-use super::super::control::path_of;
 use super::super::{ControlError, ServeEvent, ask};
 use super::client::Guest;
 use super::running::Running;
+
+/// The control socket's path.
+fn path_of(socket: &Path) -> PathBuf {
+    format!("{}.ctl", socket.display()).into()
+}
 
 const OPTANE: &str = "mem:16M?profile=optane&namespaces=2";
 

@@ -2,7 +2,7 @@
 
 use nvme::Status;
 
-use super::super::{ServeError, ServeEvent, Server, ask};
+use super::super::{ServeError, ServeEvent, ask};
 use super::client::Guest;
 use super::running::Running;
 use crate::multipath::MultipathUri;
@@ -87,7 +87,7 @@ fn as_many_sockets_as_paths() {
     let sockets = ["a", "b", "c"].map(|name| dir.path().join(name));
     let uri: MultipathUri = TWO.parse().expect("a URI");
     let said = |sockets: &[_], script: &str| {
-        Server::with_paths(&uri, sockets, Some(script.parse().expect("a script"))).map(|_| ()).expect_err("refused").to_string()
+        super::super::open_paths(&uri, sockets, Some(script.parse().expect("a script"))).map(|_| ()).expect_err("refused").to_string()
     };
     assert!(said(&sockets, "").contains("has 2 paths, and 3 sockets are named"));
     assert!(said(&sockets[..1], "").contains("has 2 paths, and 1 sockets are named"));
@@ -100,13 +100,13 @@ fn as_many_sockets_as_paths() {
         ("no_path_timeout", format!("{TWO}&no_path_timeout=2s")),
         ("node", "multipath:?path=mem:16M?node=0&path=mem:16M".to_owned()),
     ] {
-        let error = Server::with_paths(&uri.parse().expect("a URI"), &sockets[..2], None).map(|_| ()).expect_err("refused");
+        let error = super::super::open_paths(&uri.parse().expect("a URI"), &sockets[..2], None).map(|_| ()).expect_err("refused");
         assert!(matches!(&error, ServeError::OfTheHost { parameter: named } if *named == parameter), "{error}");
     }
     let apart: MultipathUri = "multipath:?path=mem:16M&path=mem:32M".parse().expect("a URI");
-    assert!(matches!(Server::with_paths(&apart, &sockets[..2], None), Err(ServeError::Open(_))));
+    assert!(matches!(super::super::open_paths(&apart, &sockets[..2], None), Err(ServeError::Open(_))));
     let same = MultipathUri::repeated("mem:16M?profile=null", 2).expect("a device");
     assert_eq!(same.paths.len(), 2);
-    Server::with_paths(&same, &sockets[..2], None).expect("a server");
+    super::super::open_paths(&same, &sockets[..2], None).expect("a server");
     assert!(MultipathUri::repeated("mem:16M?profil=null", 2).expect_err("refused").to_string().contains("did you mean"));
 }

@@ -25,13 +25,13 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(uri: &str, script: Option<Script>) -> Running {
         let uri = uri.parse().expect("a URI");
-        Running::start(1, move |sockets| Server::new(&uri, &sockets[0], script))
+        Running::start(1, move |sockets| super::super::open(&uri, &sockets[0], script))
     }
 
     /// One of several controllers, each at a socket.
     pub(super) fn several(uri: &str, paths: usize, script: Option<Script>) -> Running {
         let uri = uri.parse().expect("a URI");
-        Running::start(paths, move |sockets| Server::with_paths(&uri, sockets, script))
+        Running::start(paths, move |sockets| super::super::open_paths(&uri, sockets, script))
     }
 
     fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Running {

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device::Order;
 use hw::Poller;
 
-use super::place::{Place, SocketFault};
+use super::listener::{Listener, SocketFault};
+use crate::Order;
 
 /// Callers at one time: the one that has waited longest makes room.
 const MOST_CALLERS: usize = 8;
@@ -32,7 +32,7 @@ pub(super) fn path_of(socket: &Path) -> PathBuf {
 /// The server's end.
 #[derive(Debug)]
 pub(super) struct Control {
-    pub(super) place: Place,
+    pub(super) listener: Listener,
     callers: Vec<Caller>,
     next: u64,
 }
@@ -45,16 +45,16 @@ struct Caller {
 }
 
 impl Control {
-    /// Listens beside the socket of outlet `n`. A file of a server that is gone is replaced.
+    /// Listens beside the socket of endpoint `n`. A file of a server that is gone is replaced.
     pub(super) fn beside(socket: &Path, n: usize) -> Result<Control, SocketFault> {
-        let (place, _) = Place::take(&path_of(socket))?;
+        let (listener, _) = Listener::bind(&path_of(socket))?;
         // Callers of each have keys of their own in the poller, above all others.
-        Ok(Control { place, callers: Vec::new(), next: (n as u64 + 1) << 32 })
+        Ok(Control { listener, callers: Vec::new(), next: (n as u64 + 1) << 32 })
     }
 
     /// Takes in who calls.
     pub(super) fn admit(&mut self, poller: &Poller) {
-        while let Ok(Some(stream)) = self.place.accept() {
+        while let Ok(Some(stream)) = self.listener.accept() {
             let key = self.next;
             self.next += 1;
             if stream.set_nonblocking(true).and_then(|()| poller.add(&stream, key)).is_err() {

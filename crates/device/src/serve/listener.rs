@@ -26,7 +26,7 @@ pub enum SocketFault {
 
 /// A socket that is listened on, whose file goes with it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Listener {
     pub(super) listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the file, so that no other's is removed.
@@ -35,9 +35,9 @@ pub(super) struct Place {
     pub(super) keeps_waiting: bool,
 }
 
-impl Place {
-    /// Listens at `path`. The file of a server that is gone is replaced, which is told by the second value.
-    pub(super) fn take(path: &Path) -> Result<(Place, bool), SocketFault> {
+impl Listener {
+    /// Listens at `path`. The file of a server that is gone is replaced, which the second value says.
+    pub(super) fn bind(path: &Path) -> Result<(Listener, bool), SocketFault> {
         let stale = match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(SocketFault::NoSocket),
             Ok(_) => {
@@ -53,7 +53,7 @@ impl Place {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
         let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        Ok((Place { listener, path: path.to_owned(), file, keeps_waiting: false }, stale))
+        Ok((Listener { listener, path: path.to_owned(), file, keeps_waiting: false }, stale))
     }
 
     /// The next connection, if there is one.
@@ -87,7 +87,7 @@ pub(super) fn no_room(error: &io::Error) -> String {
     }
 }
 
-impl Drop for Place {
+impl Drop for Listener {
     fn drop(&mut self) {
         let now = fs::symlink_metadata(&self.path).ok().map(|file| (file.dev(), file.ino()));
         if now.is_some() && now == self.file {

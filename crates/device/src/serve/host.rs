@@ -5,13 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use device::{BusError, Message, Port, ShadowBuffers};
 use hw::{Bar, DoorbellFile, EventFd, GuestMemory, Rights, Unreachable};
 use nvme::regs;
 use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
 use super::connection::Connection;
 use super::shadow::Shadow;
+use crate::{BusError, Message, Port, ShadowBuffers};
 
 /// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
 pub(super) const STRIDE: u8 = 0;

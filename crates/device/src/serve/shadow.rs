@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 
-use device::ShadowBuffers;
 use hw::{GuestMemory, Rights, Unreachable};
 use nvme::QueueId;
 use sync::shadow::{self, ShadowDoorbell};
+
+use crate::ShadowBuffers;
 
 /// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells to their registers alone, though the
 /// specification has them write both. So these count from when they have first moved in memory, as do those that were rung before there

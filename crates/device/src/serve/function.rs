@@ -4,11 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use device::{Change, Controller, Step};
 use hw::{EventFd, GuestRange, Rights};
 use nvme::regs::{self, Csts};
 use rustix::io::Errno;
-use units::Nanos;
 use vfio_user::{
     Access, Area, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionInfo, Reply, Request, SetIrqs, irq, region,
 };
@@ -16,9 +14,8 @@ use vfio_user::{
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::connection::{Connection, MOST_DATA};
 use super::host::{GuestPort, Host, STRIDE};
-use crate::error::OpenError;
-use crate::link::embedded::{self, Member};
-use crate::uri::DeviceUri;
+use super::{Namespaces, ServeError, Served};
+use crate::{Change, Config, Controller};
 
 /// A request that is refused: the error that the client gets, and the reason in words.
 #[derive(Debug)]
@@ -35,71 +32,55 @@ impl Refusal {
 
 /// An NVMe controller on the bus.
 pub(super) struct Function {
-    controller: Controller<GuestPort>,
+    pub(super) controller: Controller<GuestPort>,
     host: Rc<Host>,
     config: ConfigSpace,
     vectors: u16,
-    namespaces: u32,
     bar0_bytes: u32,
     /// A client may map doorbells.
-    maps: bool,
+    pub(super) maps: bool,
     /// It reports ANA states.
     ana: bool,
     /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
     table: Box<[u8]>,
     /// Messages that rang a doorbell.
-    doorbells: u64,
+    pub(super) doorbells: u64,
     /// The last access's bytes.
     data: Vec<u8>,
 }
 
 impl Function {
-    /// The controller of a URI, by itself or one of a subsystem, on a bus that nobody is at yet.
-    pub(super) fn new(uri: &DeviceUri, member: Option<Member<'_>>) -> Result<Function, OpenError> {
-        let parameters =
-            [(!uri.masks, "masks=no"), (uri.owner, "reaper=owner"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
-        if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
-            return Err(OpenError::Options(format!(
-                "`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out"
-            )));
-        }
-        let host = Rc::new(Host::new(uri.queues, uri.vectors));
-        if uri.trust {
+    /// A controller on a bus without a host.
+    pub(super) fn new(served: Served<'_>) -> Result<Function, ServeError> {
+        let Served { config, namespaces, trust, maps_doorbells, .. } = served;
+        let config = Config { doorbell_stride: STRIDE, ..config };
+        let (queues, vectors) = (config.queue_pairs, config.vectors);
+        let host = Rc::new(Host::new(queues, vectors));
+        if trust {
             host.memory.borrow_mut().trust();
         }
-        let ana = member.is_some();
-        let mut config = embedded::config(uri)?;
-        (config.shadow_doorbells, config.doorbell_stride) = (uri.shadow != Some(false), STRIDE);
-        embedded::delay_doorbells(&mut config, uri);
-        let controller = embedded::controller(config, uri, member, GuestPort(host.clone()))?;
+        let (port, ana) = (GuestPort(host.clone()), matches!(namespaces, Namespaces::Shared(_)));
+        let controller = match namespaces {
+            Namespaces::Own(namespaces) => Controller::new(config, namespaces, port),
+            Namespaces::Shared(subsystem) => subsystem.controller(config, Vec::new(), port)?,
+        };
         // Registers, then a doorbell pair for each queue pair and the admin one.
-        let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * (8 << STRIDE)).next_power_of_two();
+        let bar0_bytes = (regs::DOORBELLS + (u32::from(queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
             controller,
-            config: ConfigSpace::new(uri.vectors, bar0_bytes),
-            vectors: uri.vectors,
-            namespaces: uri.namespaces,
+            config: ConfigSpace::new(vectors, bar0_bytes),
+            vectors,
             bar0_bytes,
-            maps: uri.mapped_doorbells,
+            maps: maps_doorbells,
             ana,
-            table: table(uri.vectors),
+            table: table(vectors),
             doorbells: 0,
             data: Vec::new(),
             host,
         })
     }
 
-    /// Lets the controller work.
-    pub(super) fn step(&mut self, now: Nanos) -> Step {
-        self.controller.step(now)
-    }
-
-    /// Whether a client may ring without a message, so that the controller has to be stepped all the time.
-    pub(super) fn maps_doorbells(&self) -> bool {
-        self.maps
-    }
-
-    /// What a client maps for that.
+    /// What a client maps to ring doorbells without a message.
     ///
     /// # Errors
     /// As of [`Host::mapped_doorbells`].
@@ -119,11 +100,6 @@ impl Function {
         Ok(())
     }
 
-    /// Before the thread sleeps: whether the client has gone on meanwhile, so that it must not.
-    pub(super) fn arm(&mut self) -> bool {
-        self.controller.arm_doorbells()
-    }
-
     /// Whether a queue's memory has gone from under the controller, which has failed by that.
     pub(super) fn fail_without_queue(&mut self) -> bool {
         let lost = self.host.take_queue_lost();
@@ -133,20 +109,15 @@ impl Function {
         lost
     }
 
-    /// Something happens to the controller at an instant.
-    pub(super) fn change(&mut self, at: Nanos, change: Change) {
-        self.controller.change(at, change);
-    }
-
     /// Something is asked to happen to the controller now.
     pub(super) fn try_change(&mut self, change: Change) -> Result<(), String> {
         match change {
             Change::Ana { .. } if !self.ana => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
-            Change::Resize { nsid, .. } if !(1..=self.namespaces).contains(&nsid.0) => {
-                Err(format!("there is no namespace {nsid}: they are 1 to {}", self.namespaces))
+            Change::Resize { nsid, .. } if self.controller.store.get(nsid).is_none() => {
+                Err(format!("there is no namespace {nsid}: they are 1 to {}", self.controller.store.highest()))
             }
             _ => {
-                self.change(hw::now(), change);
+                self.controller.change(hw::now(), change);
                 Ok(())
             }
         }
@@ -168,18 +139,8 @@ impl Function {
             if csts.rdy() { " ready" } else { "" },
             if csts.cfs() { " failed" } else { "" },
             self.doorbells,
-            self.completed(),
+            self.controller.counters().completed,
         )
-    }
-
-    /// Commands completed so far.
-    pub(super) fn completed(&self) -> u64 {
-        self.controller.counters().completed
-    }
-
-    /// Messages that rang a doorbell so far.
-    pub(super) fn doorbells(&self) -> u64 {
-        self.doorbells
     }
 
     /// The client is gone: as after power-on, without memory and interrupts.

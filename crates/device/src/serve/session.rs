@@ -11,7 +11,7 @@ use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Requ
 use super::connection::{Connection, MOST_DATA};
 use super::event::ServeEvent;
 use super::function::{Function, Refusal};
-use super::place::no_room;
+use super::listener::no_room;
 
 /// Refused requests of one client that are told of.
 const TOLD: u32 = 8;

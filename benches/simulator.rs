@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use completion::Mode;
-use device::Profile;
+use emu::Profile;
 use sim::{DeviceSpec, Host, JobSpec, Machine, Scenario, closed_loop};
 
 /// Clocked runs of each case.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::{BusError, Config, Controller, Message, Namespace, Port, Step};
+use emu::{BusError, Config, Controller, Message, Namespace, Port, Step};
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::Dptr;
 use nvme::regs::{self, Aqa, Cc};

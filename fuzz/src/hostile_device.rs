@@ -8,7 +8,7 @@ mod bus;
 
 use std::collections::BTreeMap;
 
-use device::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
+use emu::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
 use driver::{
     AdminCommand, AdminReply, AnaPieces, Answer, Bringup, BringupAsk, BringupConfig, Buffers, Completed, Events, Inventory,
     ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading, Recovery, RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, Ticket,

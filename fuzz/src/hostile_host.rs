@@ -1,6 +1,6 @@
 //! A controller whose host does as it likes: commands, PRP lists and SGLs, doorbells and registers of any kind, at any time.
 
-use device::{Ana, Budget, Config, Mem, Namespace, Profile};
+use emu::{Ana, Budget, Config, Mem, Namespace, Profile};
 use nvme::opcode::{admin, io};
 use nvme::sgl::Descriptor;
 use nvme::{Doorbells, QueueId, Registers, regs};

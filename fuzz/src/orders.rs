@@ -1,6 +1,6 @@
 //! Orders to a device that is served.
 
-use device::Order;
+use emu::Order;
 
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,6 +1,6 @@
 //! Drives' profiles as files, and a controller that has such a profile.
 
-use device::{Config, Mem, Namespace};
+use emu::{Config, Mem, Namespace};
 use sim::file::read_profile;
 
 use crate::bus::{Bus, Host};
@@ -11,7 +11,7 @@ pub fn run(data: &[u8]) {
         Ok(profile) => profile,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    let namespace = Namespace::mem(Mem::new(1 << 20, device::Budget::new(4 << 20)), 512).expect("whole blocks");
+    let namespace = Namespace::mem(Mem::new(1 << 20, emu::Budget::new(4 << 20)), 512).expect("whole blocks");
     let mut host = Host::new(Config::new(profile), vec![namespace], Bus::new(64 << 10));
     host.enable();
     host.create_queue(16);

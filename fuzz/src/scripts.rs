@@ -1,6 +1,6 @@
 //! Fault scripts.
 
-use device::{Change, Script};
+use emu::{Change, Script};
 
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -96,9 +96,9 @@ pub mod policy {
         Woke, testing,
     };
 }
-pub use ::device::{
-    AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, ProfileFile, Script, ScriptError,
-    Service, Timed, UnknownProfile,
+pub use ::emu::{
+    AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service,
+    Timed, UnknownProfile,
 };
 pub use completion::{Decisions, Delivery, LatencyPrice, Mode, ModeError, Moderation, Placement, Preset, PriceError, Spin};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};

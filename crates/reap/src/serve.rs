@@ -1,9 +1,9 @@
-//! Serving: the controllers that URIs name, as PCI devices of other processes over vfio-user. The server is `device::serve`'s.
+//! Serving: the controllers that URIs name, as PCI devices of other processes over vfio-user. The server is `emu::serve`'s.
 
 use std::path::{Path, PathBuf};
 
-use device::serve::{Namespaces, Served};
-use device::{Ana, Change, Script};
+use emu::serve::{Namespaces, Served};
+use emu::{Ana, Change, Script};
 use units::Nanos;
 
 use crate::error::OpenError;
@@ -11,7 +11,7 @@ use crate::link::embedded;
 use crate::multipath::{self, MultipathUri};
 use crate::uri::DeviceUri;
 
-pub use device::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, ask};
+pub use emu::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, ask};
 
 /// Why a device cannot be served.
 #[derive(Debug, thiserror::Error)]

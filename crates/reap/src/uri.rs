@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use device::{AbortOrder, Fetch, PendingBit};
+use emu::{AbortOrder, Fetch, PendingBit};
 use thiserror::Error;
 
 use values::{decode, each_parameter, no_parameter, number, one_of, parse_size, show_size, whole_blocks, within};
@@ -31,11 +31,11 @@ pub struct DeviceUri {
     pub vectors: u16,
     /// `masks=yes|no`: whether vectors can be masked. They cannot under VFIO: then messages come although nobody reads them.
     pub masks: bool,
-    /// `pending=cleared|kept|none`: what becomes of a message whose vector is masked ([`device::PendingBit`]).
+    /// `pending=cleared|kept|none`: what becomes of a message whose vector is masked ([`emu::PendingBit`]).
     pub pending: PendingBit,
-    /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers ([`device::Fetch`]).
+    /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers ([`emu::Fetch`]).
     pub fetch: Fetch,
-    /// `aborts=before|after|deferred|never`: when an aborted command completes ([`device::AbortOrder`]).
+    /// `aborts=before|after|deferred|never`: when an aborted command completes ([`emu::AbortOrder`]).
     pub aborts: AbortOrder,
     /// `doorbells=now|late|mapped`: late, each doorbell write reaches the controller some time after it was written, and writes to different
     /// doorbells in any order.

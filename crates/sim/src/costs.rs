@@ -3,7 +3,7 @@
 mod sets;
 
 use completion::Cycle;
-use device::Service;
+use emu::Service;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 

@@ -8,7 +8,7 @@ mod words;
 
 use std::path::Path;
 
-use device::{Profile, ProfileFile};
+use emu::Profile;
 use workload::fio::Outside;
 
 use crate::Costs;
@@ -43,9 +43,9 @@ pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
 /// # Errors
 /// The first mistake, with file, line and column.
 pub fn read_profile(name: &str, text: &str) -> Result<Profile, FileError> {
-    let file: ProfileFile = build::parse(Source { name, text })?;
+    let file: Profile = build::parse(Source { name, text })?;
     let stem = Path::new(name).file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-    Ok(file.into_profile(stem))
+    Ok(Profile { name: stem, ..file })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{KnownTime, Profile};
+use emu::{KnownTime, Profile};
 use nvme::io::Transfer;
 use nvme::{Sqe, opcode};
 use rand_xoshiro::Xoshiro256PlusPlus;

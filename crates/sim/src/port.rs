@@ -7,7 +7,7 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, KnownTime, Message, Port};
+use emu::{BusError, KnownTime, Message, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 
 use crate::limits::Limits;

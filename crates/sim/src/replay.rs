@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use completion::Mode;
-use device::{Config, Hidden, KnownTime, Profile, Service};
+use emu::{Config, Hidden, KnownTime, Profile, Service};
 use nvme::Sqe;
 use units::{Nanos, Op};
 use workload::record::{Coalescing, DeviceHead, Replayer, ServiceTimes, Submission, ThreadHead, Timing, Trace};

@@ -2,8 +2,8 @@
 
 use crate::WayCounts;
 use completion::Decisions;
-use device::Injected;
 use driver::multipath::{Counters, PathStatus};
+use emu::Injected;
 use units::Nanos;
 use workload::{Failure, Histogram, Latency, Stats};
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
-use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use completion::{Mode, Placer};
-use device::Controller;
+use emu::Controller;
 use nvme::Vector;
 use units::Nanos;
 use workload::Histogram;
@@ -171,7 +171,7 @@ pub(crate) struct World<'a> {
     /// What messages share on their way.
     way: Option<Way>,
     /// How late timers are, and the die that says it.
-    lateness: device::Service,
+    lateness: emu::Service,
     dice: rand_xoshiro::Xoshiro256PlusPlus,
     /// A thread that looks by itself is told that others want its CPU.
     tells_wanted: bool,

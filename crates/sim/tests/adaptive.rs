@@ -1,7 +1,7 @@
 //! What `adaptive` reaches in virtual time, on both price lists.
 
 use completion::{LatencyPrice, Mode};
-use device::Profile;
+use emu::Profile;
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
 use units::Nanos;
 use workload::{Job, RateProcess, Stretch};

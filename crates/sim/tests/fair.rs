@@ -6,7 +6,7 @@ use units::Nanos;
 
 /// A machine with a tick, and threads that compute between their waits and share one queue.
 fn crowded(mode: Mode, (cpus, threads): (usize, u32), (ios, work): (u64, u64), seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(mode, device::Profile::optane(), closed_loop(1, ios)).with_costs(Costs::BARE_METAL);
+    let mut scenario = Scenario::new(mode, emu::Profile::optane(), closed_loop(1, ios)).with_costs(Costs::BARE_METAL);
     (scenario.host, scenario.seed, scenario.limit) = (Host::Kernel, seed, Nanos::from_secs(20));
     scenario.machine.cpus = cpus;
     scenario.machine.scheduler.tick = Nanos::from_millis(1);

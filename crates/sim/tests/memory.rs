@@ -3,7 +3,7 @@
 use std::alloc::System;
 
 use completion::Mode;
-use device::{Fault, FaultPlan, Profile};
+use emu::{Fault, FaultPlan, Profile};
 use sim::{DeviceSpec, Host, Machine, Scenario, closed_loop, open_loop};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use workload::Job;

@@ -1,7 +1,7 @@
 //! Path policies on whole machines: driver, controllers, completion mode and load generator in virtual time, each path with a
 //! controller of its own.
 
-use device::Profile;
+use emu::Profile;
 use driver::paths::Policy;
 use sim::{Outcome, Scenario};
 use units::Nanos;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, Message, Port};
+use emu::{BusError, Message, Port};
 use driver::{Access, Answer, Asked, Properties, Property, Ticket};
 use nvme::{CqSlots, Cqe, Doorbells, Registers, Status, Vector};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
-use reap::serve::{self, Server};
+use reap::serve;
 use reap::{Device, IoError, Mode, MultipathUri, OpenError, Pages, PeerFault, RegisterError};
 use rustix::process::{Pid, Signal, kill_process};
 

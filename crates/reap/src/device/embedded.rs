@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use device::{Change, NoSuchPath, Profile, Script};
+use emu::{Change, NoSuchPath, Profile, Script};
 
 use crate::link::embedded::End;
 use crate::link::{ByHand, Measured};

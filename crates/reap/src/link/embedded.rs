@@ -1,4 +1,4 @@
-//! The embedded controller: `device`'s, in this process, stepped by a thread of its own.
+//! The embedded controller: `emu`'s, in this process, stepped by a thread of its own.
 //!
 //! | question | file |
 //! | --- | --- |
@@ -21,7 +21,7 @@ mod stamps;
 
 use std::sync::Arc;
 
-use device::{Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem};
+use emu::{Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem};
 use hw::{Bar, DmaPool, Vectors};
 use nvme::Vector;
 use sync::Gate;
@@ -197,7 +197,7 @@ pub(crate) fn serial(uri: &DeviceUri) -> Result<String, OpenError> {
 
 /// A subsystem with the namespaces of `uri`, and no controller yet.
 pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
-    let options = |e: device::SubsystemError| OpenError::Options(e.to_string());
+    let options = |e: emu::SubsystemError| OpenError::Options(e.to_string());
     let namespaces = namespaces(uri)?;
     let mut subsystem = Subsystem::new(name::nqn(uri)?).map_err(options)?;
     for namespace in namespaces {
@@ -210,7 +210,7 @@ pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
 pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
-            let budget = device::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
+            let budget = emu::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
             let namespace = |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(|e| bad_size(uri, e));
             (0..uri.namespaces).map(namespace).collect()
         }
@@ -225,7 +225,7 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     }
 }
 
-fn bad_size(uri: &DeviceUri, error: device::NamespaceError) -> OpenError {
+fn bad_size(uri: &DeviceUri, error: emu::NamespaceError) -> OpenError {
     OpenError::Profile { name: uri.to_string(), what: error.to_string() }
 }
 

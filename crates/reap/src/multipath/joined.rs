@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
-use device::{Change, NoSuchPath, PathControl, Script};
 use driver::multipath::{Counters, FailoverConfig, PathStatus, PathTraits};
 use driver::paths::{PathId, Paths, Selector};
 use hw::DmaPool;

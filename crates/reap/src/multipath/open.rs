@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::CachePadded;
-use device::{Change, PathControl, Subsystem};
 use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, join};
 use driver::paths::{Distances, PathId, Paths};
@@ -136,7 +135,7 @@ fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathI
 
 /// Delays and the script, for the controllers to follow.
 fn circumstances(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenError> {
-    let options = |e: device::NoSuchPath| OpenError::Options(e.to_string());
+    let options = |e: emu::NoSuchPath| OpenError::Options(e.to_string());
     for (n, path) in uri.paths.iter().enumerate().filter(|(_, path)| path.delay > Nanos::ZERO) {
         control.apply(n, Change::Delay(path.delay)).map_err(options)?;
     }

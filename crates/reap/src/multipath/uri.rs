@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use device::Script;
+use emu::Script;
 use driver::multipath::FailoverConfig;
 use driver::paths::{PathSet, Policy};
 use nvme::AnaState;
@@ -187,7 +187,7 @@ impl MultipathUri {
             "held_timeout" => span(value).map(|span| self.failover.held_timeout = span),
             "keep_alive" => span(value).map(|span| self.keep_alive = span),
             "unsafe_fast_failover" => switch(value).map(|on| self.failover.unsafe_fast_failover = on),
-            "script" => value.parse().map(|script| self.script = script).map_err(|e: device::ScriptError| e.to_string()),
+            "script" => value.parse().map(|script| self.script = script).map_err(|e: emu::ScriptError| e.to_string()),
             _ => return Err(Wrong::Key(unknown(key, &KEYS))),
         };
         self.of_the_host.extend(OF_THE_HOST.into_iter().find(|of_the_host| *of_the_host == key));

@@ -13,7 +13,7 @@ mod shadow;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use device::{Change, Script};
+use emu::{Change, Script};
 use nvme::Status;
 use nvme::regs::Csts;
 use rustix::io::Errno;

@@ -5,7 +5,6 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
 use completion::Mode;
-use device::{Change, Config, Profile, Script, ScriptError};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 use completion::{LatencyPrice, Mode};
-use device::{PendingBit, Profile, ProfileFile};
+use emu::{PendingBit, Profile};
 use driver::paths::Policy;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -269,8 +269,8 @@ impl<'de> Deserialize<'de> for Timing {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Timing, A::Error> {
-                let profile = ProfileFile::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Timing(profile.into_profile("own profile".into())))
+                let profile = Profile::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Timing(Profile { name: "own profile".into(), ..profile }))
             }
         }
         deserializer.deserialize_any(Either)

@@ -1,5 +1,5 @@
 use completion::Mode;
-use device::Profile;
+use emu::Profile;
 use proptest::prelude::*;
 use units::Nanos;
 use workload::fio::Nothing;
@@ -216,7 +216,7 @@ const MISTAKES: [(&str, &[&str]); 71] = [
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lots\"",
-        &["s.toml:12:11", "`lots` is no change", "lost, back"],
+        &["s.toml:12:10", "`lots` is no change", "lost [frozen], back"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"ana  inacessible\"",

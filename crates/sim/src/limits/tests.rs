@@ -1,4 +1,4 @@
-use device::Profile;
+use emu::Profile;
 use nvme::prp::Dptr;
 use nvme::{Lba, Nsid, io};
 use workload::Job;

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use device::BusError;
+use emu::BusError;
 use nvme::{CqSlots, Cqe, SqSlots, Sqe};
 
 const SQE: usize = 1 << Sqe::SIZE_LOG2;

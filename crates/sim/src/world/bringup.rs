@@ -1,7 +1,7 @@
 //! Before the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
 //! CPUs, and every thread gets its queues and its job.
 
-use device::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
+use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::paths::{Distances, Paths, Selector};
 use driver::{BringupConfig, Inventory, QueueMap, QueueSizes, Recovery, WantedQueues};
@@ -490,7 +490,7 @@ fn bring_up_device(
     member: Option<Member<'_>>,
 ) -> Result<Ready, SimError> {
     let memory = &host.memory;
-    let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
+    let mut config = emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || scenario.machine.interrupts.is_shared() || device.in_process {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;

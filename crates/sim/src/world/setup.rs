@@ -1,7 +1,7 @@
 //! One controller brought up by the driver's own sequence, while time passes for it alone.
 
-use device::Controller;
 use driver::{Bringup, BringupAsk, BringupConfig, Inventory, QueuePair, QueueSizes};
+use emu::Controller;
 use nvme::QueueId;
 use units::Nanos;
 

@@ -1,5 +1,5 @@
 use completion::Mode;
-use device::{AbortOrder, FaultPlan, Fetch, Hidden, PendingBit, Profile, Service};
+use emu::{AbortOrder, FaultPlan, Fetch, Hidden, PendingBit, Profile, Service};
 use proptest::prelude::*;
 use units::Nanos;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use device::{Profile, Service};
+use emu::{Profile, Service};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;

@@ -3,7 +3,7 @@ mod settles;
 use super::*;
 use cells::{DEPTHS, LOADS, PHASED, drawn};
 use completion::Mode;
-use device::{Profile, ProfileFile};
+use emu::Profile;
 use sim::{Scenario, closed_loop, open_loop};
 use units::Nanos;
 
@@ -66,8 +66,8 @@ fn the_tables_of_a_grid_read_back() {
     let tables = grid.tables().unwrap();
     for ((_, text), profile) in tables[1..].iter().zip(&grid.profiles) {
         let table: toml::Table = toml::from_str(text).unwrap();
-        let own: ProfileFile = table["device"][0]["profile"].clone().try_into().unwrap();
-        assert_eq!(own.into_profile(profile.name.clone()), *profile);
+        let own: Profile = table["device"][0]["profile"].clone().try_into().unwrap();
+        assert_eq!(Profile { name: profile.name.clone(), ..own }, *profile);
     }
     let text = tables[0].1.replace("[machine.costs]\n", "").replace("machine.costs.", "");
     assert_eq!(sim::file::read_costs("own", &text).unwrap(), grid.costs[0].costs, "{text}");

@@ -1,12 +1,11 @@
 //! A cell as a scenario file: what the sweep runs is what the file says, so that it can be run again alone.
 
-use device::ProfileFile;
 use toml::{Table, Value};
 use workload::fio::Outside;
 
 use super::cells::{Cell, Grid, Kind, Prices, ships};
 use completion::{LatencyPrice, Mode};
-use device::Profile;
+use emu::Profile;
 use sim::{Costs, Scenario, SimError, file};
 
 /// I/Os of the closed loop that measures what `poll` reaches.
@@ -145,7 +144,7 @@ fn profile(profile: &Profile) -> Result<Value, SimError> {
     if ships(&profile.name) && profile.name.parse().as_ref() == Ok(profile) {
         return Ok(profile.name.as_str().into());
     }
-    let mut own = Table::try_from(ProfileFile::from(profile)).map_err(unfit)?;
+    let mut own = Table::try_from(profile).map_err(unfit)?;
     without_zeros(&mut own);
     // These have no default.
     for operation in ["read", "write"] {

@@ -3,7 +3,7 @@
 //! Three devices, each with service times of one to three modes; one of them drifts, one alternates between phases, and one has a
 //! cache that is fast until it is full. One price list between the two that ship. Depths and loads that the known grid does not have.
 
-use device::{Profile, Service};
+use emu::{Profile, Service};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;

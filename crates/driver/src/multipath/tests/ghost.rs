@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use device::{BusError, Change, Config, Loss, Message, PathControl, Port, Profile, Subsystem};
+use emu::{BusError, Change, Config, Loss, Message, PathControl, Port, Profile, Subsystem};
 use nvme::prp::{Dptr, PageSize};
 use nvme::{Doorbells, Lba, QueueId, Registers, Vector};
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ impl Port for Bus {
 
 /// A controller with its host's end: the driver's own machines, carried out.
 struct End {
-    device: device::Controller<Bus>,
+    device: emu::Controller<Bus>,
     bus: Bus,
     admin: Pair,
     io: Option<Pair>,
@@ -105,7 +105,7 @@ impl End {
         let config = Config {
             controller_id: id,
             quiesce_time: QUIESCE,
-            ana: Some(device::Ana::new(AnaState::OPTIMIZED)),
+            ana: Some(emu::Ana::new(AnaState::OPTIMIZED)),
             ..Config::new(Profile::optane())
         };
         let device = subsystem.controller(config, vec![], bus.clone()).unwrap();
@@ -250,8 +250,8 @@ struct World {
 impl World {
     fn new(config: FailoverConfig) -> World {
         let mut subsystem = Subsystem::new("nqn.2026-11.test:ghost").unwrap();
-        let medium = device::Mem::new(1 << 20, device::Budget::new(1 << 22));
-        subsystem.share(device::Namespace::mem(medium, BLOCK as u32).unwrap()).unwrap();
+        let medium = emu::Mem::new(1 << 20, emu::Budget::new(1 << 22));
+        subsystem.share(emu::Namespace::mem(medium, BLOCK as u32).unwrap()).unwrap();
         let mut now = Nanos::from_secs(1);
         let mut ends: Vec<_> = [1, 2].map(|id| End::new(&mut subsystem, id)).into();
         ends.iter_mut().for_each(|end| end.bring_up(&mut now));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use device::{FaultInjector, FaultPlan, Injected, Step};
+use emu::{FaultInjector, FaultPlan, Injected, Step};
 use hw::Bar;
 use nvme::{Registers, regs};
 use units::Nanos;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use device::{Access, Media, MediaError, write_zeroes};
+use emu::{Access, Media, MediaError, write_zeroes};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 

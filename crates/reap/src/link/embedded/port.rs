@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{BusError, Message, Port};
+use emu::{BusError, Message, Port};
 use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
 use sync::Gate;

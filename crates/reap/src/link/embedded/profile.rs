@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use device::{Profile, ProfileFile};
+use emu::Profile;
 
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
@@ -17,9 +17,9 @@ pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
         return name.parse().map_err(|e| fail(format!("{e}; a profile of your own is the path of a file that ends in `.toml`")));
     }
     let text = hw::read_text(Path::new(name), MOST_BYTES).map_err(|e| fail(format!("cannot read it: {e}")))?;
-    let file: ProfileFile = toml::from_str(&text).map_err(|e| fail(format!("not a profile: {e}")))?;
+    let file: Profile = toml::from_str(&text).map_err(|e| fail(format!("not a profile: {e}")))?;
     let stem = Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy().into_owned());
-    Ok(file.into_profile(stem))
+    Ok(Profile { name: stem, ..file })
 }
 
 impl DeviceUri {

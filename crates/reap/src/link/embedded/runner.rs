@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use device::{Controller, Port, Step};
+use emu::{Controller, Port, Step};
 use hw::{EventFd, Poller, RunDelay};
 use sync::WakeFlag;
 use units::Nanos;

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 
-use device::{Begun, BusError, KnownTime, Message, Port};
+use emu::{Begun, BusError, KnownTime, Message, Port};
 use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Vector};
 use units::{Nanos, Op};
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use device::Script;
+use emu::Script;
 
 use super::super::{ServeError, ServeEvent, Server};
 

@@ -2,8 +2,8 @@
 //! completed or failed, and the run ends.
 
 use completion::Preset;
-use device::{Fault, FaultPlan};
 use driver::RecoveryConfig;
+use emu::{Fault, FaultPlan};
 use nvme::Status;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use workload::ErrorCode;

@@ -7,7 +7,7 @@ use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng
 use super::masks::unmasked;
 use super::*;
 use completion::SleepStep;
-use device::PendingBit;
+use emu::PendingBit;
 
 use crate::habits::{Habits, LAWFUL};
 use crate::host::Context;

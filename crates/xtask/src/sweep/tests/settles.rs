@@ -2,7 +2,7 @@
 
 use crate::sweep::cells::drawn;
 use completion::{LatencyPrice, Mode};
-use device::{Profile, Service};
+use emu::{Profile, Service};
 use sim::{Costs, Scenario, closed_loop, open_loop};
 use units::Nanos;
 use workload::Job;

@@ -1,96 +1,16 @@
-//! Serving: controllers as PCI devices of another process, over vfio-user.
-//!
-//! | question | file |
-//! | --- | --- |
-//! | which thread does it, and when does it sleep? | here |
-//! | what is there for each controller: socket, client, callers? | `endpoint.rs`, `listener.rs` |
-//! | who may inject faults while it runs? | `control.rs` |
-//! | how do both sides send requests? | `connection.rs` |
-//! | what does one client ask, and in which order may it? | `session.rs` |
-//! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
-//! | what does the controller see of its host? | `host.rs`, `shadow.rs` |
-//!
-//! One thread does everything: it reads messages, steps the controllers and sends their interrupts. So a doorbell wakes no other thread, and
-//! nothing is locked.
+//! The server: controllers at their sockets, and the thread that does it all.
 
-mod config_space;
-mod connection;
-mod control;
-mod endpoint;
-mod event;
-mod function;
-mod host;
-mod listener;
-mod session;
-mod shadow;
-
-use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hw::Poller;
 use units::Nanos;
 
-use crate::{Config, Namespace, Script, Subsystem, SubsystemError};
-use endpoint::{Endpoint, Report};
-use function::Function;
-
-pub use control::{ControlError, ask};
-pub use event::ServeEvent;
-pub use listener::SocketFault;
-
-/// Why a controller cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The socket cannot be had.
-    #[error("socket {}: {fault}", path.display())]
-    Socket {
-        /// Where.
-        path: PathBuf,
-        /// What is wrong and what to do.
-        #[source]
-        fault: SocketFault,
-    },
-    /// The script names a controller that there is not.
-    #[error("the script names path {path}, and there are {paths}, counted from 0: one for each socket")]
-    Path {
-        /// The path that it names.
-        path: usize,
-        /// How many there are.
-        paths: usize,
-    },
-    /// The subsystem cannot have the controller.
-    #[error(transparent)]
-    Subsystem(#[from] SubsystemError),
-    /// The thread cannot sleep.
-    #[error("cannot wait for clients: {0}")]
-    System(#[from] io::Error),
-}
-
-/// A controller to be served.
-#[derive(Debug)]
-pub struct Served<'a> {
-    /// What it is called where people read of it.
-    pub device: String,
-    /// What it is made of. Doorbells are side by side, whatever this says, so that all of them fit in the page that a host keeps them in.
-    pub config: Config,
-    /// Whose namespaces it has.
-    pub namespaces: Namespaces<'a>,
-    /// Files of the client are mapped even where it could take pages away, which ends this process.
-    pub trust: bool,
-    /// The client may map the doorbells, which are polled then.
-    pub maps_doorbells: bool,
-}
-
-/// Whose namespaces a controller has.
-#[derive(Debug)]
-pub enum Namespaces<'a> {
-    /// Its own.
-    Own(Vec<Namespace>),
-    /// A subsystem's, which it becomes a controller of.
-    Shared(&'a mut Subsystem),
-}
+use super::endpoint::{Endpoint, Report};
+use super::event::ServeEvent;
+use super::function::Function;
+use super::served::{ServeError, Served};
+use crate::Script;
 
 /// The poller's key of what ends the server; those of endpoints are above.
 const STOP: u64 = 0;

@@ -1,7 +1,9 @@
 //! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
 
+mod apart;
 mod early;
 mod external;
+mod life;
 mod registers;
 
 use nvme::regs::{Cc, Csts};
@@ -21,7 +23,7 @@ use crate::{Begun, Config, Namespace, Port};
 
 use early::Early;
 use external::{External, Link};
-use registers::Life;
+use life::Life;
 
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
@@ -256,7 +258,7 @@ impl<P: Port> Controller<P> {
         match &external.faults {
             None => cq.post(entry, status),
             Some(faults) => {
-                if faults.post(cq, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
+                if cq.post_with(faults, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
                     return self.fail();
                 }
             }
@@ -364,7 +366,7 @@ impl<P: Port> Controller<P> {
                 Err(status) => {
                     let status = failed(logs, queue, sqe, status);
                     if let Some(faults) = &external.faults {
-                        if faults.post(cq, entry(queue, sq_head, sqe.cid()), status, &SeenDoorbells { port, faults: Some(faults) }) {
+                        if cq.post_with(faults, entry(queue, sq_head, sqe.cid()), status, &SeenDoorbells { port, faults: Some(faults) }) {
                             return self.fail();
                         }
                         posted += 1;
@@ -390,7 +392,7 @@ impl<P: Port> Controller<P> {
         match &external.faults {
             None => cq.post(entry, status),
             Some(faults) => {
-                if faults.post(cq, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
+                if cq.post_with(faults, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
                     return self.fail();
                 }
             }

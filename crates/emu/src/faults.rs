@@ -5,12 +5,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, Sqe, Status, Vector};
+use nvme::{Cid, Doorbells, QueueId, Sqe, Status, Vector};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::queues::{Consumed, Cq};
 use crate::{Message, Port};
 
 /// Something that goes wrong once.
@@ -134,8 +133,6 @@ struct State {
     doorbells: LateDoorbells,
     /// Messages that are delayed, in the order of sending.
     messages: Vec<(Nanos, Vector)>,
-    /// The CID of the last entry of each completion queue.
-    last: HashMap<QueueId, u16>,
 }
 
 impl State {
@@ -191,7 +188,6 @@ impl FaultInjector {
             now: Nanos::ZERO,
             doorbells: LateDoorbells::new(Nanos::ZERO, 0),
             messages: Vec::new(),
-            last: HashMap::new(),
         };
         state.set_plan(plan);
         FaultInjector(Arc::new(Mutex::new(state)))
@@ -264,32 +260,14 @@ impl FaultInjector {
         kept
     }
 
-    /// Posts an entry, there is room for it, or what a fault makes of it. Whether the controller fails instead.
-    #[cold]
-    pub(crate) fn post<C: CqSlots>(&self, cq: &mut Cq<C>, mut cqe: Cqe, mut status: Status, bells: &impl Doorbells) -> bool {
-        let command = (QueueId(cqe.sq_id), cqe.cid());
-        let mut fault = self.state().throw(Occasion::Entry, command.0, Some(command));
-        if fault == Some(Fault::DoubleEntry) && (matches!(cq.consumed(bells), Consumed::Invalid(_)) || cq.free() < 2) {
-            self.state().injected.pop();
-            fault = None;
-        }
-        let mut state = self.state();
-        match fault {
-            Some(Fault::SwallowEntry) => return false,
-            Some(Fault::Fatal) => return true,
-            Some(Fault::WrongPhase) => {
-                cq.post_unseen(cqe, status);
-                return false;
-            }
-            Some(Fault::StaleCid) => cqe.cid = state.last.get(&cq.id).copied().unwrap_or(cqe.cid ^ 0x8000),
-            Some(Fault::UnknownCid) => cqe.cid ^= 0x5a5a,
-            Some(Fault::Status(instead)) => status = instead,
-            Some(Fault::DoubleEntry) => cq.post(cqe, status),
-            _ => {}
-        }
-        cq.post(cqe, status);
-        state.last.insert(cq.id, cqe.cid);
-        false
+    /// What goes wrong with a command's entry.
+    pub(crate) fn with_entry(&self, command: (QueueId, Cid)) -> Option<Fault> {
+        self.state().throw(Occasion::Entry, command.0, Some(command))
+    }
+
+    /// The last fault could not happen after all.
+    pub(crate) fn take_back(&self) {
+        self.state().injected.pop();
     }
 
     /// Sends the message of a vector, or that of its Pending bit, or what a fault makes of it.

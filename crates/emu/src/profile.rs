@@ -1,57 +1,72 @@
 //! Service-time profiles: how long a device takes, how much it does at once, and what it hides.
 
-mod file;
-
-pub use file::ProfileFile;
-
 use std::str::FromStr;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use units::{Nanos, Op};
 
-/// The timing of a device. A plain value: a file format maps onto it one to one.
-#[derive(Clone, Debug, PartialEq)]
+/// The timing of a device. In a file, a device's own or part of a scenario, times are in nanoseconds, and whatever is left out is zero,
+/// which means "none".
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// How the profile is called in reports.
+    /// How the profile is called in reports; no part of a file.
+    #[serde(skip)]
     pub name: String,
     /// Time on a channel of a Read, without its transfer.
     pub read: Service,
     /// Time on a channel of a Write, without its transfer; and of a Write Zeroes, a Deallocate or a Write Uncorrectable.
     pub write: Service,
     /// Time on a channel of a Flush.
+    #[serde(default)]
     pub flush: Service,
     /// Commands served at once, at most [`Profile::MOST_CHANNELS`]; the others queue. 0: all of them.
+    #[serde(default, deserialize_with = "channels")]
     pub channels: u32,
     /// Bytes per second over the device's one link to the host, which a transfer occupies. 0: no limit.
+    #[serde(default, rename = "bytes_per_second")]
     pub bandwidth: u64,
     /// Commands per second that the device starts at most, as a token bucket. 0: no limit.
+    #[serde(default)]
     pub iops: u64,
     /// Commands that may start at once after a pause, when `iops` limits: the depth of the bucket. At least 1.
+    #[serde(default = "one")]
     pub iops_burst: u32,
     /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the host's buffer as it is, and
     /// no data pointer is looked at.
+    #[serde(skip, default = "yes")]
     pub moves_data: bool,
     /// Interrupt coalescing that feature 08h does not show.
+    #[serde(default, rename = "hidden_coalescing")]
     pub hidden: Hidden,
 }
 
 /// The distribution of one operation's time on a channel: `base`, plus exponential jitter of mean `jitter`, plus for
 /// some commands `tail`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Service {
     /// Time that every command takes.
+    #[serde(rename = "base_ns", with = "nanos")]
     pub base: Nanos,
     /// Mean of the exponentially distributed time on top.
+    #[serde(rename = "jitter_ns", with = "nanos")]
     pub jitter: Nanos,
     /// How many of a million commands take `tail` longer.
+    #[serde(deserialize_with = "ppm")]
     pub tail_ppm: u32,
     /// The extra time of those.
+    #[serde(rename = "tail_ns", with = "nanos")]
     pub tail: Nanos,
     /// They come in runs of this many commands, regularly, so that the device alternates between phases. 0: each
     /// command throws its own dice.
     pub tail_run: u32,
     /// How many of a million commands take `more` longer, by dice of their own, in whichever phase the device is.
+    #[serde(deserialize_with = "ppm")]
     pub more_ppm: u32,
     /// The extra time of those.
+    #[serde(rename = "more_ns", with = "nanos")]
     pub more: Nanos,
     /// `base` grows by up to so many per cent and falls back, evenly, over and over.
     pub drift_pct: u32,
@@ -61,20 +76,66 @@ pub struct Service {
 
 /// Interrupt coalescing that the device keeps to itself: features 08h and 09h read zero and cannot be changed. All zero:
 /// none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Hidden {
     /// Entries per vector before a message.
     pub entries: u32,
     /// Longest wait for them, from the first one.
+    #[serde(rename = "time_ns", with = "nanos")]
     pub time: Nanos,
     /// Rate, in entries per second and vector, at which messages may announce entries, as a token bucket: a message
     /// waits until the entries announced before it are paid for. 0: no limit. Entries that the host takes by itself,
     /// before a message announced them, are free.
+    #[serde(rename = "announced_per_second")]
     pub announced_per_s: u64,
     /// Depth of that bucket in entries.
     pub announced_burst: u32,
     /// Messages per second of the whole controller at most, but for four at once after a pause. 0: no limit.
+    #[serde(rename = "messages_per_second")]
     pub messages_per_s: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+// Bad values are refused where they stand, so that the mistake has a place.
+
+fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        n if n <= Profile::MOST_CHANNELS => Ok(n),
+        n => Err(D::Error::custom(format_args!("{n} channels: there are at most {}; 0 is no limit", Profile::MOST_CHANNELS))),
+    }
+}
+
+fn ppm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        n if n <= 1_000_000 => Ok(n),
+        n => Err(D::Error::custom(format_args!("{n} of a million commands slow: 1000000 is every command"))),
+    }
+}
+
+mod nanos {
+    use super::*;
+
+    /// No command takes longer: an hour.
+    const LONGEST_NS: u64 = 3_600_000_000_000;
+
+    pub(super) fn serialize<S: serde::Serializer>(time: &Nanos, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(time.0)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+        match u64::deserialize(deserializer)? {
+            n if n <= LONGEST_NS => Ok(Nanos(n)),
+            n => Err(D::Error::custom(format_args!("{n} ns for a command: an hour, {LONGEST_NS} ns, is the longest"))),
+        }
+    }
 }
 
 impl Hidden {
@@ -85,18 +146,8 @@ impl Hidden {
 }
 
 impl Service {
-    const fn fixed(base: Nanos) -> Service {
-        Service {
-            base,
-            jitter: Nanos::ZERO,
-            tail_ppm: 0,
-            tail: Nanos::ZERO,
-            tail_run: 0,
-            more_ppm: 0,
-            more: Nanos::ZERO,
-            drift_pct: 0,
-            drift_run: 0,
-        }
+    fn fixed(base: Nanos) -> Service {
+        Service { base, ..Service::default() }
     }
 
     /// Whether every command takes no time at all.

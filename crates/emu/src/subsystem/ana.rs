@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nvme::log::ana::{AnaGroup, AnaLog};
 use nvme::{AnaState, Nsid};
 
-use super::Change;
+use super::script::Change;
 
 /// What a controller reports of ANA. Start from [`Ana::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]

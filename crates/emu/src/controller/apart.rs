@@ -1,14 +1,13 @@
-//! What happens to a controller from outside while it runs: ANA states that change, a path that is lost and comes back,
-//! commands that take longer, or are held; and the steps in which host and controller do not reach each other.
+//! Steps in which something happens to the controller from outside, or in which host and controller do not reach each other.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nvme::regs::{self, Csts};
 use nvme::{Registers, Status};
-use units::{Nanos, Op};
+use units::Nanos;
 
-use super::registers::Life;
+use super::external::{External, Hold, Link};
+use super::life::Life;
 use super::{Controller, Step};
 use crate::io::Fetched;
 use crate::logs::Event;
@@ -16,107 +15,6 @@ use crate::queues::Command;
 use crate::schedule::Due;
 use crate::subsystem::{Change, Loss, Mailbox};
 use crate::{FaultInjector, FaultPlan, Injected, Port};
-
-/// Whether host and controller reach each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
-    Up,
-    Lost(Loss),
-    /// They do again, and nothing goes on before a reset.
-    NeedsReset,
-}
-
-/// Commands that are to be held when they are fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    None,
-    All,
-    Only(Op),
-}
-
-/// Changes that are in force, and changes that are still to come.
-#[derive(Debug)]
-pub(crate) struct External {
-    mailbox: Option<Arc<Mailbox>>,
-    /// In the order in which they are due.
-    coming: Vec<(Nanos, Change)>,
-    /// When the first of them is due.
-    pub(super) next: Nanos,
-    pub(super) link: Link,
-    /// How much longer commands take.
-    pub(super) delay: Nanos,
-    hold: Hold,
-    /// How long following CC.EN takes, if something has changed that.
-    reset_takes: Option<Nanos>,
-    /// What goes wrong with commands, entries and messages.
-    pub(crate) faults: Option<FaultInjector>,
-    /// Commands that are held.
-    held: Vec<Due>,
-    /// Data of writes that were inside when the path was lost, by order.
-    taken: BTreeMap<u64, Vec<u8>>,
-    /// When the last of them is forgotten, as the host no longer sends Keep Alive.
-    silent_at: Nanos,
-}
-
-impl External {
-    pub(super) fn new(faults: Option<FaultInjector>) -> External {
-        External {
-            mailbox: None,
-            coming: Vec::new(),
-            next: Nanos::MAX,
-            link: Link::Up,
-            delay: Nanos::ZERO,
-            hold: Hold::None,
-            reset_takes: None,
-            faults,
-            held: Vec::new(),
-            taken: BTreeMap::new(),
-            silent_at: Nanos::MAX,
-        }
-    }
-
-    /// Whether this step is not like others.
-    #[inline]
-    pub(super) fn is_special(&self, now: Nanos) -> bool {
-        now >= self.next
-            || self.link != Link::Up
-            || self.faults.is_some()
-            || self.mailbox.as_ref().is_some_and(|mailbox| mailbox.has_news())
-    }
-
-    /// Whether a command is to be held; if so it is.
-    #[inline]
-    pub(super) fn holds(&mut self, op: Op, due: Due) -> bool {
-        let held = self.hold != Hold::None && (self.hold == Hold::All || self.hold == Hold::Only(op));
-        if held {
-            self.held.push(due);
-        }
-        held
-    }
-
-    /// A reset: nothing of the host's is inside any more. A path that needs a reset is up again.
-    pub(super) fn forget_host(&mut self) {
-        self.held.clear();
-        self.taken.clear();
-        self.silent_at = Nanos::MAX;
-        if self.link == Link::NeedsReset {
-            self.link = Link::Up;
-        }
-    }
-
-    fn expect(&mut self, at: Nanos, change: Change) {
-        let place = self.coming.partition_point(|(other, _)| *other <= at);
-        self.coming.insert(place, (at, change));
-        self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
-    }
-
-    /// The next change that is due.
-    fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Change)> {
-        let due = self.coming.first().is_some_and(|(at, _)| *at <= now).then(|| self.coming.remove(0));
-        self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
-        due
-    }
-}
 
 impl<P: Port> Controller<P> {
     /// Takes changes from a subsystem's [`crate::PathControl`].

@@ -14,7 +14,7 @@ use vfio_user::{
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::connection::{Connection, MOST_DATA};
 use super::host::{GuestPort, Host, STRIDE};
-use super::{Namespaces, ServeError, Served};
+use super::served::{Namespaces, ServeError, Served};
 use crate::{Change, Config, Controller};
 
 /// A request that is refused: the error that the client gets, and the reason in words.

@@ -2,8 +2,8 @@
 
 use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status, Vector};
 
-use crate::Port;
 use crate::io::Request;
+use crate::{Fault, FaultInjector, Port};
 
 /// A submission queue.
 #[derive(Debug)]
@@ -90,6 +90,8 @@ pub(crate) struct Cq<C> {
     room: u32,
     /// Entries that the host has taken since [`Cq::take_consumed`].
     unreported: u32,
+    /// The CID of the last entry of [`Cq::post_with`].
+    last_cid: Option<u16>,
     /// Of the room, entries promised to commands that were fetched: every accepted command can complete.
     reserved: u32,
 }
@@ -106,7 +108,20 @@ pub(crate) enum Consumed {
 impl<C: CqSlots> Cq<C> {
     pub(crate) fn new(id: QueueId, vector: Option<Vector>, slots: C, entries: u32) -> Cq<C> {
         let room = entries - 1;
-        Cq { id, vector, sqs: 0, slots, ring: Producer::new(entries), entries, head: 0, bad_head: None, room, unreported: 0, reserved: 0 }
+        Cq {
+            id,
+            vector,
+            sqs: 0,
+            slots,
+            ring: Producer::new(entries),
+            entries,
+            head: 0,
+            bad_head: None,
+            room,
+            unreported: 0,
+            last_cid: None,
+            reserved: 0,
+        }
     }
 
     /// Reads the head doorbell.
@@ -177,9 +192,31 @@ impl<C: CqSlots> Cq<C> {
         self.store(cqe.with_status(status, self.ring.phase()));
     }
 
-    /// The same with the wrong phase tag: the host does not see it, nor any after it.
-    pub(crate) fn post_unseen(&mut self, cqe: Cqe, status: Status) {
-        self.store(cqe.with_status(status, !self.ring.phase()));
+    /// The same, or what a fault makes of it. Whether the controller fails instead.
+    #[cold]
+    pub(crate) fn post_with(&mut self, faults: &FaultInjector, mut cqe: Cqe, mut status: Status, bells: &impl Doorbells) -> bool {
+        let mut fault = faults.with_entry((QueueId(cqe.sq_id), cqe.cid()));
+        // A second entry needs room.
+        if fault == Some(Fault::DoubleEntry) && (matches!(self.consumed(bells), Consumed::Invalid(_)) || self.free() < 2) {
+            faults.take_back();
+            fault = None;
+        }
+        match fault {
+            Some(Fault::SwallowEntry) => return false,
+            Some(Fault::Fatal) => return true,
+            Some(Fault::WrongPhase) => {
+                self.store(cqe.with_status(status, !self.ring.phase()));
+                return false;
+            }
+            Some(Fault::StaleCid) => cqe.cid = self.last_cid.unwrap_or(cqe.cid ^ 0x8000),
+            Some(Fault::UnknownCid) => cqe.cid ^= 0x5a5a,
+            Some(Fault::Status(instead)) => status = instead,
+            Some(Fault::DoubleEntry) => self.post(cqe, status),
+            _ => {}
+        }
+        self.post(cqe, status);
+        self.last_cid = Some(cqe.cid);
+        false
     }
 
     #[inline]

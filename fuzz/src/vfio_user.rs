@@ -1,6 +1,6 @@
 //! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages, and what they ask.
 
-use vfio_user::{Assembler, Command, DeviceInfo, DmaAsk, Flags, Header, IrqInfo, Region, Request, Version};
+use vfio_user::{Assembler, Command, Device, DmaAsk, Flags, Header, Interrupts, Region, Request, Version};
 
 use crate::source::Source;
 
@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
 
 fn read(header: &Header, body: &[u8]) {
     // A client reads answers of the same shape.
-    _ = (DeviceInfo::from_bytes(body), Region::from_answer(0, body), IrqInfo::from_bytes(body), Version::from_bytes(body));
+    _ = (Device::from_answer(body), Region::from_answer(0, body), Interrupts::from_answer(0, body), Version::from_bytes(body));
     // What it gives of its memory is as much as was asked for.
     for ask in [DmaAsk::Read { address: 0, count: 4 }, DmaAsk::Write { address: 0, data: &[7; 4] }] {
         let given = ask.read_answer(header, body).ok().flatten().map(<[u8]>::len);

@@ -260,6 +260,13 @@ impl FaultInjector {
         kept
     }
 
+    /// What the controller sees of a doorbell that the host has set to `written`.
+    #[cold]
+    fn see(&self, doorbell: Doorbell, written: u32) -> u32 {
+        let state = &mut *self.state();
+        state.doorbells.see(doorbell, written, state.now)
+    }
+
     /// What goes wrong with a command's entry.
     pub(crate) fn with_entry(&self, command: (QueueId, Cid)) -> Option<Fault> {
         self.state().throw(Occasion::Entry, command.0, Some(command))
@@ -302,40 +309,31 @@ pub(crate) struct SeenDoorbells<'a, P> {
     pub(crate) faults: Option<&'a FaultInjector>,
 }
 
-impl<P: Port> SeenDoorbells<'_, P> {
-    #[inline]
-    fn see(&self, queue: QueueId, completion: bool, written: u32) -> u32 {
-        let Some(faults) = self.faults else { return written };
-        let state = &mut *faults.state();
-        state.doorbells.see((queue, completion), written, state.now)
-    }
-
-    fn set(&self, queue: QueueId, completion: bool, value: u32) {
-        if let Some(faults) = self.faults {
-            faults.state().doorbells.set((queue, completion), value);
-        }
-    }
-}
-
 impl<P: Port> Doorbells for SeenDoorbells<'_, P> {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
-        self.set(queue, false, tail);
+        if let Some(faults) = self.faults {
+            faults.state().doorbells.set((queue, false), tail);
+        }
         self.port.doorbells().ring_sq(queue, tail);
     }
 
     fn ring_cq(&self, queue: QueueId, head: u32) {
-        self.set(queue, true, head);
+        if let Some(faults) = self.faults {
+            faults.state().doorbells.set((queue, true), head);
+        }
         self.port.doorbells().ring_cq(queue, head);
     }
 
     #[inline]
     fn sq_tail(&self, queue: QueueId) -> u32 {
-        self.see(queue, false, self.port.doorbells().sq_tail(queue))
+        let tail = self.port.doorbells().sq_tail(queue);
+        self.faults.map_or(tail, |faults| faults.see((queue, false), tail))
     }
 
     #[inline]
     fn cq_head(&self, queue: QueueId) -> u32 {
-        self.see(queue, true, self.port.doorbells().cq_head(queue))
+        let head = self.port.doorbells().cq_head(queue);
+        self.faults.map_or(head, |faults| faults.see((queue, true), head))
     }
 }
 

@@ -41,7 +41,7 @@ pub use client::{Answer, CallError, Client, ClientMemory, End, Ticket};
 pub use dma::DmaAsk;
 pub use header::{Command, Flags, Header};
 pub use irqs::{IrqAction, IrqData, SetIrqs};
-pub use reply::{DeviceInfo, IrqInfo, RegionInfo, Reply};
+pub use reply::{RegionInfo, Reply};
 pub use request::{Access, DmaMap, DmaUnmap, Request};
 pub use socket::{Received, Socket, SocketError};
 pub use version::{Capabilities, Version};

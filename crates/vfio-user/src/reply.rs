@@ -1,26 +1,12 @@
-//! Replies: what a device answers, and how a client reads it.
+//! Replies: what a device answers.
 
 use rustix::io::Errno;
 
-use crate::answers::{Area, CAPS, MMAP, SPARSE_MMAP};
-use crate::bytes::{Malformed, Put, Reader};
+use crate::answers::{Area, CAPS, Device, Interrupts, MMAP, SPARSE_MMAP};
+use crate::bytes::Put;
 use crate::header::{Flags, Header};
 use crate::request::{Access, DmaUnmap, put_access};
 use crate::version::Version;
-
-/// What a device is (`struct vfio_device_info`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// Regions.
-    pub regions: u32,
-    /// Kinds of interrupts.
-    pub irqs: u32,
-}
-
-impl DeviceInfo {
-    /// It can be reset, and it is a PCI device.
-    const FLAGS: u32 = 1 | 1 << 1;
-}
 
 /// What a region is (`struct vfio_region_info`). Any of it can be reached by messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +45,6 @@ impl RegionInfo {
     }
 }
 
-/// What interrupts are (`struct vfio_irq_info`): each goes to an eventfd, and none can be masked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IrqInfo {
-    /// Which kind.
-    pub index: u32,
-    /// How many; 0: there are none of that kind.
-    pub count: u32,
-}
-
 /// What a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
@@ -80,11 +57,11 @@ pub enum Reply<'a> {
     /// The memory that is no longer reached.
     DmaUnmap(DmaUnmap),
     /// What the device is.
-    DeviceInfo(DeviceInfo),
+    DeviceInfo(Device),
     /// What the region is.
     RegionInfo(RegionInfo),
-    /// What the interrupts are.
-    IrqInfo(IrqInfo),
+    /// What the interrupts of this kind are. None can be masked.
+    IrqInfo(u32, Interrupts),
     /// What stands in a region.
     RegionRead(Access, &'a [u8]),
     /// The bytes that were written.
@@ -106,11 +83,12 @@ impl Reply<'_> {
             Reply::Done | Reply::Error(_) => {}
             Reply::Version(version) => body = version.to_bytes(),
             Reply::DmaUnmap(unmap) => _ = body.u32(24).u32(if unmap.all { 2 } else { 0 }).u64(unmap.address).u64(unmap.size),
-            Reply::DeviceInfo(info) => _ = body.u32(16).u32(DeviceInfo::FLAGS).u32(info.regions).u32(info.irqs),
+            Reply::DeviceInfo(Device { can_reset, is_pci, regions, irqs }) => {
+                _ = body.u32(16).u32(u32::from(*can_reset) | u32::from(*is_pci) << 1).u32(*regions).u32(*irqs);
+            }
             Reply::RegionInfo(info) => info.put(&mut body),
-            Reply::IrqInfo(info) => {
-                let flags = if info.count > 0 { EVENTFD_FIXED } else { 0 };
-                body.u32(16).u32(flags).u32(info.index).u32(info.count);
+            Reply::IrqInfo(index, Interrupts { by_eventfd, count }) => {
+                _ = body.u32(16).u32(if *by_eventfd { EVENTFD_FIXED } else { 0 }).u32(*index).u32(*count);
             }
             Reply::RegionRead(access, data) => {
                 put_access(access, &mut body);
@@ -123,29 +101,5 @@ impl Reply<'_> {
             _ => (Flags::REPLY, 0),
         };
         Header { id: request.id, command: request.command, size: 0, flags, error }.with_body(&body)
-    }
-}
-
-impl DeviceInfo {
-    /// Reads an answer's body.
-    ///
-    /// # Errors
-    /// It is too short.
-    pub fn from_bytes(body: &[u8]) -> Result<DeviceInfo, Malformed> {
-        let mut reader = Reader::new("answer to GET_INFO", body);
-        let (_argsz, _flags) = (reader.u32()?, reader.u32()?);
-        Ok(DeviceInfo { regions: reader.u32()?, irqs: reader.u32()? })
-    }
-}
-
-impl IrqInfo {
-    /// Reads an answer's body.
-    ///
-    /// # Errors
-    /// It is too short.
-    pub fn from_bytes(body: &[u8]) -> Result<IrqInfo, Malformed> {
-        let mut reader = Reader::new("answer to GET_IRQ_INFO", body);
-        let (_argsz, _flags) = (reader.u32()?, reader.u32()?);
-        Ok(IrqInfo { index: reader.u32()?, count: reader.u32()? })
     }
 }

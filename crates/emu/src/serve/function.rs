@@ -7,9 +7,7 @@ use std::rc::Rc;
 use hw::{EventFd, GuestRange, Rights};
 use nvme::regs::{self, Csts};
 use rustix::io::Errno;
-use vfio_user::{
-    Access, Area, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionInfo, Reply, Request, SetIrqs, irq, region,
-};
+use vfio_user::{Access, Area, Device, DmaMap, DmaUnmap, Interrupts, IrqAction, IrqData, RegionInfo, Reply, Request, SetIrqs, irq, region};
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::connection::{Connection, MOST_DATA};
@@ -163,13 +161,18 @@ impl Function {
             Request::Version(_) => Err(Refusal::new(Errno::INVAL, "VERSION comes once, as the first message")),
             Request::DmaMap(map) => self.map(map, fds),
             Request::DmaUnmap(unmap) => self.unmap(unmap),
-            Request::DeviceInfo => Ok(Reply::DeviceInfo(DeviceInfo { regions: region::COUNT, irqs: irq::COUNT })),
+            Request::DeviceInfo => {
+                Ok(Reply::DeviceInfo(Device { can_reset: true, is_pci: true, regions: region::COUNT, irqs: irq::COUNT }))
+            }
             Request::RegionInfo { index, room } => match index {
                 0..region::COUNT => Ok(Reply::RegionInfo(self.region(*index, *room))),
                 _ => Err(Refusal::new(Errno::INVAL, format!("there is no region {index}: they are 0 to {}", region::COUNT - 1))),
             },
             Request::IrqInfo { index } => match index {
-                0..irq::COUNT => Ok(Reply::IrqInfo(IrqInfo { index: *index, count: self.irqs(*index) })),
+                0..irq::COUNT => {
+                    let count = self.irqs(*index);
+                    Ok(Reply::IrqInfo(*index, Interrupts { by_eventfd: count > 0, count }))
+                }
                 _ => Err(Refusal::new(Errno::INVAL, format!("there is no kind {index} of interrupts: they are 0 to {}", irq::COUNT - 1))),
             },
             Request::SetIrqs(set) => self.set_irqs(set, fds),

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::header::Header;
-use crate::reply::{DeviceInfo, Reply};
+use crate::reply::Reply;
 use crate::socket::Received;
 
 /// Longer than an answer takes, and short for a test of silence.
@@ -46,7 +46,7 @@ fn served(patience: Duration, mut act: Act) -> Client {
 const CLOSE: &[u8] = b"close";
 
 fn info(header: &Header) -> Vec<u8> {
-    Reply::DeviceInfo(DeviceInfo { regions: 9, irqs: 5 }).to_bytes(header)
+    Reply::DeviceInfo(Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 }).to_bytes(header)
 }
 
 #[test]

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::{Access, DmaMap, DmaUnmap, Request};
 use crate::{
-    Area, Capabilities, Command, DeviceInfo, Flags, Header, IrqAction, IrqData, IrqInfo, Malformed, Region, RegionInfo, Reply, SetIrqs,
+    Area, Capabilities, Command, Device, Flags, Header, Interrupts, IrqAction, IrqData, Malformed, Region, RegionInfo, Reply, SetIrqs,
     Version,
 };
 
@@ -71,7 +71,7 @@ proptest! {
         if let Some(command) = Command::from_number(number) {
             _ = Request::from_bytes(command, &body);
         }
-        _ = (DeviceInfo::from_bytes(&body), Region::from_answer(0, &body), IrqInfo::from_bytes(&body), Version::from_bytes(&body));
+        _ = (Device::from_answer(&body), Region::from_answer(0, &body), Interrupts::from_answer(0, &body), Version::from_bytes(&body));
     }
 }
 
@@ -132,10 +132,10 @@ fn answers_have_the_question_s_identifier_and_say_what_failed() {
     let info = RegionInfo { index: 4, size: 0x10000, mappable: None, room: 32 };
     let region = Region { readable: true, writable: true, bytes: 0x10000, ..Region::default() };
     assert_eq!(Region::from_answer(4, &Reply::RegionInfo(info).to_bytes(&header)[16..]), Ok(region));
-    let info = IrqInfo { index: 2, count: 65 };
-    assert_eq!(IrqInfo::from_bytes(&Reply::IrqInfo(info).to_bytes(&header)[16..]), Ok(info));
-    let info = DeviceInfo { regions: 9, irqs: 5 };
-    assert_eq!(DeviceInfo::from_bytes(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
+    let info = Interrupts { by_eventfd: true, count: 65 };
+    assert_eq!(Interrupts::from_answer(2, &Reply::IrqInfo(2, info).to_bytes(&header)[16..]), Ok(info));
+    let info = Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 };
+    assert_eq!(Device::from_answer(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
 }
 
 /// A part that can be mapped goes, with its descriptor, to who has room for it; who has not is told how much it takes, and asks again.

@@ -101,8 +101,8 @@ impl Says {
             Request::Version(_) => {
                 Reply::Version(Version { major: 0, minor: 1, capabilities: Capabilities { max_msg_fds: 8, ..Capabilities::default() } })
             }
-            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::DeviceInfo { regions: 9, irqs: 5 }),
-            Request::IrqInfo { index } => Reply::IrqInfo(::vfio_user::IrqInfo { index, count: self.vectors }),
+            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 }),
+            Request::IrqInfo { index } => Reply::IrqInfo(index, ::vfio_user::Interrupts { by_eventfd: true, count: self.vectors }),
             Request::RegionInfo { .. } => {
                 let bytes = Header { flags: Flags::REPLY, ..*header }.with_body(&self.region());
                 let fds: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();

@@ -1,4 +1,4 @@
-//! Clock, system calls, sleeps and wake-ups.
+//! Clock, system calls, sleeps and wake-ups, and cache lines between CPUs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use hw::{EventFd, Poller, Vector, Vectors};
 use units::Nanos;
 
-use super::list::{Caught, Found, Sleep};
-use super::sampler::{Sampler, time_each};
+use super::list::{Found, Sleep};
+use super::{Sampler, time_each};
 use crate::compare::statistics::median;
 use crate::rows::Estimate;
 
@@ -22,13 +22,6 @@ const SLEEPS: u32 = 100;
 const NAP: Nanos = Nanos(50_000);
 /// Until a CPU that has nothing to do is asleep.
 const PAUSES: [Nanos; 8] = [Nanos(0), Nanos(250), Nanos(500), Nanos(1_000), Nanos(2_000), Nanos(4_000), Nanos(8_000), Nanos(16_000)];
-/// Sleeps of a sample that are to be caught: signalled at so many instants around the call, the first so long before it.
-const CATCHES: u64 = 300;
-const CATCH_STEPS: u64 = 30;
-const CATCH_STEP: Nanos = Nanos(50);
-const EARLIEST: Nanos = Nanos(1_000);
-/// From asking for a signal to the call.
-const LEAD: Nanos = Nanos(2_000);
 /// A sleeper that is not woken for so long is given up.
 const LOST: Nanos = Nanos::from_secs(1);
 
@@ -161,7 +154,7 @@ pub fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<O
         let (mut delays, mut costs) = (Vec::new(), Vec::new());
         let cpu = hw::thread_cpu();
         for _ in 0..SLEEPS {
-            let (delay, signal) = ended.sleep(hw::now() + pause, || ())?;
+            let (delay, signal) = ended.sleep(hw::now() + pause)?;
             delays.push(delay);
             costs.push(signal);
         }
@@ -169,43 +162,6 @@ pub fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<O
         Some([cpu, median(&delays)?, median(&costs)?])
     });
     Ok(sleep.map(|[cpu, delay, signal]| Sleep { cpu, delay, signal }))
-}
-
-/// A CPU on its way to idle that a signal catches: a thread that signals then has to interrupt it. For how long that can be, and what
-/// such a wake-up costs on average, told from others by a delay half as long again as `deep`, that of a sleep.
-///
-/// # Errors
-/// Too many open files, or threads.
-pub fn caught(sampler: &mut Sampler<'_>, other: usize, deep: Estimate) -> Result<Option<Caught>> {
-    let mut ended = Ended::by(other)?;
-    let found = sampler.repeat(|| {
-        // How many, and sums of CPU time, delay and the giver's time.
-        let (mut caught, mut others) = ([0.0; 4], [0.0; 2]);
-        for n in 0..CATCHES {
-            let call = hw::now() + LEAD;
-            let due = call - EARLIEST + Nanos(CATCH_STEP.0 * (n % CATCH_STEPS));
-            let mut cpu = Nanos::ZERO;
-            let (delay, signal) = ended.sleep(due, || {
-                cpu = hw::thread_cpu();
-                while hw::now() < call {
-                    std::hint::spin_loop();
-                }
-            })?;
-            let cpu = (hw::thread_cpu() - cpu).0 as f64;
-            if delay > 1.5 * deep.value {
-                caught.iter_mut().zip([1.0, cpu, delay, signal]).for_each(|(sum, this)| *sum += this);
-            } else if delay > deep.value / 2.0 {
-                others.iter_mut().zip([1.0, cpu]).for_each(|(sum, this)| *sum += this);
-            }
-        }
-        let [n, cpu, delay, signal] = caught;
-        let within = n / CATCHES as f64 * (CATCH_STEP.0 * CATCH_STEPS) as f64;
-        let each = |sum: f64, n: f64| if n > 0.0 { sum / n } else { 0.0 };
-        Some([within, (each(cpu, n) - each(others[1], others[0])).max(0.0), each(delay, n), each(signal, n)])
-    });
-    let found = found.map(|[within, cpu, delay, signal]| Caught { within, cpu, delay, signal });
-    // Fewer than in one of the steps are sleeps that something else has prolonged; so may be what too few samples say.
-    Ok(found.filter(|caught| caught.within.interval.is_some_and(|[least, _]| least >= CATCH_STEP.0 as f64)))
 }
 
 /// Sleeps that a thread on another CPU ends.
@@ -247,14 +203,12 @@ impl Ended {
         Ok(Ended { wire, giving: Some(giving), events: Vec::with_capacity(8), asked: 0 })
     }
 
-    /// Sleeps until it is signalled at `due`, after doing `before`. The delay from the signal, and what it took its
-    /// giver.
-    fn sleep(&mut self, due: Nanos, before: impl FnOnce()) -> Option<(f64, f64)> {
+    /// Sleeps until it is signalled at `due`. The delay from the signal, and what it took its giver.
+    fn sleep(&mut self, due: Nanos) -> Option<(f64, f64)> {
         let wire = &*self.wire;
         self.asked += 1;
         wire.due.store(due.0, Relaxed);
         wire.sleeps.store(self.asked, Release);
-        before();
         wire.poller.wait(Some(LOST), &mut self.events).ok()?;
         let woken = hw::now();
         if self.events.is_empty() {
@@ -273,4 +227,54 @@ impl Drop for Ended {
         self.wire.end.store(true, Relaxed);
         self.giving.take().map(thread::JoinHandle::join);
     }
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+#[derive(Default)]
+struct Lines {
+    /// Written by this CPU.
+    ours: Line,
+    /// Written by the other one.
+    theirs: Line,
+    end: AtomicBool,
+    pinned: AtomicBool,
+}
+
+/// A store on one CPU until the other, which spins on it, sees it: half of a round between two lines.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
+    let lines = Arc::new(Lines::default());
+    let echo = lines.clone();
+    let echoing = thread::Builder::new().name("reap-echo".into()).spawn(move || {
+        echo.pinned.store(hw::pin(other).is_ok(), Release);
+        let mut seen = 0;
+        while !echo.end.load(Relaxed) {
+            let now = echo.ours.0.load(Acquire);
+            if now != seen {
+                seen = now;
+                echo.theirs.0.store(now, Release);
+            }
+            std::hint::spin_loop();
+        }
+    });
+    let echoing = echoing.context("cannot start a thread")?;
+    let mut n = 0;
+    let found = sampler.repeat(|| {
+        let round = time_each(MANY, || {
+            n += 1;
+            lines.ours.0.store(n, Release);
+            while lines.theirs.0.load(Acquire) != n {
+                std::hint::spin_loop();
+            }
+        });
+        lines.pinned.load(Acquire).then_some([round / 2.0])
+    });
+    lines.end.store(true, Relaxed);
+    _ = echoing.join();
+    Ok(found.map(|[line]| line))
 }

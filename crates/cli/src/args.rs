@@ -21,8 +21,8 @@ use crate::compare::Contender;
 use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
-pub use values::{Cpus, Seeds, once};
-use values::{any_mode, load, mode, modes, offering, percent, whole};
+pub use values::{Cpus, Seeds, modes, once};
+use values::{any_mode, load, mode, offering, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 mod jobs;
 mod machine;
 mod serve;
-mod slips;
+mod suggest;
 mod values;
 
 use std::ffi::OsString;
@@ -61,7 +61,7 @@ impl Cli {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
-            slips::mend(&mut error, &command, &asked);
+            suggest::suggest(&mut error, &command, &asked);
             error
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;

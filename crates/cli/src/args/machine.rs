@@ -1,6 +1,7 @@
 //! Arguments of the commands that show what there is: `list`, `id`, `doctor`.
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::values::whole;
 
@@ -87,7 +88,8 @@ pub struct DoctorArgs {
 }
 
 /// What is to work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Wanted {
     /// the link `kernel:`
     Kernel,

@@ -10,12 +10,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use hw::block::{Disk, Users, openers};
 use hw::pci::{Bus, Function};
+use indicatif::DecimalBytes;
 use serde::Serialize;
 
 use crate::args::ListArgs;
 use crate::bind::held::namespace_of;
 use crate::harmless::harmless;
-use crate::output;
+use crate::{output, rows};
 
 /// Shows them.
 ///
@@ -26,6 +27,9 @@ pub fn list(args: &ListArgs) -> Result<ExitCode> {
     output::print(&if args.layout.is_json() { serde_json::to_string_pretty(&found)? + "\n" } else { text(&found) })?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Open files, each with a process that has it open.
+type Open = BTreeSet<(PathBuf, String)>;
 
 /// What there is. Names in JSON are those of nvme-cli, as far as it has them.
 #[derive(Debug, Serialize)]
@@ -112,7 +116,7 @@ impl Found {
     ///
     /// # Errors
     /// Sysfs cannot be read. Where there is none, nothing is found.
-    fn look(root: &Path, openers: &dyn Fn(&[PathBuf]) -> BTreeSet<(PathBuf, String)>) -> io::Result<Found> {
+    fn look(root: &Path, openers: &dyn Fn(&[PathBuf]) -> Open) -> io::Result<Found> {
         let functions = Bus::at(&root.join("sys/bus/pci")).controllers()?;
         let disks: Vec<Disk> = Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
         let nodes = disks.iter().flat_map(Disk::family).map(|member| member.node());
@@ -130,7 +134,7 @@ impl Found {
 /// Who uses what, read once for all of them.
 struct Seen {
     users: Users,
-    open: BTreeSet<(PathBuf, String)>,
+    open: Open,
 }
 
 impl Seen {
@@ -297,34 +301,28 @@ fn block_rows(b: &Block) -> Vec<[String; 7]> {
         names.into_iter().any(|name| user.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")))
     };
     let own: Vec<&str> = b.users.iter().filter(|user| !of_part(user)).map(String::as_str).collect();
-    let (block, unit) = binary(b.sector_size);
     let whole = [
         b.device_path.clone(),
         b.generic_path.clone().unwrap_or_default(),
-        si(b.physical_size),
-        format!("{block} {unit}B"),
+        DecimalBytes(b.physical_size).to_string(),
+        rows::bytes(b.sector_size),
         if b.polls { "yes" } else { "no" }.to_owned(),
         if b.read_only { format!("{} (read-only)", b.model_number) } else { b.model_number.clone() },
         own.join("; "),
     ];
     let parts = b.partitions.iter().map(|part| {
         let blank = String::new;
-        [format!("  {}", part.device_path), blank(), si(part.physical_size), blank(), blank(), blank(), part.users.join("; ")]
+        [
+            format!("  {}", part.device_path),
+            blank(),
+            DecimalBytes(part.physical_size).to_string(),
+            blank(),
+            blank(),
+            blank(),
+            part.users.join("; "),
+        ]
     });
     std::iter::once(whole).chain(parts).collect()
-}
-
-/// `268.44  MB`, as nvme-cli writes sizes: powers of 1000.
-fn si(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
-    let power = UNITS.iter().enumerate().rev().find(|(n, _)| bytes >= 1000u64.pow(*n as u32)).map_or(0, |(n, _)| n);
-    format!("{:6.2} {:>2}B", bytes as f64 / 1000f64.powi(power as i32), UNITS[power])
-}
-
-/// As nvme-cli writes the size of a block: the largest unit that it reaches, rounded to the nearest.
-fn binary(bytes: u64) -> (u64, &'static str) {
-    const UNITS: [(u32, &str); 5] = [(50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
-    UNITS.iter().find(|(shift, _)| bytes >= 1 << shift).map_or((bytes, ""), |&(shift, unit)| ((bytes + (1 << (shift - 1))) >> shift, unit))
 }
 
 #[cfg(test)]

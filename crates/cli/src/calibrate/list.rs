@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ::sim::Costs;
 use anyhow::{Context, Result};
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, Table, TableComponent, presets};
 use serde_json::Value;
 use units::Nanos;
 
@@ -199,7 +199,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
 }
 
 fn directly(e: Estimate) -> String {
-    let between = e.interval.map_or(String::new(), |[low, high]| format!(", {low:.0}–{high:.0}"));
+    let between = e.interval.map_or(", too few samples".to_owned(), |[low, high]| format!(", {low:.0}–{high:.0}"));
     format!("measured{between}")
 }
 
@@ -224,6 +224,7 @@ const SHIPPED: &str = "not measured here: the figure that ships";
 pub fn table(prices: &[Price], machine: &str, width: u16) -> String {
     let mut list = Table::new();
     list.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    list.remove_style(TableComponent::HorizontalLines);
     list.set_header(["price", "ns", "how"]);
     for price in prices {
         let Some(how) = &price.how else { continue };

@@ -38,34 +38,27 @@ swapoff "/dev/$disk"
 [ "$(basename "$(readlink "/sys/bus/pci/devices/$first/driver")")" = nvme ] || failed "a drive in use was taken"
 
 part "what there is, as nvme-cli tells it"
-# Every line of nvme-cli's has to be one of Reap's: newer versions of it have more keys, and pad and quote in other ways.
 plain() { sed 's/^ *//; s/[[:blank:]]*: /: /; s/[ ,]*$//; s/" *: */":/; s/ *"$/"/; s/"\([0-9][0-9]*\)"$/\1/' "$1" | grep -v '^[][{}]*$'; }
-as_nvme_cli() { # as_nvme_cli WHAT FILE-OF-NVME-CLI FILE-OF-REAP
-    plain "$2" >/tmp/theirs
-    plain "$3" >/tmp/ours
-    [ "$(wc -l </tmp/theirs)" -gt 8 ] || { failed "$1: nvme-cli says little"; cat "$2"; }
-    grep -vxF -f /tmp/ours /tmp/theirs >/tmp/lacking && { failed "$1: of nvme-cli's lines these are lacking"; cat /tmp/lacking; }
-    echo "$1: $(wc -l </tmp/theirs) lines as nvme-cli's"
+# Each field that Reap shows has nvme-cli's name and value.
+fields_of_nvme_cli() { # fields_of_nvme_cli WHAT FILE-OF-REAP FILES-OF-NVME-CLI...
+    what=$1 && plain "$2" | grep -E '^("[a-z0-9]*":[^[{]|[a-z0-9]+ *[0-9]* *: )' | grep -Ev '^"(device|nsid|lbaf|in_use)"' >/tmp/ours
+    shift 2
+    for file; do plain "$file"; done >/tmp/theirs
+    [ "$(wc -l </tmp/ours)" -gt 20 ] || { failed "$what: Reap shows little"; cat /tmp/ours; }
+    grep -vxF -f /tmp/theirs /tmp/ours >/tmp/lacking && { failed "$what: nvme-cli has no such lines"; cat /tmp/lacking; }
+    echo "$what: $(wc -l </tmp/ours) lines as nvme-cli's"
 }
 control=/dev/$(by_serial LAB0) generic=/dev/ng$(by_serial LAB0 | tr -d nvme)n1
 nvme id-ctrl "$control" -o json >/tmp/theirs.ctrl 2>&1
 nvme id-ns "${control}n1" -o json >/tmp/theirs.ns 2>&1
-nvme list -o json >/tmp/theirs.list 2>&1
 nvme id-ctrl "$control" >/tmp/theirs.ctrl.text 2>&1
 nvme id-ns "${control}n1" >/tmp/theirs.ns.text 2>&1
-nvme list | grep '^/dev/' >/tmp/theirs.list.text 2>&1
-done_by "reap list --json" reap list --json && cp /tmp/out /tmp/ours.list
-as_nvme_cli "nvme list -o json" /tmp/theirs.list /tmp/ours.list
-done_by "reap list" reap list && sed 's/ *$//' /tmp/out >/tmp/ours.list.text
-sed 's/ *$//' /tmp/theirs.list.text | grep -vxF -f /tmp/ours.list.text && failed "nvme list"
-for uri in "$control" "kernel:$generic" "kernel:${control}n1"; do
-    done_by "reap id $uri" reap id "$uri" -o json
-    as_nvme_cli "id-ctrl of $uri" /tmp/theirs.ctrl /tmp/out
-    as_nvme_cli "id-ns of $uri" /tmp/theirs.ns /tmp/out
-    done_by "reap id $uri" reap id "$uri"
-    as_nvme_cli "the text of id-ctrl of $uri" /tmp/theirs.ctrl.text /tmp/out
-    as_nvme_cli "the text of id-ns of $uri" /tmp/theirs.ns.text /tmp/out
-done
+done_by "reap list --json" reap list --json
+grep -q "\"GenericPath\": \"$generic\"" /tmp/out || { failed "reap list shows no namespace"; cat /tmp/out; }
+done_by "reap id $generic" reap id "$generic" -o json
+fields_of_nvme_cli "reap id $generic, JSON" /tmp/out /tmp/theirs.ctrl /tmp/theirs.ns
+done_by "reap id $generic" reap id "kernel:$generic"
+fields_of_nvme_cli "reap id $generic" /tmp/out /tmp/theirs.ctrl.text /tmp/theirs.ns.text
 done_by "reap doctor" reap doctor --for kernel,figures
 grep -E '^  (limited|ok) +poll queues' /tmp/out || failed "reap doctor says nothing of poll queues"
 
@@ -80,8 +73,7 @@ done_by "reap bind again" reap bind "$first"
 
 done_by "reap id of the drive" reap id "pcie:$first" --json
 if [ -e /tmp/theirs.ctrl ]; then
-    as_nvme_cli "id-ctrl over pcie:" /tmp/theirs.ctrl /tmp/out
-    as_nvme_cli "id-ns over pcie:" /tmp/theirs.ns /tmp/out
+    fields_of_nvme_cli "reap id over pcie:" /tmp/out /tmp/theirs.ctrl /tmp/theirs.ns
 fi
 done_by "reap list" reap list --json
 grep -q '"Driver": "vfio-pci"' /tmp/out || { failed "reap list shows who has the drive"; cat /tmp/out; }

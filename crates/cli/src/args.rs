@@ -3,7 +3,7 @@
 mod jobs;
 mod machine;
 mod serve;
-mod slips;
+mod suggest;
 mod values;
 
 use std::ffi::OsString;
@@ -21,8 +21,8 @@ use crate::compare::Contender;
 use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
-pub use values::{Cpus, Seeds, once};
-use values::{any_mode, load, mode, modes, offering, percent, whole};
+pub use values::{Cpus, Seeds, modes, once};
+use values::{any_mode, load, mode, offering, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -61,7 +61,7 @@ impl Cli {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
-            slips::mend(&mut error, &command, &asked);
+            suggest::suggest(&mut error, &command, &asked);
             error
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;

@@ -3,7 +3,6 @@
 //! `rig` opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
 //! its `workload::Generator` says, and tells what that came to as [`Counted`].
 
-mod contents;
 mod counted;
 mod fill;
 mod lanes;

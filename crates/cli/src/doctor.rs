@@ -13,14 +13,14 @@ use crate::harmless::harmless;
 use crate::output;
 use crate::rows::fit::wrap;
 use crate::rows::table;
-use checks::{Check, State, name_of};
+use checks::{Check, State};
 use facts::Facts;
 
 /// The results for scripts.
 #[derive(Serialize)]
 struct Document<'a> {
     /// Of [`Wanted`], what is to work here.
-    wanted: Vec<&'static str>,
+    wanted: Vec<Wanted>,
     /// Nothing is missing of what that needs.
     possible: bool,
     checks: &'a [Check],
@@ -35,12 +35,10 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let wanted = wanted(&args.wanted, &facts);
     let mut checks = checks::all(&facts);
     // Where something is asked for, the rest is no part of the answer.
-    let names: Vec<&str> = args.wanted.iter().map(|wanted| name_of(*wanted)).collect();
-    checks.retain(|check| names.is_empty() || names.contains(&check.wanted));
+    checks.retain(|check| args.wanted.is_empty() || args.wanted.contains(&check.wanted));
     let missing: Vec<&Check> = missing(&checks, &wanted).collect();
     let possible = missing.is_empty();
     let text = if args.layout.is_json() {
-        let wanted = wanted.iter().map(|wanted| name_of(*wanted)).collect();
         serde_json::to_string_pretty(&Document { wanted, possible, checks: &checks })? + "\n"
     } else {
         text(&checks, &wanted, table::width().into())
@@ -61,9 +59,8 @@ fn wanted(asked: &[Wanted], facts: &Facts) -> Vec<Wanted> {
     wanted
 }
 
-fn missing<'a>(checks: &'a [Check], wanted: &[Wanted]) -> impl Iterator<Item = &'a Check> {
-    let names: Vec<&str> = wanted.iter().map(|wanted| name_of(*wanted)).collect();
-    checks.iter().filter(move |check| check.state == State::Missing && names.contains(&check.wanted))
+fn missing<'a>(checks: &'a [Check], wanted: &'a [Wanted]) -> impl Iterator<Item = &'a Check> {
+    checks.iter().filter(|check| check.state == State::Missing && wanted.contains(&check.wanted))
 }
 
 /// Columns before what was found.
@@ -73,11 +70,17 @@ const INDENT: usize = 32;
 fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
     let below = |line: &str| wrap(line, width.saturating_sub(INDENT).max(30)).trim_end().replace('\n', &format!("\n{:INDENT$}", ""));
     let mut out = String::new();
-    let mut before = "";
+    let mut before = None;
     for check in checks {
-        if check.wanted != before {
-            out += &format!("{}{}\n", if before.is_empty() { "" } else { "\n" }, heading(check.wanted));
-            before = check.wanted;
+        if before != Some(check.wanted) {
+            let heading = match check.wanted {
+                Wanted::Kernel => "kernel: (files and block devices, by io_uring)",
+                Wanted::Pcie => "pcie: (NVMe drives without the kernel's driver)",
+                Wanted::Trace => "reap trace (this machine's kernel)",
+                Wanted::Figures => "figures (what they depend on)",
+            };
+            out += &format!("{}{heading}\n", if before.is_some() { "\n" } else { "" });
+            before = Some(check.wanted);
         }
         let state = match check.state {
             State::Ok => "ok",
@@ -92,19 +95,10 @@ fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
         }
     }
     let names: Vec<&str> = missing(checks, wanted).map(|check| check.name).collect();
-    let wanted: Vec<&str> = wanted.iter().map(|wanted| name_of(*wanted)).collect();
+    let wanted: Vec<String> = wanted.iter().map(|wanted| format!("{wanted:?}").to_lowercase()).collect();
     out + &match names.is_empty() {
         true => format!("\nNothing is missing for {}.\n", wanted.join(", ")),
         false => format!("\nMissing for {}: {}.\n", wanted.join(", "), names.join(", ")),
-    }
-}
-
-fn heading(wanted: &str) -> &'static str {
-    match wanted {
-        "kernel" => "kernel: (files and block devices, by io_uring)",
-        "pcie" => "pcie: (NVMe drives without the kernel's driver)",
-        "trace" => "reap trace (this machine's kernel)",
-        _ => "figures (what they depend on)",
     }
 }
 

@@ -1,49 +1,33 @@
-//! `reap id`: what a controller and its namespaces say of themselves, over any link; of what else the kernel drives, what it says.
-
-mod controller;
-mod fields;
-mod namespace;
-mod plain;
-mod source;
+//! `reap id`: a controller, its namespaces with their formats, and the completion modes that it can be used in. It asks over any
+//! transport, of which nvme-cli knows the kernel's alone. Fields that are shown have nvme-cli's names and layout.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use completion::Mode;
 use nvme::admin::{Identify, cns};
 use nvme::prp::Dptr;
 use nvme::{Nsid, Page, identify};
-use reap::IdentifyError;
+use reap::{Device, IdentifyError, KernelUri, OpenOptions};
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::args::IdArgs;
-use crate::output;
-use fields::Fields;
-use source::Source;
-
-/// More namespaces than any controller has, as for the library: one that lies lists them for ever.
-const MOST_NAMESPACES: usize = 16_384;
-
-/// The answer to an Identify.
-type Answer = Result<Box<[u8; Identify::LEN]>, IdentifyError>;
+use crate::rows::fit::wrap;
+use crate::rows::table;
+use crate::{args, output};
 
 /// The results for scripts.
 #[derive(Serialize)]
 struct Document<'a> {
     device: &'a str,
+    /// `None`: a file or a block device, which takes no Identify.
     #[serde(skip_serializing_if = "Option::is_none")]
-    controller: Option<Fields>,
-    namespaces: Vec<Numbered>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<Fields>,
-}
-
-#[derive(Serialize)]
-struct Numbered {
-    nsid: u32,
-    #[serde(flatten)]
-    fields: Option<Fields>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    controller: Option<Map<String, Value>>,
+    namespaces: Vec<Map<String, Value>>,
+    modes: Vec<String>,
+    /// Why others cannot be had.
+    unusable_modes: Vec<String>,
 }
 
 /// Shows it.
@@ -51,90 +35,154 @@ struct Numbered {
 /// # Errors
 /// It cannot be opened, or does not answer.
 pub fn id(args: &IdArgs) -> Result<ExitCode> {
-    let source = source::open(&args.uri)?;
-    let mut document = Document { device: &args.uri, controller: None, namespaces: Vec::new(), block: None };
-    let mut failed = false;
-    match &source {
-        Source::Plain(fields) => {
-            ensure!(args.namespace.is_none(), "{}: it has no NVMe namespaces, so that --namespace-id names none", args.uri);
-            document.block = Some(fields.clone());
-        }
-        _ => {
-            let page = ask(&source, cns::CONTROLLER, Nsid(0)).with_context(|| format!("{}: Identify Controller", args.uri))?;
-            let controller = identify::Controller::from_page(&*page)?;
-            document.controller = Some(controller::fields(&controller));
-            let nsids = match args.namespace.map(Nsid).or_else(|| source.nsid()) {
-                Some(nsid) => vec![nsid],
-                None => active(&controller, |cns, nsid| ask(&source, cns, nsid))
-                    .with_context(|| format!("{}: its active namespaces", args.uri))?,
-            };
-            for nsid in nsids {
-                let found = ask(&source, cns::NAMESPACE, nsid)
-                    .map_err(anyhow::Error::new)
-                    .and_then(|page| Ok(identify::Namespace::from_page(&*page)?));
-                failed |= found.is_err();
-                let (fields, error) = match found {
-                    Ok(page) => (Some(namespace::fields(&page)), None),
-                    Err(error) => (None, Some(format!("{error:#}"))),
-                };
-                document.namespaces.push(Numbered { nsid: nsid.0, fields, error });
-            }
-        }
-    }
-    output::print(&if args.layout.is_json() { serde_json::to_string_pretty(&document)? + "\n" } else { text(&document) })?;
-    for namespace in &document.namespaces {
-        if let Some(error) = &namespace.error {
-            output::say(format_args!("error: {}: Identify Namespace {}: {error}", args.uri, namespace.nsid));
-        }
-    }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-fn ask(source: &Source, cns: u8, nsid: Nsid) -> Answer {
-    source.identify(&Identify::new(cns, nsid, Dptr::NONE))
-}
-
-/// The active namespaces by their list (CNS 02h), which came with NVMe 1.1. A controller that has none is asked about each identifier up to
-/// NN, as the library does at bring-up.
-fn active(controller: &identify::Controller, ask: impl Fn(u8, Nsid) -> Answer) -> Result<Vec<Nsid>> {
-    let mut found: Vec<Nsid> = Vec::new();
-    loop {
-        // VER came with version 1.2; before, the list may be left unanswered.
-        if controller.ver == 0 {
-            break;
-        }
-        let after = found.last().copied().unwrap_or_default();
-        let page = match ask(cns::ACTIVE_NAMESPACES, after) {
-            Err(IdentifyError::Status(_)) if found.is_empty() => break,
-            answer => answer?,
+    // One queue, which nothing is posted to. What the kernel drives may be in use: it is only read.
+    let options = OpenOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);
+    let path = args.uri.starts_with("/dev/").then(|| format!("kernel:{}", args.uri));
+    let kernel = path.as_deref().unwrap_or(&args.uri).parse::<KernelUri>().ok();
+    let device = match &kernel {
+        Some(uri) => Device::open_with(&KernelUri { read_only: uri.bytes.is_none(), ..uri.clone() }.to_string(), &options)?,
+        None => Device::open_with(&args.uri, &options)?,
+    };
+    let ask = |cns, nsid| device.identify(&Identify::new(cns, nsid, Dptr::NONE));
+    let controller = match ask(cns::CONTROLLER, Nsid(0)) {
+        Ok(page) => Some(controller_fields(&identify::Controller::from_page(&*page)?)),
+        Err(IdentifyError::NoController(_)) if args.namespace.is_none() => None,
+        Err(error) => return Err(error).with_context(|| format!("{}: Identify Controller", args.uri)),
+    };
+    let usable: Vec<Nsid> = device.namespaces().iter().map(reap::Namespace::nsid).collect();
+    let nsids = args.namespace.map_or(usable, |nsid| vec![Nsid(nsid)]);
+    let mut namespaces = Vec::new();
+    let mut errors = Vec::new();
+    for nsid in nsids {
+        let numbered = Map::from_iter([("nsid".to_owned(), json!(nsid.0))]);
+        let found = match &controller {
+            Some(_) => ask(cns::NAMESPACE, nsid)
+                .map_err(anyhow::Error::new)
+                .and_then(|page| Ok(namespace_fields(&identify::Namespace::from_page(&*page)?))),
+            None => Ok(device.namespaces().iter().flat_map(block_fields).collect()),
         };
-        // In ascending order, whatever the controller says: the next list begins above the last.
-        let more: Vec<Nsid> = identify::NamespaceList::from_page(&*page)?.iter().filter(|nsid| *nsid > after).collect();
-        let is_full = more.len() == identify::NamespaceList::CAPACITY;
-        found.extend(more);
-        if !is_full || found.len() >= MOST_NAMESPACES {
-            return Ok(found);
-        }
+        let fields = found.unwrap_or_else(|error| {
+            errors.push(format!("error: {}: Identify Namespace {nsid}: {error:#}", args.uri));
+            Map::from_iter([("error".to_owned(), json!(format!("{error:#}")))])
+        });
+        namespaces.push(numbered.into_iter().chain(fields).collect());
     }
-    ensure!(controller.nn as usize <= MOST_NAMESPACES, "it has no list of them, and their identifiers go up to {}", controller.nn);
-    for nsid in (1..=controller.nn).map(Nsid) {
-        match ask(cns::NAMESPACE, nsid) {
-            Ok(page) if identify::Namespace::from_page(&*page)?.nsze > 0 => found.push(nsid),
-            // Not active.
-            Ok(_) | Err(IdentifyError::Status(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
+    let (usable, others): (Vec<Mode>, Vec<Mode>) = args::modes(kernel.is_some()).partition(|mode| device.lacks(*mode).is_none());
+    let modes = usable.iter().map(Mode::to_string).collect();
+    let unusable_modes = others.iter().filter_map(|mode| device.lacks(*mode)).collect();
+    let document = Document { device: &args.uri, controller, namespaces, modes, unusable_modes };
+    output::print(&if args.layout.is_json() {
+        serde_json::to_string_pretty(&document)? + "\n"
+    } else {
+        text(&document, table::width().into())
+    })?;
+    for refused in &device.description().refused {
+        output::say(format_args!("note: {refused}"));
     }
-    Ok(found)
+    errors.iter().for_each(output::say);
+    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+/// What tells a controller from others, and what limits its I/O.
+fn controller_fields(c: &identify::Controller) -> Map<String, Value> {
+    fields([
+        ("vid", json!(c.vid)),
+        ("ssvid", json!(c.ssvid)),
+        ("sn", json!(c.sn.to_string())),
+        ("mn", json!(c.mn.to_string())),
+        ("fr", json!(c.fr.to_string())),
+        ("cmic", json!(c.cmic.into_bits())),
+        ("mdts", json!(c.mdts)),
+        ("cntlid", json!(c.cntlid)),
+        ("ver", json!(c.ver)),
+        ("cntrltype", json!(c.cntrltype)),
+        ("oacs", json!(c.oacs)),
+        ("nn", json!(c.nn)),
+        ("oncs", json!(c.oncs)),
+        ("vwc", json!(c.vwc.into_bits())),
+        ("awun", json!(c.awun)),
+        ("awupf", json!(c.awupf)),
+        ("sgls", json!(c.sgls)),
+        ("subnqn", json!(c.subnqn.to_string())),
+    ])
+}
+
+fn namespace_fields(ns: &identify::Namespace) -> Map<String, Value> {
+    // The counts are the controller's claim, and there are 64 formats at most.
+    let formats = ns.lbaf.iter().enumerate().take(usize::from(ns.nlbaf) + 1 + usize::from(ns.nulbaf));
+    let format = |(n, format): (usize, &identify::LbaFormat)| {
+        let in_use = u8::from(n == ns.format_index());
+        json!({ "lbaf": n, "ms": format.ms(), "ds": format.lbads(), "rp": format.rp(), "in_use": in_use })
+    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    fields([
+        ("nsze", json!(ns.nsze)),
+        ("ncap", json!(ns.ncap)),
+        ("nuse", json!(ns.nuse)),
+        ("nsfeat", json!(ns.nsfeat)),
+        ("nlbaf", json!(ns.nlbaf)),
+        ("flbas", json!(ns.flbas)),
+        ("mc", json!(ns.mc)),
+        ("dps", json!(ns.dps)),
+        ("nmic", json!(ns.nmic)),
+        ("dlfeat", json!(ns.dlfeat)),
+        ("noiob", json!(ns.noiob)),
+        ("anagrpid", json!(ns.anagrpid)),
+        ("nguid", json!(hex(&ns.nguid))),
+        ("eui64", json!(hex(&ns.eui64))),
+        ("lbafs", formats.map(format).collect()),
+    ])
+}
+
+/// Of what takes no Identify.
+fn block_fields(ns: &reap::Namespace) -> Map<String, Value> {
+    fields([("bytes", json!(ns.bytes())), ("block", json!(ns.block_bytes()))])
+}
+
+fn fields<const N: usize>(list: [(&str, Value); N]) -> Map<String, Value> {
+    list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What nvme-cli prints in hexadecimal digits.
+const HEX: [&str; 17] = [
+    "vid", "ssvid", "cmic", "cntlid", "ver", "oacs", "oncs", "vwc", "sgls", "nsze", "ncap", "nuse", "nsfeat", "flbas", "mc", "dps", "nmic",
+];
 
 /// The results for people.
-fn text(document: &Document<'_>) -> String {
-    let controller = document.controller.iter().map(|fields| format!("NVME Identify Controller:\n{}", fields.lines(10)));
-    let shown =
-        |namespace: &Numbered| Some(format!("NVME Identify Namespace {}:\n{}", namespace.nsid, namespace.fields.as_ref()?.lines(8)));
-    let block = document.block.iter().map(|fields| fields.lines(16));
-    controller.chain(document.namespaces.iter().filter_map(shown)).chain(block).collect::<Vec<_>>().join("\n")
+fn text(document: &Document<'_>, width: usize) -> String {
+    let mut out = String::new();
+    if let Some(controller) = &document.controller {
+        out += &format!("NVME Identify Controller:\n{}\n", lines(controller, 10));
+    }
+    for namespace in document.namespaces.iter().filter(|namespace| !namespace.contains_key("error")) {
+        let title =
+            if document.controller.is_some() { format!("NVME Identify Namespace {}", namespace["nsid"]) } else { document.device.into() };
+        out += &format!("{title}:\n{}\n", lines(namespace, 8));
+    }
+    out += &wrap(&format!("Completion modes: {}.", document.modes.join(", ")), width);
+    document.unusable_modes.iter().fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), width))
+}
+
+/// One line for each field, its name padded to `pad`.
+fn lines(fields: &Map<String, Value>, pad: usize) -> String {
+    let hex = |n: u64| if n == 0 { "0".to_owned() } else { format!("{n:#x}") };
+    let mut out = String::new();
+    for (key, value) in fields.iter().filter(|(key, _)| *key != "nsid") {
+        match value {
+            Value::String(text) => out += &format!("{key:pad$}: {text}\n"),
+            Value::Array(formats) => {
+                for format in formats {
+                    let number = |key: &str| format[key].as_u64().unwrap_or(0);
+                    let mark = if number("in_use") == 1 { "(in use)" } else { "" };
+                    let (n, ms, ds, rp) = (number("lbaf"), number("ms"), number("ds"), hex(number("rp")));
+                    out += &format!("lbaf {n:2} : ms:{ms:<3} lbads:{ds:<2} rp:{rp} {mark}\n");
+                }
+            }
+            value if HEX.contains(&key.as_str()) => out += &format!("{key:pad$}: {}\n", hex(value.as_u64().unwrap_or(0))),
+            value => out += &format!("{key:pad$}: {value}\n"),
+        }
+    }
+    out
 }
 
 #[cfg(test)]

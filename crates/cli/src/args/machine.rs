@@ -1,6 +1,7 @@
 //! Arguments of the commands that show what there is: `list`, `id`, `doctor`.
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::values::whole;
 
@@ -45,7 +46,7 @@ Examples:
   reap list                         what is there, and who uses it?
   reap list -o json | jq '.BlockDevices[] | select(.Users == []) | .DevicePath'
 
-The keys of Devices are those of `nvme list -o json`, and three more: Driver, Polls, Users. Controllers and BlockDevices stand beside it.
+Keys are those of `nvme list -o json`, as far as it has them. `nvme list` shows how much of a namespace is allocated, and its format.
 Users and open files of other users' processes are shown to root alone.
 Status 0: it was listed, and there may be nothing; 1: the system cannot be read.";
 
@@ -53,10 +54,10 @@ Status 0: it was listed, and there may be nothing; 1: the system cannot be read.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = ID_EXAMPLES)]
 pub struct IdArgs {
-    /// The device, as for `reap run --device`; /dev/nvme0, /dev/ng0n1 and other paths below /dev are kernel:PATH
+    /// The device, as for `reap run --device`; /dev/ng0n1 and other paths below /dev are kernel:PATH
     #[arg(value_name = "URI")]
     pub uri: String,
-    /// Only this namespace [default: the one that the path names, else all that are active]
+    /// Only this namespace [default: all that can be used]
     #[arg(short = 'n', long = "namespace-id", value_name = "NSID", value_parser = whole::<u32>(1..=0xffff_fffe))]
     pub namespace: Option<u32>,
     #[command(flatten)]
@@ -65,12 +66,12 @@ pub struct IdArgs {
 
 const ID_EXAMPLES: &str = "\
 Examples:
-  reap id mem:1G                    the embedded controller
   reap id pcie:0000:01:00.0         a drive that `reap bind` has given to vfio-pci; it is reset
   reap id vfio-user:/tmp/nvme.sock  a controller that another process serves; it is reset
+  reap id mem:1G                    the embedded controller
   reap id /dev/ng0n1                a namespace of a drive of the kernel's
-  reap id kernel:/dev/vda           what the system says of any other block device
-  reap id /dev/nvme0 --json | jq .controller.mn
+  reap id /dev/vda                  any other block device: its size, and the completion modes it allows
+  reap id mem:1G --json | jq .controller.mn
 
 Fields and layout are those of `nvme id-ctrl` and `nvme id-ns`; with --json the first is `controller`, the second one of `namespaces`.
 Status 0: everything was shown; 1: it cannot be opened, or does not answer.";
@@ -87,7 +88,8 @@ pub struct DoctorArgs {
 }
 
 /// What is to work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Wanted {
     /// the link `kernel:`
     Kernel,

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use reap::{Backing, Device, DeviceUri, Request};
 use workload::Region;
 
-use super::contents::scribble;
 use super::worker::first_namespace;
 
 /// Bytes of each write.
@@ -26,6 +25,17 @@ pub struct Filled {
     pub wanted: u64,
     /// Bytes written, from the start of that.
     pub written: u64,
+}
+
+/// Fills a buffer with something that does not compress, and so brings its pages into memory. `seed` tells buffers apart.
+pub fn scribble(buf: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in buf.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
 }
 
 /// Whether reads of never-written blocks would flatter this device: not a file, which holds what it holds, nor the

@@ -12,8 +12,8 @@ use reap::{Completion, Device, IoError, Namespace, Nanos, Queue, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
-use super::contents::scribble;
 use super::counted::{Ended, Line, Mark};
+use super::fill::scribble;
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
 use outside::since;

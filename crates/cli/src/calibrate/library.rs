@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Instant, Measured, Mode, Nanos, OpenOptions, Queue, Request};
 
 use super::list::Found;
-use super::sampler::{Sampler, time_each};
+use super::{Sampler, time_each};
+use crate::compare::statistics::median;
 
 /// I/Os of a large batch.
 const LARGE: usize = 32;
@@ -13,6 +14,10 @@ const LARGE: usize = 32;
 const BATCHES: usize = 100;
 /// The device is done with a large batch by then.
 const DEVICE: Nanos = Nanos(20_000);
+
+/// What is copied, and from how much.
+const PAGE: usize = 4096;
+const MEDIUM: usize = 64 << 20;
 
 struct Rig {
     queue: Queue,
@@ -43,11 +48,6 @@ impl Rig {
         Some([submitted - begin, taken - looks, handed - taken].map(|span| span.0 as f64))
     }
 
-    /// An I/O in the mode that the queue is in, all of it: submitted, waited for once its message was sent, and handed over.
-    fn announced(&mut self) -> Option<f64> {
-        self.medians(1).map(|parts| parts.iter().sum())
-    }
-
     /// A large batch, waited for at once: the device's nanoseconds for each command, without its data.
     fn served(&mut self) -> Option<f64> {
         let ns = self.queue.namespaces().first().copied()?;
@@ -72,7 +72,7 @@ impl Rig {
             let one = self.batch(ios)?;
             all.iter_mut().zip(one).for_each(|(list, ns)| list.push(ns));
         }
-        let [a, b, c] = all.map(|list| crate::compare::statistics::median(&list));
+        let [a, b, c] = all.map(|list| median(&list));
         Some([a?, b?, c?])
     }
 }
@@ -100,45 +100,22 @@ pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) 
         let call = |n: usize| (one[n] - each(n) - clock).max(0.0);
         Some([call(0), each(0), call(1), each(1), call(2), each(2)])
     });
-    rig.queue.set_mode(Mode::INTERRUPT);
-    found.announced = sampler.repeat(|| Some([(rig.announced()? - 3.0 * clock).max(0.0)])).map(|[ns]| ns);
-    rig.queue.set_mode(Mode::POLL);
-    let mut pages = Pages::new();
-    found.serve = sampler
-        .repeat(|| {
-            let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.served()).collect();
-            Some([crate::compare::statistics::median(&each)? + pages.copy()])
-        })
-        .map(|[serve]| serve);
-    Ok(())
-}
-
-/// Memory that is in no cache, as a medium's is.
-struct Pages {
-    medium: Vec<u8>,
-    buffer: Vec<u8>,
-    at: usize,
-}
-
-impl Pages {
-    const PAGE: usize = 4096;
-    const MEDIUM: usize = 64 << 20;
-
-    fn new() -> Pages {
-        Pages { medium: vec![1; Pages::MEDIUM], buffer: vec![0; Pages::PAGE], at: 0 }
-    }
-
-    /// Nanoseconds to copy one, from here and there.
-    fn copy(&mut self) -> f64 {
-        time_each(500, || {
+    // Memory that is in no cache, as a medium's is.
+    let (medium, mut buffer, mut at) = (vec![1u8; MEDIUM], vec![0u8; PAGE], 0);
+    let serve = sampler.repeat(|| {
+        let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.served()).collect();
+        let copy = time_each(500, || {
             // A prime number of pages on, so that nothing is foreseen.
-            self.at = (self.at + 5_003 * Pages::PAGE) % Pages::MEDIUM;
-            if let Some(page) = self.medium.get(self.at..self.at + Pages::PAGE) {
-                self.buffer.copy_from_slice(page);
-                std::hint::black_box(&self.buffer);
+            at = (at + 5_003 * PAGE) % MEDIUM;
+            if let Some(page) = medium.get(at..at + PAGE) {
+                buffer.copy_from_slice(page);
+                std::hint::black_box(&buffer);
             }
-        })
-    }
+        });
+        Some([median(&each)? + copy])
+    });
+    found.serve = serve.map(|[serve]| serve);
+    Ok(())
 }
 
 fn spin_until(instant: Nanos) -> Nanos {

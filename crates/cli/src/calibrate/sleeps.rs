@@ -1,6 +1,5 @@
-//! Clock, system calls, sleeps and wake-ups.
+//! Clock, system calls, sleeps and wake-ups, and cache lines between CPUs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
@@ -9,8 +8,8 @@ use anyhow::{Context, Result};
 use hw::{EventFd, Poller, Vector, Vectors};
 use units::Nanos;
 
-use super::list::{Caught, Found, Sleep};
-use super::sampler::{Sampler, time_each};
+use super::list::{Found, Sleep};
+use super::{Sampler, time_each};
 use crate::compare::statistics::median;
 use crate::rows::Estimate;
 
@@ -22,15 +21,10 @@ const SLEEPS: u32 = 100;
 const NAP: Nanos = Nanos(50_000);
 /// Until a CPU that has nothing to do is asleep.
 const PAUSES: [Nanos; 8] = [Nanos(0), Nanos(250), Nanos(500), Nanos(1_000), Nanos(2_000), Nanos(4_000), Nanos(8_000), Nanos(16_000)];
-/// Sleeps of a sample that are to be caught: signalled at so many instants around the call, the first so long before it.
-const CATCHES: u64 = 300;
-const CATCH_STEPS: u64 = 30;
-const CATCH_STEP: Nanos = Nanos(50);
-const EARLIEST: Nanos = Nanos(1_000);
-/// From asking for a signal to the call.
-const LEAD: Nanos = Nanos(2_000);
 /// A sleeper that is not woken for so long is given up.
 const LOST: Nanos = Nanos::from_secs(1);
+/// In place of a number: the other thread is to end.
+const END: u64 = u64::MAX;
 
 /// What needs no other CPU.
 ///
@@ -73,63 +67,37 @@ pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
+/// An eventfd, and what sleeps on it.
+fn event() -> Result<(EventFd, Poller)> {
+    let (fd, poller) = (EventFd::new()?, Poller::new()?);
+    poller.add(&fd, 0)?;
+    Ok((fd, poller))
+}
+
 /// A round between two threads of one CPU: two of everything.
 fn switch(sampler: &mut Sampler<'_>) -> Result<Option<Estimate>> {
-    let (ping, pong) = (Arc::new(Wire::new()?), Arc::new(Wire::new()?));
-    let (heard, said) = (ping.clone(), pong.clone());
-    // The thread inherits this CPU.
-    let echo = thread::Builder::new().name("reap-echo".into()).spawn(move || {
-        let mut events = Vec::with_capacity(8);
-        while !heard.end.load(Acquire) && heard.poller.wait(Some(LOST), &mut events).is_ok() {
-            said.fd.signal();
-        }
-    });
-    let echo = echo.context("cannot start a thread")?;
-    let mut events = Vec::with_capacity(8);
-    let round = sampler.repeat(|| {
-        let round = time_each(SLEEPS * 5, || {
-            ping.fd.signal();
-            _ = pong.poller.wait(Some(LOST), &mut events);
+    let ((ping, pinged), (pong, ponged), end) = (event()?, event()?, AtomicBool::new(false));
+    thread::scope(|scope| {
+        // The thread inherits this CPU.
+        let echo = thread::Builder::new().name("reap-echo".into()).spawn_scoped(scope, || {
+            let mut events = Vec::with_capacity(8);
+            while !end.load(Acquire) && pinged.wait(Some(LOST), &mut events).is_ok() {
+                pong.signal();
+            }
         });
-        Some([round / 2.0])
-    });
-    ping.end.store(true, Release);
-    ping.fd.signal();
-    _ = echo.join();
-    Ok(round.map(|[round]| round))
-}
-
-/// An eventfd that somebody sleeps on.
-struct Wire {
-    fd: EventFd,
-    poller: Poller,
-    end: AtomicBool,
-    /// The sleeper is about to sleep, for the n-th time.
-    sleeps: AtomicU64,
-    /// When the signal is to be given, and was.
-    due: AtomicU64,
-    at: AtomicU64,
-    /// What giving it took.
-    took: AtomicU64,
-    /// The n-th was given.
-    given: AtomicU64,
-}
-
-impl Wire {
-    fn new() -> Result<Wire> {
-        let wire = Wire {
-            fd: EventFd::new()?,
-            poller: Poller::new()?,
-            end: AtomicBool::new(false),
-            sleeps: AtomicU64::new(0),
-            due: AtomicU64::new(0),
-            at: AtomicU64::new(0),
-            took: AtomicU64::new(0),
-            given: AtomicU64::new(0),
-        };
-        wire.poller.add(&wire.fd, 0)?;
-        Ok(wire)
-    }
+        echo.context("cannot start a thread")?;
+        let mut events = Vec::with_capacity(8);
+        let round = sampler.repeat(|| {
+            let round = time_each(SLEEPS * 5, || {
+                ping.signal();
+                _ = ponged.wait(Some(LOST), &mut events);
+            });
+            Some([round / 2.0])
+        });
+        end.store(true, Release);
+        ping.signal();
+        Ok(round.map(|[round]| round))
+    })
 }
 
 /// For how long a CPU without work stays awake: the shortest pause after which a wake-up takes more than half as long as after
@@ -156,121 +124,95 @@ pub fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: Nanos, delay: Estim
 /// # Errors
 /// Too many open files, or threads.
 pub fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<Option<Sleep>> {
-    let mut ended = Ended::by(other)?;
-    let sleep = sampler.repeat(|| {
-        let (mut delays, mut costs) = (Vec::new(), Vec::new());
-        let cpu = hw::thread_cpu();
-        for _ in 0..SLEEPS {
-            let (delay, signal) = ended.sleep(hw::now() + pause, || ())?;
-            delays.push(delay);
-            costs.push(signal);
-        }
-        let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS);
-        Some([cpu, median(&delays)?, median(&costs)?])
-    });
-    Ok(sleep.map(|[cpu, delay, signal]| Sleep { cpu, delay, signal }))
-}
-
-/// A CPU on its way to idle that a signal catches: a thread that signals then has to interrupt it. For how long that can be, and what
-/// such a wake-up costs on average, told from others by a delay half as long again as `deep`, that of a sleep.
-///
-/// # Errors
-/// Too many open files, or threads.
-pub fn caught(sampler: &mut Sampler<'_>, other: usize, deep: Estimate) -> Result<Option<Caught>> {
-    let mut ended = Ended::by(other)?;
-    let found = sampler.repeat(|| {
-        // How many, and sums of CPU time, delay and the giver's time.
-        let (mut caught, mut others) = ([0.0; 4], [0.0; 2]);
-        for n in 0..CATCHES {
-            let call = hw::now() + LEAD;
-            let due = call - EARLIEST + Nanos(CATCH_STEP.0 * (n % CATCH_STEPS));
-            let mut cpu = Nanos::ZERO;
-            let (delay, signal) = ended.sleep(due, || {
-                cpu = hw::thread_cpu();
-                while hw::now() < call {
-                    std::hint::spin_loop();
+    let (fd, poller) = event()?;
+    // How many signals were asked for and given; when the next is due; when the last was given, and what that took.
+    let [asked, given, due, at, took] = [const { AtomicU64::new(0) }; 5];
+    thread::scope(|scope| {
+        let giver = thread::Builder::new().name("reap-signal".into()).spawn_scoped(scope, || {
+            let pinned = hw::pin(other).is_ok();
+            loop {
+                let n = asked.load(Acquire);
+                if n == END || !pinned {
+                    return;
                 }
-            })?;
-            let cpu = (hw::thread_cpu() - cpu).0 as f64;
-            if delay > 1.5 * deep.value {
-                caught.iter_mut().zip([1.0, cpu, delay, signal]).for_each(|(sum, this)| *sum += this);
-            } else if delay > deep.value / 2.0 {
-                others.iter_mut().zip([1.0, cpu]).for_each(|(sum, this)| *sum += this);
-            }
-        }
-        let [n, cpu, delay, signal] = caught;
-        let within = n / CATCHES as f64 * (CATCH_STEP.0 * CATCH_STEPS) as f64;
-        let each = |sum: f64, n: f64| if n > 0.0 { sum / n } else { 0.0 };
-        Some([within, (each(cpu, n) - each(others[1], others[0])).max(0.0), each(delay, n), each(signal, n)])
-    });
-    let found = found.map(|[within, cpu, delay, signal]| Caught { within, cpu, delay, signal });
-    // Fewer than in one of the steps are sleeps that something else has prolonged; so may be what too few samples say.
-    Ok(found.filter(|caught| caught.within.interval.is_some_and(|[least, _]| least >= CATCH_STEP.0 as f64)))
-}
-
-/// Sleeps that a thread on another CPU ends.
-struct Ended {
-    wire: Arc<Wire>,
-    giving: Option<thread::JoinHandle<()>>,
-    events: Vec<u64>,
-    asked: u64,
-}
-
-impl Ended {
-    fn by(other: usize) -> Result<Ended> {
-        let wire = Arc::new(Wire::new()?);
-        let giver = wire.clone();
-        let giving = thread::Builder::new().name("reap-signal".into()).spawn(move || {
-            if hw::pin(other).is_err() {
-                return;
-            }
-            let mut given = 0;
-            while !giver.end.load(Relaxed) {
-                let asked = giver.sleeps.load(Acquire);
-                if asked == given {
-                    std::hint::spin_loop();
-                    continue;
+                if n != given.load(Relaxed) {
+                    while hw::now().0 < due.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    let began = hw::now();
+                    at.store(began.0, Relaxed);
+                    fd.signal();
+                    took.store((hw::now() - began).0, Relaxed);
+                    given.store(n, Release);
                 }
-                given = asked;
-                let due = Nanos(giver.due.load(Relaxed));
-                while hw::now() < due {
-                    std::hint::spin_loop();
-                }
-                let at = hw::now();
-                giver.at.store(at.0, Relaxed);
-                giver.fd.signal();
-                giver.took.store((hw::now() - at).0, Relaxed);
-                giver.given.store(given, Release);
+                std::hint::spin_loop();
             }
         });
-        let giving = giving.context("cannot start a thread")?;
-        Ok(Ended { wire, giving: Some(giving), events: Vec::with_capacity(8), asked: 0 })
-    }
-
-    /// Sleeps until it is signalled at `due`, after doing `before`. The delay from the signal, and what it took its
-    /// giver.
-    fn sleep(&mut self, due: Nanos, before: impl FnOnce()) -> Option<(f64, f64)> {
-        let wire = &*self.wire;
-        self.asked += 1;
-        wire.due.store(due.0, Relaxed);
-        wire.sleeps.store(self.asked, Release);
-        before();
-        wire.poller.wait(Some(LOST), &mut self.events).ok()?;
-        let woken = hw::now();
-        if self.events.is_empty() {
-            return None;
-        }
-        // The giver may still be in its call.
-        while wire.given.load(Acquire) != self.asked {
-            std::hint::spin_loop();
-        }
-        Some(((woken - Nanos(wire.at.load(Relaxed))).0 as f64, wire.took.load(Relaxed) as f64))
-    }
+        giver.context("cannot start a thread")?;
+        let (mut events, mut n) = (Vec::with_capacity(8), 0);
+        let sleep = sampler.repeat(|| {
+            let (mut delays, mut costs) = (Vec::new(), Vec::new());
+            let cpu = hw::thread_cpu();
+            for _ in 0..SLEEPS {
+                n += 1;
+                due.store((hw::now() + pause).0, Relaxed);
+                asked.store(n, Release);
+                poller.wait(Some(LOST), &mut events).ok()?;
+                let woken = hw::now();
+                if events.is_empty() {
+                    return None;
+                }
+                // The giver may still be in its call.
+                while given.load(Acquire) != n {
+                    std::hint::spin_loop();
+                }
+                delays.push((woken - Nanos(at.load(Relaxed))).0 as f64);
+                costs.push(took.load(Relaxed) as f64);
+            }
+            let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS);
+            Some([cpu, median(&delays)?, median(&costs)?])
+        });
+        asked.store(END, Release);
+        Ok(sleep.map(|[cpu, delay, signal]| Sleep { cpu, delay, signal }))
+    })
 }
 
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.wire.end.store(true, Relaxed);
-        self.giving.take().map(thread::JoinHandle::join);
-    }
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// A store on one CPU until the other, which spins on it, sees it: half of a round between two lines.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
+    let (ours, theirs, pinned) = (Line::default(), Line::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let echo = thread::Builder::new().name("reap-echo".into()).spawn_scoped(scope, || {
+            pinned.store(hw::pin(other).is_ok(), Release);
+            let mut seen = 0;
+            while seen != END {
+                let now = ours.0.load(Acquire);
+                if now != seen {
+                    seen = now;
+                    theirs.0.store(now, Release);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        echo.context("cannot start a thread")?;
+        let mut n = 0;
+        let found = sampler.repeat(|| {
+            let round = time_each(MANY, || {
+                n += 1;
+                ours.0.store(n, Release);
+                while theirs.0.load(Acquire) != n {
+                    std::hint::spin_loop();
+                }
+            });
+            pinned.load(Acquire).then_some([round / 2.0])
+        });
+        ours.0.store(END, Release);
+        Ok(found.map(|[line]| line))
+    })
 }

@@ -32,7 +32,7 @@ pub enum State {
 pub struct Check {
     /// What it is for: `kernel`, `pcie`, `trace`, `figures`.
     #[serde(rename = "for")]
-    pub wanted: &'static str,
+    pub wanted: Wanted,
     pub name: &'static str,
     pub state: State,
     /// What was found.
@@ -43,50 +43,63 @@ pub struct Check {
     pub command: Option<String>,
 }
 
-impl Check {
-    fn ok(mut self, found: impl Into<String>) -> Check {
-        (self.state, self.found) = (State::Ok, found.into());
-        self
-    }
+/// How it is, what was found, and what mends it.
+type Verdict = (State, String, Option<String>);
 
-    fn none(mut self, found: impl Into<String>) -> Check {
-        (self.state, self.found) = (State::None, found.into());
-        self
-    }
-
-    fn limited(self, found: impl Into<String>, command: impl Into<String>) -> Check {
-        Check { state: State::Limited, found: found.into(), command: Some(command.into()), ..self }
-    }
-
-    fn missing(self, found: impl Into<String>, command: impl Into<String>) -> Check {
-        Check { state: State::Missing, found: found.into(), command: Some(command.into()), ..self }
-    }
+fn ok(found: impl Into<String>) -> Verdict {
+    (State::Ok, found.into(), None)
 }
 
-/// Its name on the command line.
-pub fn name_of(wanted: Wanted) -> &'static str {
-    match wanted {
-        Wanted::Kernel => "kernel",
-        Wanted::Pcie => "pcie",
-        Wanted::Trace => "trace",
-        Wanted::Figures => "figures",
-    }
+fn none(found: impl Into<String>) -> Verdict {
+    (State::None, found.into(), None)
 }
 
-fn about(wanted: Wanted, name: &'static str, why: &'static str) -> Check {
-    Check { wanted: name_of(wanted), name, state: State::Ok, found: String::new(), why, command: None }
+fn limited(found: impl Into<String>, command: impl Into<String>) -> Verdict {
+    (State::Limited, found.into(), Some(command.into()))
 }
 
-/// All of them, by what they are for.
+fn missing(found: impl Into<String>, command: impl Into<String>) -> Verdict {
+    (State::Missing, found.into(), Some(command.into()))
+}
+
+/// All of them, by what they are for: a name, why it matters, and how it is.
 pub fn all(facts: &Facts) -> Vec<Check> {
-    let kernel = [uring(facts), newer(facts), passthrough(facts), polls(facts), memlock(facts, Wanted::Kernel), hugepages(facts)];
-    let pcie = [iommu(facts), vfio(facts), container(facts), given(facts), groups(facts), memlock(facts, Wanted::Pcie)];
-    let figures = [cpus(facts), hypervisor(facts), idle(facts), governor(facts), load(facts)];
-    kernel.into_iter().chain(pcie).chain([tracing(facts)]).chain(figures).collect()
+    use Wanted::{Figures, Kernel, Pcie, Trace};
+    let table = [
+        (Kernel, "io_uring", "`kernel:` does all its I/O by it", uring(facts)),
+        (
+            Kernel,
+            "its newer features",
+            "they save system calls and wake-ups, or are modes of the kernel's own to compare with",
+            newer(facts),
+        ),
+        (Kernel, "NVMe passthrough", "by `kernel:/dev/ng0n1` requests skip the kernel's block layer", passthrough(facts)),
+        (Kernel, "poll queues", "without them a polled mode takes interrupts on `kernel:`, and kernel-iopoll cannot be had", polls(facts)),
+        (
+            Kernel,
+            "locked memory",
+            "io_uring knows registered buffers faster, and they are locked; others are used as they are",
+            memlock(facts, Wanted::Kernel),
+        ),
+        (Kernel, "huge pages", "buffers in pages of 2 MiB cost fewer misses of the TLB, and less to register", hugepages(facts)),
+        (Pcie, "IOMMU", "it keeps a drive from all memory but what Reap maps for it; without one vfio-pci takes no device", iommu(facts)),
+        (Pcie, "vfio-pci", "this driver of the kernel's hands drives to Reap", vfio(facts)),
+        (Pcie, "VFIO containers", "Reap maps memory by /dev/vfio/vfio; iommufd alone is not used", container(facts)),
+        (Pcie, "NVMe drives", "`pcie:` drives one that vfio-pci has, and that this user may open", given(facts)),
+        (Pcie, "IOMMU groups", "an IOMMU keeps groups apart: what shares one with a drive must be vfio-pci's too", groups(facts)),
+        (Pcie, "locked memory", "what a drive reaches is pinned by 4 MiB, as it is first used", memlock(facts, Wanted::Pcie)),
+        (Trace, "eBPF", "`reap trace` counts completions per interrupt in the kernel", tracing(facts)),
+        (Figures, "CPUs", "the embedded device's thread has one, job threads have the others", cpus(facts)),
+        (Figures, "bare metal", "in a virtual machine interrupts, timers and idling cost exits to the hypervisor", hypervisor(facts)),
+        (Figures, "idle states", "a CPU that sleeps deeply wakes late, which counts for modes that sleep", idle(facts)),
+        (Figures, "frequency", "a CPU that clocks down while a mode sleeps is slower when it wakes", governor(facts)),
+        (Figures, "other work", "what others take of the CPUs is not the same for all modes", load(facts)),
+    ];
+    let check = |(wanted, name, why, (state, found, command))| Check { wanted, name, state, found, why, command };
+    table.into_iter().map(check).collect()
 }
 
-fn uring(facts: &Facts) -> Check {
-    let check = about(Wanted::Kernel, "io_uring", "`kernel:` does all its I/O by it");
+fn uring(facts: &Facts) -> Verdict {
     match &facts.uring {
         Err(error) => {
             let command = match error {
@@ -96,26 +109,21 @@ fn uring(facts: &Facts) -> Check {
                 Unavailable::Memory(_) => "ulimit -l unlimited",
                 Unavailable::System(_) => "strace -e io_uring_setup reap doctor",
             };
-            check.missing(error.to_string(), command)
+            missing(error.to_string(), command)
         }
         Ok(features) if !features.timeouts || !features.keeps_overflow || !features.shared => {
-            check.missing(format!("Linux {} has too old an io_uring", facts.kernel), "boot Linux 5.19 or newer")
+            missing(format!("Linux {} has too old an io_uring", facts.kernel), "boot Linux 5.19 or newer")
         }
-        Ok(_) => check.ok(format!("Linux {} has it, and this user may use it", facts.kernel)),
+        Ok(_) => ok(format!("Linux {} has it, and this user may use it", facts.kernel)),
     }
 }
 
-fn newer(facts: &Facts) -> Check {
-    let check = about(
-        Wanted::Kernel,
-        "its newer features",
-        "they save system calls and wake-ups, or are modes of the kernel's own to compare with",
-    );
-    let Ok(features) = &facts.uring else { return check.none("there is no io_uring") };
+fn newer(facts: &Facts) -> Verdict {
+    let Ok(features) = &facts.uring else { return none("there is no io_uring") };
     let lacking: Vec<&str> = lacking(features).collect();
     match lacking.is_empty() {
-        true => check.ok("all that Reap uses"),
-        false => check.limited(format!("Linux {} lacks {}", facts.kernel, lacking.join(", ")), "boot a newer kernel"),
+        true => ok("all that Reap uses"),
+        false => limited(format!("Linux {} lacks {}", facts.kernel, lacking.join(", ")), "boot a newer kernel"),
     }
 }
 
@@ -133,27 +141,24 @@ fn lacking(features: &Features) -> impl Iterator<Item = &'static str> {
     .map(|(_, what)| what)
 }
 
-fn passthrough(facts: &Facts) -> Check {
-    let check = about(Wanted::Kernel, "NVMe passthrough", "by `kernel:/dev/ng0n1` requests skip the kernel's block layer");
+fn passthrough(facts: &Facts) -> Verdict {
     let closed: Vec<String> = facts.characters.iter().filter(|(_, opens)| !opens).map(|(path, _)| path.display().to_string()).collect();
     match closed.first() {
-        _ if facts.polls.is_empty() => check.none("the kernel drives no NVMe namespace here"),
+        _ if facts.polls.is_empty() => none("the kernel drives no NVMe namespace here"),
         _ if facts.characters.is_empty() => {
-            check.limited(format!("Linux {} has no character devices of namespaces", facts.kernel), "boot Linux 5.19 or newer")
+            limited(format!("Linux {} has no character devices of namespaces", facts.kernel), "boot Linux 5.19 or newer")
         }
-        Some(_) => check.limited(format!("this user may not open {}", closed.join(", ")), format!("chown $USER {}", closed.join(" "))),
-        None => check.ok(format!("{} namespaces can be opened", facts.characters.len())),
+        Some(_) => limited(format!("this user may not open {}", closed.join(", ")), format!("chown $USER {}", closed.join(" "))),
+        None => ok(format!("{} namespaces can be opened", facts.characters.len())),
     }
 }
 
-fn polls(facts: &Facts) -> Check {
-    let check =
-        about(Wanted::Kernel, "poll queues", "without them a polled mode takes interrupts on `kernel:`, and kernel-iopoll cannot be had");
+fn polls(facts: &Facts) -> Verdict {
     let without: Vec<&str> = facts.polls.iter().filter(|(_, polls)| !polls).map(|(name, _)| name.as_str()).collect();
     let bdf = facts.controllers.iter().find(|controller| controller.driver.as_deref() == Some("nvme"));
     match (without.is_empty(), bdf) {
-        _ if facts.polls.is_empty() => check.none("the kernel drives no NVMe namespace here"),
-        (true, _) => check.ok(format!("{} namespaces have some", facts.polls.len())),
+        _ if facts.polls.is_empty() => none("the kernel drives no NVMe namespace here"),
+        (true, _) => ok(format!("{} namespaces have some", facts.polls.len())),
         // A drive that is in use is not to be taken from the kernel's driver.
         (false, bdf) => {
             let again = bdf.map_or_else(String::new, |Controller { bdf, .. }| {
@@ -161,156 +166,138 @@ fn polls(facts: &Facts) -> Check {
                     ", and, while nobody uses it, echo {bdf} >/sys/bus/pci/drivers/nvme/unbind; echo {bdf} >/sys/bus/pci/drivers/nvme/bind"
                 )
             });
-            check.limited(format!("{} have none", without.join(", ")), format!("echo 2 >/sys/module/nvme/parameters/poll_queues{again}"))
+            limited(format!("{} have none", without.join(", ")), format!("echo 2 >/sys/module/nvme/parameters/poll_queues{again}"))
         }
     }
 }
 
-fn memlock(facts: &Facts, wanted: Wanted) -> Check {
-    let why = match wanted {
-        Wanted::Pcie => "what a drive reaches is pinned by 4 MiB, as it is first used",
-        _ => "io_uring knows registered buffers faster, and they are locked; others are used as they are",
-    };
-    let check = about(wanted, "locked memory", why);
+fn memlock(facts: &Facts, wanted: Wanted) -> Verdict {
     let command = "ulimit -l unlimited, as root; `USER - memlock unlimited` in /etc/security/limits.conf makes it last";
     match facts.memlock {
-        None => check.ok("not limited for this user"),
-        Some(limit) if limit >= AMPLE => check.ok(format!("{} MiB", limit >> 20)),
+        None => ok("not limited for this user"),
+        Some(limit) if limit >= AMPLE => ok(format!("{} MiB", limit >> 20)),
         Some(limit) if limit < PIECE && wanted == Wanted::Pcie => {
-            check.missing(format!("RLIMIT_MEMLOCK is {limit} bytes; the least is {PIECE}"), command)
+            missing(format!("RLIMIT_MEMLOCK is {limit} bytes; the least is {PIECE}"), command)
         }
-        Some(limit) => check.limited(format!("RLIMIT_MEMLOCK is {limit} bytes"), command),
+        Some(limit) => limited(format!("RLIMIT_MEMLOCK is {limit} bytes"), command),
     }
 }
 
-fn hugepages(facts: &Facts) -> Check {
-    let check = about(Wanted::Kernel, "huge pages", "buffers in pages of 2 MiB cost fewer misses of the TLB, and less to register");
+fn hugepages(facts: &Facts) -> Verdict {
     match (facts.hugepages, facts.transparent.as_str()) {
-        (0, "always" | "madvise") => check.ok(format!("transparent ones ({}); none set aside", facts.transparent)),
-        (0, _) => check.limited(
+        (0, "always" | "madvise") => ok(format!("transparent ones ({}); none set aside", facts.transparent)),
+        (0, _) => limited(
             "none, and no transparent ones",
             "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled, or sysctl vm.nr_hugepages=64",
         ),
-        (count, _) => check.ok(format!("{count} of 2 MiB are set aside")),
+        (count, _) => ok(format!("{count} of 2 MiB are set aside")),
     }
 }
 
-fn iommu(facts: &Facts) -> Check {
-    let check =
-        about(Wanted::Pcie, "IOMMU", "it keeps a drive from all memory but what Reap maps for it; without one vfio-pci takes no device");
+fn iommu(facts: &Facts) -> Verdict {
     match facts.iommu_groups {
-        0 => check.missing(
+        0 => missing(
             "the kernel has no IOMMU group",
             "switch VT-d or AMD-Vi on in the firmware; where it is Intel's, add intel_iommu=on to the kernel's command line; reboot",
         ),
-        groups => check.ok(format!("{groups} groups")),
+        groups => ok(format!("{groups} groups")),
     }
 }
 
-fn vfio(facts: &Facts) -> Check {
-    let check = about(Wanted::Pcie, "vfio-pci", "this driver of the kernel's hands drives to Reap");
+fn vfio(facts: &Facts) -> Verdict {
     match (facts.vfio.loaded, facts.vfio.module) {
-        (true, _) => check.ok("it is loaded"),
-        (false, true) => check.limited("it is not loaded; `reap bind` loads it", "modprobe vfio-pci"),
-        (false, false) => check
-            .missing(format!("Linux {} has no module of that name", facts.kernel), "boot a kernel with CONFIG_VFIO_PCI, such as Debian's"),
+        (true, _) => ok("it is loaded"),
+        (false, true) => limited("it is not loaded; `reap bind` loads it", "modprobe vfio-pci"),
+        (false, false) => {
+            missing(format!("Linux {} has no module of that name", facts.kernel), "boot a kernel with CONFIG_VFIO_PCI, such as Debian's")
+        }
     }
 }
 
-fn container(facts: &Facts) -> Check {
-    let check = about(Wanted::Pcie, "VFIO containers", "Reap maps memory by /dev/vfio/vfio; iommufd alone is not used");
+fn container(facts: &Facts) -> Verdict {
     match (facts.vfio.container, facts.vfio.loaded || facts.vfio.iommufd) {
-        (true, _) => check.ok("/dev/vfio/vfio is there"),
-        (false, true) => check.missing(
+        (true, _) => ok("/dev/vfio/vfio is there"),
+        (false, true) => missing(
             "there is no /dev/vfio/vfio",
             "modprobe vfio_iommu_type1; else boot a kernel with CONFIG_VFIO_CONTAINER or CONFIG_IOMMUFD_VFIO_CONTAINER",
         ),
-        (false, false) => check.none("VFIO is not loaded"),
+        (false, false) => none("VFIO is not loaded"),
     }
 }
 
-fn given(facts: &Facts) -> Check {
-    let check = about(Wanted::Pcie, "NVMe drives", "`pcie:` drives one that vfio-pci has, and that this user may open");
+fn given(facts: &Facts) -> Verdict {
     let ours: Vec<&Controller> = facts.controllers.iter().filter(|controller| controller.driver.as_deref() == Some("vfio-pci")).collect();
     let closed = ours.iter().find_map(|controller| controller.group.as_ref().filter(|(_, opens)| !opens).map(|_| &controller.bdf));
     match (facts.controllers.first(), ours.first(), closed) {
-        (None, ..) => check.missing("there is no NVMe controller on the PCI bus", "put a drive in; mem: and file: need none"),
-        (Some(first), None, _) => check.limited(
+        (None, ..) => missing("there is no NVMe controller on the PCI bus", "put a drive in; mem: and file: need none"),
+        (Some(first), None, _) => limited(
             format!("{} on the bus, none of them at vfio-pci", facts.controllers.len()),
             format!("reap bind {}, if nobody uses it", first.bdf),
         ),
-        (_, Some(_), Some(bdf)) => check.limited(format!("this user may not open {bdf}"), format!("reap bind {bdf} --user $USER, as root")),
-        (_, Some(_), None) => check.ok(format!("{} of {} can be used", ours.len(), facts.controllers.len())),
+        (_, Some(_), Some(bdf)) => limited(format!("this user may not open {bdf}"), format!("reap bind {bdf} --user $USER, as root")),
+        (_, Some(_), None) => ok(format!("{} of {} can be used", ours.len(), facts.controllers.len())),
     }
 }
 
-fn groups(facts: &Facts) -> Check {
-    let check = about(Wanted::Pcie, "IOMMU groups", "an IOMMU keeps groups apart: what shares one with a drive must be vfio-pci's too");
+fn groups(facts: &Facts) -> Verdict {
     let shared: Vec<String> = facts.controllers.iter().flat_map(|controller| controller.in_the_way.clone()).collect();
     match shared.is_empty() {
-        _ if facts.controllers.is_empty() || facts.iommu_groups == 0 => check.none("there is no drive in one"),
-        true => check.ok("no drive shares one with what the kernel drives"),
-        false => check.limited(
-            format!("with a drive are {}", shared.join(", ")),
-            "give each of them to vfio-pci, or put the drive into another slot",
-        ),
+        _ if facts.controllers.is_empty() || facts.iommu_groups == 0 => none("there is no drive in one"),
+        true => ok("no drive shares one with what the kernel drives"),
+        false => {
+            limited(format!("with a drive are {}", shared.join(", ")), "give each of them to vfio-pci, or put the drive into another slot")
+        }
     }
 }
 
-fn tracing(facts: &Facts) -> Check {
-    let check = about(Wanted::Trace, "eBPF", "`reap trace` counts completions per interrupt in the kernel");
+fn tracing(facts: &Facts) -> Verdict {
     match facts.trace.is_empty() {
-        true => check.ok("this `reap`, this user and this kernel have what it needs"),
+        true => ok("this `reap`, this user and this kernel have what it needs"),
         // Each says what to do.
-        false => check
-            .missing(facts.trace.join("; "), "sudo reap trace, by a `reap` built with --features ebpf, on Linux 5.15 or newer with BTF"),
+        false => {
+            missing(facts.trace.join("; "), "sudo reap trace, by a `reap` built with --features ebpf, on Linux 5.15 or newer with BTF")
+        }
     }
 }
 
-fn cpus(facts: &Facts) -> Check {
-    let check = about(Wanted::Figures, "CPUs", "the embedded device's thread has one, job threads have the others");
+fn cpus(facts: &Facts) -> Verdict {
     match facts.cpus.allowed {
-        0 | 1 => check.missing("host and device threads share one CPU", "taskset, or the container's limit: give it two or more"),
-        count => check.ok(format!("{count} for this process")),
+        0 | 1 => missing("host and device threads share one CPU", "taskset, or the container's limit: give it two or more"),
+        count => ok(format!("{count} for this process")),
     }
 }
 
-fn hypervisor(facts: &Facts) -> Check {
-    let check = about(Wanted::Figures, "bare metal", "in a virtual machine interrupts, timers and idling cost exits to the hypervisor");
+fn hypervisor(facts: &Facts) -> Verdict {
     match facts.cpus.virtual_machine {
-        true => check.limited(
-            "this is a virtual machine",
-            "compare on bare metal what is meant for it; `reap sim --costs bare-metal` simulates one",
-        ),
-        false => check.ok("no hypervisor shows itself"),
+        true => {
+            limited("this is a virtual machine", "compare on bare metal what is meant for it; `reap sim --costs bare-metal` simulates one")
+        }
+        false => ok("no hypervisor shows itself"),
     }
 }
 
-fn idle(facts: &Facts) -> Check {
-    let check = about(Wanted::Figures, "idle states", "a CPU that sleeps deeply wakes late, which counts for modes that sleep");
+fn idle(facts: &Facts) -> Verdict {
     let deep: Vec<String> =
         facts.cpus.idle.iter().filter(|(_, latency)| *latency > SHALLOW).map(|(name, latency)| format!("{name} ({latency} µs)")).collect();
     match (facts.cpus.idle.is_empty(), deep.is_empty()) {
-        (true, _) => check.none("the system shows none"),
-        (false, true) => check.ok("all of them are shallow"),
-        (false, false) => check.limited(format!("deep ones are {}", deep.join(", ")), format!("cpupower idle-set -D {SHALLOW}")),
+        (true, _) => none("the system shows none"),
+        (false, true) => ok("all of them are shallow"),
+        (false, false) => limited(format!("deep ones are {}", deep.join(", ")), format!("cpupower idle-set -D {SHALLOW}")),
     }
 }
 
-fn governor(facts: &Facts) -> Check {
-    let check = about(Wanted::Figures, "frequency", "a CPU that clocks down while a mode sleeps is slower when it wakes");
+fn governor(facts: &Facts) -> Verdict {
     match facts.cpus.governor.as_deref() {
-        None => check.none("the system does not govern it"),
-        Some("performance") => check.ok("the governor is performance"),
-        Some(other) => check.limited(format!("the governor is {other}"), "cpupower frequency-set -g performance"),
+        None => none("the system does not govern it"),
+        Some("performance") => ok("the governor is performance"),
+        Some(other) => limited(format!("the governor is {other}"), "cpupower frequency-set -g performance"),
     }
 }
 
-fn load(facts: &Facts) -> Check {
-    let check = about(Wanted::Figures, "other work", "what others take of the CPUs is not the same for all modes");
+fn load(facts: &Facts) -> Verdict {
     match facts.cpus.load {
-        load if load < 0.5 => check.ok(format!("load average {load:.2}")),
-        load => check.limited(format!("load average {load:.2}"), "end what else runs (`top` shows it), and wait a minute"),
+        load if load < 0.5 => ok(format!("load average {load:.2}")),
+        load => limited(format!("load average {load:.2}"), "end what else runs (`top` shows it), and wait a minute"),
     }
 }
 

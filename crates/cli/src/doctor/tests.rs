@@ -1,19 +1,19 @@
 use super::*;
 
-fn check(wanted: &'static str, state: State) -> Check {
+fn check(wanted: Wanted, state: State) -> Check {
     Check { wanted, name: "thing", state, found: "found\u{1b}".into(), why: "it matters", command: Some("mend".into()) }
 }
 
 #[test]
 fn only_what_is_missing_for_what_is_wanted_counts() {
-    let checks = [check("kernel", State::Limited), check("pcie", State::Missing)];
+    let checks = [check(Wanted::Kernel, State::Limited), check(Wanted::Pcie, State::Missing)];
     assert_eq!(missing(&checks, &[Wanted::Kernel]).count(), 0);
     assert_eq!(missing(&checks, &[Wanted::Kernel, Wanted::Pcie]).count(), 1);
 }
 
 #[test]
 fn each_check_is_told_with_its_reason_and_its_command() {
-    let text = text(&[check("kernel", State::Ok), check("pcie", State::Missing)], &[Wanted::Pcie], 120);
+    let text = text(&[check(Wanted::Kernel, State::Ok), check(Wanted::Pcie, State::Missing)], &[Wanted::Pcie], 120);
     assert!(text.contains("  MISSING  thing                found?\n"), "{text}");
     assert!(text.contains("it matters\n") && text.contains("→ mend\n") && text.ends_with("\nMissing for pcie: thing.\n"), "{text}");
 }
@@ -22,7 +22,7 @@ fn each_check_is_told_with_its_reason_and_its_command() {
 #[test]
 fn lines_fit_the_terminal_and_commands_stay_whole() {
     let command = "reap bind 0000:01:00.0 --user somebody && reap doctor --for pcie --for kernel --for trace";
-    let long = Check { found: "found at last ".repeat(12), command: Some(command.into()), ..check("pcie", State::Missing) };
+    let long = Check { found: "found at last ".repeat(12), command: Some(command.into()), ..check(Wanted::Pcie, State::Missing) };
     let text = text(&[long], &[Wanted::Pcie], 80);
     assert!(text.contains(command), "{text}");
     let longest = text.lines().filter(|line| !line.contains('→')).map(|line| line.chars().count()).max();

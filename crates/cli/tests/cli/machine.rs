@@ -18,6 +18,7 @@ fn an_embedded_controller_identifies_itself_with_all_its_namespaces() {
     );
     let one = place.reap("id mem:64M?namespaces=2 -n 2").ok().stdout;
     assert!(one.contains("NVME Identify Controller:\nvid ") && one.contains("\nNVME Identify Namespace 2:\nnsze "), "{one}");
+    assert!(one.contains("\nCompletion modes: ") && one.lines().all(|line| line.chars().count() <= 120), "{one}");
     assert!(!one.contains("Namespace 1:"), "{one}");
 }
 
@@ -34,8 +35,9 @@ fn a_file_is_shown_with_what_is_known_of_it() {
     fs::write(place.path("disk"), vec![0; 8192]).unwrap();
     let text = place.reap("id kernel:disk -o json").ok().stdout;
     let shown: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&shown["block"]["bytes"], shown["controller"].is_null()), (&8192.into(), true), "{text}");
-    assert!(place.reap("id kernel:disk -n 1").stderr.contains("no NVMe namespaces"));
+    assert_eq!((&shown["namespaces"][0]["bytes"], shown["controller"].is_null()), (&8192.into(), true), "{text}");
+    assert!(shown["modes"].as_array().unwrap().contains(&"poll".into()), "{text}");
+    assert!(place.reap("id kernel:disk -n 1").stderr.contains("takes no NVMe commands"));
 }
 
 #[test]
@@ -44,8 +46,8 @@ fn what_cannot_be_asked_is_refused_in_a_sentence() {
     for (words, says) in [
         ("id nonsense", "expected `mem:SIZE`"),
         ("id pcie:ff:1f.7", "there is no such PCI function here"),
-        ("id kernel:nothing", "there is no such file or device; `reap list` shows what there is"),
-        ("id /dev/null", "no NVMe device"),
+        ("id kernel:nothing", "there is no such file"),
+        ("id /dev/null", "only regular files, block devices and NVMe namespaces"),
         ("id mem:1M -n 0", "give a whole number from 1 to 4294967294"),
         ("id", "<URI>"),
         ("doctor --for cake", "possible values: kernel, pcie, trace, figures"),
@@ -60,7 +62,7 @@ fn what_cannot_be_asked_is_refused_in_a_sentence() {
 fn a_list_is_made_on_any_machine() {
     let place = Place::new();
     let shown: Value = serde_json::from_str(&place.reap("list --json").ok().stdout).unwrap();
-    for key in ["Devices", "Controllers", "BlockDevices"] {
+    for key in ["Controllers", "BlockDevices"] {
         assert!(shown[key].is_array(), "{shown}");
     }
     let text = place.reap("list").ok().stdout;

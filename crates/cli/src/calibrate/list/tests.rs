@@ -1,5 +1,4 @@
 use ::sim::file::read_costs;
-use units::Nanos;
 
 use super::*;
 
@@ -16,14 +15,7 @@ fn found() -> Found {
         nap: e(12_000.0).zip(e(30_000.0)),
         sleep: e(9_150.0).zip(e(20_000.0)).zip(e(900.0)).map(|((cpu, delay), signal)| Sleep { cpu, delay, signal }),
         awake: e(1_000.0),
-        caught: e(400.0).zip(e(7_000.0)).zip(e(36_000.0).zip(e(10_500.0))).map(|((within, cpu), (delay, signal))| Caught {
-            within,
-            cpu,
-            delay,
-            signal,
-        }),
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
-        announced: e(1_000.0),
         line: e(120.0),
         ring: [210.0, 70.0, 2.0, 45.0, 240.0, 60.0, 300.0, 4.0].map(|ns| e(ns).unwrap()).into(),
         ..Found::default()
@@ -64,9 +56,8 @@ fn parts_add_up_to_what_was_measured() {
     let late = timer + jitter + thread.timer_exit + thread.timer_slack + thread.wake + back;
     assert!(late.0.abs_diff(30_000) <= 1, "{late}");
     assert!(thread.timer_exit <= thread.idle_exit);
-    assert_eq!(effect + thread.caught_exit + back + thread.caught, Nanos(36_000));
-    // From the call on, of which system call and block are a part; and an I/O less one that is polled for.
-    assert_eq!((thread.idle_after, thread.ready), (Nanos(1_000 - 350), Nanos(1_000 - 250 - 150)));
+    // From the call on, of which system call and block are a part.
+    assert_eq!(thread.idle_after, Nanos(1_000 - 350));
     // Calls of io_uring: what submits, what waits, what runs task work.
     let (ring, call) = (&costs.kernel, thread.syscall + costs.kernel.enter);
     assert_eq!((call, call + ring.wait, call + ring.run), (Nanos(210), Nanos(240), Nanos(300)));
@@ -78,14 +69,14 @@ fn nothing_measured_is_the_list_that_ships() {
     let prices = prices(&Found::default()).unwrap();
     assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
     assert!(prices.iter().all(|price| price.how.is_none()));
-    assert!(table(&Found::default(), &prices, "machine", 120).contains("not measured"));
+    assert!(table(&prices, "machine", 120).contains("Not measured here"));
 }
 
 #[test]
 fn the_tables_fit_their_line() {
     let prices = prices(&found()).unwrap();
     for width in [60, 80, 120] {
-        let text = table(&found(), &prices, "a machine whose name is of some length, with CPUs and a kernel", width);
+        let text = table(&prices, "a machine whose name is of some length, with CPUs and a kernel", width);
         assert!(fit::fits(&text, width), "{width}: {text}");
         assert!(text.contains("thread.from_idle") && text.contains("idle_exit"), "{text}");
     }

@@ -6,7 +6,7 @@ use super::super::facts::{Cpus, Vfio};
 use super::*;
 
 /// What it is for, its name, how it is, what its command has, and what breaks it.
-type Case = (&'static str, &'static str, State, &'static str, fn(&mut Facts));
+type Case = (Wanted, &'static str, State, &'static str, fn(&mut Facts));
 
 /// A machine on which nothing is missing.
 fn sound() -> Facts {
@@ -31,9 +31,9 @@ fn sound() -> Facts {
     }
 }
 
-fn check(facts: &Facts, wanted: &str, name: &str) -> Check {
+fn check(facts: &Facts, wanted: Wanted, name: &str) -> Check {
     let all = all(facts);
-    all.into_iter().find(|check| check.wanted == wanted && check.name == name).unwrap_or_else(|| panic!("no {wanted} {name}"))
+    all.into_iter().find(|check| check.wanted == wanted && check.name == name).unwrap_or_else(|| panic!("no {wanted:?} {name}"))
 }
 
 #[test]
@@ -45,25 +45,25 @@ fn of_a_sound_machine_only_what_is_broken_is_complained_of() {
 #[test]
 fn each_lack_is_told_with_what_mends_it() {
     let cases: [Case; 13] = [
-        ("kernel", "io_uring", State::Missing, "sysctl kernel.io_uring_disabled=0", |_| {}),
-        ("kernel", "poll queues", State::Limited, "echo 2 >/sys/module/nvme/parameters/poll_queues", |f| f.polls[0].1 = false),
-        ("kernel", "NVMe passthrough", State::Limited, "chown $USER /dev/ng0n1", |f| f.characters[0].1 = false),
-        ("kernel", "locked memory", State::Limited, "ulimit -l", |f| f.memlock = Some(64 << 10)),
-        ("pcie", "locked memory", State::Missing, "ulimit -l", |f| f.memlock = Some(64 << 10)),
-        ("kernel", "huge pages", State::Limited, "vm.nr_hugepages", |f| f.hugepages = 0),
-        ("pcie", "IOMMU", State::Missing, "intel_iommu=on", |f| f.iommu_groups = 0),
-        ("pcie", "vfio-pci", State::Limited, "modprobe vfio-pci", |f| f.vfio.loaded = false),
-        ("pcie", "VFIO containers", State::Missing, "CONFIG_VFIO_CONTAINER", |f| f.vfio.container = false),
-        ("pcie", "NVMe drives", State::Limited, "reap bind 0000:01:00.0", |f| f.controllers[0].driver = Some("nvme".into())),
-        ("pcie", "NVMe drives", State::Missing, "mem: and file: need none", |f| f.controllers.clear()),
-        ("trace", "eBPF", State::Missing, "sudo", |f| f.trace.push("no BTF".into())),
-        ("figures", "CPUs", State::Missing, "two or more", |f| f.cpus.allowed = 1),
+        (Wanted::Kernel, "io_uring", State::Missing, "sysctl kernel.io_uring_disabled=0", |_| {}),
+        (Wanted::Kernel, "poll queues", State::Limited, "echo 2 >/sys/module/nvme/parameters/poll_queues", |f| f.polls[0].1 = false),
+        (Wanted::Kernel, "NVMe passthrough", State::Limited, "chown $USER /dev/ng0n1", |f| f.characters[0].1 = false),
+        (Wanted::Kernel, "locked memory", State::Limited, "ulimit -l", |f| f.memlock = Some(64 << 10)),
+        (Wanted::Pcie, "locked memory", State::Missing, "ulimit -l", |f| f.memlock = Some(64 << 10)),
+        (Wanted::Kernel, "huge pages", State::Limited, "vm.nr_hugepages", |f| f.hugepages = 0),
+        (Wanted::Pcie, "IOMMU", State::Missing, "intel_iommu=on", |f| f.iommu_groups = 0),
+        (Wanted::Pcie, "vfio-pci", State::Limited, "modprobe vfio-pci", |f| f.vfio.loaded = false),
+        (Wanted::Pcie, "VFIO containers", State::Missing, "CONFIG_VFIO_CONTAINER", |f| f.vfio.container = false),
+        (Wanted::Pcie, "NVMe drives", State::Limited, "reap bind 0000:01:00.0", |f| f.controllers[0].driver = Some("nvme".into())),
+        (Wanted::Pcie, "NVMe drives", State::Missing, "mem: and file: need none", |f| f.controllers.clear()),
+        (Wanted::Trace, "eBPF", State::Missing, "sudo", |f| f.trace.push("no BTF".into())),
+        (Wanted::Figures, "CPUs", State::Missing, "two or more", |f| f.cpus.allowed = 1),
     ];
     for (wanted, name, state, command, breaks) in cases {
         let mut facts = sound();
         breaks(&mut facts);
         let check = check(&facts, wanted, name);
-        assert_eq!(check.state, state, "{wanted} {name}: {check:?}");
+        assert_eq!(check.state, state, "{wanted:?} {name}: {check:?}");
         assert!(check.command.as_ref().is_some_and(|text| text.contains(command)), "{check:?}");
     }
 }
@@ -73,8 +73,8 @@ fn what_another_user_has_is_told_with_the_drive() {
     let mut facts = sound();
     facts.controllers[0].group = Some((PathBuf::from("/dev/vfio/3"), false));
     facts.controllers[0].in_the_way = vec!["0000:01:00.1 (nvme)".into()];
-    assert!(check(&facts, "pcie", "NVMe drives").command.unwrap().starts_with("reap bind 0000:01:00.0 --user"));
-    assert!(check(&facts, "pcie", "IOMMU groups").found.contains("0000:01:00.1 (nvme)"));
+    assert!(check(&facts, Wanted::Pcie, "NVMe drives").command.unwrap().starts_with("reap bind 0000:01:00.0 --user"));
+    assert!(check(&facts, Wanted::Pcie, "IOMMU groups").found.contains("0000:01:00.1 (nvme)"));
 }
 
 proptest! {

@@ -65,9 +65,9 @@ impl Tree {
         self.link(at, &format!("sys/block/{name}"));
     }
 
-    fn look(&self, used: &dyn Fn(&Disk) -> Option<u64>, open: &[(&str, &str)]) -> Found {
+    fn look(&self, open: &[(&str, &str)]) -> Found {
         let open: BTreeSet<_> = open.iter().map(|(file, process)| (PathBuf::from(file), (*process).to_owned())).collect();
-        Found::look(&System { root: self.0.path(), used, openers: &|_| open.clone() }).unwrap()
+        Found::look(self.0.path(), &|_| open.clone()).unwrap()
     }
 }
 
@@ -100,7 +100,7 @@ fn machine() -> Tree {
 
 #[test]
 fn controllers_are_listed_under_any_driver() {
-    let found = machine().look(&|_| None, &[("/dev/vfio/4", "process 7 (reap)")]);
+    let found = machine().look(&[("/dev/vfio/4", "process 7 (reap)")]);
     let shown: Vec<_> = found
         .controllers
         .iter()
@@ -117,31 +117,38 @@ fn controllers_are_listed_under_any_driver() {
 }
 
 #[test]
-fn a_namespace_has_nvme_clis_keys_and_who_uses_it() {
-    let found = json(&machine().look(&|_| Some(10), &[]));
+fn block_devices_are_listed_with_their_users() {
+    let found = machine().look(&[("/dev/vda", "process 9 (dd)")]);
     let wanted = serde_json::json!({
-        "NameSpace": 1, "DevicePath": "/dev/nvme0n1", "GenericPath": "/dev/ng0n1", "Firmware": "10.0", "ModelNumber": "QEMU NVMe Ctrl",
-        "SerialNumber": "LAB0?[2J", "UsedBytes": 40_960, "MaximumLBA": 65_536, "PhysicalSize": 268_435_456, "SectorSize": 4096,
-        "MetadataSize": 0, "Controllers": ["nvme0"], "Driver": "nvme", "ReadOnly": false, "Polls": true,
-        "Users": ["nvme0n1p1: mounted on /srv (xfs)"],
+        "DevicePath": "/dev/nvme0n1", "NameSpace": 1, "GenericPath": "/dev/ng0n1", "Controllers": ["nvme0"], "ModelNumber": "QEMU NVMe Ctrl",
+        "SerialNumber": "LAB0?[2J", "Firmware": "10.0", "PhysicalSize": 268_435_456, "SectorSize": 4096, "Driver": "nvme",
+        "ReadOnly": false, "Polls": true, "Users": ["nvme0n1p1: mounted on /srv (xfs)"],
         "Partitions": [{ "DevicePath": "/dev/nvme0n1p1", "PhysicalSize": 1 << 20, "Users": ["mounted on /srv (xfs)"] }],
     });
-    assert_eq!(found["Devices"], serde_json::json!([wanted]));
+    assert_eq!(json(&found)["BlockDevices"][0], wanted);
+    let [_, vda] = &found.block_devices[..] else { panic!("{found:?}") };
+    assert_eq!((vda.device_path.as_str(), vda.nsid, vda.physical_size, vda.read_only), ("/dev/vda", None, 1 << 20, true));
+    assert_eq!(vda.users, ["open in process 9 (dd)"]);
 }
 
 #[test]
-fn sysfs_is_believed_before_the_controller_is_asked() {
-    let tree = machine();
-    tree.file("sys/devices/pci0000:00/0000:00:04.0/nvme/nvme0/nvme0n1/nuse", "3\n");
-    assert_eq!(tree.look(&|_| panic!("it is told"), &[]).devices[0].used_bytes, Some(3 * 4096));
-}
+fn tables_are_as_wide_as_their_cells() {
+    let found = machine().look(&[("/dev/vda", "process 9 (dd)"), ("/dev/vfio/4", "process 7 (reap)")]);
+    let wanted = "\
+Device Address      Driver   Group Model          Serial   Namespaces
+------ ------------ -------- ----- -------------- -------- ------------------------
+nvme0  0000:00:04.0 nvme     3     QEMU NVMe Ctrl LAB0?[2J nvme0n1
+-      0000:00:05.0 vfio-pci 4     PCI 1b36:0010           open in process 7 (reap)
+-      0000:00:06.0 none     none  PCI 1b36:0010
 
-#[test]
-fn block_devices_are_those_with_a_medium_that_are_no_namespace() {
-    let found = machine().look(&|_| None, &[("/dev/vda", "process 9 (dd)")]);
-    let [vda] = &found.block_devices[..] else { panic!("{found:?}") };
-    assert_eq!((vda.device_path.as_str(), vda.physical_size, vda.use_.read_only), ("/dev/vda", 1 << 20, true));
-    assert_eq!(vda.use_.users, ["open in process 9 (dd)"]);
+Block devices, each to be used as kernel:NODE:
+Node             Generic    Size      Block Polls Model                Users
+---------------- ---------- --------- ----- ----- -------------------- ----------------------
+/dev/nvme0n1     /dev/ng0n1 268.44 MB 4 KiB yes   QEMU NVMe Ctrl
+  /dev/nvme0n1p1            1.05 MB                                    mounted on /srv (xfs)
+/dev/vda                    1.05 MB   4 KiB no    disk vda (read-only) open in process 9 (dd)
+";
+    assert_eq!(text(&found), wanted);
 }
 
 /// Two controllers lead to the head; each path is hidden.
@@ -160,13 +167,12 @@ fn a_namespace_with_several_paths_is_listed_once_with_all_its_controllers() {
     tree.file(&format!("{head}/nsid"), "1\n");
     tree.file("sys/devices/virtual/nvme-subsystem/nvme-subsys0/model", "M\n");
     tree.link("sys/devices/virtual/nvme-subsystem/nvme-subsys0", &format!("{head}/device"));
-    let found = tree.look(&|_| None, &[]);
-    assert_eq!(found.devices.len(), 1);
+    let found = tree.look(&[]);
+    assert_eq!(found.block_devices.len(), 1);
     assert_eq!(
-        (found.devices[0].controllers.clone(), found.devices[0].model_number.as_str()),
+        (found.block_devices[0].controllers.clone(), found.block_devices[0].model_number.as_str()),
         (vec!["nvme3".to_owned(), "nvme4".to_owned()], "M")
     );
-    assert!(found.block_devices.is_empty());
 }
 
 #[test]
@@ -174,30 +180,32 @@ fn a_controller_on_a_network_is_listed_with_its_address() {
     let tree = Tree::new();
     tree.file("sys/class/nvme/nvme9/transport", "tcp\n");
     tree.file("sys/class/nvme/nvme9/address", "traddr=127.0.0.1,trsvcid=4420\n");
-    let found = tree.look(&|_| None, &[]);
+    let found = tree.look(&[]);
     assert_eq!((found.controllers[0].transport.as_str(), found.controllers[0].address.as_str()), ("tcp", "traddr=127.0.0.1,trsvcid=4420"));
     assert_eq!(found.controllers[0].driver, None);
 }
 
 #[test]
 fn a_system_without_anything_has_nothing() {
-    let found = json(&Tree::new().look(&|_| None, &[]));
-    assert_eq!(found, serde_json::json!({ "Devices": [], "Controllers": [], "BlockDevices": [] }));
+    let found = json(&Tree::new().look(&[]));
+    assert_eq!(found, serde_json::json!({ "Controllers": [], "BlockDevices": [] }));
+    let text = text(&Tree::new().look(&[]));
+    assert!(text.contains("no NVMe controller") && text.contains("no block device"), "{text}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn whatever_attributes_say_is_shown_or_left_out(texts in prop::collection::vec("\\PC{0,12}|[0-9:x]{0,6}|.{0,3}\u{1b}", 9)) {
+    fn whatever_attributes_say_is_shown_or_left_out(texts in prop::collection::vec("\\PC{0,12}|[0-9:x]{0,6}|.{0,3}\u{1b}", 7)) {
         let tree = machine();
         let disk = "sys/devices/pci0000:00/0000:00:04.0/nvme/nvme0/nvme0n1";
-        let names = ["nsid", "size", "queue/logical_block_size", "nuse", "metadata_bytes", "dev", "../model", "../serial", "../address"];
+        let names = ["nsid", "size", "queue/logical_block_size", "dev", "../model", "../serial", "../address"];
         for (name, text) in names.iter().zip(&texts) {
             tree.file(&format!("{disk}/{name}"), text);
         }
-        let found = tree.look(&|_| None, &[]);
+        let found = tree.look(&[]);
         let shown = serde_json::to_string(&found).unwrap();
         prop_assert!(!shown.contains("\\u00"), "{}", shown);
-        _ = crate::list::show::text(&found);
+        _ = text(&found);
     }
 }

@@ -27,7 +27,7 @@ const MEANT: [(&[&str], &[&str], &str); 6] = [
 
 /// Puts a useful tip into the error of an option that there is not. What clap says by itself is that the word might be no option, and the
 /// nearest name of this command, however far.
-pub fn mend(error: &mut clap::Error, all: &clap::Command, command: &str) {
+pub fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg)) else { return };
     let Some(name) = word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name).to_owned()) else { return };
     error.remove(ContextKind::Suggested);

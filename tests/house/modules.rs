@@ -262,7 +262,7 @@ pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Whether the item is there only under `cfg(test)`.
+/// Whether the item is there only under `cfg(test)`, or `cfg(loom)`, under which models run.
 pub fn for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => list.parse_args().is_ok_and(|condition| needs_test(&condition)),
@@ -271,7 +271,7 @@ pub fn for_tests(attributes: &[syn::Attribute]) -> bool {
 }
 
 fn needs_test(condition: &syn::Meta) -> bool {
-    let syn::Meta::List(list) = condition else { return condition.path().is_ident("test") };
+    let syn::Meta::List(list) = condition else { return ["test", "loom"].iter().any(|name| condition.path().is_ident(name)) };
     let parts = list.parse_args_with(syn::punctuated::Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated).unwrap_or_default();
     match () {
         () if list.path.is_ident("all") => parts.iter().any(needs_test),

@@ -7,6 +7,7 @@ use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
+use emu::{Config, FaultPlan, Profile, Script};
 use units::Nanos;
 use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};

@@ -1,8 +1,8 @@
 //! Path policies on whole machines: driver, controllers, completion mode and load generator in virtual time, each path with a
 //! controller of its own.
 
-use emu::Profile;
 use driver::paths::Policy;
+use emu::Profile;
 use sim::{Outcome, Scenario};
 use units::Nanos;
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_utils::CachePadded;
 use driver::multipath::{Counters, FailoverConfig, PathStatus, PathTraits};
 use driver::paths::{PathId, Paths, Selector};
+use emu::{Change, NoSuchPath, PathControl, Script};
 use hw::DmaPool;
 use units::Nanos;
 

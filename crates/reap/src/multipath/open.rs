@@ -6,6 +6,7 @@ use crossbeam_utils::CachePadded;
 use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, join};
 use driver::paths::{Distances, PathId, Paths};
+use emu::{Change, PathControl, Subsystem};
 use hw::DmaPool;
 use units::Nanos;
 

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use emu::Script;
 use driver::multipath::FailoverConfig;
 use driver::paths::{PathSet, Policy};
+use emu::Script;
 use nvme::AnaState;
 use percent_encoding::percent_decode_str;
 use units::Nanos;

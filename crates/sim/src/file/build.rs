@@ -8,6 +8,7 @@ use completion::Mode;
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
+use emu::{Change, Config, Profile, Script, ScriptError};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 use completion::{LatencyPrice, Mode};
-use emu::{PendingBit, Profile};
 use driver::paths::Policy;
+use emu::{PendingBit, Profile};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;

@@ -1,10 +1,10 @@
 //! Before the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
 //! CPUs, and every thread gets its queues and its job.
 
-use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::paths::{Distances, Paths, Selector};
 use driver::{BringupConfig, Inventory, QueueMap, QueueSizes, Recovery, WantedQueues};
+use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;

@@ -1,9 +1,9 @@
 //! Paths that are lost, come back, change their state, hang and hold commands, on whole machines in virtual time. What is written
 //! is read back, so that a write that a lost controller carries out late is found.
 
-use emu::{Change, Loss, Script};
 use driver::multipath::Link;
 use driver::paths::Policy;
+use emu::{Change, Loss, Script};
 use nvme::AnaState;
 use workload::{Amount, ErrorCode};
 

@@ -93,8 +93,11 @@ pub use ::driver::paths;
 pub mod policy {
     pub use completion::{
         Batch, Cause, Check, Cloned, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning, WEIGHT,
-        Woke, testing,
+        Woke,
     };
+
+    #[cfg(feature = "testing")]
+    pub use completion::testing;
 }
 pub use ::emu::{
     AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service,

@@ -116,7 +116,6 @@ pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
 pub use hw::vfio::VfioError;
-pub use hw::vfio::reply::Malformed;
 pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError};
 pub use instant::Instant;
 pub use link::kernel::{Buffered, KernelUri};

@@ -52,7 +52,7 @@ impl KernelLink {
         }
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
-        let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
+        let pool = pool.map_err(|source| OpenError::System { what: "buffer pool", source })?;
         let is_device = matches!(target.facts().kind, Kind::Block { .. });
         let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
         let link = KernelLink { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) };

@@ -12,6 +12,8 @@ use super::ring::{Ring, Rings};
 #[derive(Debug)]
 pub struct Sq {
     ring: Ring,
+    /// Entries pushed since [`Sq::take_pushed`] was asked last.
+    pushed: u32,
 }
 
 /// Why an entry was not pushed.
@@ -34,7 +36,7 @@ pub enum Refused {
 impl Sq {
     /// To be called once for each ring.
     pub(super) fn new(ring: Ring) -> Sq {
-        Sq { ring }
+        Sq { ring, pushed: 0 }
     }
 
     #[inline]
@@ -62,7 +64,7 @@ impl Sq {
             // SAFETY: as above.
             Rings::Big(rings) => unsafe { rings.submission_shared().push(&entry.sqe.into()) },
         };
-        pushed.map_err(|_| Refused::Full)
+        self.count(pushed.is_ok(), 1)
     }
 
     /// Puts entries into the ring of which each is begun when the one before it has succeeded, and cancelled if not
@@ -83,7 +85,7 @@ impl Sq {
                 unsafe { rings.submission_shared().push_multiple(&big) }
             }
         };
-        pushed.map_err(|_| Refused::Full)
+        self.count(pushed.is_ok(), N as u32)
     }
 
     /// [`Sq::push`] of a command that is passed through.
@@ -94,7 +96,23 @@ impl Sq {
         self.check(command.ring)?;
         let Rings::Big(rings) = &self.ring.0.rings else { return Err(Refused::Small) };
         // SAFETY: as in `push`.
-        unsafe { rings.submission_shared().push(&command.sqe) }.map_err(|_| Refused::Full)
+        let pushed = unsafe { rings.submission_shared().push(&command.sqe) };
+        self.count(pushed.is_ok(), 1)
+    }
+
+    #[inline]
+    fn count(&mut self, pushed: bool, entries: u32) -> Result<(), Refused> {
+        if !pushed {
+            return Err(Refused::Full);
+        }
+        self.pushed = self.pushed.wrapping_add(entries);
+        Ok(())
+    }
+
+    /// Entries that were pushed since this was asked last, whether or not a thread of the kernel's has consumed them meanwhile.
+    #[inline]
+    pub fn take_pushed(&mut self) -> u32 {
+        std::mem::take(&mut self.pushed)
     }
 
     /// Entries that the kernel has not consumed: what [`Enter::submit`](super::Enter::submit) wants.

@@ -56,6 +56,7 @@ fn what_does_not_fit_comes_back_with_its_reason() {
         }
         assert_eq!(whole.sq.push(Entry::nop()), Err(Refused::Full));
         assert_eq!(whole.sq.push_chain([Entry::nop(), Entry::nop()]), Err(Refused::Full));
+        assert_eq!((whole.sq.take_pushed(), whole.sq.take_pushed()), (8, 0));
         assert_eq!(whole.submit(8).submitted, 8);
         whole.push(Entry::nop().user_data(3));
         assert_eq!((whole.sq.room(), whole.take().len()), (7, 8));

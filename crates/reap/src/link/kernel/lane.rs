@@ -330,8 +330,9 @@ impl UringLane {
         if !state.left.is_empty() {
             state.push_left();
         }
-        let submit = state.sq.unsubmitted();
-        if submit > 0 {
+        // A thread of the kernel's may have consumed what was pushed.
+        let (pushed, submit) = (state.sq.take_pushed(), state.sq.unsubmitted());
+        if pushed > 0 || submit > 0 {
             add(&self.submits, 1);
             state.sized = false;
         }

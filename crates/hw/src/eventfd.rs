@@ -3,9 +3,9 @@
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use sync::Signal;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
+use sync::Signal;
 
 /// A counter that polls readable while it is not zero. Non-blocking; a signal given before the sleep still ends it.
 #[derive(Debug)]

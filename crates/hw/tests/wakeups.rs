@@ -102,7 +102,7 @@ fn no_wake_up_is_lost_between_two_threads() {
         let device = scope.spawn(|| machine.device());
         let counts = scope.spawn(|| machine.counts());
         let _stop = StopOnDrop(&machine.stop);
-        let bell = machine.vectors.bell(VECTOR.0).unwrap();
+        let bell = machine.vectors.flag(VECTOR.0).unwrap();
         let poller = Poller::new().unwrap();
         poller.add(machine.vectors.signal(VECTOR.0).unwrap(), 0).unwrap();
         let (mut consumer, mut keys) = (Consumer::new(ENTRIES), Vec::with_capacity(1));
@@ -214,7 +214,7 @@ impl Shared {
     /// Sleeps until the thread's one command, `cid`, has completed.
     fn wait(&self, me: usize, cid: u16, poller: &Poller, round: u32) {
         let (own, id) = (&self.sleepers[me], WaiterId(me as u32));
-        let (vector, message) = (self.machine.vectors.bell(VECTOR.0).unwrap(), self.machine.vectors.signal(VECTOR.0).unwrap());
+        let (vector, message) = (self.machine.vectors.flag(VECTOR.0).unwrap(), self.machine.vectors.signal(VECTOR.0).unwrap());
         let (mut owner, mut keys) = (false, Vec::with_capacity(2));
         loop {
             while self.reap(me) == Some(true) {}

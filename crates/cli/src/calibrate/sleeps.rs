@@ -47,7 +47,7 @@ pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
         Some([both])
     };
     found.signal_and_return = sampler.repeat(&mut returns).map(|[ns]| ns);
-    if let Some(bell) = vectors.bell(0) {
+    if let Some(bell) = vectors.flag(0) {
         found.arm = sampler.repeat(|| Some([time_each(MANY, || bell.arm())])).map(|[ns]| ns);
         found.mask = sampler.repeat(|| Some([time_each(MANY, || bell.mask())])).map(|[ns]| ns);
     }

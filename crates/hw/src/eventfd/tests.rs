@@ -29,9 +29,9 @@ const V: u16 = 1;
 fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
     let vectors = vectors(2, true).unwrap();
     assert!(!vectors.message(V));
-    vectors.bell(V).unwrap().arm();
+    vectors.flag(V).unwrap().arm();
     assert!(vectors.message(V) && vectors.message(V));
-    vectors.bell(V).unwrap().mask();
+    vectors.flag(V).unwrap().mask();
     assert!(!vectors.message(V));
     assert!(vectors.are_counted());
     assert_eq!([V, 0].map(|vector| (vectors.messages(vector), vectors.notifications(vector))), [(2, 2), (0, 0)]);
@@ -41,7 +41,7 @@ fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
 fn a_vector_that_does_not_exist_sends_nothing() {
     let vectors = vectors(2, true).unwrap();
     assert_eq!(vectors.len(), 2);
-    assert!(!vectors.message(2) && vectors.bell(2).is_none() && vectors.signal(2).is_none());
+    assert!(!vectors.message(2) && vectors.flag(2).is_none() && vectors.signal(2).is_none());
     assert_eq!(vectors.messages(2), 0);
 }
 

@@ -102,7 +102,7 @@ impl Port for EmbeddedPort {
 
     fn message(&self, vector: Vector) -> Message {
         // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
-        let armed = self.vectors.bell(vector.0).is_some_and(sync::WakeFlag::is_armed);
+        let armed = self.vectors.flag(vector.0).is_some_and(sync::WakeFlag::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
         if armed {
             self.attachment.message_sent(vector, before);

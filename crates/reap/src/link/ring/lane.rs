@@ -124,7 +124,7 @@ impl RingLane {
     /// Forbids its notifications.
     #[inline]
     pub(crate) fn mask(&self) {
-        if let Some(bell) = self.link.vectors.bell(self.vector.0) {
+        if let Some(bell) = self.link.vectors.flag(self.vector.0) {
             bell.mask();
         }
     }

@@ -43,7 +43,7 @@ fn patient(tuning: &Tuning) -> Patient {
 
 /// The whole command, with one mode more.
 pub fn main() -> ExitCode {
-    let facts = Facts::MASKED.without_records().weighing_sleeps();
+    let facts = Facts { records: false, weighs_sleeps: true, ..Facts::MASKED };
     cli::main_with([Mode::register("patient", facts, |tuning| Box::new(patient(tuning)))])
 }
 

@@ -31,45 +31,35 @@
 //!
 //! # A policy of one's own
 //!
-//! [`CustomPolicy`] is the trait, [`Mode::register`] gives it a name, and [`testing`] has the laws to try it by.
+//! [`CustomPolicy`] is the trait, [`Mode::register`] gives it a name, and `testing` (a feature) has the laws to try it by.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
-mod asleep;
-mod coalesce;
 mod custom;
 mod decisions;
-mod facts;
 mod group;
-mod habits;
 mod mode;
 mod moderator;
 mod placer;
 mod policy;
-mod preset;
-mod queue_set;
-mod registry;
 mod seen;
+mod sleep;
 mod spin;
+#[cfg(any(test, feature = "testing"))]
+#[path = "../tests/testing/mod.rs"]
 pub mod testing;
 mod tuning;
 mod waiter;
 
-pub use asleep::{Sleeper, Step, fall_asleep, last_step};
-pub use coalesce::{Coalesce, Rates, STEP};
-pub use custom::{Cloned, CustomPolicy};
+pub use custom::{Cloned, CustomId, CustomPolicy, Facts, RegisterError};
 pub use decisions::Decisions;
-pub use facts::{Delivery, Facts, Moderation, Placement};
-pub use group::{Group, Round, Turn, combine};
-pub use habits::{Habits, Lawful, SLEEP, SleepStep};
-pub use mode::{Mode, ModeError};
-pub use moderator::{Moderator, PACE};
+pub use group::{Group, QueueSet, Round, Turn, combine};
+pub use mode::{Delivery, Mode, ModeError, Moderation, Placement, Preset};
+pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
-pub use preset::Preset;
-pub use queue_set::QueueSet;
-pub use registry::{CustomId, RegisterError};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
+pub use sleep::{Habits, Lawful, SLEEP, SleepStep, Sleeper, Step, fall_asleep, last_step};
 pub use spin::Spin;
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

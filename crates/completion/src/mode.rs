@@ -3,14 +3,90 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::registry::{self, CustomId};
-use crate::{CustomPolicy, Delivery, Facts, Moderation, Placement, Preset, RegisterError, Tuning};
+use crate::custom::{self, CustomId};
+use crate::{CustomPolicy, Facts, RegisterError, Tuning};
 
 /// A completion mode: a named preset, as written on the command line and in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
     preset: Preset,
     submit_check: bool,
+}
+
+/// The first part of a mode's name: how completions are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Preset {
+    /// Sleep on the notification, drain within a budget, arm. The notification is never masked.
+    Interrupt,
+    /// As `interrupt`, but a thread of the vector's own drains, and wakes those who submitted.
+    Threaded,
+    /// The notification masks itself and schedules a poller with a weight (the contract of Linux's `lib/irq_poll.c`).
+    IrqPoll,
+    /// Vectors post into one bitmap; one notification stands for all of them until it has been followed.
+    Posted,
+    /// Sleep for half of the observed mean service time, then spin.
+    HybridMean,
+    /// Sleep for half of the shortest service time seen lately, then spin.
+    HybridMin,
+    /// Stay masked while looks find entries; only after several in vain, each a timer apart, arm again.
+    Suspend,
+    /// `interrupt`, with the device's own coalescing at one fixed setting.
+    Coalesce,
+    /// `interrupt`, with the device's coalescing walked up and down a ladder after the rates seen.
+    Dim,
+    /// `interrupt`, with the device's coalescing set by how many commands are in flight.
+    Vic,
+    /// Spin.
+    Poll,
+    /// At each look in vain what costs least, CPU time and latency together.
+    Adaptive,
+    /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
+    KernelIopoll,
+    /// The same after a sleep of half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
+    KernelHybridIopoll,
+    /// A thread of the kernel's submits (`IORING_SETUP_SQPOLL`); completions interrupt.
+    KernelSqpoll,
+    /// A policy that the program has registered ([`crate::Mode::register`]).
+    Custom(CustomId),
+}
+
+/// Who looks at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// The thread that submits.
+    Own,
+    /// A thread for each vector, which leaves the entries in their owners' inboxes and wakes them.
+    DrainThread,
+}
+
+/// How a message becomes a notification of the thread. Whether several queues have to share a vector is no choice of the
+/// mode's: the device has as many vectors as it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// Each vector notifies by itself.
+    PerVector,
+    /// Each vector sets its bit in one pending bitmap; a notification is sent only while none is outstanding.
+    Posted,
+}
+
+/// Which moderator decides what the device holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moderation {
+    /// One setting.
+    Fixed,
+    /// One that climbs while it helps.
+    Dim,
+    /// By what is in flight.
+    Vic,
+    /// What the policies of the queues ask for, which do as well without.
+    Asked,
+}
+
+impl Moderation {
+    /// Whether its mode is nothing but `interrupt` on a device that cannot hold messages back.
+    pub fn is_all_there_is(self) -> bool {
+        self != Moderation::Asked
+    }
 }
 
 /// Why a name is not a mode.
@@ -113,16 +189,12 @@ impl Mode {
         if Mode::ALL.into_iter().chain(Mode::KERNELS).any(|mode| mode.to_string() == name) {
             return Err(RegisterError::Taken(name.to_owned()));
         }
-        registry::register(name, facts, Box::new(make)).map(|id| Mode::plain(Preset::Custom(id)))
-    }
-
-    pub(crate) fn of_custom(id: CustomId) -> Mode {
-        Mode::plain(Preset::Custom(id))
+        custom::register(name, facts, Box::new(make)).map(|id| Mode::plain(Preset::Custom(id)))
     }
 
     /// The modes that [`Mode::register`] has made, in that order.
     pub fn registered() -> Vec<Mode> {
-        registry::all().map(Mode::of_custom).collect()
+        custom::registered().map(|id| Mode::plain(Preset::Custom(id))).collect()
     }
 
     /// [`Mode::ALL`], and then [`Mode::registered`].
@@ -143,7 +215,29 @@ impl Mode {
     /// # Errors
     /// [`ModeError::NoSubmitCheck`] for presets that do not take it.
     pub fn with_submit_check(self) -> Result<Mode, ModeError> {
-        if self.preset.takes_submit_check() { Ok(Mode::checked(self.preset)) } else { Err(ModeError::NoSubmitCheck { mode: self }) }
+        if self.takes_submit_check() { Ok(Mode::checked(self.preset)) } else { Err(ModeError::NoSubmitCheck { mode: self }) }
+    }
+
+    /// As written on the command line, without `+submit-check`.
+    fn name(self) -> &'static str {
+        match self.preset {
+            Preset::Interrupt => "interrupt",
+            Preset::Threaded => "threaded",
+            Preset::IrqPoll => "irq-poll",
+            Preset::Posted => "posted",
+            Preset::HybridMean => "hybrid-mean",
+            Preset::HybridMin => "hybrid-min",
+            Preset::Suspend => "suspend",
+            Preset::Coalesce => "coalesce",
+            Preset::Dim => "dim",
+            Preset::Vic => "vic",
+            Preset::Poll => "poll",
+            Preset::Adaptive => "adaptive",
+            Preset::KernelIopoll => "kernel-iopoll",
+            Preset::KernelHybridIopoll => "kernel-hybrid-iopoll",
+            Preset::KernelSqpoll => "kernel-sqpoll",
+            Preset::Custom(id) => id.name(),
+        }
     }
 
     /// How completions are found.
@@ -154,11 +248,6 @@ impl Mode {
     /// Whether the queue is looked at after each commit.
     pub fn submit_check(self) -> bool {
         self.submit_check
-    }
-
-    /// Whether it is one of [`Mode::KERNELS`].
-    pub fn is_the_kernels(self) -> bool {
-        self.preset.is_the_kernels()
     }
 
     /// The mode of this name, of Reap's or the kernel's: for a caller that may have a `kernel:` device. Other callers ask [`FromStr`].
@@ -172,36 +261,91 @@ impl Mode {
         }
     }
 
-    /// Whether the notification is kept masked whenever the thread is awake. Where it is not, it is never masked.
+    /// Whether the notification is kept masked while the thread is awake. Where it is
+    /// not, it is never masked.
     #[inline]
     pub fn masks(self) -> bool {
-        self.preset.masks()
+        match self.preset {
+            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
+            Preset::Custom(id) => id.facts().masks,
+            _ => false,
+        }
     }
 
     /// Who looks.
     pub fn placement(self) -> Placement {
-        self.preset.placement()
+        match self.preset {
+            Preset::Threaded => Placement::DrainThread,
+            Preset::Custom(id) => id.facts().placement,
+            _ => Placement::Own,
+        }
     }
 
-    /// Whether the notification only schedules a poller: see [`Preset::schedules_poller`].
+    /// Whether the notification only schedules a poller, which takes the entries later. A kernel has softirqs for that; where
+    /// the thread that submits is the poller, it means nothing.
     pub fn schedules_poller(self) -> bool {
-        self.preset.schedules_poller()
+        self.preset == Preset::IrqPoll
+    }
+
+    /// Whether its thread spins by rule, not by weighing what that costs. What it does there when others want the CPU is the host's to
+    /// say: a policy that is never told of them spins on.
+    pub fn spins(self) -> bool {
+        match self.preset {
+            Preset::Poll | Preset::HybridMean | Preset::HybridMin => true,
+            Preset::Custom(id) => id.facts().spins,
+            _ => false,
+        }
+    }
+
+    /// Whether its policy weighs what sleeping costs on this machine, so that this is measured before it begins.
+    pub fn weighs_sleeps(self) -> bool {
+        match self.preset {
+            Preset::Adaptive => true,
+            Preset::Custom(id) => id.facts().weighs_sleeps,
+            _ => false,
+        }
+    }
+
+    /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
+    pub fn asks_placer(self) -> bool {
+        self.preset == Preset::Adaptive
     }
 
     /// How a message becomes a notification.
     pub fn delivery(self) -> Delivery {
-        self.preset.delivery()
+        match self.preset {
+            Preset::Posted => Delivery::Posted,
+            Preset::Custom(id) => id.facts().delivery,
+            _ => Delivery::PerVector,
+        }
     }
 
     /// Who decides what the device holds back; `None`: it holds nothing back.
     pub fn moderation(self) -> Option<Moderation> {
-        self.preset.moderation()
+        match self.preset {
+            Preset::Coalesce => Some(Moderation::Fixed),
+            Preset::Dim => Some(Moderation::Dim),
+            Preset::Vic => Some(Moderation::Vic),
+            Preset::Adaptive => Some(Moderation::Asked),
+            Preset::Custom(id) if id.facts().holds => Some(Moderation::Asked),
+            _ => None,
+        }
+    }
+
+    /// Whether it is one of [`Mode::KERNELS`].
+    pub fn is_the_kernels(self) -> bool {
+        matches!(self.preset, Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll)
+    }
+
+    /// Whether `+submit-check` means anything: not where the thread looks, or decides about looking, after each commit.
+    pub fn takes_submit_check(self) -> bool {
+        matches!(self.preset, Preset::Interrupt | Preset::Threaded | Preset::IrqPoll | Preset::Posted)
     }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&[self.preset.name(), if self.submit_check { SUBMIT_CHECK } else { "" }].concat())
+        f.pad(&[self.name(), if self.submit_check { SUBMIT_CHECK } else { "" }].concat())
     }
 }
 
@@ -247,7 +391,7 @@ impl From<Mode> for u32 {
             Preset::KernelIopoll => 16,
             Preset::KernelHybridIopoll => 17,
             Preset::KernelSqpoll => 18,
-            Preset::Custom(id) => CUSTOM + id.number(),
+            Preset::Custom(id) => CUSTOM + u32::from(id.0),
         };
         first + u32::from(mode.submit_check)
     }
@@ -260,7 +404,10 @@ impl TryFrom<u32> for Mode {
     fn try_from(word: u32) -> Result<Mode, u32> {
         let at = word as usize;
         let built_in = Mode::ALL.get(at).or_else(|| Mode::KERNELS.get(at.checked_sub(Mode::ALL.len())?)).copied();
-        let custom = || Some(Mode::plain(Preset::Custom(CustomId::of(word.checked_sub(CUSTOM)?)?)));
+        let custom = || {
+            let number = word.checked_sub(CUSTOM)?;
+            custom::registered().find(|id| u32::from(id.0) == number).map(|id| Mode::plain(Preset::Custom(id)))
+        };
         built_in.or_else(custom).ok_or(word)
     }
 }

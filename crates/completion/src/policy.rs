@@ -1,23 +1,28 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
-mod custom;
 mod hybrid;
-mod interrupt;
-mod irq_poll;
-mod poll;
-mod submit_check;
-mod suspend;
-mod work;
 
 use units::Nanos;
 
+use crate::custom::Custom;
 use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
-use custom::Custom;
 use hybrid::{Estimate, Hybrid};
-use suspend::Suspend;
-pub use work::WEIGHT;
+
+/// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
+pub const WEIGHT: u32 = 64;
+
+/// How long `poll` and the hybrid modes spin before the executor asks again, so that leaving and a wanted CPU are noticed.
+const SLICE: Nanos = Nanos::from_micros(100);
+
+/// How long they nap when another thread wants the CPU.
+const YIELD: Nanos = Nanos::from_micros(50);
+
+/// `suspend`: from a look in vain to the next one, and the looks in vain, one after the other, after which the notification is armed. The
+/// values of the patch that introduced it.
+const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
+const SUSPEND_DEFER: u32 = 10;
 
 /// When to look at one queue.
 #[derive(Clone, Debug)]
@@ -27,9 +32,7 @@ pub struct Policy {
     word: u32,
     check: Check,
     rule: Rule,
-    /// Facts of the mode.
     masks: bool,
-    stays_armed_alone: bool,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
     records: bool,
     /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`.
@@ -46,7 +49,7 @@ enum Rule {
     Interrupt,
     IrqPoll,
     Hybrid(Box<Hybrid>),
-    Suspend(Suspend),
+    Suspend { in_vain: u32 },
     Poll,
     Adaptive(Box<Adaptive>),
     Custom(Box<Custom>),
@@ -67,21 +70,23 @@ impl Policy {
             Preset::IrqPoll => Rule::IrqPoll,
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
-            Preset::Suspend => Rule::Suspend(Suspend::default()),
+            Preset::Suspend => Rule::Suspend { in_vain: 0 },
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
             Preset::Custom(id) => {
                 id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(Custom { id, facts: id.facts(), rule })))
             }
         };
-        let (masks, stays_armed_alone) = (mode.masks(), mode.preset().stays_armed_alone());
-        let check = submit_check::after_commit(mode);
+        // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
+        // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
+        // interrupt. A constant of the mode, so that asking costs no branch.
+        let check = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
         let (records, checks) = match &rule {
             Rule::Custom(custom) => (custom.facts.records, custom.facts.checks),
             Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
             _ => (false, check != Check::No),
         };
-        Policy { mode, word: mode.into(), check, rule, masks, stays_armed_alone, records, checks, learnt: None, earlier: Vec::new() }
+        Policy { mode, word: mode.into(), check, rule, masks: mode.masks(), records, checks, learnt: None, earlier: Vec::new() }
     }
 
     /// Takes over what `adaptive`, or a policy of the program's own, has learnt of device and machine under an earlier policy of the same
@@ -127,7 +132,7 @@ impl Policy {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
             Rule::Custom(custom) => custom.rule.route(now, batch),
-            Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
+            Rule::Interrupt | Rule::IrqPoll | Rule::Suspend { .. } => Route::Notify,
         }
     }
 
@@ -201,11 +206,11 @@ impl Policy {
     #[inline]
     pub fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         match &mut self.rule {
-            Rule::Interrupt => interrupt::next(seen),
-            Rule::IrqPoll => irq_poll::next(seen),
+            Rule::Interrupt => interrupt(seen),
+            Rule::IrqPoll => irq_poll(seen),
             Rule::Hybrid(rule) => rule.next(now, seen),
-            Rule::Suspend(rule) => rule.next(now, seen),
-            Rule::Poll => poll::next(now, seen),
+            Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
+            Rule::Poll => poll(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
             Rule::Custom(custom) => custom.next(now, seen),
         }
@@ -216,7 +221,7 @@ impl Policy {
     #[inline]
     pub fn dozes(&self) -> bool {
         match &self.rule {
-            Rule::Suspend(_) => true,
+            Rule::Suspend { .. } => true,
             Rule::Adaptive(rule) => rule.gathers(),
             _ => false,
         }
@@ -262,8 +267,99 @@ impl Policy {
     /// has sent its message, and signals are sticky.
     #[inline]
     pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
-        let held = matches!(&self.rule, Rule::Adaptive(rule) if rule.sleeps_under_hold());
-        (held || in_flight <= 1) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.stays_armed_alone
+        // With one command in flight its message is the one that ends the sleep for it, and no other can come meanwhile.
+        let Rule::Adaptive(rule) = &self.rule else { return false };
+        (in_flight <= 1 || rule.sleeps_under_hold()) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. })
+    }
+}
+
+/// Whether a look is worth it without waiting: an entry is known to be there, or the thread was woken. Not while
+/// another thread holds the lock: that one looks, and once more after it has released.
+#[inline]
+pub(crate) fn work_is_known(seen: &Seen) -> bool {
+    (seen.pending | seen.woke.is_some()) & !seen.lock_busy
+}
+
+/// `interrupt`: sleep on the notification, drain within a budget, arm.
+///
+/// As a driver's interrupt handler does, until the queue is empty, but for the budget: a device that completes as fast as
+/// the handler takes must not keep it for ever. The notification is never masked, so the device sends a message per
+/// entry even while the thread drains.
+///
+/// A look that used its budget up is followed by another only if it left an entry behind, which the look after its lock's
+/// release says. Looking once more for nothing would be a free look that no interrupt handler has: on a device that
+/// holds its messages back it finds what the next message was to tell.
+#[inline]
+pub(crate) fn interrupt(seen: &Seen) -> Plan {
+    if work_is_known(seen) {
+        Plan::Look { budget: WEIGHT }
+    } else if seen.in_flight == 0 {
+        Plan::Rest
+    } else {
+        Plan::sleep(Nanos::MAX)
+    }
+}
+
+/// `irq-poll`: the contract of Linux's `lib/irq_poll.c`, after blk-iopoll of 2009.
+///
+/// The notification masks the vector and schedules a poller, which takes at most its weight. A poller that used its
+/// whole weight stays scheduled, at the end of the list; one that did not is complete: the executor arms the vector and
+/// looks once more. Below saturation a poller finds one entry and is complete at once, so that each command pays for
+/// masking and arming on top of its interrupt; that cost is the point of comparing it.
+#[inline]
+fn irq_poll(seen: &Seen) -> Plan {
+    if seen.budget_used_up { Plan::Look { budget: WEIGHT } } else { interrupt(seen) }
+}
+
+/// `suspend`: stay masked while the consumer keeps finding entries.
+///
+/// NAPI's `napi_defer_hard_irqs` and `gro_flush_timeout` (Linux 5.8), and the suspension of interrupts by a busy consumer
+/// that was built on them (Linux 6.13): a look that finds something keeps the notification masked, and so does one in
+/// vain, for a timer's length, until several in a row have been in vain. Then it is armed.
+#[inline]
+fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
+    if seen.found > 0 {
+        *in_vain = 0;
+    }
+    if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
+        return Plan::Look { budget: WEIGHT };
+    }
+    if seen.in_flight == 0 {
+        return Plan::Rest;
+    }
+    *in_vain = in_vain.saturating_add(1);
+    if seen.leaving || *in_vain > SUSPEND_DEFER {
+        // Stays so until a look finds something: a queue that has gone quiet is not looked at in vain again.
+        return Plan::sleep(Nanos::MAX);
+    }
+    Plan::Nap { until: now + SUSPEND_TIMEOUT }
+}
+
+/// `poll`: spin while anything is in flight.
+///
+/// It never sleeps on the notification while the thread waits for commands. When another thread wants the CPU it naps
+/// for [`YIELD`], as the kernel's polled I/O gives way when a reschedule is due: spinning on would only delay the thread that
+/// is to run next, perhaps the thread that submits. When the thread leaves to compute, the queue is left armed.
+#[inline]
+fn poll(now: Nanos, seen: &Seen) -> Plan {
+    if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
+        Plan::Look { budget: WEIGHT }
+    } else if seen.in_flight == 0 {
+        Plan::Rest
+    } else {
+        spin(now, seen)
+    }
+}
+
+/// Waits awake, unless the thread leaves or its CPU is wanted.
+#[inline]
+fn spin(now: Nanos, seen: &Seen) -> Plan {
+    if seen.leaving {
+        Plan::sleep(Nanos::MAX)
+    } else if seen.cpu_wanted {
+        Plan::Nap { until: now + YIELD }
+    } else {
+        Plan::Spin { until: now + SLICE }
     }
 }
 

@@ -22,19 +22,14 @@ impl Spin {
     /// By name.
     pub const ALL: [(&str, Spin); 3] = [("spins", Spin::Spins), ("yields", Spin::Yields), ("naps", Spin::Naps)];
 
-    /// Whether it makes a difference to a mode: whether that spins as a rule, rather than by a choice of its own.
-    pub fn matters(mode: Mode) -> bool {
-        mode.preset().spins()
-    }
-
     /// Whether a policy of this mode is told that others want the CPU. Rules that weigh it are told in any case.
     pub fn tells_wanted(self, mode: Mode) -> bool {
-        self == Spin::Naps || !Spin::matters(mode)
+        self == Spin::Naps || !mode.spins()
     }
 
     /// Whether a thread that spins in this mode gives the CPU to others that are ready.
     pub fn gives_way(self, mode: Mode) -> bool {
-        self == Spin::Yields && Spin::matters(mode)
+        self == Spin::Yields && mode.spins()
     }
 }
 

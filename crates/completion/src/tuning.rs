@@ -47,21 +47,6 @@ impl LatencyPrice {
     /// Only latency counts.
     pub const UNLIMITED: LatencyPrice = LatencyPrice(u32::MAX);
 
-    /// The settings that a sweep tries, from the one that finds completions soonest to the one that costs least.
-    pub const SETTINGS: [LatencyPrice; 11] = [
-        LatencyPrice::UNLIMITED,
-        LatencyPrice::per_mille(10_000),
-        LatencyPrice::per_mille(3_000),
-        LatencyPrice::per_mille(1_000),
-        LatencyPrice::per_mille(500),
-        LatencyPrice::per_mille(300),
-        LatencyPrice::per_mille(200),
-        LatencyPrice::per_mille(100),
-        LatencyPrice::per_mille(30),
-        LatencyPrice::per_mille(10),
-        LatencyPrice::NONE,
-    ];
-
     /// CPU time that may be spent for one unit of time; infinite for [`LatencyPrice::UNLIMITED`].
     pub fn rate(self) -> f64 {
         if self == LatencyPrice::UNLIMITED { f64::INFINITY } else { f64::from(self.0) / 1e3 }

@@ -20,6 +20,15 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
 /// Those of the process's main thread when somebody first asked: most likely it has not pinned itself yet.
 static AT_FIRST: OnceLock<Vec<usize>> = OnceLock::new();
 
+/// `0-3,8` or `0, 1`, as the kernel writes lists of CPUs and of memory nodes. What is no number is left out.
+pub(crate) fn cpu_list(text: &str) -> impl Iterator<Item = usize> {
+    text.split(',').map(str::trim).flat_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let ends = first.parse::<usize>().ok().zip(last.parse::<usize>().ok());
+        ends.map(|(first, last)| first..=last.min(CpuSet::MAX_CPU)).into_iter().flatten()
+    })
+}
+
 fn list(set: &CpuSet) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }

@@ -1,17 +1,5 @@
 //! Memory that a device reaches: one pool of it, regions that callers own, buffers lent to the device, and rings.
 //!
-//! | question | file |
-//! | --- | --- |
-//! | what is a pool, and what can the device do with it? | `pool.rs`; where a block lies: `buddy.rs`; which sizes there are: `sizes.rs` |
-//! | what stands behind it? | `mapping.rs` |
-//! | what is a buffer, held or lent? | `buffer.rs` |
-//! | what is ring memory, and a ring in it? | `ring.rs` |
-//! | where are doorbells that are kept in memory? | `doorbells.rs` |
-//! | which bytes may the device reach now? | `extent.rs` |
-//! | which bus addresses are whose? | `space.rs` |
-//! | what is memory that a caller owns? | `memory.rs` (what it has to keep to), `region.rs` (registered), `registered.rs` (as the device and the buffers know it) |
-//! | what is pinned? | `pins.rs` |
-//!
 //! The device knows memory by *bus addresses*, which are never pointers: mixing them up is refused, not a crash. A
 //! device's copy ([`DmaPool::dma_read`], [`DmaPool::dma_write`]) is refused unless all of its range is lent at that
 //! moment, as an IOMMU would refuse it: neither a wrong PRP nor a stale command reaches a buffer that the application
@@ -30,29 +18,40 @@ mod buddy;
 mod buffer;
 mod doorbells;
 mod extent;
-mod lock;
 mod mapping;
 mod memory;
 mod pins;
 mod pool;
 mod region;
-mod registered;
 mod ring;
-mod sizes;
 mod space;
 
 pub(crate) use buffer::Owner;
 pub use buffer::{DmaBuf, Lent, PoolKey};
 pub use doorbells::{DoorbellPages, DoorbellWords};
 pub use extent::{OutOfPool, Piece};
-pub(crate) use lock::lock;
 pub use mapping::Backing;
 pub use memory::{Memory, Pages, RawMemory};
 pub use pins::{Chunk, PinError, Pinner};
-pub use pool::{AllocError, DmaPool, PoolError, PoolOptions};
-pub use region::{RangeError, Region, RegisterError};
-pub use registered::Beside;
+pub use pool::{AllocError, DmaPool, PoolOptions};
+pub use region::{Beside, RangeError, Region, RegisterError};
 pub use ring::{CqRing, RingMemory, SqRing};
+
+use std::sync::{Mutex, MutexGuard};
+
+/// What the device's bus addresses and the kernel's mappings are counted in.
+const PAGE: u64 = 4096;
+/// The smallest block: one logical block of the smallest LBA format.
+const MIN_BLOCK: u64 = 512;
+/// The largest block that is split; larger ones are runs of these. Memory is pinned by as much.
+const CHUNK: u64 = 4 << 20;
+/// The largest pool, and the largest region.
+const MAX_POOL: u64 = 1 << 40;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while one of these is held, except for want of memory; the contents are valid regardless.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
+use sync::Signal;
 
 /// A counter that polls readable while it is not zero. Non-blocking; a signal given before the sleep still ends it.
 #[derive(Debug)]
@@ -77,6 +78,31 @@ impl EventFd {
             Ok(8) => u64::from_ne_bytes(count),
             _ => 0,
         }
+    }
+}
+
+/// The interrupt vectors of one controller, as a guest of VFIO sees MSI-X. Messages are counted in the eventfd, by the kernel, which is
+/// read and never emptied.
+pub type Vectors = sync::Vectors<EventFd>;
+
+/// `count` vectors, masked. Where `masks` is false masks are without effect, as under VFIO: every message is sent.
+///
+/// # Errors
+/// What `eventfd` says (too many open files).
+pub fn vectors(count: u16, masks: bool) -> io::Result<Vectors> {
+    let signals = (0..count).map(|_| EventFd::new()).collect::<io::Result<Vec<_>>>()?;
+    Ok(Vectors::new(signals, masks))
+}
+
+impl Signal for EventFd {
+    #[inline]
+    fn signal(&self) {
+        EventFd::signal(self);
+    }
+
+    #[inline]
+    fn count(&self) -> Option<u64> {
+        EventFd::count(self).ok()
     }
 }
 

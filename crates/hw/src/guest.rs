@@ -25,16 +25,9 @@ const PAGE: u64 = 4096;
 /// Why a range could not be mapped or unmapped.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// It is empty, does not consist of whole pages, or leaves the address space.
-    #[error("{bytes:#x} bytes at address {addr:#x}, offset {offset:#x}, are no whole pages of an address space of 64 bits")]
-    Shape {
-        /// First byte.
-        addr: u64,
-        /// Bytes.
-        bytes: u64,
-        /// First byte in the file.
-        offset: u64,
-    },
+    /// It makes no sense, or its file cannot be memory of this guest.
+    #[error("{0}")]
+    Refused(String),
     /// Some of it is mapped already.
     #[error("{bytes:#x} bytes at address {addr:#x} overlap what is mapped at {other:#x}")]
     Overlap {
@@ -45,36 +38,17 @@ pub enum GuestError {
         /// First byte of the range that is in the way.
         other: u64,
     },
-    /// It would leave a part of a range behind.
-    #[error("unmapping {bytes:#x} bytes at address {addr:#x} would cut the range at {other:#x} in two")]
-    Cut {
-        /// First byte.
-        addr: u64,
-        /// Bytes.
-        bytes: u64,
-        /// First byte of the range that would be cut.
-        other: u64,
-    },
     /// More ranges than are kept.
-    #[error("{most} ranges are mapped, and no more can be")]
-    Full {
-        /// The most that can be mapped.
-        most: usize,
-    },
-    /// The file ends before the range does.
-    #[error("the file has {size:#x} bytes, and the range needs {needed:#x}")]
-    Past {
-        /// Bytes of the file.
-        size: u64,
-        /// One past the last byte of the range.
-        needed: u64,
-    },
-    /// It has huge pages, and its owner is not trusted.
-    #[error("the memory has huge pages, which may run out or be taken away, and that would end this process; `trust=yes` lets its owner")]
-    HugePages,
-    /// The descriptor is no regular file, or cannot be examined.
-    #[error("the descriptor is no memory: {0}")]
-    File(#[from] io::Error),
+    #[error("{} ranges are mapped, and no more can be", GuestMemory::MOST_RANGES)]
+    Full,
+}
+
+impl GuestError {
+    fn shape(addr: u64, bytes: u64, offset: u64) -> GuestError {
+        GuestError::Refused(format!(
+            "{bytes:#x} bytes at address {addr:#x}, offset {offset:#x}, are no whole pages of an address space of 64 bits"
+        ))
+    }
 }
 
 /// A range that is not, as a whole, mapped for such an access.
@@ -152,20 +126,19 @@ impl GuestMemory {
     pub fn map(&mut self, range: GuestRange, file: Option<(OwnedFd, u64)>) -> Result<(), GuestError> {
         let GuestRange { addr, bytes, rights } = range;
         let offset = file.as_ref().map_or(0, |(_, offset)| *offset);
-        let shape = GuestError::Shape { addr, bytes, offset };
         let Some(end) = addr.checked_add(bytes).filter(|_| bytes > 0 && (addr | bytes | offset).is_multiple_of(PAGE)) else {
-            return Err(shape);
+            return Err(GuestError::shape(addr, bytes, offset));
         };
         if let Some((&other, _)) = self.ranges.range(..end).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr) {
             return Err(GuestError::Overlap { addr, bytes, other });
         }
         if self.ranges.len() >= GuestMemory::MOST_RANGES {
-            return Err(GuestError::Full { most: GuestMemory::MOST_RANGES });
+            return Err(GuestError::Full);
         }
         let memory = match file {
             None => None,
             Some((file, offset)) => {
-                let needed = offset.checked_add(bytes).ok_or(shape)?;
+                let needed = offset.checked_add(bytes).ok_or_else(|| GuestError::shape(addr, bytes, offset))?;
                 Some((self.file(file, needed)?, offset))
             }
         };
@@ -177,17 +150,23 @@ impl GuestMemory {
     fn file(&mut self, file: OwnedFd, needed: u64) -> Result<Rc<GuestFile>, GuestError> {
         // Before its size.
         let pages = keeps_pages(&file);
-        let (key, size) = file::examine(&file)?;
+        let unknown = |error: io::Error| GuestError::Refused(format!("the descriptor is no memory: {error}"));
+        let (key, size) = file::examine(&file).map_err(unknown)?;
         if needed > size {
-            return Err(GuestError::Past { size, needed });
+            return Err(GuestError::Refused(format!("the file has {size:#x} bytes, and the range needs {needed:#x}")));
         }
         if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes() >= needed) {
             return Ok(known);
         }
         match pages {
             // They cannot be written to by calls either.
-            Err(PageLoss::HugePages) if !self.trusts => return Err(GuestError::HugePages),
-            Err(PageLoss::Unknown(errno)) if !self.trusts => return Err(GuestError::File(errno.into())),
+            Err(PageLoss::HugePages) if !self.trusts => {
+                return Err(GuestError::Refused(
+                    "the memory has huge pages, which may run out or be taken away, and that would end this process; `trust=yes` lets its owner"
+                        .into(),
+                ));
+            }
+            Err(PageLoss::Unknown(errno)) if !self.trusts => return Err(unknown(errno.into())),
             _ => {}
         }
         let memory = Rc::new(GuestFile::new(file, size, self.trusts || pages.is_ok()));
@@ -201,8 +180,10 @@ impl GuestMemory {
     /// # Errors
     /// A range lies in it partly; then nothing has changed.
     pub fn unmap(&mut self, addr: u64, bytes: u64) -> Result<u64, GuestError> {
-        let end = addr.checked_add(bytes).ok_or(GuestError::Shape { addr, bytes, offset: 0 })?;
-        let cut = |other: u64| GuestError::Cut { addr, bytes, other };
+        let end = addr.checked_add(bytes).ok_or_else(|| GuestError::shape(addr, bytes, 0))?;
+        let cut = |other: u64| {
+            GuestError::Refused(format!("unmapping {bytes:#x} bytes at address {addr:#x} would cut the range at {other:#x} in two"))
+        };
         if let Some((&other, _)) = self.ranges.range(..addr).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr && bytes > 0)
         {
             return Err(cut(other));

@@ -32,7 +32,6 @@ pub mod pci;
 mod poller;
 mod process;
 pub mod uring;
-mod vectors;
 pub mod vfio;
 
 pub use bar::Bar;
@@ -43,9 +42,9 @@ pub use cpu::{
 };
 pub use dma::{
     AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
-    PinError, Pinner, PoolError, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
+    PinError, Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
-pub use eventfd::EventFd;
+pub use eventfd::{EventFd, Vectors, vectors};
 pub use guarded::Guarded;
 pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
 pub use named_file::{read_at_most, read_file, read_open, read_text};
@@ -53,4 +52,3 @@ pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::{Interest, Poller};
 pub use process::Process;
-pub use vectors::Vectors;

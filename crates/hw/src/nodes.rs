@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::cpu::cpu_list;
+
 /// Where the kernel tells.
 const SYSFS: &str = "/sys/devices/system/node";
 
@@ -24,18 +26,17 @@ impl Nodes {
         let mut nodes = Nodes::default();
         let text = |node: u16, file: &str| fs::read_to_string(from.join(format!("node{node}/{file}"))).unwrap_or_default();
         let online = fs::read_to_string(from.join("online")).unwrap_or_default();
-        for node in list(&online) {
-            for cpu in list(&text(node, "cpulist")) {
-                let cpu = usize::from(cpu);
+        for node in cpu_list(&online).map(|node| node as u16) {
+            for cpu in cpu_list(&text(node, "cpulist")) {
                 nodes.of_cpu.resize(nodes.of_cpu.len().max(cpu + 1), 0);
                 nodes.of_cpu[cpu] = node;
             }
             // Columns are of online nodes only; nodes that are offline have no row either.
             let columns = text(node, "distance").split_whitespace().map(|d| d.parse().unwrap_or(u8::MAX)).collect::<Vec<u8>>();
             let mut row = Vec::new();
-            for (other, distance) in list(&online).zip(columns) {
-                row.resize(row.len().max(usize::from(other) + 1), u8::MAX);
-                row[usize::from(other)] = distance;
+            for (other, distance) in cpu_list(&online).zip(columns) {
+                row.resize(row.len().max(other + 1), u8::MAX);
+                row[other] = distance;
             }
             nodes.distances.resize(nodes.distances.len().max(usize::from(node) + 1), Vec::new());
             nodes.distances[usize::from(node)] = row;
@@ -61,14 +62,6 @@ impl Nodes {
     pub fn distance(&self, from: u16, to: u16) -> Option<u8> {
         self.distances.get(usize::from(from))?.get(usize::from(to)).copied()
     }
-}
-
-/// `0-3,8`, as the kernel writes lists.
-fn list(text: &str) -> impl Iterator<Item = u16> {
-    text.trim().split(',').flat_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        first.parse::<u16>().ok().zip(last.parse::<u16>().ok()).map(|(first, last)| first..=last).into_iter().flatten()
-    })
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl Machine {
         let memory = pool.alloc_ring(4096).unwrap();
         Machine {
             bar: Bar::new(1),
-            vectors: Vectors::new(1, true).unwrap(),
+            vectors: hw::vectors(1, true).unwrap(),
             cq: pool.cq(memory.addr(), ENTRIES).unwrap(),
             stop: AtomicBool::new(false),
         }
@@ -57,7 +57,7 @@ impl Machine {
                 self.cq.store(producer.slot(), &cqe);
                 producer.advance();
                 (cid, seen) = (cid.wrapping_add(1), (seen + 1) % ENTRIES);
-                sent += u64::from(self.vectors.message(VECTOR));
+                sent += u64::from(self.vectors.message(VECTOR.0));
             }
         }
         sent
@@ -67,7 +67,7 @@ impl Machine {
     fn counts(&self) -> Result<(), [u64; 2]> {
         let mut before = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let counted = self.vectors.messages(VECTOR);
+            let counted = self.vectors.messages(VECTOR.0);
             if counted < before {
                 return Err([before, counted]);
             }
@@ -102,9 +102,9 @@ fn no_wake_up_is_lost_between_two_threads() {
         let device = scope.spawn(|| machine.device());
         let counts = scope.spawn(|| machine.counts());
         let _stop = StopOnDrop(&machine.stop);
-        let bell = machine.vectors.bell(VECTOR).unwrap();
+        let bell = machine.vectors.flag(VECTOR.0).unwrap();
         let poller = Poller::new().unwrap();
-        poller.add(machine.vectors.eventfd(VECTOR).unwrap(), 0).unwrap();
+        poller.add(machine.vectors.signal(VECTOR.0).unwrap(), 0).unwrap();
         let (mut consumer, mut keys) = (Consumer::new(ENTRIES), Vec::with_capacity(1));
         for round in while_there_is_time(ROUNDS) {
             machine.bar.ring_sq(QUEUE, (round + 1) % ENTRIES);
@@ -129,7 +129,7 @@ fn no_wake_up_is_lost_between_two_threads() {
         machine.stop.store(true, Ordering::Relaxed);
         let (sent, counts) = (device.join().unwrap(), counts.join().unwrap());
         assert_eq!(counts, Ok(()), "messages that were counted are not counted any more");
-        assert_eq!(machine.vectors.messages(VECTOR), sent, "and counting took no wake-up");
+        assert_eq!(machine.vectors.messages(VECTOR.0), sent, "and counting took no wake-up");
     });
 }
 
@@ -214,7 +214,7 @@ impl Shared {
     /// Sleeps until the thread's one command, `cid`, has completed.
     fn wait(&self, me: usize, cid: u16, poller: &Poller, round: u32) {
         let (own, id) = (&self.sleepers[me], WaiterId(me as u32));
-        let (vector, message) = (self.machine.vectors.bell(VECTOR).unwrap(), self.machine.vectors.eventfd(VECTOR).unwrap());
+        let (vector, message) = (self.machine.vectors.flag(VECTOR.0).unwrap(), self.machine.vectors.signal(VECTOR.0).unwrap());
         let (mut owner, mut keys) = (false, Vec::with_capacity(2));
         loop {
             while self.reap(me) == Some(true) {}

@@ -93,8 +93,11 @@ pub use ::driver::paths;
 pub mod policy {
     pub use completion::{
         Batch, Cause, Check, Cloned, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning, WEIGHT,
-        Woke, testing,
+        Woke,
     };
+
+    #[cfg(feature = "testing")]
+    pub use completion::testing;
 }
 pub use ::emu::{
     AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service,
@@ -113,7 +116,6 @@ pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
 pub use hw::vfio::VfioError;
-pub use hw::vfio::reply::Malformed;
 pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError};
 pub use instant::Instant;
 pub use link::kernel::{Buffered, KernelUri};

@@ -26,6 +26,21 @@ use crate::output;
 use cells::{Cell, Grid, Kind};
 use judge::{Fare, Verdict};
 
+/// The prices that a sweep tries, from the one that finds completions soonest to the one that costs least.
+const PRICES: [LatencyPrice; 11] = [
+    LatencyPrice::UNLIMITED,
+    LatencyPrice::per_mille(10_000),
+    LatencyPrice::per_mille(3_000),
+    LatencyPrice::per_mille(1_000),
+    LatencyPrice::per_mille(500),
+    LatencyPrice::per_mille(300),
+    LatencyPrice::per_mille(200),
+    LatencyPrice::per_mille(100),
+    LatencyPrice::per_mille(30),
+    LatencyPrice::per_mille(10),
+    LatencyPrice::NONE,
+];
+
 /// Seeds of each cell, which share its I/Os.
 const SEEDS: u64 = 8;
 /// Cells that are shown of those that are dominated, the worst ones.
@@ -125,7 +140,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let settings: Vec<(Mode, LatencyPrice)> = modes
         .into_iter()
         .flat_map(|mode| {
-            let prices = if mode == Mode::ADAPTIVE { &LatencyPrice::SETTINGS[..] } else { &[LatencyPrice::UNLIMITED] };
+            let prices = if mode == Mode::ADAPTIVE { &PRICES[..] } else { &[LatencyPrice::UNLIMITED] };
             prices.iter().map(move |&price| (mode, price))
         })
         .collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 use anyhow::{Context, Result};
-use hw::{EventFd, Poller, Vector, Vectors};
+use hw::{EventFd, Poller};
 use units::Nanos;
 
 use super::list::{Found, Sleep};
@@ -32,7 +32,7 @@ const END: u64 = u64::MAX;
 /// Too many open files.
 pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
     let fd = EventFd::new()?;
-    let (poller, vectors) = (Poller::new()?, Vectors::new(1, true)?);
+    let (poller, vectors) = (Poller::new()?, hw::vectors(1, true)?);
     poller.add(&fd, 0)?;
     let mut events = Vec::with_capacity(8);
     found.clock = sampler.repeat(|| Some([time_each(MANY, || _ = hw::now())])).map(|[ns]| ns);
@@ -47,7 +47,7 @@ pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
         Some([both])
     };
     found.signal_and_return = sampler.repeat(&mut returns).map(|[ns]| ns);
-    if let Some(bell) = vectors.bell(Vector(0)) {
+    if let Some(bell) = vectors.flag(0) {
         found.arm = sampler.repeat(|| Some([time_each(MANY, || bell.arm())])).map(|[ns]| ns);
         found.mask = sampler.repeat(|| Some([time_each(MANY, || bell.mask())])).map(|[ns]| ns);
     }

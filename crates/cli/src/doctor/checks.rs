@@ -1,6 +1,6 @@
 //! What the facts mean: a verdict for each thing that something of Reap stands on, why it matters, and what mends it. Pure.
 
-use hw::uring::{Features, Operation, Unavailable};
+use hw::uring::{Features, Unavailable};
 use serde::Serialize;
 
 use super::facts::{Controller, Facts};
@@ -134,7 +134,7 @@ fn lacking(features: &Features) -> impl Iterator<Item = &'static str> {
         (features.io_poll, "polling by the kernel"),
         (features.hybrid_io_poll, "hybrid polling by the kernel (6.13)"),
         (features.sq_poll, "submission by a kernel thread, for this user"),
-        (features.big && features.has(Operation::Command), "commands that pass through (5.19)"),
+        (features.big, "commands that pass through (5.19)"),
     ]
     .into_iter()
     .filter(|(has, _)| !has)

@@ -32,7 +32,7 @@ fn the_table_of_modes_is_the_designs() {
     assert_eq!(with(|m| m.delivery() == Delivery::Posted), "posted posted+submit-check");
     assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic adaptive");
     assert_eq!(with(|m| m.masks() && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
-    assert_eq!(with(|m| m.preset().takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");
+    assert_eq!(with(|m| m.takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");
 }
 
 #[test]

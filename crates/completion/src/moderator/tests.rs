@@ -105,7 +105,7 @@ fn a_fixed_setting_is_set_once_and_again_after_a_reset() {
 
 #[test]
 fn vic_holds_back_only_with_enough_in_flight_and_enough_to_come() {
-    let setting = |in_flight, completions| vic::setting(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 });
+    let setting = |in_flight, completions| vic(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 });
     assert_eq!(setting(3, 10_000), Coalesce::OFF);
     assert_eq!(setting(64, 10), Coalesce::OFF);
     assert_eq!(setting(32, 10_000), Coalesce::new(4, 1));

@@ -16,7 +16,7 @@ mod price;
 
 use units::Nanos;
 
-use super::work::{WEIGHT, work_is_known};
+use super::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Decisions, Done, Found, Plan, Route, Seen, Tuning};
 use caller::Caller;
 use flow::{Around, Flow, Stretch};

@@ -11,8 +11,7 @@
 
 use units::{Class, Nanos};
 
-use super::poll;
-use super::work::{WEIGHT, work_is_known};
+use super::{WEIGHT, spin, work_is_known};
 use crate::{Batch, Done, Found, Plan, Seen};
 
 /// Completions over which the moving mean forgets.
@@ -105,7 +104,7 @@ impl Hybrid {
         match self.earliest() {
             // Commands of which this policy never heard may be due at any time.
             Some(due) if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving => Plan::Nap { until: due },
-            _ => poll::spin(now, seen),
+            _ => spin(now, seen),
         }
     }
 

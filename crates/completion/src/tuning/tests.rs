@@ -13,12 +13,6 @@ fn a_price_is_read_as_a_number_or_no_limit() {
     }
 }
 
-#[test]
-fn settings_go_from_the_soonest_to_the_cheapest() {
-    assert!(LatencyPrice::SETTINGS.is_sorted_by(|sooner, cheaper| sooner.rate() > cheaper.rate()));
-    assert!(LatencyPrice::SETTINGS.contains(&LatencyPrice::default()));
-}
-
 proptest! {
     #[test]
     fn what_is_printed_is_read_back(thousandths: u32) {

@@ -379,7 +379,7 @@ fn write_register(host: &Host, offset: u32, value: u32) {
 fn errno_of(error: &hw::GuestError) -> Errno {
     match error {
         hw::GuestError::Overlap { .. } => Errno::EXIST,
-        hw::GuestError::Full { .. } => Errno::NOSPC,
+        hw::GuestError::Full => Errno::NOSPC,
         _ => Errno::INVAL,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::sizes::{CHUNK, MIN_BLOCK};
+use super::{CHUNK, MIN_BLOCK};
 
 const ORDERS: usize = (CHUNK / MIN_BLOCK).trailing_zeros() as usize + 1;
 

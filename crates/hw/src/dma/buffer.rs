@@ -11,8 +11,8 @@ use sync::lease;
 use super::buddy::block_size;
 use super::extent::{Extent, PAGE_LOG2, PIECE_LOG2, PRIVATE, Piece};
 use super::pool::{AllocError, DmaPool, Pool};
-use super::registered::{AnyRegion, Beside};
-use super::sizes::{CHUNK, MIN_BLOCK, PAGE};
+use super::region::{AnyRegion, Beside};
+use super::{CHUNK, MIN_BLOCK, PAGE};
 
 impl DmaPool {
     /// A buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512 bytes. What it holds is

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sync::shadow::{ShadowDoorbell, ShadowDoorbells};
 
+use super::PAGE;
 use super::pool::{AllocError, DmaPool, RingBlock};
-use super::sizes::PAGE;
 
 /// Both pages, one behind the other. The tail of queue 0 comes first, its head, the tail of queue 1, and so on. They are 4 bytes each,
 /// and as far apart as the controller's registers are (CAP.DSTRD).

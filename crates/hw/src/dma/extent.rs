@@ -9,7 +9,7 @@ use sync::lease;
 use zerocopy::FromZeros;
 
 use super::pins::{PinError, Pins};
-use super::sizes::{CHUNK, MIN_BLOCK, PAGE};
+use super::{CHUNK, MIN_BLOCK, PAGE};
 
 /// A bus address range that is not, as a whole, lent to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

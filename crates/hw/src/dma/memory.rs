@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
+use super::PAGE;
 use super::mapping::{Backing, Mapping};
-use super::sizes::PAGE;
 
 /// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Dropping it frees the memory.
 ///

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::lock::lock;
-use super::sizes::CHUNK;
+use super::CHUNK;
+use super::lock;
 use crate::Birth;
 
 /// How a link pins memory and makes it reachable at a bus address, and the reverse. A device in another process reaches memory by its file: such a

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::buddy::{Buddy, block_size};
 use super::extent::{Extent, OutOfPool};
-use super::lock::lock;
+use super::lock;
 use super::mapping::{Backing, Mapping};
 use super::memory::Pages;
 use super::pins::{Chunk, PinError, Pinner, Pinning, Pins};
-use super::sizes::{CHUNK, MAX_POOL, MIN_BLOCK};
 use super::space::{Space, USUAL_BITS};
+use super::{CHUNK, MAX_POOL, MIN_BLOCK};
 use crate::Birth;
 
 /// How a pool is made. Start from `PoolOptions::default()`.
@@ -42,38 +42,6 @@ impl Default for PoolOptions {
             windows: Vec::new(),
             alignment: MIN_BLOCK as u32,
             pinner: None,
-        }
-    }
-}
-
-/// Why there is no pool.
-#[derive(Debug, thiserror::Error)]
-pub enum PoolError {
-    /// None is of this size.
-    #[error("a DMA pool holds 1 byte to 1 TiB, not {0} bytes")]
-    Size(u64),
-    /// The device has too few bus addresses.
-    #[error(
-        "a DMA pool of {bytes} bytes does not fit the {room} bytes in one piece that bus addresses of {bits} bits, less what an IOMMU keeps back, leave for it"
-    )]
-    TooWide {
-        /// Bytes of the pool.
-        bytes: u64,
-        /// Bytes that would fit.
-        room: u64,
-        /// [`PoolOptions::address_bits`].
-        bits: u32,
-    },
-    /// The system has no memory for it.
-    #[error(transparent)]
-    System(#[from] io::Error),
-}
-
-impl From<PoolError> for io::Error {
-    fn from(error: PoolError) -> io::Error {
-        match error {
-            PoolError::System(error) => error,
-            error => io::Error::new(io::ErrorKind::InvalidInput, error),
         }
     }
 }
@@ -133,14 +101,20 @@ impl PoolOptions {
     /// as it is first touched.
     ///
     /// # Errors
-    /// See [`PoolError`].
-    pub fn open(&self, bytes: u64) -> Result<DmaPool, PoolError> {
+    /// `InvalidInput`: no pool is of this size, or the device has too few bus addresses. What `mmap` says.
+    pub fn open(&self, bytes: u64) -> io::Result<DmaPool> {
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         if bytes == 0 || bytes > MAX_POOL {
-            return Err(PoolError::Size(bytes));
+            return Err(wrong(format!("a DMA pool holds 1 byte to 1 TiB, not {bytes} bytes")));
         }
         let bytes = bytes.next_multiple_of(CHUNK);
         let bits = self.address_bits;
-        let space = Space::new(bytes, bits, &self.windows).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
+        let space = Space::new(bytes, bits, &self.windows).map_err(|room| {
+            wrong(format!(
+                "a DMA pool of {bytes} bytes does not fit the {room} bytes in one piece that bus addresses of {bits} bits, less what an IOMMU \
+                 keeps back, leave for it"
+            ))
+        })?;
         let (mut mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         mapping.keep_from_children()?;
@@ -172,7 +146,7 @@ impl DmaPool {
     /// # Errors
     /// `InvalidInput` for 0 or more than 1 TiB; what `mmap` says.
     pub fn new(bytes: u64) -> io::Result<DmaPool> {
-        PoolOptions::default().open(bytes).map_err(io::Error::from)
+        PoolOptions::default().open(bytes)
     }
 
     /// Bytes in the pool.

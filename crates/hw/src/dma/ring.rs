@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nvme::{CqSlots, Cqe, SqSlots, Sqe};
 
-use super::lock::lock;
+use super::PAGE;
+use super::lock;
 use super::pool::{AllocError, DmaPool, RingBlock};
-use super::sizes::PAGE;
 
 /// Memory of submission and completion queues. The host keeps it for as long as the controller may use the queues; rings
 /// mapped over it keep it alive themselves, so neither side can be left with memory that is somebody else's by now.

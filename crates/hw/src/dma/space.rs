@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::lock::lock;
-use super::registered::{AnyRegion, Registered};
-use super::sizes::{CHUNK, PAGE};
+use super::lock;
+use super::region::{AnyRegion, Registered};
+use super::{CHUNK, PAGE};
 
 /// What any device reaches.
 pub(super) const USUAL_BITS: u32 = 48;

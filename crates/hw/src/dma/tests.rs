@@ -6,8 +6,8 @@ use std::thread;
 use nvme::{Consumer, CqSlots, Cqe, Producer, SqSlots, Sqe, Status};
 use proptest::prelude::*;
 
-use super::sizes::{CHUNK, MAX_POOL, MIN_BLOCK};
 use super::*;
+use super::{CHUNK, MAX_POOL, MIN_BLOCK};
 
 const POOL: u64 = 2 * CHUNK;
 

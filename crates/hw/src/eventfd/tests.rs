@@ -1,6 +1,6 @@
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::EventFd;
+use super::{EventFd, vectors};
 
 #[test]
 fn one_of_another_process_never_waits() {
@@ -21,4 +21,46 @@ fn other_descriptors_are_refused() {
     assert!(EventFd::adopt(pipe.into()).is_err());
     let file = tempfile::tempfile().expect("a file");
     assert!(EventFd::adopt(file.into()).is_err());
+}
+
+const V: u16 = 1;
+
+#[test]
+fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
+    let vectors = vectors(2, true).unwrap();
+    assert!(!vectors.message(V));
+    vectors.flag(V).unwrap().arm();
+    assert!(vectors.message(V) && vectors.message(V));
+    vectors.flag(V).unwrap().mask();
+    assert!(!vectors.message(V));
+    assert!(vectors.are_counted());
+    assert_eq!([V, 0].map(|vector| (vectors.messages(vector), vectors.notifications(vector))), [(2, 2), (0, 0)]);
+}
+
+#[test]
+fn a_vector_that_does_not_exist_sends_nothing() {
+    let vectors = vectors(2, true).unwrap();
+    assert_eq!(vectors.len(), 2);
+    assert!(!vectors.message(2) && vectors.flag(2).is_none() && vectors.signal(2).is_none());
+    assert_eq!(vectors.messages(2), 0);
+}
+
+#[test]
+fn posted_messages_share_one_notification_and_go_their_own_way_again() {
+    let (vectors, home) = (vectors(4, true).unwrap(), 1);
+    for vector in [1, 2] {
+        vectors.route(vector, Some(home));
+        assert!(!vectors.arm(vector));
+    }
+    assert!(vectors.message(2) && vectors.message(1) && vectors.message(2));
+    let posted = vectors.posted(home).unwrap();
+    assert!(posted.take(1) && posted.take(2) && !posted.take(2));
+    assert_eq!((vectors.messages(2), vectors.notifications(2), vectors.notifications(home)), (2, 0, 1));
+    assert_eq!(vectors.messages(home), 1, "its own alone, though its eventfd has told of all three");
+    assert!(!vectors.arm(2));
+    assert!(vectors.message(2), "and notifies, since that is allowed again");
+    assert_eq!(vectors.notifications(home), 2);
+    vectors.route(2, None);
+    assert!(vectors.message(2));
+    assert_eq!((vectors.messages(2), vectors.notifications(2)), (4, 1));
 }

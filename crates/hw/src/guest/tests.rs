@@ -119,17 +119,17 @@ fn what_cannot_be_memory_is_refused() {
     let mut guest = GuestMemory::default();
     for (addr, bytes, offset) in [(1, 0x1000, 0), (0, 0x1001, 0), (0, 0x1000, 8), (0, 0, 0), (!0xfff, 0x2000, 0)] {
         let mapped = guest.map(range(addr, bytes, BOTH), Some((fd(&file), offset)));
-        assert!(matches!(mapped, Err(GuestError::Shape { .. })), "{addr:#x} {bytes:#x} {offset:#x}");
+        assert!(matches!(mapped, Err(GuestError::Refused(_))), "{addr:#x} {bytes:#x} {offset:#x}");
     }
     for (bytes, offset) in [(0x3000, 0), (0x1000, 0x2000), (0x2000, 0x1000)] {
         let mapped = guest.map(range(0, bytes, BOTH), Some((fd(&file), offset)));
-        assert!(matches!(mapped, Err(GuestError::Past { size: 0x2000, .. })), "{bytes:#x} {offset:#x}");
+        assert!(matches!(mapped, Err(GuestError::Refused(_))), "{bytes:#x} {offset:#x}");
     }
-    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((fd(&file), !0xfff))), Err(GuestError::Shape { .. })));
+    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((fd(&file), !0xfff))), Err(GuestError::Refused(_))));
     let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
-    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((socket.into(), 0))), Err(GuestError::File(_))));
+    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((socket.into(), 0))), Err(GuestError::Refused(_))));
     let null = File::open("/dev/zero").expect("opened");
-    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((null.into(), 0))), Err(GuestError::File(_))));
+    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((null.into(), 0))), Err(GuestError::Refused(_))));
     assert!(guest.is_empty() && guest.files.is_empty());
 }
 
@@ -193,8 +193,8 @@ fn one_mapping_of_a_file_however_many_ranges() {
     assert!(matches!(guest.map(range(0x1000, 0x2000, BOTH), None), Err(GuestError::Overlap { other: 0x2000, .. })));
     assert_eq!(guest.unmap(0, 0x10000).expect("unmapped"), 0x8000);
     assert_eq!(guest.unmap(0, 0x10000).expect("unmapped"), 0);
-    assert!(matches!(guest.unmap(0x10000, 0x2800), Err(GuestError::Cut { other: 0x12000, .. })));
-    assert!(matches!(guest.unmap(0x10800, 0x10000), Err(GuestError::Cut { other: 0x10000, .. })));
+    assert!(matches!(guest.unmap(0x10000, 0x2800), Err(GuestError::Refused(why)) if why.contains("0x12000")));
+    assert!(matches!(guest.unmap(0x10800, 0x10000), Err(GuestError::Refused(why)) if why.contains("0x10000")));
     assert_eq!(guest.len(), 0x7f8);
     guest.clear();
     assert!(guest.is_empty() && guest.files.is_empty());
@@ -343,7 +343,7 @@ fn huge_pages_need_trust() {
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
     let mut guest = GuestMemory::default();
     let refused = guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0)));
-    assert!(matches!(refused, Err(GuestError::HugePages)), "{refused:?}");
+    assert!(matches!(&refused, Err(GuestError::Refused(why)) if why.contains("huge pages")), "{refused:?}");
     guest.trust();
     guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0))).expect("its owner is trusted");
 }

@@ -1,21 +1,128 @@
-//! A ring: entering the kernel, looking without it, and what lives as long.
+//! A ring: how it is made, entering the kernel, looking without it, what is registered with it, and what lives as long.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, Parameters, Submitter, cqueue, squeue};
+use io_uring::{Builder, EnterFlags, IoUring, Parameters, Submitter, cqueue, squeue};
+use rustix::io_uring::{IoringSetupFlags, io_uring_params};
+use rustix::process::{Resource, getrlimit};
 use units::Nanos;
 
-use super::error::EnterError;
-use super::file::Kept;
-use super::view::{NEED_WAKEUP, View};
+use super::entry::{FileSlot, Fixed, Kept};
+use super::queues::{Cq, Sq};
+use super::view::View;
+use crate::EventFd;
 use crate::birth::Birth;
-use crate::dma::{Owner, lock};
+use crate::dma::{Lent, Owner, lock};
+
+/// IORING_SETUP_HYBRID_IOPOLL (6.13).
+const HYBRID_IOPOLL: u32 = 1 << 17;
+
+/// Who polls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Poll {
+    /// Nobody: the device interrupts.
+    #[default]
+    No,
+    /// The thread that enters and waits (IORING_SETUP_IOPOLL): reads and writes of O_DIRECT files on devices with poll queues only.
+    Io,
+    /// The same after a sleep of half the usual time (IORING_SETUP_HYBRID_IOPOLL, 6.13).
+    HybridIo,
+    /// A thread of the kernel looks for entries (IORING_SETUP_SQPOLL).
+    Sq {
+        /// Milliseconds without any until it sleeps.
+        idle_ms: u32,
+    },
+}
+
+/// What a ring is to be. Start from `Options::default()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Entries of the submission ring: rounded up to a power of two, at most 32768.
+    pub entries: u32,
+    /// Entries of the completion ring, likewise; 0: twice as many.
+    pub cq_entries: u32,
+    /// The thread that makes the ring is the only one that enters it, and completions wait for it to do so
+    /// (IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_DEFER_TASKRUN: 6.1). Else any may, and completions wait until the thread that
+    /// submitted enters the kernel for whatever reason (IORING_SETUP_COOP_TASKRUN). No matter with [`Poll::Sq`].
+    pub owner: bool,
+    /// Who polls.
+    pub poll: Poll,
+    /// Entries of 128 bytes and completions of 32: for commands that are passed through.
+    pub big: bool,
+    /// Places for registered files; 0: no table.
+    pub files: u32,
+    /// Places for registered buffers, at most 16384; 0: no table.
+    pub buffers: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { entries: 128, cq_entries: 0, owner: false, poll: Poll::No, big: false, files: 0, buffers: 0 }
+    }
+}
+
+/// Why a ring was not made: the kernel's error is EINVAL for what it does not know or is beyond its limits, ENOMEM for RLIMIT_MEMLOCK
+/// before 5.12 and from 6.14 on, EMFILE beyond RLIMIT_NOFILE.
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel refuses {what}: {source}{}", memlock(source))]
+pub struct SetupError {
+    what: String,
+    /// What the kernel says.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Of ENOMEM: what may be too low.
+pub(super) fn memlock(error: &io::Error) -> String {
+    if error.raw_os_error() != Some(libc::ENOMEM) {
+        return String::new();
+    }
+    let limit = getrlimit(Resource::Memlock).current.map_or_else(|| "not limited".to_owned(), |limit| format!("{limit} bytes"));
+    format!("; RLIMIT_MEMLOCK is {limit}, and rings may count against it: raise it (`ulimit -l`)")
+}
+
+/// Why io_uring_enter(2) did nothing, or only a part, or why a file or a buffer was not registered.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// EAGAIN: the kernel has no memory for a request now. Take completions and try again.
+    #[error("the kernel has no room for another request now; take completions and try again")]
+    Again,
+    /// EBUSY: completions that did not fit wait for room. Take completions and try again.
+    #[error("completions that did not fit the ring wait for room; take completions and try again")]
+    Busy,
+    /// EBADR: the kernel had no memory for completions that did not fit, and they are lost.
+    #[error("the kernel was out of memory and has lost completions of the io_uring; close the device")]
+    Lost,
+    /// EEXIST: the ring belongs to another thread.
+    #[error("this io_uring belongs to the thread that made it, and another one uses it")]
+    WrongThread,
+    /// The ring belongs to the process that has forked.
+    #[error("this io_uring was made before a fork and belongs to the parent process; make another in the child")]
+    Forked,
+    /// ENOMEM: more than the process may have pinned. The buffer can be used unregistered.
+    #[error(
+        "a buffer of {wanted} bytes cannot be registered with an io_uring: RLIMIT_MEMLOCK is {limit} bytes, and some are used; raise it (`ulimit -l`)"
+    )]
+    Memlock {
+        /// Bytes that were to be pinned.
+        wanted: u64,
+        /// RLIMIT_MEMLOCK of the process, in bytes.
+        limit: u64,
+    },
+    /// The buffer does not lie in one chunk.
+    #[error("a buffer that crosses chunks of 4 MiB cannot be registered with an io_uring")]
+    Crosses,
+    /// Anything else.
+    #[error("io_uring: {0}")]
+    System(#[source] io::Error),
+}
 
 /// Entries are of 64 and 16 bytes, or of 128 and 32 for commands that are passed through.
 pub(super) enum Rings {
@@ -120,28 +227,45 @@ pub enum Ended {
 }
 
 impl Ring {
-    /// The shared part of `rings`.
-    pub(super) fn of(rings: Rings) -> io::Result<Ring> {
+    /// Makes a ring, with its only producer and consumer.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn new(options: &Options) -> Result<(Ring, Sq, Cq), SetupError> {
         static RINGS: AtomicU64 = AtomicU64::new(1);
-        let view = View::new(rings.fd(), rings.params())?;
-        let (sqpoll, id) = (rings.params().is_setup_sqpoll(), RINGS.fetch_add(1, Ordering::Relaxed));
-        Ok(Ring(Arc::new(Inner {
+        let refused = |what: String| move |source| SetupError { what, source };
+        let rings = options.rings().map_err(refused(format!("an io_uring of {} entries ({options})", options.entries)))?;
+        let Options { files, buffers, .. } = *options;
+        if files > 0 {
+            rings.submitter().register_files_sparse(files).map_err(refused(format!("an io_uring a table of {files} files")))?;
+        }
+        if buffers > 0 {
+            rings.submitter().register_buffers_sparse(buffers).map_err(refused(format!("an io_uring a table of {buffers} buffers")))?;
+        }
+        let view = match rings.params().is_feature_single_mmap() {
+            true => View::new(rings.fd(), rings.params()),
+            false => Err(io::ErrorKind::Unsupported.into()),
+        };
+        let view = view.map_err(refused("to map an io_uring".into()))?;
+        let sqpoll = rings.params().is_setup_sqpoll();
+        let ring = Ring(Arc::new(Inner {
             rings,
             view,
             birth: Birth::here(),
-            id: NonZeroU64::new(id).ok_or(io::ErrorKind::OutOfMemory)?,
+            id: NonZeroU64::MIN.saturating_add(RINGS.fetch_add(1, Ordering::Relaxed)),
             sqpoll,
             enters: AtomicU64::new(0),
             buffers: Mutex::default(),
             kept: Mutex::default(),
-        })))
+        }));
+        Ok((ring.clone(), Sq::new(ring.clone()), Cq::new(ring)))
     }
 
     /// Whether there is something to take: loads only.
     #[inline]
     pub fn hint(&self) -> Hint {
         let view = &self.0.view;
-        if view.has_entries() {
+        if view.entries() > 0 {
             Hint::Entries
         } else if view.has_task_work() {
             Hint::TaskWork
@@ -160,19 +284,19 @@ impl Ring {
     /// submits without.
     ///
     /// # Errors
-    /// See [`EnterError`]. Entries that were not submitted stay published.
+    /// See [`RingError`]. Entries that were not submitted stay published.
     #[inline]
-    pub fn enter(&self, enter: Enter) -> Result<Entered, EnterError> {
+    pub fn enter(&self, enter: Enter) -> Result<Entered, RingError> {
         let inner = &*self.0;
         if !inner.birth.is_here() {
-            return Err(EnterError::Forked);
+            return Err(RingError::Forked);
         }
         let mut flags = EnterFlags::empty();
         flags.set(EnterFlags::GETEVENTS, enter.wait_for > 0 || enter.run_tasks);
         if inner.sqpoll {
             // The tail was published before the flag is read, as the kernel's thread sets it before it reads the tail.
             fence(Ordering::SeqCst);
-            if inner.view.flags() & NEED_WAKEUP != 0 {
+            if inner.view.needs_wakeup() {
                 flags |= EnterFlags::SQ_WAKEUP;
             } else if flags.is_empty() {
                 return Ok(Entered { submitted: enter.submit, ended: Ended::Done });
@@ -183,12 +307,6 @@ impl Ring {
             Ok(submitted) => Ok(Entered { submitted: submitted as u32, ended: Ended::Done }),
             Err(error) => without_entries(error),
         }
-    }
-
-    /// Whether this process made the ring: after `fork` the child has it too, and must not use it.
-    #[inline]
-    pub fn is_here(&self) -> bool {
-        self.birth().is_here()
     }
 
     /// Which process made it.
@@ -244,18 +362,190 @@ impl Inner {
     }
 }
 
+/// Files and buffers that the kernel knows before they are used. On a ring of kind owner only its thread registers. A place may be filled
+/// anew at any time: requests that are under way keep what they have found there.
+impl Ring {
+    /// Puts a file into a place of the table, which keeps it open.
+    ///
+    /// # Errors
+    /// See [`RingError`].
+    pub fn register_file(&self, slot: FileSlot, file: impl AsFd) -> Result<(), RingError> {
+        self.set_file(slot, file.as_fd().as_raw_fd())
+    }
+
+    /// Empties a place of the table.
+    ///
+    /// # Errors
+    /// See [`RingError`].
+    pub fn unregister_file(&self, slot: FileSlot) -> Result<(), RingError> {
+        self.set_file(slot, -1)
+    }
+
+    fn set_file(&self, FileSlot(slot): FileSlot, fd: i32) -> Result<(), RingError> {
+        self.here()?;
+        self.0.rings.submitter().register_files_update(slot, &[fd]).map(drop).map_err(|error| failed(error, 0))
+    }
+
+    /// Puts the chunk of memory that `lent` lies in into a place of the table: 4 MiB, or less at the end of a region. All of
+    /// it is touched and pinned, and counts against RLIMIT_MEMLOCK.
+    ///
+    /// The kernel holds the pages, not the mapping: a pool or region that goes takes no page away from a request. Its place
+    /// is of no use from then on, and [`Ring::forget_gone`] gives the pages back.
+    ///
+    /// # Errors
+    /// See [`RingError`]; after [`RingError::Memlock`] the buffer can be used unregistered.
+    pub fn register_buffer(&self, slot: u16, lent: &Lent) -> Result<Fixed, RingError> {
+        let (piece, at, bytes) = lent.chunk().ok_or(RingError::Crosses)?;
+        // Locked while the kernel is asked: nobody else fills the place meanwhile.
+        let mut buffers = lock(&self.0.buffers);
+        self.set_buffer(slot, libc::iovec { iov_base: at.as_ptr().cast(), iov_len: bytes })?;
+        buffers.insert(slot, lent.owner());
+        Ok(Fixed { slot, piece })
+    }
+
+    /// Empties the places whose pool or region has gone, and tells which.
+    ///
+    /// # Errors
+    /// See [`RingError`].
+    pub fn forget_gone(&self) -> Result<Vec<u16>, RingError> {
+        let mut buffers = lock(&self.0.buffers);
+        let gone: Vec<u16> = buffers.iter().filter(|(_, owner)| owner.is_gone()).map(|(&slot, _)| slot).collect();
+        for slot in &gone {
+            self.set_buffer(*slot, NOTHING)?;
+            buffers.remove(slot);
+        }
+        Ok(gone)
+    }
+
+    fn set_buffer(&self, slot: u16, buffer: libc::iovec) -> Result<(), RingError> {
+        self.here()?;
+        // SAFETY: the buffer is mapped now, which is all that is needed: the kernel pins its pages, and compares the
+        // addresses of later requests with the range without following them.
+        let registered = unsafe { self.0.rings.submitter().register_buffers_update(slot.into(), &[buffer], None) };
+        registered.map_err(|error| failed(error, buffer.iov_len as u64))
+    }
+
+    /// From now on `event` is signalled when a completion is posted, or begins to wait in the task; with `None`, nothing is.
+    /// Of a ring with an owner this is all that wakes an epoll instance: its own descriptor is found readable when it is
+    /// looked at, and wakes nobody who sleeps already (seen with 6.18).
+    ///
+    /// # Errors
+    /// See [`RingError`]; EBUSY if there is one, ENXIO if there was none.
+    pub fn notify(&self, event: Option<&EventFd>) -> Result<(), RingError> {
+        self.here()?;
+        let submitter = self.0.rings.submitter();
+        match event {
+            Some(event) => submitter.register_eventfd(event.as_fd().as_raw_fd()),
+            None => submitter.unregister_eventfd(),
+        }
+        .map_err(|error| failed(error, 0))
+    }
+
+    fn here(&self) -> Result<(), RingError> {
+        if self.0.birth.is_here() { Ok(()) } else { Err(RingError::Forked) }
+    }
+}
+
+/// An empty place.
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+fn failed(error: io::Error, wanted: u64) -> RingError {
+    match (error.raw_os_error(), getrlimit(Resource::Memlock).current) {
+        (Some(libc::EEXIST), _) => RingError::WrongThread,
+        (Some(libc::ENOMEM), Some(limit)) if wanted > 0 => RingError::Memlock { wanted, limit },
+        _ => RingError::System(error),
+    }
+}
+
+impl Options {
+    fn rings(&self) -> io::Result<Rings> {
+        match (self.poll, self.big) {
+            (Poll::HybridIo, true) => Err(io::Error::new(io::ErrorKind::Unsupported, "big entries and hybrid polling do not go together")),
+            (Poll::HybridIo, false) => self.hybrid().map(Rings::Small),
+            (_, false) => self.configured(IoUring::builder()).build(self.entries).map(Rings::Small),
+            (_, true) => {
+                let builder = IoUring::<squeue::Entry128, cqueue::Entry32>::builder();
+                self.configured(builder).build(self.entries).map(Rings::Big)
+            }
+        }
+    }
+
+    fn configured<S: squeue::EntryMarker, C: cqueue::EntryMarker>(&self, mut builder: Builder<S, C>) -> Builder<S, C> {
+        builder.setup_submit_all();
+        if self.cq_entries > 0 {
+            builder.setup_cqsize(self.cq_entries);
+        }
+        match self.poll {
+            // Its thread runs all that waits: the kernel refuses other kinds.
+            Poll::Sq { idle_ms } => return builder.setup_sqpoll(idle_ms).clone(),
+            Poll::Io | Poll::HybridIo => _ = builder.setup_iopoll(),
+            Poll::No => {}
+        }
+        match self.owner {
+            true => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
+            false => builder.setup_coop_taskrun().setup_taskrun_flag(),
+        };
+        builder
+    }
+
+    /// With hybrid polling, which the crate's builder does not have.
+    fn hybrid(&self) -> io::Result<IoUring> {
+        let mut flags = IoringSetupFlags::SUBMIT_ALL | IoringSetupFlags::IOPOLL | IoringSetupFlags::TASKRUN_FLAG;
+        flags |= match self.owner {
+            true => IoringSetupFlags::SINGLE_ISSUER | IoringSetupFlags::DEFER_TASKRUN,
+            false => IoringSetupFlags::COOP_TASKRUN,
+        };
+        flags.set(IoringSetupFlags::CQSIZE, self.cq_entries > 0);
+        let mut params = io_uring_params::default();
+        params.flags = flags | IoringSetupFlags::from_bits_retain(HYBRID_IOPOLL);
+        params.cq_entries = self.cq_entries;
+        // SAFETY: `params` is a place for the question and the answer.
+        let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, self.entries, &raw mut params) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut theirs = MaybeUninit::<Parameters>::uninit();
+        const { assert!(size_of::<Parameters>() == size_of::<io_uring_params>()) };
+        // SAFETY: `Parameters` is documented as a transparent wrapper over the system's structure, which both describe.
+        let params = unsafe {
+            theirs.as_mut_ptr().cast::<io_uring_params>().write_unaligned(params);
+            theirs.assume_init()
+        };
+        // SAFETY: the descriptor is new, owned, and the kernel has filled in the parameters for it.
+        unsafe { IoUring::from_fd(fd as i32, params) }
+    }
+}
+
+impl std::fmt::Display for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let cq = if self.cq_entries > 0 { self.cq_entries } else { self.entries.saturating_mul(2) };
+        write!(f, "{cq} completions, ")?;
+        f.write_str(match (self.poll, self.owner) {
+            (Poll::Sq { .. }, _) => "a kernel thread that submits",
+            (_, true) => "one owner, who runs what is deferred",
+            (_, false) => "shared",
+        })?;
+        f.write_str(match self.poll {
+            Poll::No | Poll::Sq { .. } => "",
+            Poll::Io => ", polled",
+            Poll::HybridIo => ", polled after a sleep",
+        })?;
+        f.write_str(if self.big { ", big entries" } else { "" })
+    }
+}
+
 /// What an enter that submitted nothing says.
 #[cold]
-fn without_entries(error: io::Error) -> Result<Entered, EnterError> {
+fn without_entries(error: io::Error) -> Result<Entered, RingError> {
     let nothing = |ended| Ok(Entered { submitted: 0, ended });
     match error.raw_os_error() {
         Some(libc::ETIME) => nothing(Ended::TimedOut),
         Some(libc::EINTR) => nothing(Ended::Interrupted),
-        Some(libc::EAGAIN) => Err(EnterError::Again),
-        Some(libc::EBUSY) => Err(EnterError::Busy),
-        Some(libc::EBADR) => Err(EnterError::Lost),
-        Some(libc::EEXIST) => Err(EnterError::WrongThread),
-        _ => Err(EnterError::System(error)),
+        Some(libc::EAGAIN) => Err(RingError::Again),
+        Some(libc::EBUSY) => Err(RingError::Busy),
+        Some(libc::EBADR) => Err(RingError::Lost),
+        Some(libc::EEXIST) => Err(RingError::WrongThread),
+        _ => Err(RingError::System(error)),
     }
 }
 

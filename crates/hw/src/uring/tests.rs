@@ -48,7 +48,7 @@ impl Whole {
 
     /// Submits all that was pushed, and waits for `n`.
     fn submit(&mut self, n: u32) -> Entered {
-        let submit = self.sq.publish();
+        let submit = self.sq.unsubmitted();
         self.ring.enter(Enter { submit, wait_for: n, timeout: Some(Nanos(20 * SECOND.0)), run_tasks: true, ..Enter::default() }).unwrap()
     }
 

@@ -10,62 +10,56 @@ use vfio_bindings::bindings::vfio as bind;
 /// More than any answer takes: the longest lists the ranges of an IOMMU.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A call by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Call {
-    ApiVersion = 0,
-    CheckExtension = 1,
-    SetIommu = 2,
-    GroupStatus = 3,
-    SetContainer = 4,
-    DeviceFd = 6,
-    RegionInfo = 8,
-    IrqInfo = 9,
-    SetIrqs = 10,
-    Reset = 11,
-    IommuInfo = 12,
-    MapDma = 13,
-    UnmapDma = 14,
+/// A call whose argument is a number, not an address, or that has none.
+pub(super) struct Plain(u8);
+pub(super) const API_VERSION: Plain = Plain(0);
+pub(super) const CHECK_EXTENSION: Plain = Plain(1);
+pub(super) const SET_IOMMU: Plain = Plain(2);
+pub(super) const RESET: Plain = Plain(11);
+
+/// A call whose argument is a structure that begins with the bytes that it has (`argsz`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sized(u8);
+pub(super) const GROUP_STATUS: Sized = Sized(3);
+pub(super) const REGION_INFO: Sized = Sized(8);
+pub(super) const IRQ_INFO: Sized = Sized(9);
+pub(super) const SET_IRQS: Sized = Sized(10);
+pub(super) const IOMMU_INFO: Sized = Sized(12);
+pub(super) const MAP_DMA: Sized = Sized(13);
+pub(super) const UNMAP_DMA: Sized = Sized(14);
+
+const SET_CONTAINER: u8 = 4;
+const DEVICE_FD: u8 = 6;
+
+fn opcode_of(call: u8) -> libc::Ioctl {
+    opcode::none(bind::VFIO_TYPE, bind::VFIO_BASE as u8 + call) as libc::Ioctl
 }
 
-impl Call {
-    fn opcode(self) -> libc::Ioctl {
-        opcode::none(bind::VFIO_TYPE, bind::VFIO_BASE as u8 + self as u8) as libc::Ioctl
-    }
-
-    /// Whether its argument is a structure that begins with the bytes that it has (`argsz`).
-    fn is_sized(self) -> bool {
-        !matches!(self, Call::ApiVersion | Call::CheckExtension | Call::SetIommu | Call::SetContainer | Call::DeviceFd | Call::Reset)
-    }
-}
-
-/// A call whose argument is a number. What it returns.
-pub(super) fn plain(fd: BorrowedFd<'_>, call: Call, value: u32) -> io::Result<u32> {
-    assert!(matches!(call, Call::ApiVersion | Call::CheckExtension | Call::SetIommu | Call::Reset), "{call:?} takes an address");
-    // SAFETY: the kernel takes the argument of these four for a number, not for an address, or has none.
-    returned(unsafe { libc::ioctl(fd.as_raw_fd(), call.opcode(), libc::c_ulong::from(value)) })
+/// What the call returns.
+pub(super) fn plain(fd: BorrowedFd<'_>, Plain(call): Plain, value: u32) -> io::Result<u32> {
+    // SAFETY: the kernel takes the argument of these calls for a number, not for an address, or has none.
+    returned(unsafe { libc::ioctl(fd.as_raw_fd(), opcode_of(call), libc::c_ulong::from(value)) })
 }
 
 /// `VFIO_GROUP_SET_CONTAINER`.
 pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
     let fd: RawFd = container.as_raw_fd();
     // SAFETY: the kernel reads an `int` behind the address, and keeps nothing of it.
-    returned(unsafe { libc::ioctl(group.as_raw_fd(), Call::SetContainer.opcode(), &raw const fd) }).map(drop)
+    returned(unsafe { libc::ioctl(group.as_raw_fd(), opcode_of(SET_CONTAINER), &raw const fd) }).map(drop)
 }
 
 /// `VFIO_GROUP_GET_DEVICE_FD` of the device with this name.
 pub(super) fn device_fd(group: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads a string behind the address up to its NUL.
-    let fd = returned(unsafe { libc::ioctl(group.as_raw_fd(), Call::DeviceFd.opcode(), name.as_ptr()) })?;
+    let fd = returned(unsafe { libc::ioctl(group.as_raw_fd(), opcode_of(DEVICE_FD), name.as_ptr()) })?;
     // SAFETY: the kernel has made this descriptor for this call, so that nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// A call whose argument is a structure, here as words: `argsz` in the first is filled in. What the call returns; what the kernel has to
 /// say is in the words afterwards, with the bytes that it has for it in the first.
-pub(super) fn sized(fd: impl AsFd, call: Call, words: &mut [u64]) -> io::Result<u32> {
-    assert!(call.is_sized() && !words.is_empty() && size_of_val(words) <= MOST_BYTES, "{call:?} with {} words", words.len());
+pub(super) fn sized(fd: impl AsFd, Sized(call): Sized, words: &mut [u64]) -> io::Result<u32> {
+    assert!(!words.is_empty() && size_of_val(words) <= MOST_BYTES, "call {call} with {} words", words.len());
     let bytes = (size_of_val(words) as u32).to_ne_bytes();
     let mut first = words[0].to_ne_bytes();
     first[..4].copy_from_slice(&bytes);
@@ -73,11 +67,11 @@ pub(super) fn sized(fd: impl AsFd, call: Call, words: &mut [u64]) -> io::Result<
     // SAFETY: the structure of each such call begins with `argsz`, and the kernel reads and writes that many bytes of it at most, which are
     // the words', aligned as its widest field. What it names beside itself is checked by the kernel: descriptors, and addresses of memory
     // that it pins (`Container`, which vouches for them).
-    returned(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), call.opcode(), words.as_mut_ptr().cast::<c_void>()) })
+    returned(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), opcode_of(call), words.as_mut_ptr().cast::<c_void>()) })
 }
 
 /// The answer to a call that only asks: all of it, however long. `question` stands behind `argsz` and `flags`.
-pub(super) fn ask(fd: impl AsFd, call: Call, question: u32) -> io::Result<Vec<u8>> {
+pub(super) fn ask(fd: impl AsFd, call: Sized, question: u32) -> io::Result<Vec<u8>> {
     let mut bytes = 256;
     loop {
         let mut words = vec![0; bytes / 8];

@@ -17,7 +17,7 @@ use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::error::VfioError;
+use super::VfioError;
 use super::reply::RegionInfo;
 
 /// A part of BAR0 in this process's addresses.

@@ -1,23 +1,14 @@
 //! What the kernel answers, as bytes: fixed fields, then a chain of capabilities (`linux/vfio.h`). Nothing is believed that does not lie
 //! within the bytes.
 
+use std::io;
 use std::ops::Range;
 
 use vfio_bindings::bindings::vfio as bind;
 
-/// An answer that does not hang together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the kernel's answer makes no sense at byte {at} of {bytes}")]
-pub struct Malformed {
-    /// Where.
-    pub at: usize,
-    /// Bytes of the answer.
-    pub bytes: usize,
-}
-
 /// `VFIO_IOMMU_GET_INFO` of a type 1 IOMMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IommuInfo {
+pub(super) struct IommuInfo {
     /// Bus addresses that can be mapped, in ascending order. Empty: the kernel does not say.
     pub windows: Vec<Range<u64>>,
     /// Page sizes of the IOMMU, as bits; 0: not said.
@@ -28,7 +19,7 @@ pub struct IommuInfo {
 
 /// `VFIO_DEVICE_GET_REGION_INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionInfo {
+pub(super) struct RegionInfo {
     /// Bytes of the region; 0: there is none.
     pub bytes: u64,
     /// Where it begins in the device's file.
@@ -38,10 +29,7 @@ pub struct RegionInfo {
 }
 
 /// Reads what `VFIO_IOMMU_GET_INFO` has answered.
-///
-/// # Errors
-/// See [`Malformed`].
-pub fn iommu_info(answer: &[u8]) -> Result<IommuInfo, Malformed> {
+pub(super) fn iommu_info(answer: &[u8]) -> io::Result<IommuInfo> {
     let answer = Answer(answer);
     let flags = answer.u32(4)?;
     let mut info = IommuInfo::default();
@@ -63,10 +51,7 @@ pub fn iommu_info(answer: &[u8]) -> Result<IommuInfo, Malformed> {
 }
 
 /// Reads what `VFIO_DEVICE_GET_REGION_INFO` has answered. `page`: bytes of the machine's pages, a power of two.
-///
-/// # Errors
-/// See [`Malformed`].
-pub fn region_info(answer: &[u8], page: u64) -> Result<RegionInfo, Malformed> {
+pub(super) fn region_info(answer: &[u8], page: u64) -> io::Result<RegionInfo> {
     let answer = Answer(answer);
     let (flags, bytes, offset) = (answer.u32(4)?, answer.u64(16)?, answer.u64(24)?);
     let mut areas = Vec::new();
@@ -110,26 +95,32 @@ struct Capability {
 }
 
 impl Answer<'_> {
-    fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], Malformed> {
-        self.0.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().ok_or(Malformed { at, bytes: self.0.len() })
+    /// An answer that does not hang together.
+    fn malformed(&self, at: usize) -> io::Error {
+        let what = format!("the kernel's answer makes no sense at byte {at} of {}", self.0.len());
+        io::Error::new(io::ErrorKind::InvalidData, what)
     }
 
-    fn u32(&self, at: usize) -> Result<u32, Malformed> {
+    fn bytes<const N: usize>(&self, at: usize) -> io::Result<[u8; N]> {
+        self.0.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().ok_or_else(|| self.malformed(at))
+    }
+
+    fn u32(&self, at: usize) -> io::Result<u32> {
         Ok(u32::from_ne_bytes(self.bytes(at)?))
     }
 
-    fn u64(&self, at: usize) -> Result<u64, Malformed> {
+    fn u64(&self, at: usize) -> io::Result<u64> {
         Ok(u64::from_ne_bytes(self.bytes(at)?))
     }
 
     /// The chain that begins at `first`; 0: there is none. It goes forward, as the kernel makes it, and so has an end.
-    fn capabilities(&self, first: u32) -> Result<Vec<Capability>, Malformed> {
+    fn capabilities(&self, first: u32) -> io::Result<Vec<Capability>> {
         let (mut found, mut at) = (Vec::new(), first as usize);
         while at != 0 {
             let next = self.u32(at + 4)? as usize;
             found.push(Capability { id: u16::from_ne_bytes(self.bytes(at)?), at });
             if next != 0 && next <= at {
-                return Err(Malformed { at: at + 4, bytes: self.0.len() });
+                return Err(self.malformed(at + 4));
             }
             at = next;
         }
@@ -137,10 +128,10 @@ impl Answer<'_> {
     }
 
     /// The pairs of a capability that counts them: `{ header, u32 count, u32 reserved, { u64, u64 } … }`.
-    fn pairs(&self, at: usize, range: impl Fn(u64, u64) -> Range<u64>) -> Result<Vec<Range<u64>>, Malformed> {
+    fn pairs(&self, at: usize, range: impl Fn(u64, u64) -> Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let (count, first) = (self.u32(at + 8)? as usize, at + 16);
-        let pairs = (0..count).map(|n| Ok(range(self.u64(first + 16 * n)?, self.u64(first + 16 * n + 8)?)));
-        Ok(ascending(pairs.collect::<Result<_, _>>()?))
+        let pairs = (0..count).map(|n| io::Result::Ok(range(self.u64(first + 16 * n)?, self.u64(first + 16 * n + 8)?)));
+        Ok(ascending(pairs.collect::<io::Result<_>>()?))
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, fstat};
 
-use super::error::VfioError;
+use super::VfioError;
 use super::registers::{Area, PciRegisters, RegisterCalls};
 use crate::foreign::keeps_pages;
 

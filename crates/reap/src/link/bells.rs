@@ -58,7 +58,7 @@ impl Bells {
     pub(in crate::link) fn unmask(&self, vectors: &Vectors, vector: Vector) {
         match self {
             Bells::Here(bells) => bells.unmask(vectors, vector),
-            Bells::Bus(_) => _ = vectors.arm(vector),
+            Bells::Bus(_) => _ = vectors.arm(vector.0),
         }
     }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use hw::pci::Bdf;
 use hw::vfio::{self, PciDevice, VfioError};
 use hw::{EventFd, PoolOptions, Vectors};
-use nvme::Vector;
 
 use super::ring::{Beyond, OnBus, Reach, RingLink};
 use crate::error::OpenError;
@@ -109,8 +108,8 @@ fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors,
     let mut count = wanted.min(most);
     loop {
         // MSI-X has 2048 at most.
-        let vectors = Vectors::new(count as u16, false).map_err(|source| OpenError::System { what: "vectors", source })?;
-        let signals: Vec<&EventFd> = (0..count as u16).filter_map(|n| vectors.eventfd(Vector(n))).collect();
+        let vectors = hw::vectors(count as u16, false).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let signals: Vec<&EventFd> = (0..count as u16).filter_map(|n| vectors.signal(n)).collect();
         let set = device
             .signal(&signals)
             .map_err(|source| fault(VfioError::System { what: "have its messages sent to eventfds".into(), source }))?;

@@ -165,7 +165,7 @@ fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<St
     if count == 0 || !has.by_eventfd {
         return Err(PeerFault::Lacks("it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts".into()));
     }
-    let vectors = Vectors::new(count as u16, false).map_err(|source| PeerFault::System { what: "make eventfds", source })?;
+    let vectors = hw::vectors(count as u16, false).map_err(|source| PeerFault::System { what: "make eventfds", source })?;
     if count < wanted {
         notes.push(format!(
             "{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} can be had: queues share them"

@@ -64,7 +64,7 @@ impl Reach {
     /// # Errors
     /// The system has no such range of addresses, or does not pin what the lists take.
     pub(crate) fn of(options: &PoolOptions, bytes: u64) -> Result<Reach, OpenError> {
-        let pool = options.open(bytes).map_err(|error| OpenError::System { what: "buffer pool", source: error.into() })?;
+        let pool = options.open(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })?;
         let lists = PrpTable::new(&pool).map_err(|error| OpenError::no_memory(error, bytes, 0))?;
         Ok(Reach { pool, lists: Arc::new(lists) })
     }
@@ -126,7 +126,7 @@ impl RingLink {
     ) -> Result<RingLink, OpenError> {
         let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
         let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
-        let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let vectors = hw::vectors(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = Facts { mask, reaper, messages };
@@ -294,12 +294,12 @@ impl RingLink {
     pub(crate) fn route(&self, vector: Vector, home: Option<Vector>) -> bool {
         let beyond = match &self.far {
             Far::Here(_) => {
-                self.vectors.route(vector, home);
+                self.vectors.route(vector.0, home.map(|home| home.0));
                 return true;
             }
             Far::Beyond(beyond) => beyond,
         };
-        let to = |to: Vector| self.vectors.eventfd(to).map_or(Ok(()), |signal| beyond.signal_from(vector, to, signal));
+        let to = |to: Vector| self.vectors.signal(to.0).map_or(Ok(()), |signal| beyond.signal_from(vector, to, signal));
         let moved = to(home.unwrap_or(vector));
         let Err(error) = moved else { return true };
         tracing::warn!(%error, vector = vector.0, ?home, "a vector's messages do not go to another eventfd");
@@ -326,7 +326,7 @@ impl RingLink {
 
     /// What a vector's messages signal; `None`: there is no such vector.
     pub(crate) fn eventfd(&self, vector: Vector) -> Option<&EventFd> {
-        self.vectors.eventfd(vector)
+        self.vectors.signal(vector.0)
     }
 
     /// Allows the messages of a vector.
@@ -348,12 +348,12 @@ impl RingLink {
 
     /// Messages of one vector so far, as the host's eventfd has counted them.
     pub(crate) fn messages(&self, vector: Vector) -> u64 {
-        self.vectors.messages(vector)
+        self.vectors.messages(vector.0)
     }
 
     /// Notifications that came of messages, and were signalled by this vector's eventfd.
     pub(crate) fn notifications(&self, vector: Vector) -> u64 {
-        self.vectors.notifications(vector)
+        self.vectors.notifications(vector.0)
     }
 }
 

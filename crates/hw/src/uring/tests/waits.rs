@@ -146,7 +146,7 @@ fn work_that_waits_in_the_task_shows_without_an_enter() {
         assert_eq!(poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())), Ok(1));
         // To submit is not to run it.
         whole.push(Entry::nop());
-        let submit = whole.sq.publish();
+        let submit = whole.sq.unsubmitted();
         assert_eq!(whole.ring.enter(Enter { submit, ..Enter::default() }).unwrap().submitted, 1);
         assert_eq!(whole.take().len(), 1);
         assert_eq!(whole.ring.hint(), Hint::TaskWork);
@@ -215,26 +215,5 @@ fn edge_triggered_epoll_wakes_by_a_rings_eventfd_whatever_its_kind() {
         whole.ring.notify(None).unwrap();
         assert_eq!(whole.result(Entry::cancel(12345)), -libc::ENOENT);
         assert_eq!(event.drain(), 0);
-    }
-}
-
-#[test]
-fn a_message_wakes_another_ring() {
-    for options in kinds() {
-        let (mut sender, ready) = (Whole::new(&options), std::sync::mpsc::channel());
-        std::thread::scope(|scope| {
-            let receiver = scope.spawn(move || {
-                // A ring of kind owner is its thread's.
-                let mut whole = Whole::new(&options);
-                ready.0.send(whole.ring.clone()).unwrap();
-                assert_eq!(whole.ring.enter(wait(1, Nanos(60 * SECOND.0))).unwrap().ended, Ended::Done);
-                whole.take()
-            });
-            let target = ready.1.recv().unwrap();
-            let to = sender.ring.keep(target.as_fd().try_clone_to_owned().unwrap());
-            assert_eq!(sender.result(Entry::message(to, u64::MAX, -5)), 0);
-            let got = receiver.join().unwrap();
-            assert_eq!((got.len(), got[0].user_data, got[0].result), (1, u64::MAX, -5));
-        });
     }
 }

@@ -43,8 +43,8 @@ fn an_iommu_says_what_it_maps() {
 
 #[test]
 fn chains_that_go_nowhere_or_back_are_malformed() {
-    assert_eq!(iommu_info(&iommu(2, 24)).unwrap_err().at, 28, "to itself");
-    assert_eq!(iommu_info(&iommu(2, 8)).unwrap_err().at, 28, "back");
+    assert!(iommu_info(&iommu(2, 24)).unwrap_err().to_string().contains("at byte 28 of"), "to itself");
+    assert!(iommu_info(&iommu(2, 8)).unwrap_err().to_string().contains("at byte 28 of"), "back");
     assert!(iommu_info(&iommu(2, 4000)).is_err(), "outside");
     assert!(iommu_info(&iommu(u32::MAX, 72)).is_err(), "more ranges than there are");
     for len in 0..iommu(2, 72).len() - 4 {

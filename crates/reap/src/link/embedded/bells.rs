@@ -23,7 +23,7 @@ impl Bells {
     /// mask by itself.
     #[inline]
     pub(in crate::link) fn unmask(&self, vectors: &Vectors, vector: Vector) {
-        if vectors.arm(vector) {
+        if vectors.arm(vector.0) {
             self.runner.tell();
         }
     }

@@ -102,12 +102,12 @@ impl Port for EmbeddedPort {
 
     fn message(&self, vector: Vector) -> Message {
         // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
-        let armed = self.vectors.bell(vector).is_some_and(sync::WakeFlag::is_armed);
+        let armed = self.vectors.flag(vector.0).is_some_and(sync::WakeFlag::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
         if armed {
             self.attachment.message_sent(vector, before);
         }
-        let sent = self.vectors.message(vector);
+        let sent = self.vectors.message(vector.0);
         if armed && sent {
             // One writer: the device thread.
             let spent = self.attachment.notify_ns.load(Ordering::Relaxed) + (hw::now() - before).0;
@@ -117,16 +117,16 @@ impl Port for EmbeddedPort {
     }
 
     fn is_masked(&self, vector: Vector) -> bool {
-        self.vectors.is_masked(vector)
+        self.vectors.is_masked(vector.0)
     }
 
     fn send_pending(&self, vector: Vector) -> Message {
-        self.vectors.clear_pending(vector);
+        self.vectors.clear_pending(vector.0);
         self.message(vector)
     }
 
     fn clear_pending(&self, vector: Vector) {
-        self.vectors.clear_pending(vector);
+        self.vectors.clear_pending(vector.0);
     }
 }
 

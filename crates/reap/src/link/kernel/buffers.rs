@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use hw::uring::{Fixed, RegistrationError, Ring, Span};
+use hw::uring::{Fixed, Ring, RingError, Span};
 use hw::{Lent, Piece};
 
 use super::command::Rest;
@@ -30,7 +30,7 @@ impl Buffers {
     /// The bytes from `start` to `end` of a buffer, by way of the table where it knows them, or can be told.
     #[inline]
     pub(super) fn span(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent, (start, end): (usize, usize)) -> Span {
-        if let Some(span) = self.last.and_then(|fixed| Span::if_fixed(lent, start..end, fixed)) {
+        if let Some(span) = self.last.map(|fixed| Span::fixed(lent, start..end, fixed)).filter(|span| span.is_fixed()) {
             return span;
         }
         self.look_up(ring, link, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed))
@@ -70,7 +70,7 @@ impl Buffers {
                 }
                 Some(fixed)
             }
-            Err(RegistrationError::Crosses) => None,
+            Err(RingError::Crosses) => None,
             Err(error) => {
                 if link.stops_registering() {
                     tracing::warn!(%error, "buffers are used unregistered from now on, which costs the kernel some time for each request");

@@ -1,6 +1,6 @@
 //! One request to the kernel, from when it is posted until its last byte has moved.
 
-use hw::uring::{Entry, File, RwFlags, Span};
+use hw::uring::{Entry, File, Span};
 use nvme::Status;
 use units::{Nanos, Op};
 
@@ -95,8 +95,8 @@ impl Command {
     #[inline]
     pub(super) fn entry(&self, file: File) -> Entry {
         match (self.op, self.rest) {
-            (Op::Read, Rest::Data(span)) => Entry::read(file, self.offset, span, RwFlags::NONE),
-            (_, Rest::Data(span)) => Entry::write(file, self.offset, span, if self.fua { RwFlags::DSYNC } else { RwFlags::NONE }),
+            (Op::Read, Rest::Data(span)) => Entry::read(file, self.offset, span),
+            (_, Rest::Data(span)) => Entry::write(file, self.offset, span, self.fua),
             (_, Rest::Range { bytes, way, .. }) => way.entry(file, self.offset, bytes),
             (_, Rest::Check { .. } | Rest::Sync) => Entry::fsync(file, true),
             (_, Rest::Refused) => Entry::nop(),

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Options, Poll, Ring, Sq};
+use hw::uring::{Cq, Cqe, Ended, Enter, Entry, File, FileSlot, Hint, Options, Poll, Ring, RingError, Sq};
 use sync::{Mutex, MutexGuard, lock, try_lock};
 use units::Nanos;
 
@@ -183,7 +183,7 @@ pub(super) fn entered(ring: &Ring, enter: Enter) -> Option<Ended> {
     match ring.enter(enter) {
         Ok(entered) => Some(entered.ended),
         // Completions have to be taken first: the look that follows does.
-        Err(EnterError::Again | EnterError::Busy) => None,
+        Err(RingError::Again | RingError::Busy) => None,
         Err(error) => {
             tracing::error!(%error, "a queue of a file cannot enter the kernel");
             None
@@ -233,7 +233,7 @@ impl Inner {
         }
     }
 
-    /// Shows the kernel what was pushed. How many entries the next enter submits.
+    /// Polls again the bells that need it. How many entries the next enter submits.
     #[inline]
     fn publish(&mut self, ring: &Ring) -> u32 {
         if !self.empty.is_empty() {
@@ -242,7 +242,7 @@ impl Inner {
         if !self.deaf.is_empty() {
             self.listen();
         }
-        self.sq.publish()
+        self.sq.unsubmitted()
     }
 
     /// Leaves each completion at its seat. `theirs`: the lanes' thread does, which needs no signal for those that post here.
@@ -465,7 +465,7 @@ impl Seated {
 /// The lane goes, with nothing of it out.
 impl Drop for Seated {
     fn drop(&mut self) {
-        if !self.common.ring.is_here() {
+        if !self.common.ring.birth().is_here() {
             return;
         }
         let mut inner = self.common.inner();

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
 use driver::{Completed, Counters, Reaped, believable};
-use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
+use hw::uring::{Ended, Enter, Hint, Options, Poll, Ring, RingError};
 use hw::{Birth, EventFd, Lent};
 use nvme::{QueueId, Vector};
 use sync::{Mutex, MutexGuard, lock, try_lock};
@@ -324,14 +324,15 @@ impl UringLane {
         }
     }
 
-    /// Shows the kernel what was pushed and what was left. How many entries the next enter submits.
+    /// Pushes what was left. How many entries the next enter submits.
     #[inline]
     fn push(&self, state: &mut State) -> u32 {
         if !state.left.is_empty() {
             state.push_left();
         }
-        let submit = state.sq.publish();
-        if submit > 0 {
+        // A thread of the kernel's may have consumed what was pushed.
+        let (pushed, submit) = (state.sq.take_pushed(), state.sq.unsubmitted());
+        if pushed > 0 || submit > 0 {
             add(&self.submits, 1);
             state.sized = false;
         }
@@ -339,7 +340,7 @@ impl UringLane {
     }
 
     /// Has the kernel take what was pushed.
-    fn submit(&self, state: &mut State) -> Result<(), EnterError> {
+    fn submit(&self, state: &mut State) -> Result<(), RingError> {
         let submit = self.push(state);
         if submit == 0 {
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use completion::{Delivery, Mode, Moderation, Placement};
 use driver::Splitter;
-use hw::uring::{Features, Operation};
+use hw::uring::Features;
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 use nvme::admin::Identify;
@@ -45,10 +45,6 @@ impl KernelLink {
     pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelLink, OpenError> {
         let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
-        let missing = [Operation::Read, Operation::Write, Operation::Fsync, Operation::Poll, Operation::Cancel];
-        if let Some(operation) = missing.into_iter().find(|&operation| !features.has(operation)) {
-            return Err(unusable(format!("its io_uring lacks {operation:?}; Linux 5.11 and newer have all that is needed")).into());
-        }
         if !features.timeouts || !features.keeps_overflow || !features.shared {
             return Err(
                 unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()).into()
@@ -56,7 +52,7 @@ impl KernelLink {
         }
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
-        let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
+        let pool = pool.map_err(|source| OpenError::System { what: "buffer pool", source })?;
         let is_device = matches!(target.facts().kind, Kind::Block { .. });
         let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
         let link = KernelLink { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) };
@@ -123,7 +119,7 @@ impl KernelLink {
         if let Some(through) = self.target.passthrough() {
             return through.splitter;
         }
-        let has = |op| self.features.has(Operation::Allocate) && self.ways.any(op);
+        let has = |op| self.ways.any(op);
         let deallocated = has(Op::Deallocate).then(|| MOST_DEALLOCATED / splitter.block_size());
         splitter.with_dataless(has(Op::WriteZeroes).then_some(u64::MAX), deallocated)
     }

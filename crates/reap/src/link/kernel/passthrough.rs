@@ -3,7 +3,7 @@
 //! The commands are the embedded link's, built by `nvme::io`, and so are the statuses. Identifiers and data pointers are the kernel's to
 //! fill in.
 
-use hw::uring::{self, File, NvmeCommand};
+use hw::uring::{self, File};
 use nvme::io::Flags;
 use nvme::prp::Dptr;
 use nvme::{Lba, Sqe, Status, io};
@@ -20,13 +20,13 @@ impl Passthrough {
         if self.read_only && !matches!(command.op, Op::Read | Op::Compare | Op::Verify) {
             return self.reads_nothing(command, file);
         }
-        Some(uring::Command::new(file, &NvmeCommand::from(self.sqe(command)), command.rest.data()))
+        Some(uring::Command::new(file, &self.sqe(command), command.rest.data()))
     }
 
     /// A Flush changes nothing.
     #[cold]
     fn reads_nothing(&self, command: &Command, file: File) -> Option<uring::Command> {
-        let flush = NvmeCommand::from(io::flush(self.nsid));
+        let flush = io::flush(self.nsid);
         (command.op == Op::Flush).then(|| uring::Command::new(file, &flush, None))
     }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use hw::DmaPool;
-use hw::uring::{Command, Cqe, Enter, Features, FileSlot, NvmeCommand, Operation, Options, Ring, Span};
+use hw::uring::{Command, Cqe, Enter, Features, FileSlot, Options, Ring, Span};
 use nvme::Lba;
 use nvme::io::{Flags, read};
 use nvme::prp::Dptr;
@@ -30,7 +30,7 @@ impl Trial<'_> {
     /// # Errors
     /// The kernel passes no commands through, or none of this user's.
     pub(super) fn run(&self) -> Result<bool, TargetFault> {
-        if !self.features.big || !self.features.has(Operation::Command) {
+        if !self.features.big {
             return Err(TargetFault::Kernel(LACKS.into()));
         }
         match self.reads(true)? {
@@ -49,11 +49,11 @@ impl Trial<'_> {
         // Memory that may not be locked is used as it is, here and later.
         let fixed = if registered { ring.register_buffer(0, &lent).ok() } else { None };
         let span = fixed.map_or_else(|| Span::of(&lent, 0..lent.len()), |fixed| Span::fixed(&lent, 0..lent.len(), fixed));
-        let command = NvmeCommand::from(read(self.passthrough.nsid, Lba(0), 1, Dptr::NONE, Flags::NONE));
+        let command = read(self.passthrough.nsid, Lba(0), 1, Dptr::NONE, Flags::NONE);
         if sq.push_command(Command::new(TARGET, &command, Some(span))).is_err() {
             return Err(refused(&"an empty ring has no room"));
         }
-        let (mut cqe, mut submit) = ([Cqe::default(); 1], sq.publish());
+        let (mut cqe, mut submit) = ([Cqe::default(); 1], sq.unsubmitted());
         while cq.take(&mut cqe) == 0 {
             // Else the buffer stays lent: the kernel may have the command.
             submit -= ring.enter(Enter { submit, wait_for: 1, ..Enter::default() }).map_err(|e| refused(&e))?.submitted;

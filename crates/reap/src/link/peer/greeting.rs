@@ -148,7 +148,7 @@ pub(super) fn interrupts(client: &Client) -> Result<Interrupts, PeerFault> {
 
 /// Has messages of all vectors signal eventfds: of the n-th, that of vector `homes[n]`.
 pub(super) fn signal(client: &Client, vectors: &Vectors, homes: &[Vector]) -> Result<(), PeerFault> {
-    let signals: Vec<BorrowedFd<'_>> = homes.iter().filter_map(|home| vectors.eventfd(*home)).map(EventFd::as_fd).collect();
+    let signals: Vec<BorrowedFd<'_>> = homes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
     client.signal(0, &signals).map_err(server("have its messages sent to eventfds"))
 }
 

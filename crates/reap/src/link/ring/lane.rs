@@ -124,7 +124,7 @@ impl RingLane {
     /// Forbids its notifications.
     #[inline]
     pub(crate) fn mask(&self) {
-        if let Some(bell) = self.link.vectors.bell(self.vector) {
+        if let Some(bell) = self.link.vectors.flag(self.vector.0) {
             bell.mask();
         }
     }
@@ -137,7 +137,7 @@ impl RingLane {
 
     /// What a thread that sleeps on it waits for.
     pub(crate) fn wait_on(&self) -> Option<&EventFd> {
-        self.link.vectors.eventfd(self.vector)
+        self.link.vectors.signal(self.vector.0)
     }
 
     /// Whether its completions raise a vector.
@@ -164,7 +164,7 @@ impl RingLane {
 
     /// What is signalled for messages that `home` stands for.
     pub(crate) fn notification(&self, home: Vector) -> Option<&EventFd> {
-        self.link.vectors.eventfd(home)
+        self.link.vectors.signal(home.0)
     }
 
     /// Whether anything was posted for it to `home` since this was asked last. A drive on the bus sets no bits: its entries tell.
@@ -174,7 +174,7 @@ impl RingLane {
 
     /// The descriptor of `home`, into which messages are posted.
     pub(crate) fn posted(&self, home: Vector) -> Option<&Posted> {
-        self.link.vectors.posted(home)
+        self.link.vectors.posted(home.0)
     }
 
     /// When the first message was sent that nobody has asked after yet, where the controller is in this process.

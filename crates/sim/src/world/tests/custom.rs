@@ -71,10 +71,10 @@ fn registered(name: &str, facts: Facts) -> [(Mode, Fault); FAULTS.len()] {
 /// Each fault under facts of every kind, but the one that finds everything a second late: these runs end after two.
 static BROKEN: LazyLock<Vec<Mode>> = LazyLock::new(|| {
     let facts = [
-        ("masked", Facts::MASKED.checking()),
+        ("masked", Facts { checks: true, ..Facts::MASKED }),
         ("unmasked", Facts::UNMASKED),
-        ("posted", Facts::UNMASKED.delivered(Delivery::Posted).without_records()),
-        ("elsewhere", Facts::UNMASKED.placed(Placement::DrainThread)),
+        ("posted", Facts { delivery: Delivery::Posted, records: false, ..Facts::UNMASKED }),
+        ("elsewhere", Facts { placement: Placement::DrainThread, ..Facts::UNMASKED }),
     ];
     facts
         .into_iter()

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use driver::Completed;
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Entry, File, FileSlot, Kept, Refused, Sq};
+use hw::uring::{Cq, Cqe, Entry, File, FileSlot, Kept, Sq};
 use nvme::{Cid, Status};
 use units::{Nanos, Op};
 
@@ -151,22 +151,17 @@ impl State {
             if self.signal.drain() > 0 {
                 return None;
             }
-            // What is published now is not published between two of them, as a push does that finds no room by what it knew before: a
-            // thread of the kernel's would take half a peal for a whole one.
-            self.sq.publish();
             if self.sq.room() < MOST_AT_ONCE + self.left.len() as u32 {
                 return Some(1);
             }
             self.peals = self.peals.wrapping_add(1);
             self.peal = Some(self.peals);
             let user_data = PEAL | u64::from(self.peals);
-            let first = Entry::poll(self.bell, false).user_data(user_data).followed();
-            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(user_data).followed());
-            let last = Entry::nop().user_data(user_data);
-            for entry in std::iter::once(first).chain(between).chain([last]) {
-                if let Err(Refused { why, .. }) = self.sq.push(entry) {
-                    tracing::debug!(%why, "a bell will not end a sleep for several completions");
-                }
+            let bell = self.bell;
+            let chain: [Entry; MOST_AT_ONCE as usize] =
+                std::array::from_fn(|n| if n == 0 { Entry::poll(bell, false) } else { Entry::nop() });
+            if let Err(why) = self.sq.push_chain(chain.map(|entry| entry.user_data(user_data))) {
+                tracing::debug!(%why, "a bell will not end a sleep for several completions");
             }
         }
         Some(several.min(MOST_AT_ONCE))

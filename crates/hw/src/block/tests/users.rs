@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::super::*;
 
 const MOUNTS: &[u8] = b"22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
 42 22 0:38 /home /srv/a\\040b rw,relatime shared:2 master:3 - btrfs /dev/nvme1n1 rw,subvol=/home\n\

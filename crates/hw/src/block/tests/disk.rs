@@ -1,8 +1,7 @@
-use rustix::fs::makedev;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
-use super::*;
+use super::super::*;
 
 /// A tree as sysfs has it: a partitioned NVMe disk, a device-mapper target on its first partition.
 fn tree() -> TempDir {

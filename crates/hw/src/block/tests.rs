@@ -1,0 +1,3 @@
+mod completing;
+mod disk;
+mod users;

@@ -25,20 +25,6 @@ impl Generator {
         io(slot, flush)
     }
 
-    /// What is measured of each operation.
-    pub(super) fn prepare_stats(&mut self, job: &Job) {
-        let on = |wanted: bool| wanted.then(Histogram::default);
-        let measure = &job.measure;
-        for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.trim, &mut self.stats.sync] {
-            stats.slat.histogram = on(measure.slat && measure.slat_percentiles);
-            // Also for the lines that say how the latencies are distributed.
-            stats.clat.histogram = on(measure.clat);
-            stats.lat.histogram = on(measure.lat && measure.lat_percentiles);
-            stats.intended.histogram = on(self.timed && self.pacing.is_some());
-        }
-        self.stats.measure = job.measure;
-    }
-
     /// What to do while I/Os are held back.
     #[cold]
     pub(super) fn held(&mut self, hold: Hold) -> Next {

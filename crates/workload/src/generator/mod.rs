@@ -42,7 +42,7 @@ pub use trail::{ListLine, LogLine, Trail};
 pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
-use crate::stats::{Histogram, Stats};
+use crate::stats::Stats;
 use alike::Alike;
 use checks::Checks;
 use flight::{Extra, Flight, Halt, Times};
@@ -250,6 +250,7 @@ impl Generator {
         let overlaps = Overlaps::new(job).map(Box::new);
         let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
         let noted = Trail::new(job).map(Box::new);
+        let stats = Stats::new(job.measure, pacing.is_some());
         let special =
             pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
         let special = special || overlaps.is_some();
@@ -280,14 +281,13 @@ impl Generator {
             pauses,
             noted,
             goes_on: job.goes_on,
-            stats: Stats::default(),
+            stats,
             clock: Clock::new(job, seeds.next_u64()),
             checks,
             failure: None,
             stopping: false,
             goal,
         };
-        generator.prepare_stats(job);
         generator.refill_goal();
         Ok(generator)
     }

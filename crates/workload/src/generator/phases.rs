@@ -139,7 +139,8 @@ impl Generator {
             Phase::Delay if now >= self.clock.delay => self.begin(now),
             Phase::Run | Phase::Verify => {
                 if self.clock.epoch.is_none() && now >= self.clock.ramp_end {
-                    self.stats.clear();
+                    let Stats { measure, errors, first_error, .. } = self.stats;
+                    self.stats = Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
                     self.measure_from(now);
                 }
                 if self.run_out(now) {

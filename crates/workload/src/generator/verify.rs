@@ -227,9 +227,8 @@ impl Layout {
         let kind = header::number_of(self.kind);
         // fio once had a number of its own for crc32c by hardware.
         if header.kind != kind && !(header.kind == 6 && self.kind == VerifyKind::Crc32c) {
-            let name = |number| {
-                VerifyKind::ALL.iter().find(|kind| header::number_of(**kind) == number).map_or("another method", |kind| kind.name())
-            };
+            let known = |number| VerifyKind::ALL.into_iter().find(|(_, kind)| header::number_of(*kind) == number);
+            let name = |number| known(number).map_or("another method", |(name, _)| name);
             let (found, wanted) = (name(header.kind), name(kind));
             return Err(format!("the block was written with verify={found}, and is checked with verify={wanted}"));
         }

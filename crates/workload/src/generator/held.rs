@@ -1,7 +1,6 @@
 //! What holds a job's I/Os back beside rates, what it notes down of them, and what each is made of.
 
 use super::*;
-use crate::job::Backlog;
 use trail::ListLine;
 
 impl Generator {
@@ -55,25 +54,5 @@ impl Generator {
         if let Some(trail) = &mut self.noted {
             trail.completed(io.op, io.len, [times.start, times.committed, now]);
         }
-    }
-
-    /// So much was written since it was read back that it is to be read back now.
-    #[inline]
-    pub(super) fn backlog_is_due(&self) -> bool {
-        let Some(Backlog { writes, .. }) = self.checks.backlog else { return false };
-        self.goal.pass.as_ref().is_some_and(|pass| pass.writes - pass.verified >= writes)
-    }
-
-    /// Reads back what was written first, once all that is in flight has completed.
-    pub(super) fn begin_backlog(&mut self) -> Option<Next> {
-        if self.flight.in_flight > 0 {
-            return Some(self.held(Hold::Drain));
-        }
-        if let (Some(Backlog { batch, .. }), Some(pass)) = (self.checks.backlog, &self.goal.pass) {
-            self.checks.left = batch.clamp(1, pass.writes - pass.verified);
-            self.checks.exact = pass.replay.as_ref().is_some_and(|replay| replay.touches_once(pass.ios, pass.bytes));
-            (self.checks.interim, self.phase) = (true, Phase::Verify);
-        }
-        None
     }
 }

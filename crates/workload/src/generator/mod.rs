@@ -19,7 +19,6 @@
 
 mod alike;
 mod checking;
-mod checks;
 mod dice;
 mod error;
 mod flight;
@@ -30,7 +29,6 @@ mod overlaps;
 mod pacing;
 mod pauses;
 mod phases;
-mod standing;
 mod syncs;
 mod trail;
 mod verify;
@@ -44,7 +42,7 @@ pub use verify::BadBlock;
 use crate::job::{Job, PerOp};
 use crate::stats::Stats;
 use alike::Alike;
-use checks::Checks;
+use checking::Checks;
 use flight::{Extra, Flight, Halt, Times};
 use io::Place;
 use offsets::{Mirror, Stream};
@@ -52,6 +50,7 @@ use overlaps::Overlaps;
 use pacing::Pacing;
 use pauses::{Hold, Pauses};
 use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, VecDeque};
 use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
@@ -111,21 +110,6 @@ enum Phase {
     /// Waiting for what is in flight, then going on.
     Drain,
     Done,
-}
-
-/// One pass over the job's bytes, as far as verification needs it.
-#[derive(Debug)]
-struct Pass {
-    /// The stream as it was at the start of the pass, if what is written is read back.
-    replay: Option<Stream>,
-    first_sequence: u64,
-    /// When it began.
-    began: Nanos,
-    ios: u64,
-    bytes: u64,
-    writes: u64,
-    /// Of these, the ones that were read back already.
-    verified: u64,
 }
 
 /// The state machine of one job thread.
@@ -213,8 +197,8 @@ struct Goal {
     ios: u64,
     passes_left: u64,
     time_based: bool,
-    /// Of a job that verifies: its passes are told apart.
-    pass: Option<Pass>,
+    /// Its passes are done one after the other, each with its verification.
+    verifies: bool,
 }
 
 /// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
@@ -245,7 +229,7 @@ impl Generator {
         let goal = Goal::new(job, &stream, targets);
         // A repeated pass leaves its last writes behind.
         let passes = if goal.time_based { u64::MAX } else { goal.passes_left };
-        let checks = Checks::new(job, seat.number, &stream, passes, (goal.ios, goal.bytes))?;
+        let checks = Checks::new(job, seat.number, &stream, passes)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let overlaps = Overlaps::new(job).map(Box::new);
         let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
@@ -356,7 +340,7 @@ impl Generator {
             }
             match self.phase {
                 Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => {
-                    if self.backlog_is_due() {
+                    if self.checks.backlog_is_due() {
                         if let Some(next) = self.begin_backlog() {
                             return next;
                         }
@@ -373,7 +357,7 @@ impl Generator {
                     self.credit = ios as u32 - 1;
                     return self.issue(now);
                 }
-                Phase::Verify if self.checks.left > 0 => {
+                Phase::Verify if !self.checks.due.is_empty() => {
                     if let Some(next) = self.issue_check(now) {
                         return next;
                     }
@@ -465,20 +449,11 @@ impl Generator {
         }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
-        let write = u64::from(place.op == Op::Write);
         if let Some(syncs) = self.syncs.as_mut().filter(|_| place.op == Op::Write) {
             syncs.wrote(place.target);
         }
-        let sequence = self.checks.sequence;
-        self.checks.sequence += write;
-        if let Some(pass) = &mut self.goal.pass {
-            pass.ios += 1;
-            pass.bytes += u64::from(place.len);
-            pass.writes += write;
-            if let Some(standing) = self.checks.standing.as_mut().filter(|_| place.op != Op::Read) {
-                standing.changes(&place, sequence);
-            }
-        }
+        let seed = self.stream.data_seed();
+        let sequence = if place.op == Op::Read { 0 } else { self.checks.changes(place, seed) };
         if let Some(pauses) = self.pauses.as_mut() {
             pauses.left = pauses.left.saturating_sub(1);
         }
@@ -487,7 +462,7 @@ impl Generator {
             overlaps.issued(slot, &place);
         }
         let check = self.checks.reads && place.op == Op::Read;
-        self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });
+        self.flight.set_extra(slot, Extra { intended, sequence, check, seed, written: now });
         io(slot, place)
     }
 

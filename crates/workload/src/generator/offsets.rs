@@ -116,21 +116,9 @@ impl Stream {
         self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len))
     }
 
-    /// Whether `ios` I/Os of `bytes` bytes in all, from the start of a pass, touch no block twice.
-    pub fn touches_once(&self, ios: u64, bytes: u64) -> bool {
-        // fio's map of a mixed job is in blocks of two sizes.
-        let odd = self.mirror.is_some() && self.direction == Direction::Mixed && self.block.read.min != self.block.write.min;
-        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)) && !odd;
-        if self.own {
-            return false;
-        }
-        let ordered = if self.random { self.step <= 1 && self.walks.iter().all(once) } else { self.step == 0 };
-        let room = |walk: &Walk| walk.region.len / self.unit * self.unit;
-        ordered
-            && match self.walks.as_slice() {
-                [only] => bytes <= room(only),
-                several => several.iter().all(|walk| ios.div_ceil(several.len() as u64).saturating_mul(self.longest) <= room(walk)),
-            }
+    /// Whether fio has a map of the blocks visited.
+    pub fn has_map(&self) -> bool {
+        self.random && self.walks.iter().all(|walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)))
     }
 
     /// Starts a new pass: in order from the start, or over all blocks in another order.

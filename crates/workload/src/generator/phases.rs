@@ -37,9 +37,6 @@ impl Goal {
             None => (job.number_ios.filter(|n| *n > 0), bytes),
         };
         let loops = job.loops.max(1);
-        let replayed = job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.after_write && !verify.only);
-        let replay = replayed.then(|| stream.clone());
-        let pass = verifies.then_some(Pass { replay, first_sequence: 0, began: Nanos::ZERO, ios: 0, bytes: 0, writes: 0, verified: 0 });
         // Passes of a job that verifies are done one after the other, others as one.
         let (times, passes_left) = if verifies { (1, loops) } else { (loops, 1) };
         Goal {
@@ -47,7 +44,7 @@ impl Goal {
             ios: ios.map_or(u64::MAX, |n| n.saturating_mul(times)),
             passes_left,
             time_based: job.time_based && job.runtime.is_some(),
-            pass,
+            verifies,
         }
     }
 }
@@ -221,7 +218,7 @@ impl Generator {
         if self.flight.queued > 0 {
             return Some(Next::Commit);
         }
-        if self.phase == Phase::Run && self.goal.time_based && self.goal.pass.is_none() && !self.stopping {
+        if self.phase == Phase::Run && self.goal.time_based && !self.goal.verifies && !self.stopping {
             self.refill_goal();
             return None;
         }

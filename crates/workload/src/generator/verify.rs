@@ -121,11 +121,6 @@ impl Layout {
         Ok(Some(layout))
     }
 
-    /// Bytes that each header covers, itself included.
-    pub fn interval(&self) -> u64 {
-        self.interval.into()
-    }
-
     /// Bytes of header and digest.
     fn header_len(&self) -> usize {
         if self.kind == VerifyKind::Pattern { 0 } else { HEADER + digest::len_of(self.kind) }

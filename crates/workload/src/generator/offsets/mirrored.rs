@@ -38,11 +38,6 @@ impl Stream {
         placed && alike && !self.own && self.mirror.as_ref().is_some_and(|mirror| mirror.repeats(passes))
     }
 
-    /// The most I/Os that `bytes` bytes can take.
-    pub fn most_ios(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.unit.max(1))
-    }
-
     /// Bytes of whole blocks in all regions: fio does not begin again for what is left of them.
     pub fn whole_blocks(&self) -> u64 {
         self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len / self.unit * self.unit))

@@ -697,15 +697,20 @@ impl Default for Job {
     }
 }
 
+impl IologStep {
+    /// Bytes of the I/O; 0 for a pause.
+    pub(crate) fn len(&self) -> u64 {
+        if let IologStep::Io { len, .. } = self { *len } else { 0 }
+    }
+}
+
 impl Job {
     /// The job's I/Os are those of `list` from now on.
     pub(crate) fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));
         let (reads, writes, trims) = (ops(|op| op == Op::Read), ops(|op| op == Op::Write), ops(|op| op == Op::Deallocate));
-        let longest = |of: Op| {
-            let len = |step: &IologStep| if let IologStep::Io { op, len, .. } = step { (*op == of).then_some(*len) } else { None };
-            list.steps.iter().filter_map(len).max()
-        };
+        let longest =
+            |of: Op| list.steps.iter().filter(|step| matches!(step, IologStep::Io { op, .. } if *op == of)).map(IologStep::len).max();
         self.pattern = Pattern {
             direction: match (reads, writes, trims) {
                 (true, true, _) | (true, _, true) => Direction::Mixed,

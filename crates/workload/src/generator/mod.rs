@@ -19,8 +19,8 @@
 
 mod alike;
 mod checking;
-mod dice;
 mod error;
+mod fio_random;
 mod flight;
 mod held;
 mod io;
@@ -43,15 +43,16 @@ use crate::job::{Job, PerOp};
 use crate::stats::Stats;
 use alike::Alike;
 use checking::Checks;
+use fio_random::FioRandom;
 use flight::{Extra, Flight, Halt, Times};
 use io::Place;
-use offsets::{Mirror, Stream};
+use offsets::Stream;
 use overlaps::Overlaps;
 use pacing::Pacing;
 use pauses::{Hold, Pauses};
 use rand::{Rng, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
 use rand_xoshiro::SplitMix64;
+use std::collections::{BTreeMap, VecDeque};
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::Mark;
@@ -221,7 +222,7 @@ impl Generator {
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
         if job.verify.is_some() {
-            stream.follow(Mirror::new(job, seat.number, seat.subjob, seat.entropy));
+            stream.follow(FioRandom::new(job, seat.number, seat.subjob, seat.entropy));
         }
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };

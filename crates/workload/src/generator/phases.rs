@@ -1,7 +1,7 @@
 //! From phase to phase: start delay, ramp, passes, the end; and what happens at instants.
 
 use super::*;
-use crate::job::Direction;
+use crate::job::{Direction, IologStep};
 use crate::stats::OpStats;
 
 impl Clock {
@@ -27,13 +27,12 @@ impl Goal {
     pub(super) fn new(job: &Job, stream: &Stream, targets: &[Target]) -> Goal {
         let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
         let verifies = job.verify.is_some();
-        let all = || if verifies { stream.whole_blocks() } else { stream.extent() };
-        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(|| stream.extent(verifies));
         // Each block is issued twice.
         let bytes = if job.pattern.direction == Direction::TrimWrite { bytes.saturating_mul(2) } else { bytes };
-        let (ios, bytes) = match stream.listed() {
+        let (ios, bytes) = match &job.iolog {
             // Flushes have no bytes: the list ends by its count.
-            Some((ios, _)) => (Some(ios), u64::MAX),
+            Some(list) => (Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count() as u64), u64::MAX),
             None => (job.number_ios.filter(|n| *n > 0), bytes),
         };
         let loops = job.loops.max(1);

@@ -3,7 +3,7 @@
 use super::super::io::Region;
 use super::cover::{Bitmap, Shuffle};
 use crate::job::PerOp;
-use rand::{Rng, RngExt};
+use rand::RngExt;
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Op;
@@ -34,7 +34,7 @@ pub(super) enum Skew {
 
 impl Skew {
     /// A block below `blocks`.
-    fn block(&self, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> u64 {
+    pub fn block(&self, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> u64 {
         match self {
             Skew::Zipf(zipf, scatter) => scatter.at((zipf.sample(rng) as u64).clamp(1, scatter.len()) - 1),
             Skew::Pareto(power, scatter) => {
@@ -68,7 +68,9 @@ impl Walk {
         let left = len - offset;
         let bytes = if wanted <= left { wanted } else { left - left % min };
         let end = offset + bytes;
-        *self.next.get_mut(op) = if skip == 0 { end } else { skipped(end, skip, len) };
+        // Around the region's ends.
+        let skipped = || (i128::from(end) + i128::from(skip)).rem_euclid(i128::from(len.max(1))) as u64;
+        *self.next.get_mut(op) = if skip == 0 { end } else { skipped() };
         (offset, bytes)
     }
 
@@ -77,24 +79,6 @@ impl Walk {
     pub fn begin_in_order(&self, op: Op, min: u64) -> u64 {
         let next = *self.next.get(op);
         if self.region.len.saturating_sub(next) < min { 0 } else { next }
-    }
-
-    /// A random place; shorter than wanted where the region ends, or the next blocks have been visited in this pass.
-    #[inline]
-    pub fn random(&mut self, op: Op, wanted: u64, min: u64, unit: u64, rng: &mut Xoshiro256PlusPlus) -> (u64, u64) {
-        let (offset, most) = match &mut self.choice {
-            Choice::Shuffle(shuffle) => return (shuffle.next() * unit, unit),
-            Choice::Any => (below(rng, *self.blocks.get(op)) * self.align.get(op), wanted),
-            Choice::Skewed(skew) => {
-                let offset = skew.block(self.region.len / unit, rng) * unit;
-                (offset - offset % min, wanted)
-            }
-            Choice::Bitmap(map) => {
-                let (block, blocks) = map.take(below(rng, map.len()), wanted / unit);
-                (block * unit, blocks * unit)
-            }
-        };
-        (offset, wanted.min(self.region.len - offset).min(most))
     }
 
     /// Begins anew.
@@ -106,15 +90,4 @@ impl Walk {
             Choice::Any | Choice::Skewed(_) => {}
         }
     }
-}
-
-/// `end + skip`, around the region's ends.
-fn skipped(end: u64, skip: i64, len: u64) -> u64 {
-    (i128::from(end) + i128::from(skip)).rem_euclid(i128::from(len.max(1))) as u64
-}
-
-/// A number below `n`, each as likely up to 2^-64.
-#[inline]
-pub(in crate::generator) fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
-    ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }

@@ -1,5 +1,6 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
+use smart_default::SmartDefault;
 use units::{Nanos, Op};
 
 /// Which operations a job issues.
@@ -118,9 +119,10 @@ impl BlockSizes {
 }
 
 /// A place or an extent on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub enum Amount {
     /// So many bytes.
+    #[default]
     Bytes(u64),
     /// So many per cent of the device.
     Percent(u64),
@@ -222,26 +224,24 @@ pub enum CpuPolicy {
 }
 
 /// Which latencies are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Measure {
     /// From the decision to issue to the doorbell.
+    #[default(true)]
     pub slat: bool,
     /// From the doorbell to the completion.
+    #[default(true)]
     pub clat: bool,
     /// Both together.
+    #[default(true)]
     pub lat: bool,
     /// A table of percentiles of slat.
     pub slat_percentiles: bool,
     /// A table of percentiles of clat.
+    #[default(true)]
     pub clat_percentiles: bool,
     /// A table of percentiles of lat.
     pub lat_percentiles: bool,
-}
-
-impl Default for Measure {
-    fn default() -> Self {
-        Measure { slat: true, clat: true, lat: true, clat_percentiles: true, slat_percentiles: false, lat_percentiles: false }
-    }
 }
 
 /// Whether the results show reads, writes and trims together.
@@ -311,7 +311,12 @@ impl<T> PerOp<T> {
     where
         T: Clone,
     {
-        PerOp { read: value.clone(), write: value.clone(), trim: value }
+        PerOp::of(|_| value.clone())
+    }
+
+    /// What `value` says of each operation.
+    pub fn of(mut value: impl FnMut(Op) -> T) -> PerOp<T> {
+        PerOp { read: value(Op::Read), write: value(Op::Write), trim: value(Op::Deallocate) }
     }
 
     /// The value for `op`; what only looks at blocks counts as a read, and whatever else is no trim as a write.
@@ -397,7 +402,7 @@ impl FillPattern {
 }
 
 /// Headers and checksums in what is written, checked in what is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Verify {
     /// `verify`.
     pub kind: VerifyKind,
@@ -410,6 +415,7 @@ pub struct Verify {
     /// `verify_fatal`: stop at the first block that is wrong; else check on and count them.
     pub fatal: bool,
     /// `do_verify`: read back what was written once the writing is done.
+    #[default(true)]
     pub after_write: bool,
     /// `verify_backlog`: what was written is read back after so many writes already.
     pub backlog: Option<Backlog>,
@@ -417,23 +423,6 @@ pub struct Verify {
     pub only: bool,
     /// `verify_header_seed`: compare the seed in the header. `None`: where the job's seeds are known to be the writer's.
     pub header_seed: Option<bool>,
-}
-
-impl Default for Verify {
-    /// `verify=crc32c` with fio's defaults.
-    fn default() -> Verify {
-        Verify {
-            kind: VerifyKind::Crc32c,
-            pattern: None,
-            interval: None,
-            offset: 0,
-            fatal: false,
-            after_write: true,
-            backlog: None,
-            only: false,
-            header_seed: None,
-        }
-    }
 }
 
 /// `verify_backlog`: verification between writes.
@@ -497,7 +486,8 @@ pub enum IologStep {
 }
 
 /// What one section of a job file asks for. `numjobs` is not expanded yet: see [`crate::plan`].
-#[derive(Clone, Debug, PartialEq)]
+/// The default is what fio does without any option: 4 KiB sequential reads, one at a time.
+#[derive(Clone, Debug, PartialEq, SmartDefault)]
 pub struct Job {
     /// The section's name, or `name=`.
     pub name: String,
@@ -511,8 +501,10 @@ pub struct Job {
     /// `rw`.
     pub pattern: Pattern,
     /// `rwmixread`: per cent of reads in a mixed pattern.
+    #[default(50)]
     pub read_percent: u32,
     /// `bs`, `bsrange`, `bssplit`.
+    #[default(_code = "PerOp::both(BlockSizes::fixed(4096))")]
     pub block: PerOp<BlockSizes>,
 
     /// `filename`, split at colons. Empty: the one device that the command line names.
@@ -526,6 +518,7 @@ pub struct Job {
     /// `io_size`: bytes to issue; `None`: `size`.
     pub io_size: Option<Amount>,
     /// Files that share the device, each with its part of `size`, one after the other: `nrfiles` of a job without `filename`. Never 0.
+    #[default(1)]
     pub files: u32,
     /// Names of files that each thread has for its own: `directory` and `filename_format` of a job without `filename`, with
     /// `$jobname`, `$jobnum` and `$filenum` in them.
@@ -533,23 +526,28 @@ pub struct Job {
     /// `number_ios`: I/Os to issue at most.
     pub number_ios: Option<u64>,
     /// `loops`: times to do all of it.
+    #[default(1)]
     pub loops: u64,
 
     /// `iodepth`: I/Os in flight at most.
+    #[default(1)]
     pub iodepth: u32,
     /// `iodepth_low`: once the depth is reached, completions are taken until so many are left. 0: `iodepth`.
     pub iodepth_low: u32,
     /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
+    #[default(1)]
     pub batch_submit: u32,
     /// No option of fio's: a doorbell comes as soon as the batch is as large as what is out already. So the device has work while a
     /// large batch is made, and that takes few doorbells.
     pub batch_grows: bool,
     /// `iodepth_batch_complete_min`: completions to wait for at once. 0: for one after each I/O, as fio does.
+    #[default(1)]
     pub complete_min: u32,
     /// `iodepth_batch_complete_max`: completions to take at once. Less than `complete_min`: that.
     pub complete_max: u32,
 
     /// `numjobs`: identical threads.
+    #[default(1)]
     pub numjobs: u32,
     /// `runtime`: when to stop, from the end of `ramp_time`; `None`: when all is issued.
     pub runtime: Option<Nanos>,
@@ -563,6 +561,7 @@ pub struct Job {
     /// `serialize_overlap`: an I/O waits for those in flight that have a byte in common with it. A job that verifies does in any case.
     pub serialize_overlap: bool,
     /// Random offsets visit each block once per pass; not so with `norandommap`.
+    #[default(true)]
     pub random_map: bool,
     /// `blockalign`: random offsets are multiples of it, in bytes; 0: of the smallest block.
     pub align: PerOp<u64>,
@@ -571,6 +570,7 @@ pub struct Job {
     /// `random_distribution`.
     pub distribution: Distribution,
     /// `randrepeat`: the same offsets in each run.
+    #[default(true)]
     pub repeatable: bool,
     /// `randseed`; overrides `randrepeat`.
     pub seed: Option<u64>,
@@ -623,79 +623,16 @@ pub struct Job {
     /// `unified_rw_reporting`.
     pub unified: Unified,
     /// `percentile_list`: ascending, above 0, at most 100.
+    #[default(_code = "DEFAULT_PERCENTILES.to_vec()")]
     pub percentiles: Vec<f64>,
     /// Digits after the point in that list, as given.
+    #[default(2)]
     pub percentile_precision: usize,
 }
 
 /// The percentiles that fio reports if none are asked for.
 pub const DEFAULT_PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
-
-impl Default for Job {
-    /// What fio does without any option: 4 KiB sequential reads, one at a time.
-    fn default() -> Self {
-        Job {
-            name: String::new(),
-            description: None,
-            options: Vec::new(),
-            engine: Engine::default(),
-            pattern: Pattern::default(),
-            read_percent: 50,
-            block: PerOp::both(BlockSizes::fixed(4096)),
-            filenames: Vec::new(),
-            size: None,
-            offset: Amount::Bytes(0),
-            offset_increment: Amount::Bytes(0),
-            io_size: None,
-            files: 1,
-            file_format: None,
-            number_ios: None,
-            loops: 1,
-            iodepth: 1,
-            iodepth_low: 0,
-            batch_submit: 1,
-            batch_grows: false,
-            complete_min: 1,
-            complete_max: 0,
-            numjobs: 1,
-            runtime: None,
-            time_based: false,
-            ramp_time: Nanos::ZERO,
-            start_delay: (Nanos::ZERO, Nanos::ZERO),
-            serialize_overlap: false,
-            random_map: true,
-            align: PerOp::both(0),
-            random_generator: RandomGenerator::default(),
-            distribution: Distribution::default(),
-            repeatable: true,
-            seed: None,
-            rate: PerOp::both(None),
-            rate_process: RateProcess::default(),
-            rate_stretches: Vec::new(),
-            think: None,
-            cpus_allowed: None,
-            cpus_policy: CpuPolicy::default(),
-            group_reporting: false,
-            new_group: false,
-            stonewall: false,
-            exitall: false,
-            goes_on: PerOp::default(),
-            sync_every: 0,
-            sync_at_end: false,
-            sync_writes: false,
-            verify: None,
-            urgent: false,
-            logs: Logs::default(),
-            iolog: None,
-            write_iolog: None,
-            measure: Measure::default(),
-            unified: Unified::No,
-            percentiles: DEFAULT_PERCENTILES.to_vec(),
-            percentile_precision: 2,
-        }
-    }
-}
 
 impl IologStep {
     /// Bytes of the I/O; 0 for a pause.

@@ -17,43 +17,32 @@
 //! `now` may be the same for a whole batch: nothing here reads a clock. Completions may be handed in at any time, more
 //! or fewer than asked for; after each batch of them, ask again.
 
-mod alike;
 mod checking;
-mod error;
 mod fio_random;
 mod flight;
-mod held;
 mod io;
 mod offsets;
-mod overlaps;
-mod pacing;
-mod pauses;
 mod phases;
-mod syncs;
+mod throttle;
 mod trail;
 mod verify;
 
-pub use error::{ErrorCode, Failure};
-pub use io::{Io, Region};
+pub use io::{ErrorCode, Failure, Io, Region};
 pub use offsets::{Misfit, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
 use crate::stats::Stats;
-use alike::Alike;
 use checking::Checks;
 use fio_random::FioRandom;
-use flight::{Extra, Flight, Halt, Times};
+use flight::{BatchStats, Extra, Flight, Halt, Times};
 use io::Place;
 use offsets::Stream;
-use overlaps::Overlaps;
-use pacing::Pacing;
-use pauses::{Hold, Pauses};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use std::collections::{BTreeMap, VecDeque};
-use syncs::Syncs;
+use throttle::{Hold, Overlaps, Pacing, Pauses, Syncs};
 use units::{Nanos, Op};
 use verify::Mark;
 
@@ -128,7 +117,7 @@ pub struct Generator {
     /// Completions since they were last counted.
     reaped: u32,
     /// Of these, the ones whose latencies have yet to be counted.
-    alike: Alike,
+    batch_stats: BatchStats,
     bytes_left: u64,
     ios_left: u64,
     stream: Stream,
@@ -246,7 +235,7 @@ impl Generator {
             timed: job.measure.slat || job.measure.clat || job.measure.lat,
             flight: Flight::new(depth, special),
             reaped: 0,
-            alike: Alike::none(),
+            batch_stats: BatchStats::none(),
             bytes_left: 0,
             ios_left: 0,
             stream,
@@ -314,7 +303,7 @@ impl Generator {
         if self.reaped > 0 {
             self.stats.complete.add_batch(self.reaped);
             self.reaped = 0;
-            self.alike.count(&mut self.stats);
+            self.batch_stats.count(&mut self.stats);
         }
         self.ios_left += u64::from(self.credit);
         self.credit = 0;
@@ -427,7 +416,7 @@ impl Generator {
             None => self.stream.next(),
         };
         let mut intended = now;
-        if let Some(due) = self.listed_due().filter(|due| *due > now) {
+        if let Some(due) = self.stream.listed_at().map(|at| self.clock.began + at).filter(|due| *due > now) {
             self.held = Some(place);
             self.credit += 1;
             return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
@@ -460,7 +449,7 @@ impl Generator {
         }
         self.note_issued(place, now);
         if let Some(overlaps) = &mut self.overlaps {
-            overlaps.issued(slot, &place);
+            overlaps.0.push((slot, place));
         }
         let check = self.checks.reads && place.op == Op::Read;
         self.flight.set_extra(slot, Extra { intended, sequence, check, seed, written: now });
@@ -486,7 +475,7 @@ impl Generator {
         let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
         if let Some(overlaps) = &mut self.overlaps {
-            overlaps.completed(io.slot);
+            overlaps.0.retain(|(slot, _)| *slot != io.slot);
         }
         if let Err(code) = result {
             if *self.goes_on.get(io.op) && matches!(code, ErrorCode::EIO | ErrorCode::EILSEQ) {
@@ -498,7 +487,7 @@ impl Generator {
         stats.ios += 1;
         stats.bytes += u64::from(io.len);
         if self.timed {
-            self.alike.add(io.op, times, now, &mut self.stats);
+            self.batch_stats.add(io.op, times, now, &mut self.stats);
         }
         if self.special {
             self.completed_special(io, times, now, buf);
@@ -508,7 +497,9 @@ impl Generator {
     /// By value: of a job that needs none of this the I/O stays in registers.
     #[inline(never)]
     fn completed_special(&mut self, io: Io, times: Times, now: Nanos, buf: &[u8]) {
-        self.note_completed(&io, times, now);
+        if let Some(trail) = &mut self.noted {
+            trail.completed(io.op, io.len, [times.start, times.committed, now]);
+        }
         let extra = self.flight.extra(io.slot);
         if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
             self.stats.op_mut(io.op).intended.add(now - extra.intended);

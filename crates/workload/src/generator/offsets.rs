@@ -12,7 +12,7 @@ mod walk;
 
 use super::fio_random::FioRandom;
 use super::io::{Place, Region};
-use super::pacing::Pacing;
+use super::throttle::Pacing;
 use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, PerOp};
 pub use fit::{Misfit, Target};
 use rand::{Rng, RngExt, SeedableRng};

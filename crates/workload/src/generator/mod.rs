@@ -153,7 +153,7 @@ pub struct Generator {
 }
 
 /// The job's instants.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Clock {
     /// When it was asked first.
     asked: Nanos,

@@ -13,12 +13,7 @@ impl Clock {
             delay: shortest + Nanos(random % (longest - shortest).0.saturating_add(1)),
             ramp: job.ramp_time,
             runtime: job.runtime,
-            asked: Nanos::ZERO,
-            began: Nanos::ZERO,
-            epoch: None,
-            ramp_end: Nanos::ZERO,
-            phase_start: Nanos::ZERO,
-            sample: Sample::default(),
+            ..Clock::default()
         }
     }
 }

@@ -155,7 +155,8 @@ impl Layout {
             offset += block.len() as u64;
             let Some((front, data)) = block.split_at_mut_checked(header_len) else { return };
             front[..HEADER].copy_from_slice(&header.encode());
-            front[HEADER..].copy_from_slice(digest::digest(self.kind, data).as_bytes());
+            let len = front.len() - HEADER;
+            front[HEADER..].copy_from_slice(&digest::digest(self.kind, data)[..len]);
             self.swap(block);
         }
     }
@@ -200,10 +201,11 @@ impl Layout {
         let (front, data) = block.split_at_checked(header_len).ok_or(SHORT)?;
         if let Some((header, stored)) = front.split_first_chunk::<HEADER>() {
             let header = self.check_header(header, io.offset + begin as u64, expected)?;
-            let found = digest::digest(self.kind, data);
-            if found.as_bytes() != stored {
+            let digest = digest::digest(self.kind, data);
+            let found = &digest[..digest::len_of(self.kind)];
+            if found != stored {
                 let first = self.first_wrong(io, begin, data, header.seed).map_or(String::new(), |first| format!(": {first}"));
-                let (found, wanted) = (digest::shown(found.as_bytes()), digest::shown(stored));
+                let (found, wanted) = (digest::shown(found), digest::shown(stored));
                 return Err(format!("{} is {found}, wanted {wanted}{first}", self.kind.name()));
             }
         }

@@ -1,17 +1,19 @@
-//! The few words that every crate shares: instants and spans of time, kinds of operation, size classes, and the name that
-//! was meant.
+//! The few words that every crate shares: instants and spans of time, kinds of operation, size classes, lists of CPUs, and
+//! the name that was meant.
 //!
 //! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
 //! simulator's virtual time, and the code cannot tell which.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
+mod cpus;
 mod names;
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
+pub use cpus::{cpu_ranges, cpus};
 pub use names::nearest;
 
 /// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates, so that "never"

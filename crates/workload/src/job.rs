@@ -1,15 +1,6 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
-mod engine;
-mod log;
-mod per_op;
-mod verify;
-
-pub use engine::Engine;
-pub use log::{Iolog, IologStep, Logs};
-pub use per_op::PerOp;
-pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
-
+use smart_default::SmartDefault;
 use units::{Nanos, Op};
 
 /// Which operations a job issues.
@@ -76,19 +67,24 @@ impl Pattern {
 
     /// fio's name of the pattern, as its results print it.
     pub fn name(&self) -> &'static str {
-        match (self.direction, self.random) {
-            (Direction::Read, false) => "read",
-            (Direction::Write, false) => "write",
-            (Direction::Mixed, false) => "rw",
-            (Direction::Read, true) => "randread",
-            (Direction::Write, true) => "randwrite",
-            (Direction::Mixed, true) => "randrw",
-            (Direction::Trim, false) => "trim",
-            (Direction::TrimWrite, false) => "trimwrite",
-            (Direction::Trim, true) => "randtrim",
-            (Direction::TrimWrite, true) => "randtrimwrite",
-        }
+        let named = Pattern::NAMES.iter().find(|(_, direction, random)| (*direction, *random) == (self.direction, self.random));
+        named.map_or("read", |(name, ..)| name)
     }
+
+    /// fio's names of all patterns.
+    pub(crate) const NAMES: [(&str, Direction, bool); 11] = [
+        ("read", Direction::Read, false),
+        ("write", Direction::Write, false),
+        ("rw", Direction::Mixed, false),
+        ("readwrite", Direction::Mixed, false),
+        ("randread", Direction::Read, true),
+        ("randwrite", Direction::Write, true),
+        ("randrw", Direction::Mixed, true),
+        ("trim", Direction::Trim, false),
+        ("randtrim", Direction::Trim, true),
+        ("trimwrite", Direction::TrimWrite, false),
+        ("randtrimwrite", Direction::TrimWrite, true),
+    ];
 }
 
 /// The sizes of one operation's I/Os, in bytes.
@@ -123,9 +119,10 @@ impl BlockSizes {
 }
 
 /// A place or an extent on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub enum Amount {
     /// So many bytes.
+    #[default]
     Bytes(u64),
     /// So many per cent of the device.
     Percent(u64),
@@ -227,30 +224,270 @@ pub enum CpuPolicy {
 }
 
 /// Which latencies are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Measure {
     /// From the decision to issue to the doorbell.
+    #[default(true)]
     pub slat: bool,
     /// From the doorbell to the completion.
+    #[default(true)]
     pub clat: bool,
     /// Both together.
+    #[default(true)]
     pub lat: bool,
     /// A table of percentiles of slat.
     pub slat_percentiles: bool,
     /// A table of percentiles of clat.
+    #[default(true)]
     pub clat_percentiles: bool,
     /// A table of percentiles of lat.
     pub lat_percentiles: bool,
 }
 
-impl Default for Measure {
-    fn default() -> Self {
-        Measure { slat: true, clat: true, lat: true, clat_percentiles: true, slat_percentiles: false, lat_percentiles: false }
+/// Whether the results show reads, writes and trims together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unified {
+    /// Each for itself.
+    #[default]
+    No,
+    /// All of them as `mixed`.
+    Mixed,
+    /// As `mixed`, and each for itself.
+    Both,
+}
+
+/// The I/O engine that a job asks for.
+///
+/// fio's engines are ways into the kernel. Reap's device URI chooses the way; what an engine says beside its name can
+/// choose completion modes and options of a device that has them. fio's manual, section *I/O engine specific parameters*.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Engine {
+    /// `ioengine`; `None`: the job names none.
+    pub name: Option<String>,
+    /// `hipri`: completions are polled for. Of `io_uring` and `pvsync2`.
+    pub hipri: bool,
+    /// `fixedbufs`: buffers are registered with the ring. Of `io_uring`.
+    pub fixedbufs: bool,
+    /// `registerfiles`: files are registered with the ring. Of `io_uring`.
+    pub registerfiles: bool,
+    /// `sqthread_poll`: a thread of the kernel looks for submissions. Of `io_uring`.
+    pub sqthread_poll: bool,
+}
+
+impl Engine {
+    /// Whether the job names an engine that has one request in flight for each thread, whatever `iodepth` says.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        matches!(self.name.as_deref(), Some("sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice"))
+    }
+
+    /// The options that the job sets and that its engine does not have in fio.
+    pub(crate) fn foreign_options(&self) -> Vec<&'static str> {
+        let ring = matches!(self.name.as_deref(), Some("io_uring" | "io_uring_cmd"));
+        let polls = ring || self.name.as_deref() == Some("pvsync2");
+        let given = [
+            ("hipri", self.hipri, polls),
+            ("fixedbufs", self.fixedbufs, ring),
+            ("registerfiles", self.registerfiles, ring),
+            ("sqthread_poll", self.sqthread_poll, ring),
+        ];
+        given.into_iter().filter(|(_, set, has)| *set && !has).map(|(name, ..)| name).collect()
     }
 }
 
-/// What one section of a job file asks for. `numjobs` is not expanded yet: see [`crate::plan`].
+/// One value for reads, one for writes, and one for trims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerOp<T> {
+    /// For reads.
+    pub read: T,
+    /// For writes.
+    pub write: T,
+    /// For trims: commands that deallocate blocks.
+    pub trim: T,
+}
+
+impl<T> PerOp<T> {
+    /// The same for all of them.
+    pub fn both(value: T) -> PerOp<T>
+    where
+        T: Clone,
+    {
+        PerOp::of(|_| value.clone())
+    }
+
+    /// What `value` says of each operation.
+    pub fn of(mut value: impl FnMut(Op) -> T) -> PerOp<T> {
+        PerOp { read: value(Op::Read), write: value(Op::Write), trim: value(Op::Deallocate) }
+    }
+
+    /// The value for `op`; what only looks at blocks counts as a read, and whatever else is no trim as a write.
+    #[inline]
+    pub fn get(&self, op: Op) -> &T {
+        match op {
+            Op::Read | Op::Compare | Op::Verify => &self.read,
+            Op::Write | Op::Flush | Op::WriteZeroes | Op::WriteUncorrectable => &self.write,
+            Op::Deallocate => &self.trim,
+        }
+    }
+
+    /// The value for `op`, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, op: Op) -> &mut T {
+        match op {
+            Op::Read | Op::Compare | Op::Verify => &mut self.read,
+            Op::Write | Op::Flush | Op::WriteZeroes | Op::WriteUncorrectable => &mut self.write,
+            Op::Deallocate => &mut self.trim,
+        }
+    }
+}
+
+/// What proves a block: fio's `verify`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifyKind {
+    /// A header and a CRC-32C (Castagnoli) of the rest.
+    #[default]
+    Crc32c,
+    /// A header and an MD5 digest of the rest.
+    Md5,
+    /// A header and a SHA-256 digest of the rest.
+    Sha256,
+    /// A header and an XXH32 hash of the rest.
+    XxHash,
+    /// `pattern_hdr`, or `verify_pattern` alone: a header, and a pattern in the rest.
+    PatternHeader,
+    /// `pattern`: a pattern, and no header.
+    Pattern,
+    /// `null`: nothing. What was written is read back, and not looked at.
+    Null,
+}
+
+impl VerifyKind {
+    /// fio's name.
+    pub fn name(self) -> &'static str {
+        VerifyKind::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// All of them, by fio's names.
+    pub(crate) const ALL: [(&str, VerifyKind); 8] = [
+        ("crc32c", VerifyKind::Crc32c),
+        ("crc32c-intel", VerifyKind::Crc32c),
+        ("md5", VerifyKind::Md5),
+        ("sha256", VerifyKind::Sha256),
+        ("xxhash", VerifyKind::XxHash),
+        ("pattern_hdr", VerifyKind::PatternHeader),
+        ("pattern", VerifyKind::Pattern),
+        ("null", VerifyKind::Null),
+    ];
+}
+
+/// `verify_pattern`: bytes that are repeated from the start of each I/O to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FillPattern {
+    /// The bytes, at least 1. Those of a `%o` are 0 here.
+    pub bytes: Vec<u8>,
+    /// Where each `%o` begins: eight bytes that hold the I/O's offset, little-endian.
+    pub offsets: Vec<usize>,
+}
+
+impl FillPattern {
+    /// The bytes of an I/O at `offset`.
+    pub fn at(&self, offset: u64) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for &place in &self.offsets {
+            if let Some(hole) = bytes.get_mut(place..place + 8) {
+                hole.copy_from_slice(&offset.to_le_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+/// Headers and checksums in what is written, checked in what is read.
+#[derive(Clone, Debug, PartialEq, Eq, SmartDefault)]
+pub struct Verify {
+    /// `verify`.
+    pub kind: VerifyKind,
+    /// `verify_pattern`: what stands in the data, whatever the kind; `None`: data of a seed.
+    pub pattern: Option<FillPattern>,
+    /// `verify_interval`: bytes that each header covers, itself included; `None`: what all write sizes are multiples of.
+    pub interval: Option<u64>,
+    /// `verify_offset`: where in its block the header stands, in bytes.
+    pub offset: u32,
+    /// `verify_fatal`: stop at the first block that is wrong; else check on and count them.
+    pub fatal: bool,
+    /// `do_verify`: read back what was written once the writing is done.
+    #[default(true)]
+    pub after_write: bool,
+    /// `verify_backlog`: what was written is read back after so many writes already.
+    pub backlog: Option<Backlog>,
+    /// `verify_only`: write nothing, and check what the same job wrote earlier.
+    pub only: bool,
+    /// `verify_header_seed`: compare the seed in the header. `None`: where the job's seeds are known to be the writer's.
+    pub header_seed: Option<bool>,
+}
+
+/// `verify_backlog`: verification between writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Writes before the oldest of them are read back; never 0.
+    pub writes: u64,
+    /// `verify_backlog_batch`: so many are read back then; never 0.
+    pub batch: u64,
+}
+
+/// `write_bw_log`, `write_lat_log`, `write_iops_log` and `log_…`: fio's lists of samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logs {
+    /// `write_bw_log`: the beginning of the file's name, if there is one.
+    pub bandwidth: Option<String>,
+    /// `write_lat_log`.
+    pub latency: Option<String>,
+    /// `write_iops_log`.
+    pub iops: Option<String>,
+    /// `log_avg_msec`: samples are averages over so long; 0: each I/O is one.
+    pub average: Nanos,
+}
+
+impl Logs {
+    /// Whether any is written.
+    pub fn any(&self) -> bool {
+        self.bandwidth.is_some() || self.latency.is_some() || self.iops.is_some()
+    }
+}
+
+/// `read_iolog` and its kin: the I/Os of a list, instead of `rw`.
 #[derive(Clone, Debug, PartialEq)]
+pub struct Iolog {
+    /// The file's name, for messages.
+    pub name: String,
+    /// The I/Os in order.
+    pub steps: Vec<IologStep>,
+    /// The names of the list's files, in the order in which they are added.
+    pub files: Vec<String>,
+}
+
+/// One line of such a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IologStep {
+    /// An I/O.
+    Io {
+        /// What it does.
+        op: Op,
+        /// Which of the list's files it goes to.
+        file: u16,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// When it was issued, from the start of the list; `None`: the list does not say.
+        at: Option<Nanos>,
+    },
+    /// A pause.
+    Wait(Nanos),
+}
+
+/// What one section of a job file asks for. `numjobs` is not expanded yet: see [`crate::plan`].
+/// The default is what fio does without any option: 4 KiB sequential reads, one at a time.
+#[derive(Clone, Debug, PartialEq, SmartDefault)]
 pub struct Job {
     /// The section's name, or `name=`.
     pub name: String,
@@ -264,8 +501,10 @@ pub struct Job {
     /// `rw`.
     pub pattern: Pattern,
     /// `rwmixread`: per cent of reads in a mixed pattern.
+    #[default(50)]
     pub read_percent: u32,
     /// `bs`, `bsrange`, `bssplit`.
+    #[default(_code = "PerOp::both(BlockSizes::fixed(4096))")]
     pub block: PerOp<BlockSizes>,
 
     /// `filename`, split at colons. Empty: the one device that the command line names.
@@ -279,6 +518,7 @@ pub struct Job {
     /// `io_size`: bytes to issue; `None`: `size`.
     pub io_size: Option<Amount>,
     /// Files that share the device, each with its part of `size`, one after the other: `nrfiles` of a job without `filename`. Never 0.
+    #[default(1)]
     pub files: u32,
     /// Names of files that each thread has for its own: `directory` and `filename_format` of a job without `filename`, with
     /// `$jobname`, `$jobnum` and `$filenum` in them.
@@ -286,27 +526,28 @@ pub struct Job {
     /// `number_ios`: I/Os to issue at most.
     pub number_ios: Option<u64>,
     /// `loops`: times to do all of it.
+    #[default(1)]
     pub loops: u64,
-    /// `direct`: accepted; there is no page cache on Reap's way.
-    pub direct: bool,
-    /// `thread`: accepted; jobs are always threads.
-    pub thread: bool,
 
     /// `iodepth`: I/Os in flight at most.
+    #[default(1)]
     pub iodepth: u32,
     /// `iodepth_low`: once the depth is reached, completions are taken until so many are left. 0: `iodepth`.
     pub iodepth_low: u32,
     /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
+    #[default(1)]
     pub batch_submit: u32,
     /// No option of fio's: a doorbell comes as soon as the batch is as large as what is out already. So the device has work while a
     /// large batch is made, and that takes few doorbells.
     pub batch_grows: bool,
     /// `iodepth_batch_complete_min`: completions to wait for at once. 0: for one after each I/O, as fio does.
+    #[default(1)]
     pub complete_min: u32,
     /// `iodepth_batch_complete_max`: completions to take at once. Less than `complete_min`: that.
     pub complete_max: u32,
 
     /// `numjobs`: identical threads.
+    #[default(1)]
     pub numjobs: u32,
     /// `runtime`: when to stop, from the end of `ramp_time`; `None`: when all is issued.
     pub runtime: Option<Nanos>,
@@ -320,6 +561,7 @@ pub struct Job {
     /// `serialize_overlap`: an I/O waits for those in flight that have a byte in common with it. A job that verifies does in any case.
     pub serialize_overlap: bool,
     /// Random offsets visit each block once per pass; not so with `norandommap`.
+    #[default(true)]
     pub random_map: bool,
     /// `blockalign`: random offsets are multiples of it, in bytes; 0: of the smallest block.
     pub align: PerOp<u64>,
@@ -328,6 +570,7 @@ pub struct Job {
     /// `random_distribution`.
     pub distribution: Distribution,
     /// `randrepeat`: the same offsets in each run.
+    #[default(true)]
     pub repeatable: bool,
     /// `randseed`; overrides `randrepeat`.
     pub seed: Option<u64>,
@@ -377,9 +620,13 @@ pub struct Job {
     pub write_iolog: Option<String>,
     /// Which latencies are measured.
     pub measure: Measure,
+    /// `unified_rw_reporting`.
+    pub unified: Unified,
     /// `percentile_list`: ascending, above 0, at most 100.
+    #[default(_code = "DEFAULT_PERCENTILES.to_vec()")]
     pub percentiles: Vec<f64>,
     /// Digits after the point in that list, as given.
+    #[default(2)]
     pub percentile_precision: usize,
 }
 
@@ -387,69 +634,10 @@ pub struct Job {
 pub const DEFAULT_PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
-impl Default for Job {
-    /// What fio does without any option: 4 KiB sequential reads, one at a time.
-    fn default() -> Self {
-        Job {
-            name: String::new(),
-            description: None,
-            options: Vec::new(),
-            engine: Engine::default(),
-            pattern: Pattern::default(),
-            read_percent: 50,
-            block: PerOp::both(BlockSizes::fixed(4096)),
-            filenames: Vec::new(),
-            size: None,
-            offset: Amount::Bytes(0),
-            offset_increment: Amount::Bytes(0),
-            io_size: None,
-            files: 1,
-            file_format: None,
-            number_ios: None,
-            loops: 1,
-            direct: false,
-            thread: false,
-            iodepth: 1,
-            iodepth_low: 0,
-            batch_submit: 1,
-            batch_grows: false,
-            complete_min: 1,
-            complete_max: 0,
-            numjobs: 1,
-            runtime: None,
-            time_based: false,
-            ramp_time: Nanos::ZERO,
-            start_delay: (Nanos::ZERO, Nanos::ZERO),
-            serialize_overlap: false,
-            random_map: true,
-            align: PerOp::both(0),
-            random_generator: RandomGenerator::default(),
-            distribution: Distribution::default(),
-            repeatable: true,
-            seed: None,
-            rate: PerOp::both(None),
-            rate_process: RateProcess::default(),
-            rate_stretches: Vec::new(),
-            think: None,
-            cpus_allowed: None,
-            cpus_policy: CpuPolicy::default(),
-            group_reporting: false,
-            new_group: false,
-            stonewall: false,
-            exitall: false,
-            goes_on: PerOp::default(),
-            sync_every: 0,
-            sync_at_end: false,
-            sync_writes: false,
-            verify: None,
-            urgent: false,
-            logs: Logs::default(),
-            iolog: None,
-            write_iolog: None,
-            measure: Measure::default(),
-            percentiles: DEFAULT_PERCENTILES.to_vec(),
-            percentile_precision: 2,
-        }
+impl IologStep {
+    /// Bytes of the I/O; 0 for a pause.
+    pub(crate) fn len(&self) -> u64 {
+        if let IologStep::Io { len, .. } = self { *len } else { 0 }
     }
 }
 
@@ -458,10 +646,8 @@ impl Job {
     pub(crate) fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));
         let (reads, writes, trims) = (ops(|op| op == Op::Read), ops(|op| op == Op::Write), ops(|op| op == Op::Deallocate));
-        let longest = |of: Op| {
-            let len = |step: &IologStep| if let IologStep::Io { op, len, .. } = step { (*op == of).then_some(*len) } else { None };
-            list.steps.iter().filter_map(len).max()
-        };
+        let longest =
+            |of: Op| list.steps.iter().filter(|step| matches!(step, IologStep::Io { op, .. } if *op == of)).map(IologStep::len).max();
         self.pattern = Pattern {
             direction: match (reads, writes, trims) {
                 (true, true, _) | (true, _, true) => Direction::Mixed,

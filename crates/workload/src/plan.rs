@@ -89,8 +89,8 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
         plan.warnings.push(format!(
             "cpus_allowed names {} that this machine does not have: {}; mapped round-robin to {}",
             if missing.len() == 1 { "a CPU" } else { "CPUs" },
-            ranges(&missing),
-            ranges(available)
+            units::cpu_ranges(&missing),
+            units::cpu_ranges(available)
         ));
     }
     plan.warnings.extend(overwritten(jobs, &plan.threads));
@@ -175,24 +175,6 @@ fn cpus(job: &Job, number: u32, available: &[u32], missing: &mut Vec<u32>) -> Ve
     cpus.sort_unstable();
     cpus.dedup();
     cpus
-}
-
-/// `0-3,8`.
-fn ranges(cpus: &[u32]) -> String {
-    let mut text = String::new();
-    let mut rest = cpus;
-    while let [first, ..] = rest {
-        let run = rest.iter().zip(*first..).take_while(|(cpu, wanted)| **cpu == *wanted).count();
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text += &first.to_string();
-        if run > 1 {
-            text += &format!("-{}", rest[run - 1]);
-        }
-        rest = &rest[run.max(1)..];
-    }
-    text
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) static OPTIONS: &[&str] = &[
     "refill_buffers", "rocm_io", "rwmixcycle", "scramble_buffers", "significant_figures",
     "single-instance", "single_instance", "skip_bad", "softrandommap", "spr_cs", "spr_num_regions", "spr_op", "sqthread_poll_cpu",
     "stat_type", "stats", "std_redirect", "stream_id", "svcl", "sync_file_range", "thp", "touch_objects",
-    "trim_verify_zero", "ttl", "uid", "uncached", "unified_rw_reporting", "unique_filename", "unit_base", "unlink",
+    "trim_verify_zero", "ttl", "uid", "uncached", "unique_filename", "unit_base", "unlink",
     "unlink_each_loop", "uri", "userspace_reap", "verb", "verify_async", "verify_async_cpus", "verify_bytchk", "verify_dump", "verify_mode",
     "verify_pattern_interval", "verify_policy", "verify_state_load", "verify_state_save", "verifysort", "verifysort_nr", "volume",
     "window_size", "write_barrier", "write_hint", "write_hist_log", "write_zone_remainder", "xnvme_admin", "xnvme_async", "xnvme_be",
@@ -73,4 +73,11 @@ pub(super) static ENGINES: &[&str] = &[
 pub(super) static CHECKSUMS: &[&str] = &[
     "md5", "crc64", "crc32", "crc32c", "crc32c-intel", "crc16", "crc7", "sha1", "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384",
     "sha3-512", "xxhash", "meta", "pattern", "pattern_hdr", "null",
+];
+
+/// Its engines that do no block I/O.
+#[rustfmt::skip]
+pub(super) static OTHER_ENGINES: [&str; 15] = [
+    "cpuio", "exec", "net", "netsplice", "rdma", "filecreate", "filestat", "filedelete", "dircreate", "dirstat", "dirdelete",
+    "ftruncate", "falloc", "e4defrag", "page_fault",
 ];

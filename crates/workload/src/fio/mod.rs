@@ -1,32 +1,25 @@
 //! fio job files, read as fio reads them.
 //!
-//! Lines become sections (`ini`), variables are replaced (`expand`), values are read (`values`) into the options
+//! Lines become sections, and variables are replaced (`ini`), values are read (`values`) into the options
 //! that Reap knows (`options`) or that at least fio knows (`known`). One pass finds all errors it can.
 //!
 //! Where fio silently misreads a value, this is an error: trailing rubbish (`4kfoo` is 4 KiB to fio), fractions
 //! (`1.5k` is one byte), unknown units of time (`1min` is a microsecond), a section without `]`.
 
-mod diagnostic;
-mod draft;
-mod expand;
-mod fill;
 mod ini;
 mod iolog;
 mod known;
 mod options;
-mod outside;
 mod values;
 
-pub use diagnostic::{Diagnostic, Location, ParseErrors};
-pub use outside::{Input, Nothing, Outside};
-pub use values::cpus;
+pub use units::cpus;
 
-use crate::job::{Engine, Iolog, Job};
-use draft::Draft;
-use expand::expand;
-use ini::{Line, MAX_LINE, Section, shorten};
-use options::Takes;
+use crate::job::{Iolog, Job};
+use ini::{Line, MAX_LINE, Section, expand, shorten};
+use options::{Draft, Takes};
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 /// Errors that are shown; the others are counted.
 const MOST_ERRORS: usize = 100;
@@ -54,6 +47,109 @@ pub struct Given {
     /// Names, and values where there is an equals sign.
     pub options: Vec<(String, Option<String>)>,
 }
+
+/// A job file, in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Its name, for messages and for relative includes.
+    pub name: &'a str,
+    /// Its bytes.
+    pub text: &'a [u8],
+}
+
+/// What reading a job file needs of the world.
+pub trait Outside {
+    /// The file that `from` includes as `path`: its name (one per file, however it was spelled, so that circles are
+    /// seen) and its bytes; or why there is none. fio looks in the working directory, then beside `from`.
+    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String>;
+
+    /// The value of an environment variable.
+    fn variable(&self, name: &str) -> Option<String>;
+}
+
+/// A world without files and variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nothing;
+
+impl Outside for Nothing {
+    fn include(&self, _from: &str, _path: &str) -> Result<(String, Vec<u8>), String> {
+        Err("there are no files here".into())
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+/// A place in a job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The file's name as it was given.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// An error, a warning or a note about a job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Where; `None`: the job files as a whole.
+    pub location: Option<Location>,
+    /// What.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    fn at(location: &Location, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { location: Some(location.clone()), message: message.into(), help: None }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Diagnostic {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = &self.location {
+            write!(f, "{location}: ")?;
+        }
+        f.write_str(&self.message)?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with the job files, as far as one pass finds it; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseErrors(pub Vec<Diagnostic>);
+
+impl fmt::Display for ParseErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            error.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ParseErrors {}
 
 /// What may follow the name of a job's option on a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +305,11 @@ impl Parser<'_> {
                 unset => error.help(not_set(unset)),
             });
         } else if name == "ioengine" && self.told.insert(name.clone()) {
-            self.parsed.notes.push(Diagnostic::at(&assignment.location, engine_note(&draft.job.engine)));
+            let engine = &draft.job.engine;
+            let depth = if engine.is_synchronous() { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
+            let name = engine.name.as_deref().unwrap_or_default();
+            let note = format!("ioengine={name} is noted for the results only: the device URI decides{depth}");
+            self.parsed.notes.push(Diagnostic::at(&assignment.location, note));
         }
     }
 
@@ -257,12 +357,6 @@ impl Parser<'_> {
         }
         if self.errors.is_empty() { Ok(self.parsed) } else { Err(ParseErrors(self.errors)) }
     }
-}
-
-fn engine_note(engine: &Engine) -> String {
-    let name = engine.name.as_deref().unwrap_or_default();
-    let depth = if engine.is_synchronous() { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
-    format!("ioengine={name} is noted for the results only: the device URI decides{depth}")
 }
 
 fn not_set(names: &[String]) -> String {

@@ -11,12 +11,13 @@ macro_rules! set {
     };
 }
 
-use super::draft::Draft;
-use super::fill;
 use super::known;
 use super::values::{self, Bad};
-use crate::job::{Amount, CpuPolicy, Direction, Distribution, Engine, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
-use units::Nanos;
+use crate::job::{
+    Amount, Backlog, BlockSizes, CpuPolicy, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified,
+    Verify, VerifyKind,
+};
+use units::{Nanos, Op};
 
 /// The option of that name.
 pub(super) fn find(name: &str) -> Option<&'static Opt> {
@@ -92,25 +93,18 @@ static OPTIONS: &[Opt] = &[
     flag(&["sqthread_poll"], set!(job.engine.sqthread_poll = values::flag)),
     // What I/O.
     value(&["rw", "readwrite"], set!(job.pattern = pattern)),
-    value(&["rwmixread"], set!(job.read_percent = |v| Ok(values::within(v, 0, 100)? as u32))),
-    value(&["rwmixwrite"], set!(job.read_percent = |v| Ok(100 - values::within(v, 0, 100)? as u32))),
+    value(&["rwmixread"], set!(job.read_percent = |v| values::small(v, 0, 100))),
+    value(&["rwmixwrite"], set!(job.read_percent = |v| values::small(v, 0, 100).map(|percent| 100 - percent))),
     value(&["bs", "blocksize"], |d, v| {
-        merge(&mut d.bs, values::per_op(v, separators(v)?, |v| values::within(v, 1, u64::MAX))?);
-        Ok(())
+        sizes(d, 0, values::per_op(v, separators(v)?, |v| values::within(v, 1, u64::MAX).map(BlockSizes::fixed))?)
     }),
-    value(&["bsrange", "blocksize_range"], |d, v| {
-        merge(&mut d.range, values::per_op(v, &[','], values::range)?);
-        Ok(())
-    }),
-    value(&["bssplit"], |d, v| {
-        merge(&mut d.split, values::per_op(v, &[','], values::split)?);
-        Ok(())
-    }),
+    value(&["bsrange", "blocksize_range"], |d, v| sizes(d, 1, values::per_op(v, &[','], values::range)?)),
+    value(&["bssplit"], |d, v| sizes(d, 2, values::per_op(v, &[','], values::split)?)),
     // Where.
     value(&["filename"], set!(job.filenames = values::filenames)),
     value(&["directory"], set!(directory = |v| directory(v).map(Some))),
     value(&["filename_format"], set!(job.file_format = |v| Ok(Some(v.to_owned())))),
-    value(&["nrfiles", "nr_files"], set!(job.files = |v| Ok(values::within(v, 1, 1024)? as u32))),
+    value(&["nrfiles", "nr_files"], set!(job.files = |v| values::small(v, 1, 1024))),
     value(&["filesize"], set!(filesize = |v| filesize(v).map(Some))),
     value(&["size"], set!(job.size = |v| values::amount(v).map(Some))),
     value(&["offset", "fileoffset"], set!(job.offset = values::amount)),
@@ -118,49 +112,47 @@ static OPTIONS: &[Opt] = &[
     value(&["io_size", "io_limit"], set!(job.io_size = |v| values::amount(v).map(Some))),
     value(&["number_ios"], set!(job.number_ios = |v| values::number(v).map(|n| (n > 0).then_some(n)))),
     value(&["loops"], set!(job.loops = |v| Ok(values::number(v)?.max(1)))),
-    boolean(&["direct"], set!(job.direct = values::flag)),
-    boolean(&["buffered"], set!(job.direct = |v| values::flag(v).map(|buffered| !buffered))),
-    // fio takes both.
-    flag(&["thread", "threads"], set!(job.thread = values::flag)),
+    // There is no page cache on Reap's way, and jobs are always threads.
+    boolean(&["direct", "buffered"], |_, v| values::flag(v).map(|_| ())),
+    flag(&["thread", "threads"], |_, v| values::flag(v).map(|_| ())),
     // How many at once.
-    value(&["iodepth"], set!(job.iodepth = |v| Ok(values::within(v, 1, MOST_DEPTH)? as u32))),
-    value(&["iodepth_low"], set!(job.iodepth_low = depth)),
-    value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = depth)),
-    value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = depth)),
-    value(&["iodepth_batch_complete_max"], set!(job.complete_max = depth)),
+    value(&["iodepth"], set!(job.iodepth = |v| values::small(v, 1, MOST_DEPTH))),
+    value(&["iodepth_low"], set!(job.iodepth_low = |v| values::small(v, 0, MOST_DEPTH))),
+    value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = |v| values::small(v, 0, MOST_DEPTH))),
+    value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = |v| values::small(v, 0, MOST_DEPTH))),
+    value(&["iodepth_batch_complete_max"], set!(job.complete_max = |v| values::small(v, 0, MOST_DEPTH))),
     boolean(&["serialize_overlap"], set!(job.serialize_overlap = values::flag)),
     // What is made durable.
-    value(&["fsync", "fdatasync"], set!(job.sync_every = |v| Ok(values::within(v, 0, i32::MAX as u64)? as u32))),
+    value(&["fsync", "fdatasync"], set!(job.sync_every = |v| values::small(v, 0, i32::MAX as u64))),
     boolean(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = values::flag)),
     // How long.
-    value(&["numjobs"], set!(job.numjobs = |v| Ok(values::within(v, 1, MOST_JOBS)? as u32))),
+    value(&["numjobs"], set!(job.numjobs = |v| values::small(v, 1, MOST_JOBS))),
     value(&["runtime", "timeout"], set!(job.runtime = |v| Ok(Some(values::time(v)?).filter(|t| *t > Nanos::ZERO)))),
     flag(&["time_based"], set!(job.time_based = values::flag)),
     value(&["ramp_time"], set!(job.ramp_time = values::time)),
     value(&["startdelay"], set!(job.start_delay = start_delay)),
     // Random numbers.
     flag(&["norandommap"], set!(job.random_map = |v| values::flag(v).map(|off| !off))),
-    value(&["random_generator"], set!(job.random_generator = random_generator)),
+    value(
+        &["random_generator"],
+        set!(
+            job.random_generator = |v| {
+                use RandomGenerator::{Lfsr, Tausworthe, Tausworthe64};
+                choose(v, &[("tausworthe", Tausworthe), ("lfsr", Lfsr), ("tausworthe64", Tausworthe64)])
+            }
+        ),
+    ),
     value(&["random_distribution"], set!(job.distribution = distribution)),
-    value(&["blockalign", "ba"], |d, v| {
-        merge_plain(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, 1, 1 << 62))?);
-        Ok(())
-    }),
+    value(&["blockalign", "ba"], |d, v| merge(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, 1, 1 << 62))?)),
     boolean(&["randrepeat"], set!(job.repeatable = values::flag)),
     value(&["randseed"], set!(job.seed = |v| values::number(v).map(Some))),
     // Rates.
-    value(&["rate"], |d, v| {
-        merge_plain(&mut d.rate, values::per_op(v, separators(v)?, values::number)?);
-        Ok(())
-    }),
-    value(&["rate_iops"], |d, v| {
-        merge_plain(&mut d.rate_iops, values::per_op(v, separators(v)?, values::number)?);
-        Ok(())
-    }),
-    value(&["rate_process"], set!(job.rate_process = |v| choose(v, &RATE_PROCESSES))),
+    value(&["rate"], |d, v| merge(&mut d.rate, values::per_op(v, separators(v)?, values::number)?)),
+    value(&["rate_iops"], |d, v| merge(&mut d.rate_iops, values::per_op(v, separators(v)?, values::number)?)),
+    value(&["rate_process"], set!(job.rate_process = |v| choose(v, &[("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)]))),
     // Threads, groups, order.
-    value(&["cpus_allowed"], set!(job.cpus_allowed = |v| values::cpus(v).map(Some))),
-    value(&["cpus_allowed_policy"], set!(job.cpus_policy = |v| choose(v, &CPU_POLICIES))),
+    value(&["cpus_allowed"], set!(job.cpus_allowed = |v| units::cpus(v).map(Some))),
+    value(&["cpus_allowed_policy"], set!(job.cpus_policy = |v| choose(v, &[("shared", CpuPolicy::Shared), ("split", CpuPolicy::Split)]))),
     flag(&["group_reporting"], set!(job.group_reporting = values::flag)),
     flag(&["new_group"], set!(job.new_group = values::flag)),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = values::flag)),
@@ -172,9 +164,9 @@ static OPTIONS: &[Opt] = &[
         (d.verify, d.verify_given) = (verify(v)?, true);
         Ok(())
     }),
-    value(&["verify_pattern"], set!(checks.pattern = |v| fill::pattern(v).map(Some))),
+    value(&["verify_pattern"], set!(checks.pattern = |v| values::fill_pattern(v).map(Some))),
     value(&["verify_interval"], set!(checks.interval = |v| values::within(v, 1, 1 << 31).map(Some))),
-    value(&["verify_offset"], set!(checks.offset = |v| Ok(values::within(v, 0, 1 << 31)? as u32))),
+    value(&["verify_offset"], set!(checks.offset = |v| values::small(v, 0, 1 << 31))),
     boolean(&["verify_fatal"], set!(checks.fatal = values::flag)),
     value(&["verify_backlog"], set!(backlog_writes = values::number)),
     value(&["verify_backlog_batch"], set!(backlog_batch = values::number)),
@@ -193,6 +185,15 @@ static OPTIONS: &[Opt] = &[
     boolean(&["lat_percentiles"], set!(job.measure.lat_percentiles = values::flag)),
     boolean(&["clat_percentiles"], set!(job.measure.clat_percentiles = values::flag)),
     boolean(&["slat_percentiles"], set!(job.measure.slat_percentiles = values::flag)),
+    value(
+        &["unified_rw_reporting"],
+        set!(
+            job.unified = |v| {
+                use Unified::{Both, Mixed, No};
+                choose(v, &[("none", No), ("0", No), ("mixed", Mixed), ("1", Mixed), ("both", Both), ("2", Both)])
+            }
+        ),
+    ),
     value(&["percentile_list"], |d, v| {
         (d.job.percentiles, d.job.percentile_precision) = values::percentiles(v)?;
         Ok(())
@@ -214,10 +215,7 @@ static OPTIONS: &[Opt] = &[
         d.job.goes_on = PerOp { read: reads, write: writes, trim: writes };
         Ok(())
     }),
-    value(&["sync"], |d, v| {
-        d.job.sync_writes = choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)])?;
-        Ok(())
-    }),
+    value(&["sync"], set!(job.sync_writes = |v| choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)]))),
     // Logs, and lists of I/Os.
     flag(&["write_bw_log"], set!(job.logs.bandwidth = |v| Ok(Some(log_name(v))))),
     flag(&["write_lat_log"], set!(job.logs.latency = |v| Ok(Some(log_name(v))))),
@@ -228,9 +226,6 @@ static OPTIONS: &[Opt] = &[
     boolean(&["replay_no_stall"], set!(no_stall = values::flag)),
 ];
 
-const RATE_PROCESSES: [(&str, RateProcess); 2] = [("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)];
-const CPU_POLICIES: [(&str, CpuPolicy); 2] = [("shared", CpuPolicy::Shared), ("split", CpuPolicy::Split)];
-
 /// fio separates the values of reads, writes and trims by commas; where there is none, by colons or dashes.
 fn separators(text: &str) -> Result<&'static [char], Bad> {
     if text.contains(',') {
@@ -240,16 +235,22 @@ fn separators(text: &str) -> Result<&'static [char], Bad> {
     Ok(&[':', '-'])
 }
 
-fn merge<T>(place: &mut PerOp<Option<T>>, given: PerOp<Option<T>>) {
-    place.read = given.read.or(place.read.take());
-    place.write = given.write.or(place.write.take());
-    place.trim = given.trim.or(place.trim.take());
-}
-
-fn merge_plain<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) {
+fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), Bad> {
     place.read = given.read.unwrap_or(place.read);
     place.write = given.write.unwrap_or(place.write);
     place.trim = given.trim.unwrap_or(place.trim);
+    Ok(())
+}
+
+/// Block sizes: `bssplit` (2) stands above `bsrange` (1), and that above `bs` (0), in whatever order.
+fn sizes(draft: &mut Draft, rank: u8, given: PerOp<Option<BlockSizes>>) -> Result<(), Bad> {
+    for (op, sizes) in [(Op::Read, given.read), (Op::Write, given.write), (Op::Deallocate, given.trim)] {
+        if let Some(sizes) = sizes.filter(|_| rank >= *draft.block_rank.get(op)) {
+            *draft.job.block.get_mut(op) = sizes;
+            *draft.block_rank.get_mut(op) = rank;
+        }
+    }
+    Ok(())
 }
 
 /// `directory`: one. fio deals several out to the threads of a job.
@@ -265,13 +266,9 @@ fn filesize(text: &str) -> Result<Amount, Bad> {
     }
 }
 
-fn depth(text: &str) -> Result<u32, Bad> {
-    Ok(values::within(text, 0, MOST_DEPTH)? as u32)
-}
-
 fn ioengine(text: &str) -> Result<Option<String>, Bad> {
     let name = text.split([',', ':']).next().unwrap_or(text);
-    if !Engine::does_block_io(name) {
+    if known::OTHER_ENGINES.contains(&name) {
         return Err(format!("ioengine={name} does no block I/O, and Reap does nothing else"));
     }
     if name == "external" || known::ENGINES.contains(&name) {
@@ -289,26 +286,14 @@ fn pattern(text: &str) -> Result<Pattern, Bad> {
         Some((name, step)) => (name.trim(), Some(step.trim())),
         None => (text, None),
     };
-    let (direction, random) = match name {
-        "read" => (Direction::Read, false),
-        "write" => (Direction::Write, false),
-        "rw" | "readwrite" => (Direction::Mixed, false),
-        "randread" => (Direction::Read, true),
-        "randwrite" => (Direction::Write, true),
-        "randrw" => (Direction::Mixed, true),
-        "trim" => (Direction::Trim, false),
-        "randtrim" => (Direction::Trim, true),
-        "trimwrite" => (Direction::TrimWrite, false),
-        "randtrimwrite" => (Direction::TrimWrite, true),
-        _ => {
-            let names =
-                ["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw", "trim", "randtrim", "trimwrite", "randtrimwrite"];
-            return Err(match units::nearest(name, names) {
-                Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
-                None => format!("'{name}' is none of {}", names.join(", ")),
-            });
+    let known = Pattern::NAMES.iter().find(|(known, ..)| *known == name);
+    let &(_, direction, random) = known.ok_or_else(|| {
+        let names = Pattern::NAMES.map(|(name, ..)| name);
+        match units::nearest(name, names) {
+            Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
+            None => format!("'{name}' is none of {}", names.join(", ")),
         }
-    };
+    })?;
     let step = match step {
         None => i64::from(random),
         Some(step) if random => values::within(step, 1, u64::from(u32::MAX))? as i64,
@@ -359,27 +344,182 @@ fn start_delay(text: &str) -> Result<(Nanos, Nanos), Bad> {
     }
 }
 
-fn random_generator(text: &str) -> Result<RandomGenerator, Bad> {
-    choose(
-        text,
-        &[("tausworthe", RandomGenerator::Tausworthe), ("lfsr", RandomGenerator::Lfsr), ("tausworthe64", RandomGenerator::Tausworthe64)],
-    )
-}
-
 /// `verify`: how to verify, if at all.
 fn verify(text: &str) -> Result<Option<VerifyKind>, Bad> {
     if text == "0" {
         return Ok(None);
     }
-    let names = || VerifyKind::ALL.map(VerifyKind::name).join(", ");
-    match VerifyKind::from_name(text) {
-        Some(kind) => Ok(Some(kind)),
+    match VerifyKind::ALL.iter().find(|(name, _)| *name == text) {
+        Some((_, kind)) => Ok(Some(*kind)),
         None if known::CHECKSUMS.contains(&text) => Err(refused(&format!("verify={text}"))),
-        None => Err(format!("'{text}' is no way to verify; Reap has {}", names())),
+        None => Err(format!("'{text}' is no way to verify; Reap has {}", VerifyKind::ALL.map(|(name, _)| name).join(", "))),
     }
 }
 
 /// fio takes the option without a name as well: the file is then named after the job.
 fn log_name(text: &str) -> String {
     if text == "1" { String::new() } else { text.to_owned() }
+}
+
+/// The options of a section as far as they were read, on top of the `[global]` ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    /// What needs no second thought.
+    pub job: Job,
+    /// Which option the block sizes are of: see [`sizes`].
+    pub block_rank: PerOp<u8>,
+    /// `rate`, in bytes per second; 0 is none.
+    pub rate: PerOp<u64>,
+    /// `rate_iops`.
+    pub rate_iops: PerOp<u64>,
+    /// `verify`, and whether it was given: `verify_pattern` alone is a way to verify, too.
+    pub verify: Option<VerifyKind>,
+    pub verify_given: bool,
+    /// The options beside `verify`.
+    pub checks: Verify,
+    /// `directory`: where names of files are looked for.
+    pub directory: Option<String>,
+    /// `filesize`: how far I/Os reach, where `size` is how much of it there is.
+    pub filesize: Option<Amount>,
+    /// `verify_backlog`, `verify_backlog_batch`.
+    pub backlog_writes: u64,
+    pub backlog_batch: u64,
+    /// `thinktime` and its kin; without a time there is no pause.
+    pub think: Think,
+    /// `read_iolog`, `replay_no_stall`.
+    pub iolog: Option<String>,
+    pub no_stall: bool,
+}
+
+/// What is wrong, or odd, about the options taken together.
+#[derive(Debug, Default)]
+pub(super) struct Remarks {
+    pub errors: Vec<Bad>,
+    pub warnings: Vec<String>,
+}
+
+impl Draft {
+    /// The job of section `name`.
+    pub fn finish(self, name: &str) -> (Job, Remarks) {
+        let mut remarks = Remarks::default();
+        let mut job = self.job;
+        if job.name.is_empty() {
+            job.name = name.to_owned();
+        }
+        for op in [Op::Read, Op::Write, Op::Deallocate] {
+            *job.rate.get_mut(op) = match (*self.rate.get(op), *self.rate_iops.get(op)) {
+                (0, 0) => None,
+                (0, iops) => Some(Rate::Iops(iops)),
+                (bytes, _) => Some(Rate::Bytes(bytes)),
+            };
+        }
+        let any = |rates: &PerOp<u64>| (rates.read | rates.write | rates.trim) != 0;
+        if any(&self.rate) && any(&self.rate_iops) {
+            remarks.errors.push("rate and rate_iops exclude each other".into());
+        }
+        let kind = match self.verify {
+            None if !self.verify_given && self.checks.pattern.is_some() => Some(VerifyKind::PatternHeader),
+            kind => kind,
+        };
+        let (writes, batch) = (self.backlog_writes, self.backlog_batch);
+        let backlog = (writes > 0).then_some(Backlog { writes, batch: if batch == 0 { writes } else { batch } });
+        job.verify = kind.map(|kind| Verify { kind, backlog, ..self.checks.clone() });
+        if job.verify.is_none() && self.checks.only && job.pattern.writes() {
+            remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
+        }
+        name_files(&mut job, self.directory.as_deref());
+        if let Some(extent) = self.filesize {
+            let files = u64::from(job.files) * job.filenames.len().max(1) as u64;
+            let extent = match extent {
+                Amount::Bytes(each) => Amount::Bytes(each.saturating_mul(files)),
+                Amount::Percent(_) => extent,
+            };
+            // fio's size is the I/O of a job, over all its files; alone it is their extent as well.
+            if let Some(Amount::Bytes(all)) = job.size.replace(extent) {
+                job.io_size = job.io_size.or(Some(Amount::Bytes(all)));
+            }
+        }
+        let Think { time, spin, blocks } = self.think;
+        job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
+        for (place, name) in
+            [(&mut job.logs.bandwidth, "write_bw_log"), (&mut job.logs.latency, "write_lat_log"), (&mut job.logs.iops, "write_iops_log")]
+        {
+            // fio names the file after the job, if the option is a name alone.
+            if place.as_deref() == Some("") {
+                *place = Some(job.name.clone());
+            }
+            if place.as_ref().is_some_and(|place| place.contains('\0')) {
+                remarks.errors.push(format!("{name}: that is no name of a file"));
+            }
+        }
+        let foreign = job.engine.foreign_options();
+        if !foreign.is_empty() {
+            let engine = job.engine.name.as_deref().map_or("no ioengine".into(), |name| format!("ioengine={name}"));
+            remarks.warnings.push(format!("{}: not an option of {engine} in fio; it is ignored", foreign.join(", ")));
+        }
+        consistent(&mut job, &mut remarks);
+        (job, remarks)
+    }
+}
+
+/// What fio checks when it has read a section.
+fn consistent(job: &mut Job, remarks: &mut Remarks) {
+    if job.time_based && job.runtime.is_none() {
+        job.time_based = false;
+        remarks.warnings.push("time_based needs a runtime; it is ignored".into());
+    }
+    let least = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
+    if let Some(Amount::Bytes(size)) = job.size
+        && size < least
+        && job.iolog.is_none()
+    {
+        remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
+    }
+    if let Some(verify) = &job.verify {
+        verified(job, verify, remarks);
+    }
+}
+
+/// What is wrong or odd about a job that verifies.
+fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
+    let pattern = matches!(verify.kind, VerifyKind::Pattern | VerifyKind::PatternHeader);
+    if pattern && verify.pattern.is_none() {
+        remarks.errors.push(format!("verify={} needs verify_pattern=", verify.kind.name()));
+    }
+    if !job.pattern.writes() {
+        return;
+    }
+    if verify.only && !verify.after_write {
+        remarks.errors.push("verify_only and do_verify=0 exclude each other".into());
+    }
+    let own_order = match job.distribution {
+        Distribution::Zipf { .. } => Some("random_distribution=zipf"),
+        Distribution::Pareto { .. } | Distribution::Normal { .. } => Some("this random_distribution"),
+        Distribution::Uniform => Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr),
+    };
+    if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
+        let message =
+            format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
+        remarks.warnings.push(message);
+    }
+    let checks = verify.after_write && !verify.only;
+    if checks && job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
+        remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
+    }
+}
+
+/// The names of a job's files: within `directory`, or made for each thread.
+fn name_files(job: &mut Job, directory: Option<&str>) {
+    // As fio does it: before an absolute path as well.
+    let within = |name: &str| match directory {
+        Some(place) => format!("{}/{name}", place.trim_end_matches('/')),
+        None => name.to_owned(),
+    };
+    if !job.filenames.is_empty() {
+        job.filenames.iter_mut().for_each(|name| *name = within(name));
+        // fio then has these files, and no others.
+        (job.files, job.file_format) = (1, None);
+    } else if directory.is_some() || job.file_format.is_some() {
+        job.file_format = Some(within(job.file_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum")));
+    }
 }

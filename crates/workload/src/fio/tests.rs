@@ -121,7 +121,6 @@ fn synonyms_and_defaults() {
     assert_eq!(job("fileoffset=1m").offset, Amount::Bytes(1 << 20));
     assert!(job("wait_for_previous").stonewall);
     assert_eq!(job("rwmixwrite=30\nrw=rw").read_percent, 70);
-    assert!(job("buffered=0").direct);
     assert!(!job("randrepeat=0").repeatable);
     let plain = job("");
     assert_eq!(plain, Job { name: "a".into(), ..Job::default() });
@@ -185,8 +184,8 @@ fn verification() {
     assert_eq!(job("verify=crc32c").verify, Some(Verify::default()));
     let strict = job("verify=crc32c-intel\nverify_fatal=1\ndo_verify=0\nverify_interval=512");
     assert_eq!(strict.verify, Some(Verify { interval: Some(512), fatal: true, after_write: false, ..Verify::default() }));
-    for kind in VerifyKind::ALL {
-        let verify = job(&format!("verify={}\nverify_pattern=%o", kind.name())).verify.unwrap();
+    for (name, kind) in VerifyKind::ALL {
+        let verify = job(&format!("verify={name}\nverify_pattern=%o")).verify.unwrap();
         assert_eq!((verify.kind, verify.pattern.unwrap().offsets), (kind, vec![0]));
     }
     let later = job("rw=write\nverify=md5\nverify_only\nverify_offset=64\nverify_header_seed=0\nverify_dump=0");
@@ -224,7 +223,6 @@ fn flags_stand_alone_or_have_a_value() {
         ("time_based\nruntime=1", (|j| j.time_based) as fn(&Job) -> bool),
         ("time_based=1\nruntime=1", |j| j.time_based),
         ("group_reporting", |j| j.group_reporting),
-        ("thread", |j| j.thread),
         ("exitall", |j| j.exitall),
         ("stonewall", |j| j.stonewall),
         ("new_group", |j| j.new_group),

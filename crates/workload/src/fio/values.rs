@@ -1,6 +1,6 @@
 //! Numbers with units, times, ranges, lists: the values of options.
 
-use crate::job::{Amount, PerOp};
+use crate::job::{Amount, BlockSizes, FillPattern, PerOp};
 use units::Nanos;
 
 /// Why a value is bad, in words that follow "option: ".
@@ -43,6 +43,11 @@ pub(super) fn within(text: &str, least: u64, most: u64) -> Result<u64, Bad> {
         n if n > most => Err(format!("{n} is too large; the most is {most}")),
         n => Ok(n),
     }
+}
+
+/// The same of what fits 32 bits.
+pub(super) fn small(text: &str, least: u64, most: u64) -> Result<u32, Bad> {
+    within(text, least, most.min(u32::MAX.into())).map(|n| n as u32)
 }
 
 /// Refuses a dash that would be a sign: in lists and ranges it separates values, and none of them may be negative.
@@ -115,19 +120,19 @@ pub(super) fn per_op<T: Clone>(text: &str, separators: &[char], parse: impl Fn(&
 }
 
 /// `least-most`, in whichever order.
-pub(super) fn range(text: &str) -> Result<(u64, u64), Bad> {
+pub(super) fn range(text: &str) -> Result<BlockSizes, Bad> {
     no_sign(text)?;
     let (a, b) = text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
     let (a, b) = (number(a.trim())?, number(b.trim())?);
     match (a.min(b), a.max(b)) {
         (0, _) => Err("a block has at least one byte".into()),
-        range => Ok(range),
+        (min, max) => Ok(BlockSizes { min, max, split: Vec::new() }),
     }
 }
 
 /// `bssplit` of one operation: `size/percent:size/percent…`. Sizes without a percentage share what the others leave; if
 /// there are none, the last size gets it.
-pub(super) fn split(text: &str) -> Result<Vec<(u64, u32)>, Bad> {
+pub(super) fn split(text: &str) -> Result<BlockSizes, Bad> {
     let mut entries = Vec::new();
     for entry in text.split(':') {
         let (size, share) = match entry.split_once('/') {
@@ -158,7 +163,8 @@ pub(super) fn split(text: &str) -> Result<Vec<(u64, u32)>, Bad> {
         shares.push((size, share));
     }
     shares.reverse();
-    Ok(shares)
+    let (min, max) = shares.iter().fold((u64::MAX, 0), |(a, b), (bytes, _)| (a.min(*bytes), b.max(*bytes)));
+    Ok(BlockSizes { min, max, split: shares })
 }
 
 /// Percentages, `a:b:c`, ascending; and the digits after the point that the most precise one has.
@@ -177,37 +183,6 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), Bad> {
     }
     list.sort_by(f64::total_cmp);
     Ok((list, precision))
-}
-
-/// The CPUs of a list such as `0-3,8,10-11`: ascending, no doubles.
-///
-/// # Errors
-/// It is no such list: why, in words.
-pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
-    /// More than any machine has.
-    const MOST: u32 = 4096;
-    let mut cpus = std::collections::BTreeSet::new();
-    let cpu = |text: &str| match text.trim().parse::<u32>() {
-        Ok(n) if n < MOST => Ok(n),
-        Ok(n) => Err(format!("CPU {n} is too large; the most is {}", MOST - 1)),
-        Err(_) => Err(format!("'{}' is not the number of a CPU", text.trim())),
-    };
-    for part in text.split(',') {
-        no_sign(part)?;
-        match part.split_once('-') {
-            Some((first, last)) => {
-                let (first, last) = (cpu(first)?, cpu(last)?);
-                if first > last {
-                    return Err(format!("'{part}' is not a range of CPUs: it ends before it starts"));
-                }
-                cpus.extend(first..=last);
-            }
-            None => {
-                cpus.insert(cpu(part)?);
-            }
-        }
-    }
-    Ok(cpus.into_iter().collect())
 }
 
 /// 0 or 1.
@@ -236,6 +211,81 @@ pub(super) fn filenames(text: &str) -> Result<Vec<String>, Bad> {
         1..=1024 => Ok(names),
         n => Err(format!("{n} names; at most 1024")),
     }
+}
+
+/// Most bytes of a pattern. fio takes 512 up to 3.33 and 128 MiB since; a line is shorter, so that only files are so long.
+const MOST_PATTERN: usize = 1 << 20;
+/// Most `%o` in fio.
+const MOST_OFFSETS: usize = 8;
+
+/// Reads a pattern as fio does: `"text"`, `0x` and hexadecimal digits, a decimal number (its bytes from the lowest on, without
+/// leading zeroes), `%o` (eight bytes that hold the I/O's offset), in any number and order.
+pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
+    let mut pattern = FillPattern::default();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        rest = match first {
+            '"' => {
+                let (inside, rest) = rest[1..].split_once('"').ok_or_else(|| format!("'{rest}': the second '\"' is missing"))?;
+                pattern.bytes.extend_from_slice(inside.as_bytes());
+                rest
+            }
+            '%' => {
+                let rest = rest.strip_prefix("%o").ok_or_else(|| format!("'{rest}': the only format is %o"))?;
+                if pattern.offsets.len() == MOST_OFFSETS {
+                    return Err(format!("more than {MOST_OFFSETS} times %o"));
+                }
+                pattern.offsets.push(pattern.bytes.len());
+                pattern.bytes.extend_from_slice(&[0; 8]);
+                rest
+            }
+            _ => match rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
+                Some(digits) => hexadecimal(digits, &mut pattern.bytes)?,
+                None => decimal(rest, &mut pattern.bytes)?,
+            },
+        };
+        if pattern.bytes.len() > MOST_PATTERN {
+            return Err(format!("more than {MOST_PATTERN} bytes"));
+        }
+    }
+    if pattern.bytes.is_empty() { Err("no byte".into()) } else { Ok(pattern) }
+}
+
+fn hexadecimal<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, Bad> {
+    let mut end = text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len());
+    // The 0 of a 0x that follows.
+    if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') {
+        end -= 1;
+    }
+    let (digits, rest) = text.split_at(end);
+    if digits.is_empty() {
+        return Err(format!("'0x{text}': no hexadecimal digit follows 0x"));
+    }
+    // Of an odd number of digits the first one is a byte of its own.
+    let (odd, pairs) = digits.split_at(digits.len() % 2);
+    let byte = |digits: &str| u8::from_str_radix(digits, 16).map_err(|_| format!("'{digits}' is no hexadecimal number"));
+    if !odd.is_empty() {
+        bytes.push(byte(odd)?);
+    }
+    for at in (0..pairs.len()).step_by(2) {
+        bytes.push(byte(&pairs[at..at + 2])?);
+    }
+    Ok(rest)
+}
+
+fn decimal<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, Bad> {
+    let sign = usize::from(text.starts_with('-'));
+    let end = text[sign..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |end| sign + end);
+    // The 0 of a 0x that follows.
+    let end = if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') { end - 1 } else { end };
+    let (digits, rest) = text.split_at(end);
+    let number: i32 = digits
+        .parse()
+        .map_err(|_| format!("'{text}' begins with no string (\"…\"), no number (0x…, or decimal, of 32 bits), and no %o"))?;
+    let all = number.to_le_bytes();
+    let used = all.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+    bytes.extend_from_slice(&all[..used]);
+    Ok(rest)
 }
 
 #[cfg(test)]

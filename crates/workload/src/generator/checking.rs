@@ -1,113 +1,181 @@
 //! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
-use verify::Expected;
+use crate::job::Backlog;
+use verify::{Expected, Layout};
 
 /// Bad blocks that are kept for the report; the others are counted.
 const BAD_KEPT: usize = 16;
 
+/// A write that is to be read back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    place: Place,
+    sequence: u64,
+    seed: u64,
+}
+
+/// What verification needs of a job, and what it has found.
+#[derive(Debug)]
+pub(super) struct Checks {
+    /// What blocks look like; `None`: nothing is looked at.
+    pub(super) layout: Option<Box<Layout>>,
+    fatal: bool,
+    /// A job that only reads: its reads are checked.
+    pub(super) reads: bool,
+    /// What a writing job wrote earlier is read, and nothing is written.
+    only: bool,
+    /// What is written is read back.
+    reads_back: bool,
+    /// Seeds and numbers of writes are compared.
+    seeds: bool,
+    numbers: bool,
+    /// The thread's number, as headers have it.
+    pub(super) thread: u16,
+    /// Writes so far.
+    sequence: u64,
+    /// Writes of which no byte was written again, by target and first byte. As fio does (`log_io_piece` in its iolog.c), an earlier
+    /// one is forgotten as soon as a later one touches it: what is left of it proves nothing.
+    log: BTreeMap<(u16, u64), Written>,
+    /// They are read back as they were written; else by their offsets. Also as in fio, which sorts what it has no map of.
+    in_order: bool,
+    /// What is read back now.
+    pub(super) due: VecDeque<Written>,
+    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
+    backlog: Option<Backlog>,
+    pub(super) interim: bool,
+    /// When the pass began.
+    began: Nanos,
+    pub(super) bad: Vec<BadBlock>,
+    pub(super) count: u64,
+}
+
+impl Checks {
+    /// For thread `thread` of `job`, which does `passes` passes.
+    pub(super) fn new(job: &Job, thread: u32, stream: &Stream, passes: u64) -> Result<Checks, Misfit> {
+        let given = job.verify.clone().unwrap_or_default();
+        let writes = job.verify.is_some() && job.pattern.writes();
+        let only = given.only && writes;
+        // A reader is not the writer, unless it says so.
+        let known = if only { stream.is_reproducible(passes) } else { writes };
+        let reads_back = writes && given.after_write && !only;
+        Ok(Checks {
+            layout: Layout::new(job)?.map(Box::new),
+            fatal: given.fatal,
+            reads: job.verify.is_some() && !writes,
+            only,
+            reads_back,
+            seeds: given.header_seed.unwrap_or(known),
+            numbers: reads_back,
+            thread: thread as u16,
+            sequence: 0,
+            log: BTreeMap::new(),
+            in_order: stream.has_map(),
+            due: VecDeque::new(),
+            backlog: given.backlog.filter(|_| reads_back),
+            interim: false,
+            began: Nanos::ZERO,
+            bad: Vec::new(),
+            count: 0,
+        })
+    }
+
+    /// An I/O that is no read goes to `place`, with data of `seed` if it is a write: its number.
+    pub(super) fn changes(&mut self, place: Place, seed: u64) -> u64 {
+        let sequence = self.sequence;
+        self.sequence += u64::from(place.op == Op::Write);
+        if !self.reads_back && !self.only {
+            return sequence;
+        }
+        let (target, start, end) = (place.target, place.offset, place.offset + u64::from(place.len));
+        // Those in the log have no byte in common, so only the last one before can reach in here.
+        while let Some((&key, other)) = self.log.range((target, 0)..(target, end)).next_back()
+            && other.place.offset + u64::from(other.place.len) > start
+        {
+            self.log.remove(&key);
+        }
+        if place.op == Op::Write {
+            self.log.insert((target, start), Written { place, sequence, seed });
+        }
+        sequence
+    }
+
+    /// The first `most` writes of the log are read back now.
+    fn read_back(&mut self, most: u64) {
+        let mut writes: Vec<Written> = self.log.values().copied().collect();
+        if self.in_order {
+            writes.sort_unstable_by_key(|write| write.sequence);
+        }
+        writes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        writes.iter().for_each(|write| _ = self.log.remove(&(write.place.target, write.place.offset)));
+        self.due = writes.into();
+    }
+
+    /// So much was written since it was read back that it is to be read back now.
+    pub(super) fn backlog_is_due(&self) -> bool {
+        self.backlog.is_some_and(|backlog| self.log.len() as u64 >= backlog.writes)
+    }
+}
+
 impl Generator {
     /// A pass begins.
     pub(super) fn begin_pass(&mut self, now: Nanos) {
-        if let Some(pass) = &mut self.goal.pass {
-            pass.began = now;
-        }
-        // What was written earlier is gone through as if it were written, and read.
-        self.phase = if self.checks.only { Phase::Verify } else { Phase::Run };
-        self.checks.left = u64::from(self.checks.only);
-        if let Some(standing) = &mut self.checks.standing {
-            standing.clear();
-            if self.checks.only {
-                self.recall_writes();
+        self.checks.began = now;
+        self.checks.log.clear();
+        self.phase = Phase::Run;
+        if self.checks.only {
+            // What was written earlier is gone through as if it were written, and read.
+            while self.bytes_left > 0 && self.ios_left > 0 {
+                let place = self.stream.next();
+                (self.bytes_left, self.ios_left) = (self.bytes_left.saturating_sub(u64::from(place.len)), self.ios_left - 1);
+                if place.op != Op::Read {
+                    self.checks.changes(place, self.stream.data_seed());
+                }
             }
+            self.checks.read_back(u64::MAX);
+            self.phase = Phase::Verify;
         }
     }
 
-    /// Goes through all that an earlier run wrote: which of it stands is known at its end.
-    fn recall_writes(&mut self) {
-        let Some(standing) = &mut self.checks.standing else { return };
-        let (mut stream, mut bytes, mut ios, mut sequence) = (self.stream.clone(), self.bytes_left, self.ios_left, self.checks.sequence);
-        while bytes > 0 && ios > 0 {
-            let place = stream.next();
-            (bytes, ios) = (bytes.saturating_sub(u64::from(place.len)), ios - 1);
-            if place.op != Op::Read {
-                standing.changes(&place, sequence);
-            }
-            sequence += u64::from(place.op == Op::Write);
+    /// Reads back what was written first, once all that is in flight has completed.
+    pub(super) fn begin_backlog(&mut self) -> Option<Next> {
+        if self.flight.in_flight > 0 {
+            return Some(self.held(Hold::Drain));
         }
+        self.checks.read_back(self.checks.backlog.map_or(u64::MAX, |backlog| backlog.batch.max(1)));
+        (self.checks.interim, self.phase) = (true, Phase::Verify);
+        None
     }
 
     /// All is issued and has completed.
     pub(super) fn after_run(&mut self, now: Nanos) {
-        match &self.goal.pass {
-            Some(Pass { replay: Some(replay), writes, verified, ios, bytes, .. }) if writes > verified => {
-                self.checks.left = writes - verified;
-                self.checks.exact = replay.touches_once(*ios, *bytes);
-                self.phase = Phase::Verify;
-            }
-            _ => self.after_pass(now),
+        if self.checks.log.is_empty() {
+            return self.after_pass(now);
         }
+        self.checks.read_back(u64::MAX);
+        self.phase = Phase::Verify;
     }
 
     /// A pass is over, verification included: another one, or the end.
     pub(super) fn after_pass(&mut self, now: Nanos) {
         self.goal.passes_left = self.goal.passes_left.saturating_sub(1);
         let more = self.goal.passes_left > 0 || self.goal.time_based;
-        if self.checks.count > 0 || !more || self.goal.pass.is_none() {
+        if self.checks.count > 0 || !more || !self.goal.verifies {
             return self.finish(now);
         }
         self.stream.start_pass();
-        let replay = (self.checks.after_write && !self.checks.only && !self.checks.reads).then(|| self.stream.clone());
-        self.goal.pass = Some(Pass { replay, first_sequence: self.checks.sequence, began: now, ios: 0, bytes: 0, writes: 0, verified: 0 });
         self.refill_goal();
         self.begin_pass(now);
     }
 
-    /// The next write of the pass, as a read; `None` if there is none.
+    /// The next write that is to be read back, as a read.
     pub(super) fn issue_check(&mut self, now: Nanos) -> Option<Next> {
-        let (place, seed, sequence) = if self.checks.only { self.earlier_write()? } else { self.replayed_write()? };
+        let Written { place, sequence, seed } = self.checks.due.pop_front()?;
         let slot = self.flight.occupy()?;
-        self.note_issued(Place { op: Op::Read, ..place }, now);
+        let read = Place { op: Op::Read, ..place };
+        self.note_issued(read, now);
         self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence, check: true, seed, written: Nanos::ZERO });
-        Some(io(slot, Place { op: Op::Read, ..place }))
-    }
-
-    /// A write of this run.
-    fn replayed_write(&mut self) -> Option<(Place, u64, u64)> {
-        let Some(Pass { first_sequence, verified, replay: Some(replay), .. }) = &mut self.goal.pass else {
-            self.checks.left = 0;
-            return None;
-        };
-        while self.checks.left > 0 {
-            let place = replay.next();
-            if place.op == Op::Write {
-                let sequence = *first_sequence + *verified;
-                *verified += 1;
-                self.checks.left -= 1;
-                if self.checks.standing.as_ref().is_none_or(|standing| standing.has(&place, sequence)) {
-                    return Some((place, replay.data_seed(), sequence));
-                }
-            }
-        }
-        None
-    }
-
-    /// A write that an earlier run of the job made.
-    fn earlier_write(&mut self) -> Option<(Place, u64, u64)> {
-        while self.bytes_left > 0 && self.ios_left > 0 {
-            let place = self.stream.next();
-            self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
-            self.ios_left -= 1;
-            if place.op == Op::Write {
-                let sequence = self.checks.sequence;
-                self.checks.sequence += 1;
-                if self.checks.standing.as_ref().is_none_or(|standing| standing.has(&place, sequence)) {
-                    return Some((place, self.stream.data_seed(), sequence));
-                }
-            }
-        }
-        self.checks.left = 0;
-        None
+        Some(io(slot, read))
     }
 
     /// Checks the data of the read `io`, which completed at `now`.
@@ -115,12 +183,11 @@ impl Generator {
         let checks = &mut self.checks;
         let Some(layout) = &checks.layout else { return };
         let own = !checks.only && !checks.reads;
-        let began = self.goal.pass.as_ref().map_or(Nanos::ZERO, |pass| pass.began);
         let expected = Expected {
-            seed: (checks.seeds && checks.exact).then_some(extra.seed),
-            written: own.then_some((began, now)),
+            seed: checks.seeds.then_some(extra.seed),
+            written: own.then_some((checks.began, now)),
             thread: own.then_some(checks.thread),
-            number: (checks.numbers && checks.exact).then_some(extra.sequence),
+            number: checks.numbers.then_some(extra.sequence),
         };
         layout.check(io, expected, buf, |bad| {
             checks.count += 1;

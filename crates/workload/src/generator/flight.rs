@@ -150,20 +150,15 @@ impl Flight {
         }
         // Mostly the I/Os of a batch have one start, and their submission latency is counted at once.
         if self.uneven {
-            return self.count_each(now, stats);
+            for tagged in self.batch.iter().take(self.queued as usize) {
+                if let Some(times) = self.times.get((*tagged >> 2) as usize) {
+                    stats.add_slat(KINDS[(*tagged & 3) as usize], now - times.start, 1);
+                }
+            }
+            return;
         }
         for (op, n) in KINDS.into_iter().zip(self.queued_of) {
             stats.add_slat(op, now - self.batch_start, n.into());
-        }
-    }
-
-    #[cold]
-    fn count_each(&self, now: Nanos, stats: &mut Stats) {
-        for tagged in self.batch.iter().take(self.queued as usize) {
-            let op = KINDS[(tagged & 3) as usize];
-            if let Some(times) = self.times.get((*tagged >> 2) as usize) {
-                stats.add_slat(op, now - times.start, 1);
-            }
         }
     }
 
@@ -190,6 +185,44 @@ impl Flight {
     pub fn set_extra(&mut self, slot: u32, extra: Extra) {
         if let Some(place) = self.extras.get_mut(slot as usize) {
             *place = extra;
+        }
+    }
+}
+
+/// The last completions: of one kind, posted, announced and found at the same instants, so that they have the same latencies.
+/// What one look finds of one batch is such a run; the figures are those of counting each.
+#[derive(Debug)]
+pub(super) struct BatchStats {
+    op: Op,
+    times: Times,
+    found: Nanos,
+    ios: u64,
+}
+
+impl BatchStats {
+    pub fn none() -> BatchStats {
+        BatchStats { op: Op::Read, times: Times::IDLE, found: Nanos::ZERO, ios: 0 }
+    }
+
+    /// One more completion.
+    #[inline]
+    pub fn add(&mut self, op: Op, times: Times, found: Nanos, stats: &mut Stats) {
+        if times == self.times && found == self.found && op == self.op {
+            self.ios += 1;
+        } else {
+            self.count(stats);
+            *self = BatchStats { op, times, found, ios: 1 };
+        }
+    }
+
+    /// Adds those that have not been counted yet.
+    #[inline(never)] // Once for each run, and large.
+    pub fn count(&mut self, stats: &mut Stats) {
+        let ios = std::mem::take(&mut self.ios);
+        if ios > 0 {
+            let stats = stats.op_mut(self.op);
+            stats.clat.add_n(self.found - self.times.committed, ios);
+            stats.lat.add_n(self.found - self.times.start, ios);
         }
     }
 }

@@ -1,5 +1,6 @@
-//! An I/O, its place, and the part of a target that a thread uses.
+//! An I/O, its place, the part of a target that a thread uses, and how an I/O failed.
 
+use std::fmt;
 use units::Op;
 
 /// One I/O.
@@ -33,4 +34,55 @@ pub struct Region {
     pub start: u64,
     /// Length.
     pub len: u64,
+}
+
+/// Why an I/O failed, as an errno: what fio prints as `err=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ErrorCode(pub i32);
+
+impl ErrorCode {
+    /// Input/output error.
+    pub const EIO: ErrorCode = ErrorCode(5);
+    /// No space left on device.
+    pub const ENOSPC: ErrorCode = ErrorCode(28);
+    /// Invalid or incomplete multibyte or wide character: what fio reports for a failed verification.
+    pub const EILSEQ: ErrorCode = ErrorCode(84);
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        f.write_str(text.split(" (os error").next().unwrap_or(&text))
+    }
+}
+
+/// The first I/O of a job that failed; the job ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub code: ErrorCode,
+    /// What it was.
+    pub op: Op,
+    /// Index of the job's target.
+    pub target: u16,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.op {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+            Op::WriteZeroes => "write zeroes",
+            Op::Deallocate => "deallocate",
+            Op::Compare => "compare",
+            Op::Verify => "verify",
+            Op::WriteUncorrectable => "write uncorrectable",
+        };
+        write!(f, "{what} at offset {}, length {}: {}", self.offset, self.len, self.code)
+    }
 }

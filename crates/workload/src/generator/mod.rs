@@ -17,43 +17,32 @@
 //! `now` may be the same for a whole batch: nothing here reads a clock. Completions may be handed in at any time, more
 //! or fewer than asked for; after each batch of them, ask again.
 
-mod alike;
 mod checking;
-mod checks;
-mod dice;
-mod error;
+mod fio_random;
 mod flight;
-mod held;
 mod io;
 mod offsets;
-mod overlaps;
-mod pacing;
-mod pauses;
 mod phases;
-mod standing;
-mod syncs;
+mod throttle;
 mod trail;
 mod verify;
 
-pub use error::{ErrorCode, Failure};
-pub use io::{Io, Region};
+pub use io::{ErrorCode, Failure, Io, Region};
 pub use offsets::{Misfit, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
-use crate::stats::{Histogram, Stats};
-use alike::Alike;
-use checks::Checks;
-use flight::{Extra, Flight, Halt, Times};
+use crate::stats::Stats;
+use checking::Checks;
+use fio_random::FioRandom;
+use flight::{BatchStats, Extra, Flight, Halt, Times};
 use io::Place;
-use offsets::{Mirror, Stream};
-use overlaps::Overlaps;
-use pacing::Pacing;
-use pauses::{Hold, Pauses};
+use offsets::Stream;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
-use syncs::Syncs;
+use std::collections::{BTreeMap, VecDeque};
+use throttle::{Hold, Overlaps, Pacing, Pauses, Syncs};
 use units::{Nanos, Op};
 use verify::Mark;
 
@@ -113,21 +102,6 @@ enum Phase {
     Done,
 }
 
-/// One pass over the job's bytes, as far as verification needs it.
-#[derive(Debug)]
-struct Pass {
-    /// The stream as it was at the start of the pass, if what is written is read back.
-    replay: Option<Stream>,
-    first_sequence: u64,
-    /// When it began.
-    began: Nanos,
-    ios: u64,
-    bytes: u64,
-    writes: u64,
-    /// Of these, the ones that were read back already.
-    verified: u64,
-}
-
 /// The state machine of one job thread.
 #[derive(Debug)]
 pub struct Generator {
@@ -143,7 +117,7 @@ pub struct Generator {
     /// Completions since they were last counted.
     reaped: u32,
     /// Of these, the ones whose latencies have yet to be counted.
-    alike: Alike,
+    batch_stats: BatchStats,
     bytes_left: u64,
     ios_left: u64,
     stream: Stream,
@@ -179,7 +153,7 @@ pub struct Generator {
 }
 
 /// The job's instants.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Clock {
     /// When it was asked first.
     asked: Nanos,
@@ -213,8 +187,8 @@ struct Goal {
     ios: u64,
     passes_left: u64,
     time_based: bool,
-    /// Of a job that verifies: its passes are told apart.
-    pass: Option<Pass>,
+    /// Its passes are done one after the other, each with its verification.
+    verifies: bool,
 }
 
 /// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
@@ -237,7 +211,7 @@ impl Generator {
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
         if job.verify.is_some() {
-            stream.follow(Mirror::new(job, seat.number, seat.subjob, seat.entropy));
+            stream.follow(FioRandom::new(job, seat.number, seat.subjob, seat.entropy));
         }
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
@@ -245,11 +219,12 @@ impl Generator {
         let goal = Goal::new(job, &stream, targets);
         // A repeated pass leaves its last writes behind.
         let passes = if goal.time_based { u64::MAX } else { goal.passes_left };
-        let checks = Checks::new(job, seat.number, &stream, passes, (goal.ios, goal.bytes))?;
+        let checks = Checks::new(job, seat.number, &stream, passes)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let overlaps = Overlaps::new(job).map(Box::new);
         let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
         let noted = Trail::new(job).map(Box::new);
+        let stats = Stats::new(job.measure, pacing.is_some());
         let special =
             pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
         let special = special || overlaps.is_some();
@@ -260,7 +235,7 @@ impl Generator {
             timed: job.measure.slat || job.measure.clat || job.measure.lat,
             flight: Flight::new(depth, special),
             reaped: 0,
-            alike: Alike::none(),
+            batch_stats: BatchStats::none(),
             bytes_left: 0,
             ios_left: 0,
             stream,
@@ -280,14 +255,13 @@ impl Generator {
             pauses,
             noted,
             goes_on: job.goes_on,
-            stats: Stats::default(),
+            stats,
             clock: Clock::new(job, seeds.next_u64()),
             checks,
             failure: None,
             stopping: false,
             goal,
         };
-        generator.prepare_stats(job);
         generator.refill_goal();
         Ok(generator)
     }
@@ -329,7 +303,7 @@ impl Generator {
         if self.reaped > 0 {
             self.stats.complete.add_batch(self.reaped);
             self.reaped = 0;
-            self.alike.count(&mut self.stats);
+            self.batch_stats.count(&mut self.stats);
         }
         self.ios_left += u64::from(self.credit);
         self.credit = 0;
@@ -356,7 +330,7 @@ impl Generator {
             }
             match self.phase {
                 Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => {
-                    if self.backlog_is_due() {
+                    if self.checks.backlog_is_due() {
                         if let Some(next) = self.begin_backlog() {
                             return next;
                         }
@@ -373,7 +347,7 @@ impl Generator {
                     self.credit = ios as u32 - 1;
                     return self.issue(now);
                 }
-                Phase::Verify if self.checks.left > 0 => {
+                Phase::Verify if !self.checks.due.is_empty() => {
                     if let Some(next) = self.issue_check(now) {
                         return next;
                     }
@@ -442,7 +416,7 @@ impl Generator {
             None => self.stream.next(),
         };
         let mut intended = now;
-        if let Some(due) = self.listed_due().filter(|due| *due > now) {
+        if let Some(due) = self.stream.listed_at().map(|at| self.clock.began + at).filter(|due| *due > now) {
             self.held = Some(place);
             self.credit += 1;
             return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
@@ -465,29 +439,20 @@ impl Generator {
         }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
-        let write = u64::from(place.op == Op::Write);
         if let Some(syncs) = self.syncs.as_mut().filter(|_| place.op == Op::Write) {
             syncs.wrote(place.target);
         }
-        let sequence = self.checks.sequence;
-        self.checks.sequence += write;
-        if let Some(pass) = &mut self.goal.pass {
-            pass.ios += 1;
-            pass.bytes += u64::from(place.len);
-            pass.writes += write;
-            if let Some(standing) = self.checks.standing.as_mut().filter(|_| place.op != Op::Read) {
-                standing.changes(&place, sequence);
-            }
-        }
+        let seed = self.stream.data_seed();
+        let sequence = if place.op == Op::Read { 0 } else { self.checks.changes(place, seed) };
         if let Some(pauses) = self.pauses.as_mut() {
             pauses.left = pauses.left.saturating_sub(1);
         }
         self.note_issued(place, now);
         if let Some(overlaps) = &mut self.overlaps {
-            overlaps.issued(slot, &place);
+            overlaps.0.push((slot, place));
         }
         let check = self.checks.reads && place.op == Op::Read;
-        self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });
+        self.flight.set_extra(slot, Extra { intended, sequence, check, seed, written: now });
         io(slot, place)
     }
 
@@ -510,7 +475,7 @@ impl Generator {
         let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
         if let Some(overlaps) = &mut self.overlaps {
-            overlaps.completed(io.slot);
+            overlaps.0.retain(|(slot, _)| *slot != io.slot);
         }
         if let Err(code) = result {
             if *self.goes_on.get(io.op) && matches!(code, ErrorCode::EIO | ErrorCode::EILSEQ) {
@@ -522,7 +487,7 @@ impl Generator {
         stats.ios += 1;
         stats.bytes += u64::from(io.len);
         if self.timed {
-            self.alike.add(io.op, times, now, &mut self.stats);
+            self.batch_stats.add(io.op, times, now, &mut self.stats);
         }
         if self.special {
             self.completed_special(io, times, now, buf);
@@ -532,7 +497,9 @@ impl Generator {
     /// By value: of a job that needs none of this the I/O stays in registers.
     #[inline(never)]
     fn completed_special(&mut self, io: Io, times: Times, now: Nanos, buf: &[u8]) {
-        self.note_completed(&io, times, now);
+        if let Some(trail) = &mut self.noted {
+            trail.completed(io.op, io.len, [times.start, times.committed, now]);
+        }
         let extra = self.flight.extra(io.slot);
         if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
             self.stats.op_mut(io.op).intended.add(now - extra.intended);

@@ -1,24 +1,24 @@
-//! Where the next I/O goes and how long it is: the stream of a job thread. It never looks at the clock or at what
-//! completes, so a clone of it replays the same I/Os, which is how written blocks are found again for verification.
+//! Where the next I/O goes and how long it is: the stream of a job thread. It never looks at the clock or at what completes.
+//!
+//! A job that verifies has fio's random numbers ([`FioRandom`]), so that each program reads what the other wrote: offsets are fio's in
+//! order, and at random with a map or with `norandommap`, for each seed, generator and mix; runs (`randrw:8`) included. They are
+//! Reap's own with `random_distribution=zipf`, with `random_generator=lfsr`, with a step in order (`write:4k`) that meets the end of
+//! the region, and in mixed jobs with two rates or whose reads and writes have different smallest lengths. fio then still accepts what
+//! covers its whole region once.
 
 mod cover;
 mod fit;
-mod list;
-mod mirror;
-mod mirrored;
-mod walk;
 
+use super::fio_random::FioRandom;
 use super::io::{Place, Region};
-use super::pacing::Pacing;
-use crate::job::{BlockSizes, Direction, Distribution, Job, PerOp};
+use super::throttle::Pacing;
+use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, PerOp};
+use cover::{Bitmap, Shuffle};
 pub use fit::{Misfit, Target};
-use list::List;
-pub(super) use mirror::Mirror;
 use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Op};
-pub(super) use walk::below;
-use walk::{Choice, Walk};
 
 /// The stream of one job thread's I/Os.
 #[derive(Clone, Debug)]
@@ -43,8 +43,10 @@ pub(super) struct Stream {
     run_left: u64,
     /// What was trimmed and is to be written next (`trimwrite`).
     trimmed: Option<Place>,
-    /// The I/Os are those of a list.
-    list: Option<List>,
+    /// The I/Os are those of a list; how far it has been gone through, and its pauses so far.
+    list: Option<Box<Iolog>>,
+    listed: usize,
+    waited: Nanos,
     /// Of the list's last I/O, when it is due from the start.
     listed_at: Option<Nanos>,
     block: PerOp<BlockSizes>,
@@ -52,8 +54,8 @@ pub(super) struct Stream {
     unit: u64,
     /// Longest one.
     longest: u64,
-    /// The job verifies: fio's dice are thrown instead of `rng`.
-    mirror: Option<Box<Mirror>>,
+    /// The job verifies: fio's random numbers instead of `rng`.
+    fio: Option<Box<FioRandom>>,
 }
 
 impl Stream {
@@ -73,7 +75,8 @@ impl Stream {
         let chosen = random && (skewed || aligned) || job.iolog.is_some();
         let fixed = matches!(ops, [op] if job.block.get(*op).is_fixed());
         let free = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Any);
-        let list = job.iolog.clone().map(List::new);
+        let list = job.iolog.clone();
+        let listed = list.iter().flat_map(|list| &list.steps).map(IologStep::len).max();
         Ok(Stream {
             plain: fixed && walks.len() == 1 && walks.iter().all(free) && random && job.pattern.step <= 1 && !chosen,
             own: chosen || job.pattern.trims(),
@@ -87,12 +90,14 @@ impl Stream {
             step: job.pattern.step,
             run_left: 0,
             trimmed: None,
-            longest: list.as_ref().map_or_else(|| of(|sizes| sizes.max).max().unwrap_or(1), List::longest).max(1),
+            longest: listed.or(of(|sizes| sizes.max).max()).unwrap_or(1).max(1),
             list,
+            listed: 0,
+            waited: Nanos::ZERO,
             listed_at: None,
             block,
             unit,
-            mirror: None,
+            fio: None,
         })
     }
 
@@ -101,48 +106,49 @@ impl Stream {
         self.walks.iter().map(|w| w.region)
     }
 
-    /// I/Os and bytes of a list, if the job's I/Os are one's.
-    pub fn listed(&self) -> Option<(u64, u64)> {
-        self.list.as_ref().map(List::amount)
-    }
-
     /// When the list has the last I/O start, from the start of all.
     pub fn listed_at(&self) -> Option<Nanos> {
         self.listed_at
     }
 
-    /// Bytes of all regions.
-    pub fn extent(&self) -> u64 {
-        self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len))
+    /// Bytes of all regions. `whole`: as whole blocks, because fio does not begin again for what is left of them.
+    pub fn extent(&self, whole: bool) -> u64 {
+        let unit = if whole { self.unit } else { 1 };
+        self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len / unit * unit))
     }
 
-    /// Whether `ios` I/Os of `bytes` bytes in all, from the start of a pass, touch no block twice.
-    pub fn touches_once(&self, ios: u64, bytes: u64) -> bool {
-        // fio's map of a mixed job is in blocks of two sizes.
-        let odd = self.mirror.is_some() && self.direction == Direction::Mixed && self.block.read.min != self.block.write.min;
-        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)) && !odd;
-        if self.own {
-            return false;
-        }
-        let ordered = if self.random { self.step <= 1 && self.walks.iter().all(once) } else { self.step == 0 };
-        let room = |walk: &Walk| walk.region.len / self.unit * self.unit;
-        ordered
-            && match self.walks.as_slice() {
-                [only] => bytes <= room(only),
-                several => several.iter().all(|walk| ios.div_ceil(several.len() as u64).saturating_mul(self.longest) <= room(walk)),
-            }
+    /// Whether fio has a map of the blocks visited.
+    pub fn has_map(&self) -> bool {
+        self.random && self.walks.iter().all(|walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)))
+    }
+
+    /// Draws as fio does from now on.
+    pub fn follow(&mut self, fio: FioRandom) {
+        self.plain = false;
+        self.fio = Some(Box::new(fio));
+    }
+
+    /// The seed of the last I/O's data; 0 if the job does not verify.
+    pub fn data_seed(&self) -> u64 {
+        self.fio.as_ref().map_or(0, |fio| fio.data_seed)
+    }
+
+    /// Whether another run of the same job, of fio or of Reap, issues the same I/Os in each of `passes` passes.
+    pub fn is_reproducible(&self, passes: u64) -> bool {
+        let Some(fio) = &self.fio else { return false };
+        let drawn = |walk: &Walk| matches!(walk.choice, Choice::Bitmap(_) | Choice::Any) && !fio.lfsr;
+        let placed = if self.random { self.walks.iter().all(drawn) } else { self.step == 0 };
+        let alike = self.direction != Direction::Mixed || self.turns.is_none() && self.block.read.min == self.block.write.min;
+        placed && alike && !self.own && fio.repeats(passes)
     }
 
     /// Starts a new pass: in order from the start, or over all blocks in another order.
     pub fn start_pass(&mut self) {
-        self.run_left = 0;
-        if let Some(mirror) = &mut self.mirror {
-            mirror.start_pass();
+        (self.run_left, self.trimmed) = (0, None);
+        (self.listed, self.waited) = (0, Nanos::ZERO);
+        if let Some(fio) = &mut self.fio {
+            fio.start_pass();
             self.file = 0;
-        }
-        self.trimmed = None;
-        if let Some(list) = &mut self.list {
-            list.start_pass();
         }
         self.walks.iter_mut().for_each(Walk::start_pass);
     }
@@ -176,36 +182,78 @@ impl Stream {
 
     #[inline(never)]
     fn next_of_many(&mut self) -> Place {
-        if self.mirror.is_some()
-            && !self.own
-            && let Some(place) = self.next_mirrored()
-        {
-            return place;
+        if self.list.is_some() {
+            return self.next_listed();
         }
-        if let Some(list) = &mut self.list {
-            let (place, at) = list.next(self.walks.len());
-            self.listed_at = at;
-            return place;
-        }
+        let follows = self.fio.is_some() && !self.own;
         let op = match self.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
-            Direction::Mixed if let Some(turns) = &self.turns => turns.turn(),
-            Direction::Mixed if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
-            Direction::Mixed => Op::Write,
-            Direction::Trim => Op::Deallocate,
-            Direction::TrimWrite => match self.trimmed.take() {
-                Some(place) => {
-                    self.draw_seed(Op::Write);
-                    return Place { op: Op::Write, ..place };
-                }
-                None => Op::Deallocate,
+            Direction::Mixed => match (&self.turns, &mut self.fio) {
+                (Some(turns), _) => turns.turn(),
+                (None, Some(fio)) if follows => fio.mixed(),
+                _ if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
+                _ => Op::Write,
             },
+            Direction::TrimWrite if self.trimmed.is_some() => Op::Write,
+            Direction::Trim | Direction::TrimWrite => Op::Deallocate,
         };
-        self.draw_seed(op);
-        let index = self.next_file();
-        let (offset, len) = self.place(op, index);
-        let walk = &self.walks[index];
+        // Reads of a mixed job are not checked, and trims have no data.
+        if let Some(fio) = self.fio.as_mut().filter(|_| op == Op::Write || self.direction == Direction::Read) {
+            fio.draw_seed();
+        }
+        if let Some(place) = self.trimmed.take() {
+            return Place { op, ..place };
+        }
+        // Files take turns.
+        let next = if self.file + 1 >= self.walks.len() { 0 } else { self.file + 1 };
+        let walk = &mut self.walks[std::mem::replace(&mut self.file, next)];
+        let (sizes, rng, unit) = (self.block.get(op), &mut self.rng, self.unit);
+        let mut fio = self.fio.as_deref_mut().filter(|_| follows);
+        let wanted = match (&fio, sizes.is_fixed()) {
+            (None, false) => varied(sizes, rng),
+            _ => sizes.min,
+        };
+        // A length of at most `room` bytes, where fio draws it; else as was wanted.
+        let len_in = |fio: Option<&mut FioRandom>, room: u64| fio.map_or(wanted, |fio| fio.size(op, sizes, room));
+        let (offset, mut len) = if !self.random || self.run_left > 0 {
+            let room = walk.region.len - walk.begin_in_order(op, sizes.min);
+            let wanted = len_in(fio, room);
+            walk.sequential(op, wanted, sizes.min, if self.random { 0 } else { self.step })
+        } else {
+            let (align, blocks, whole) = (*walk.align.get(op), *walk.blocks.get(op), walk.region.len);
+            match &mut walk.choice {
+                Choice::Shuffle(shuffle) => (shuffle.next() * unit, unit),
+                Choice::Any => {
+                    let block = fio.as_mut().map_or_else(|| below(rng, blocks), |fio| fio.block(blocks));
+                    (block * align, len_in(fio, whole - block * align).min(whole - block * align))
+                }
+                Choice::Skewed(skew) => {
+                    let offset = skew.block(whole / unit, rng) * unit;
+                    let offset = (offset - offset % sizes.min).min((blocks - 1) * align);
+                    (offset, len_in(fio, whole).min(whole - offset))
+                }
+                Choice::Bitmap(map) => match fio {
+                    Some(fio) => {
+                        let block = map.free_below(fio.block(blocks), blocks);
+                        let wanted = fio.size(op, sizes, whole - block * sizes.min);
+                        (block * sizes.min, map.visit(block, wanted / sizes.min) * sizes.min)
+                    }
+                    None => {
+                        let block = map.free_below(below(rng, map.len()), map.len());
+                        (block * unit, wanted.min(map.visit(block, wanted / unit) * unit).min(whole - block * unit))
+                    }
+                },
+            }
+        };
+        if self.fio.is_some() {
+            // Verified blocks have a header each: none is cut off where a region ends.
+            len = (len - len % sizes.min).max(sizes.min);
+        }
+        if self.random {
+            self.run_left = if self.run_left > 0 { self.run_left - 1 } else { self.step.max(1) as u64 - 1 };
+            *walk.next.get_mut(op) = offset + len;
+        }
         if let Some(turns) = &mut self.turns {
             turns.issued(op, len as u32);
         }
@@ -214,45 +262,114 @@ impl Stream {
         place
     }
 
-    /// Files take turns.
-    #[inline]
-    fn next_file(&mut self) -> usize {
-        let next = if self.file + 1 >= self.walks.len() { 0 } else { self.file + 1 };
-        std::mem::replace(&mut self.file, next)
-    }
-
-    /// A place of the walk `index`, relative to its region, and its length.
-    #[inline]
-    fn place(&mut self, op: Op, index: usize) -> (u64, u64) {
-        let (offset, len) = self.any_place(op, index);
-        (offset, self.whole(op, len))
-    }
-
-    /// Verified blocks have a header each: none is cut off where a region ends.
-    #[inline]
-    fn whole(&self, op: Op, len: u64) -> u64 {
-        let least = self.block.get(op).min;
-        if self.mirror.is_some() { (len - len % least).max(least) } else { len }
-    }
-
-    #[inline]
-    fn any_place(&mut self, op: Op, index: usize) -> (u64, u64) {
-        let sizes = self.block.get(op);
-        let wanted = if sizes.min == sizes.max { sizes.min } else { varied(sizes, &mut self.rng) };
-        let walk = &mut self.walks[index];
-        if !self.random {
-            return walk.sequential(op, wanted, sizes.min, self.step);
+    /// The next I/O of the list; after the last one the first.
+    fn next_listed(&mut self) -> Place {
+        let steps = self.list.as_ref().map_or(&[][..], |list| &list.steps);
+        for _ in 0..=steps.len() {
+            let step = steps.get(self.listed);
+            self.listed += 1;
+            match step {
+                Some(&IologStep::Io { op, file, offset, len, at }) => {
+                    self.listed_at = at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
+                    let target = (usize::from(file) % self.walks.len().max(1)) as u16;
+                    return Place { op, target, offset, len: len.min(u64::from(u32::MAX)) as u32 };
+                }
+                Some(IologStep::Wait(span)) => self.waited += *span,
+                None => (self.listed, self.waited) = (0, Nanos::ZERO),
+            }
         }
-        if self.step > 1 && self.run_left > 0 {
-            self.run_left -= 1;
-            return walk.sequential(op, wanted, sizes.min, 0);
-        }
-        self.run_left = self.step.max(1) as u64 - 1;
-        let (offset, len) = walk.random(op, wanted, sizes.min, self.unit, &mut self.rng);
-        let end = offset + self.whole(op, len);
-        *self.walks[index].next.get_mut(op) = end;
-        (offset, len)
+        Place { op: Op::Read, target: 0, offset: 0, len: 0 }
     }
+}
+
+/// How random offsets are chosen within a target.
+#[derive(Clone, Debug)]
+enum Choice {
+    /// Each block once per pass; all I/Os are one block.
+    Shuffle(Shuffle),
+    /// Each block once per pass; I/Os of several blocks.
+    Bitmap(Bitmap),
+    /// Any block at any time.
+    Any,
+    /// Popular blocks and others.
+    Skewed(Skew),
+}
+
+/// Which blocks are popular.
+#[derive(Clone, Debug)]
+enum Skew {
+    /// By rank; the shuffle says which block has it.
+    Zipf(Zipf<f64>, Shuffle),
+    /// Self-similar: a number from 0 to 1 to this power is the rank, from 0 to 1.
+    Pareto(f64, Shuffle),
+    /// Around the middle.
+    Normal(Normal<f64>),
+}
+
+impl Skew {
+    /// A block below `blocks`.
+    pub fn block(&self, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> u64 {
+        match self {
+            Skew::Zipf(zipf, scatter) => scatter.at((zipf.sample(rng) as u64).clamp(1, scatter.len()) - 1),
+            Skew::Pareto(power, scatter) => {
+                let rank = rng.random::<f64>().powf(*power) * scatter.len() as f64;
+                scatter.at((rank as u64).min(scatter.len() - 1))
+            }
+            // The ends of the bell come in again at the other end.
+            Skew::Normal(normal) => (normal.sample(rng) as i64).rem_euclid(blocks.clamp(1, i64::MAX as u64) as i64) as u64,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Walk {
+    pub region: Region,
+    /// Index of the target it is on.
+    pub target: u16,
+    /// What random offsets are multiples of, and how many there are of them.
+    pub align: PerOp<u64>,
+    pub blocks: PerOp<u64>,
+    pub choice: Choice,
+    /// Sequential: where each operation goes next, relative to the region.
+    pub next: PerOp<u64>,
+}
+
+impl Walk {
+    /// The next place in order; around the end of the region if nothing of `min` bytes is left before it.
+    #[inline]
+    pub fn sequential(&mut self, op: Op, wanted: u64, min: u64, skip: i64) -> (u64, u64) {
+        let (len, offset) = (self.region.len, self.begin_in_order(op, min));
+        let left = len - offset;
+        let bytes = if wanted <= left { wanted } else { left - left % min };
+        let end = offset + bytes;
+        // Around the region's ends.
+        let skipped = || (i128::from(end) + i128::from(skip)).rem_euclid(i128::from(len.max(1))) as u64;
+        *self.next.get_mut(op) = if skip == 0 { end } else { skipped() };
+        (offset, bytes)
+    }
+
+    /// Where that is.
+    #[inline]
+    pub fn begin_in_order(&self, op: Op, min: u64) -> u64 {
+        let next = *self.next.get(op);
+        if self.region.len.saturating_sub(next) < min { 0 } else { next }
+    }
+
+    /// Begins anew.
+    pub fn start_pass(&mut self) {
+        self.next = PerOp::both(0);
+        match &mut self.choice {
+            Choice::Shuffle(shuffle) => shuffle.start_pass(),
+            Choice::Bitmap(map) => map.start_pass(),
+            Choice::Any | Choice::Skewed(_) => {}
+        }
+    }
+}
+
+/// A number below `n`, each as likely up to 2^-64.
+#[inline]
+pub(super) fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
+    ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }
 
 /// A size of a job whose sizes vary.

@@ -1,8 +1,9 @@
 //! From phase to phase: start delay, ramp, passes, the end; and what happens at instants.
 
 use super::*;
-use crate::job::Direction;
+use crate::job::{Direction, IologStep};
 use crate::stats::OpStats;
+use trail::ListLine;
 
 impl Clock {
     /// The clock of a job that has not begun; `random` chooses the delay, where it is a range.
@@ -12,12 +13,7 @@ impl Clock {
             delay: shortest + Nanos(random % (longest - shortest).0.saturating_add(1)),
             ramp: job.ramp_time,
             runtime: job.runtime,
-            asked: Nanos::ZERO,
-            began: Nanos::ZERO,
-            epoch: None,
-            ramp_end: Nanos::ZERO,
-            phase_start: Nanos::ZERO,
-            sample: Sample::default(),
+            ..Clock::default()
         }
     }
 }
@@ -27,19 +23,15 @@ impl Goal {
     pub(super) fn new(job: &Job, stream: &Stream, targets: &[Target]) -> Goal {
         let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
         let verifies = job.verify.is_some();
-        let all = || if verifies { stream.whole_blocks() } else { stream.extent() };
-        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(|| stream.extent(verifies));
         // Each block is issued twice.
         let bytes = if job.pattern.direction == Direction::TrimWrite { bytes.saturating_mul(2) } else { bytes };
-        let (ios, bytes) = match stream.listed() {
+        let (ios, bytes) = match &job.iolog {
             // Flushes have no bytes: the list ends by its count.
-            Some((ios, _)) => (Some(ios), u64::MAX),
+            Some(list) => (Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count() as u64), u64::MAX),
             None => (job.number_ios.filter(|n| *n > 0), bytes),
         };
         let loops = job.loops.max(1);
-        let replayed = job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.after_write && !verify.only);
-        let replay = replayed.then(|| stream.clone());
-        let pass = verifies.then_some(Pass { replay, first_sequence: 0, began: Nanos::ZERO, ios: 0, bytes: 0, writes: 0, verified: 0 });
         // Passes of a job that verifies are done one after the other, others as one.
         let (times, passes_left) = if verifies { (1, loops) } else { (loops, 1) };
         Goal {
@@ -47,7 +39,7 @@ impl Goal {
             ios: ios.map_or(u64::MAX, |n| n.saturating_mul(times)),
             passes_left,
             time_based: job.time_based && job.runtime.is_some(),
-            pass,
+            verifies,
         }
     }
 }
@@ -139,7 +131,8 @@ impl Generator {
             Phase::Delay if now >= self.clock.delay => self.begin(now),
             Phase::Run | Phase::Verify => {
                 if self.clock.epoch.is_none() && now >= self.clock.ramp_end {
-                    self.stats.clear();
+                    let Stats { measure, errors, first_error, .. } = self.stats;
+                    self.stats = Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
                     self.measure_from(now);
                 }
                 if self.run_out(now) {
@@ -187,7 +180,7 @@ impl Generator {
         }
         self.clock.ramp_end = now + self.clock.ramp;
         if let Some(pacing) = &mut self.pacing {
-            pacing.start(now);
+            pacing.start = now;
         }
         if self.clock.ramp == Nanos::ZERO {
             self.measure_from(now);
@@ -220,7 +213,7 @@ impl Generator {
         if self.flight.queued > 0 {
             return Some(Next::Commit);
         }
-        if self.phase == Phase::Run && self.goal.time_based && self.goal.pass.is_none() && !self.stopping {
+        if self.phase == Phase::Run && self.goal.time_based && !self.goal.verifies && !self.stopping {
             self.refill_goal();
             return None;
         }
@@ -300,5 +293,46 @@ impl Generator {
     pub(super) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.stop();
+    }
+
+    /// Until when the thread is meant to compute while [`Next::Wait`] has it wait (`thinktime_spin`).
+    pub fn computes_until(&self) -> Option<Nanos> {
+        self.pauses.as_ref()?.computes_until()
+    }
+
+    /// What the job noted down of its I/Os, if it does.
+    pub fn trail(&self) -> Option<&Trail> {
+        self.noted.as_deref()
+    }
+
+    /// A Flush of `target`.
+    pub(super) fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
+        // One slot at least is free: for what was granted, or because nothing is in flight.
+        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
+        let flush = Place { op: Op::Flush, target, offset: 0, len: 0 };
+        self.note_issued(flush, now);
+        io(slot, flush)
+    }
+
+    /// What to do while I/Os are held back.
+    #[cold]
+    pub(super) fn held(&mut self, hold: Hold) -> Next {
+        if self.flight.queued > 0 {
+            return Next::Commit;
+        }
+        let in_flight = self.flight.in_flight;
+        match hold {
+            Hold::Until(until) => Next::Wait { until: until.min(self.event) },
+            Hold::Reap => Next::Reap { min: 1, max: self.complete_max.max(1) },
+            Hold::Drain | Hold::Go(_) => Next::Reap { min: in_flight.max(1), max: self.complete_max.max(in_flight) },
+        }
+    }
+
+    pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
+        if let Some(trail) = &mut self.noted {
+            let Place { op, target, offset, len } = place;
+            trail.issued(ListLine { at: now, op, target, offset, len });
+        }
     }
 }

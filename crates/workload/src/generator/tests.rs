@@ -3,7 +3,7 @@
 use super::*;
 use crate::job::*;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 mod laws;
 mod likefio;

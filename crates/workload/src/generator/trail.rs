@@ -39,7 +39,7 @@ pub struct ListLine {
 }
 
 /// What a job noted down.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Trail {
     logs: bool,
     list: bool,
@@ -77,17 +77,7 @@ impl Trail {
     pub(super) fn new(job: &Job) -> Option<Trail> {
         let Logs { average, .. } = job.logs;
         let (logs, list) = (job.logs.any(), job.write_iolog.is_some());
-        (logs || list).then(|| Trail {
-            logs,
-            list,
-            average,
-            began: Nanos::ZERO,
-            window_end: Nanos::ZERO,
-            sums: Default::default(),
-            lines: Vec::new(),
-            ios: Vec::new(),
-            lost: 0,
-        })
+        (logs || list).then(|| Trail { logs, list, average, ..Trail::default() })
     }
 
     pub(super) fn begin(&mut self, now: Nanos) {

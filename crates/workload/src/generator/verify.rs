@@ -121,11 +121,6 @@ impl Layout {
         Ok(Some(layout))
     }
 
-    /// Bytes that each header covers, itself included.
-    pub fn interval(&self) -> u64 {
-        self.interval.into()
-    }
-
     /// Bytes of header and digest.
     fn header_len(&self) -> usize {
         if self.kind == VerifyKind::Pattern { 0 } else { HEADER + digest::len_of(self.kind) }
@@ -160,7 +155,8 @@ impl Layout {
             offset += block.len() as u64;
             let Some((front, data)) = block.split_at_mut_checked(header_len) else { return };
             front[..HEADER].copy_from_slice(&header.encode());
-            front[HEADER..].copy_from_slice(digest::digest(self.kind, data).as_bytes());
+            let len = front.len() - HEADER;
+            front[HEADER..].copy_from_slice(&digest::digest(self.kind, data)[..len]);
             self.swap(block);
         }
     }
@@ -205,10 +201,11 @@ impl Layout {
         let (front, data) = block.split_at_checked(header_len).ok_or(SHORT)?;
         if let Some((header, stored)) = front.split_first_chunk::<HEADER>() {
             let header = self.check_header(header, io.offset + begin as u64, expected)?;
-            let found = digest::digest(self.kind, data);
-            if found.as_bytes() != stored {
+            let digest = digest::digest(self.kind, data);
+            let found = &digest[..digest::len_of(self.kind)];
+            if found != stored {
                 let first = self.first_wrong(io, begin, data, header.seed).map_or(String::new(), |first| format!(": {first}"));
-                let (found, wanted) = (digest::shown(found.as_bytes()), digest::shown(stored));
+                let (found, wanted) = (digest::shown(found), digest::shown(stored));
                 return Err(format!("{} is {found}, wanted {wanted}{first}", self.kind.name()));
             }
         }
@@ -227,9 +224,8 @@ impl Layout {
         let kind = header::number_of(self.kind);
         // fio once had a number of its own for crc32c by hardware.
         if header.kind != kind && !(header.kind == 6 && self.kind == VerifyKind::Crc32c) {
-            let name = |number| {
-                VerifyKind::ALL.iter().find(|kind| header::number_of(**kind) == number).map_or("another method", |kind| kind.name())
-            };
+            let known = |number| VerifyKind::ALL.into_iter().find(|(_, kind)| header::number_of(*kind) == number);
+            let name = |number| known(number).map_or("another method", |(name, _)| name);
             let (found, wanted) = (name(header.kind), name(kind));
             return Err(format!("the block was written with verify={found}, and is checked with verify={wanted}"));
         }

@@ -1,10 +1,7 @@
 //! Results for scripts: fio's schema, field by field, and in each job one more object, `reap`.
 
-use super::distribution::{self, BOUNDS};
-use super::normal::Groups;
-use super::time::ctime;
-use super::{Entry, Rates, Report};
-use crate::stats::{Latency, Moments, OpStats};
+use super::{Entry, Report, Sum, ctime, groups, millis, per_second, share};
+use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
 
 /// The results of all jobs, as `fio --output-format=json` has them. Times are in nanoseconds where the field says so,
@@ -20,7 +17,7 @@ pub fn json_plus(report: &Report) -> Value {
 }
 
 fn with(report: &Report, bins: bool) -> Value {
-    let groups = Groups::new(report);
+    let groups = groups(report);
     let mut root = Map::new();
     root.insert("fio version".into(), report.program.clone().into());
     root.insert("timestamp".into(), (report.unix_ms / 1000).into());
@@ -36,76 +33,101 @@ fn with(report: &Report, bins: bool) -> Value {
     Value::Object(root)
 }
 
-fn job(entry: &Entry, groups: &Groups, bins: bool) -> Value {
+fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Value {
     let stats = &entry.stats;
-    let group = groups.bytes_per_second(entry.group);
     let (user, system) = entry.cpu_percent();
-    let latencies = distribution::latencies(stats);
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
-    if let Value::Object(reap) = &mut reap {
-        for (name, op) in [("read", &stats.read), ("write", &stats.write), ("trim", &stats.trim)] {
-            if op.intended.moments.n > 0 {
-                reap.insert(format!("{name}_lat_from_intended_start_ns"), latency(entry, &op.intended, true, bins));
-            }
+    let mut object = Map::new();
+    object.insert("jobname".into(), entry.name.clone().into());
+    object.insert("groupid".into(), entry.group.into());
+    object.insert("error".into(), entry.error.into());
+    if stats.errors > 0 {
+        object.insert("total_err".into(), stats.errors.into());
+        object.insert("first_error".into(), stats.first_error.into());
+    }
+    object.insert("eta".into(), 0.into());
+    object.insert("elapsed".into(), entry.elapsed.0.div_ceil(1_000_000_000).into());
+    object.insert("job options".into(), options(&entry.options));
+    for (name, op) in entry.operations() {
+        object.insert(name.into(), operation(entry, &op, share(groups, entry, name, &op), bins));
+        if op.intended.moments.n > 0 {
+            reap[format!("{name}_lat_from_intended_start_ns")] = latency(entry, &op.intended, true, bins);
         }
     }
-    let mut value = json!({
-        "jobname": entry.name,
-        "groupid": entry.group,
-        "error": entry.error,
-        "eta": 0,
-        "elapsed": entry.elapsed.0.div_ceil(1_000_000_000),
-        "job options": options(&entry.options),
-        "read": operation(entry, &stats.read, group.read, bins),
-        "write": operation(entry, &stats.write, group.write, bins),
-        "trim": operation(entry, &stats.trim, group.trim, bins),
-        "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, measured(&stats.sync.clat, stats.measure.clat), true, bins) },
+    let sync = if stats.measure.clat { stats.sync.clat.clone() } else { Latency::default() };
+    let bands = latency_bands(stats);
+    let rest = json!({
+        "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, &sync, true, bins) },
         "job_runtime": entry.thread_time.0 / 1_000_000,
         "usr_cpu": rounded(user),
         "sys_cpu": rounded(system),
         "ctx": entry.usage.context_switches,
         "majf": entry.usage.major_faults,
         "minf": entry.usage.minor_faults,
-        "iodepth_level": shares(&["1", "2", "4", "8", "16", "32", ">=64"], &distribution::bands(&stats.depth, stats.issued())),
-        "iodepth_submit": shares(&BATCHES, &distribution::bands(&stats.submit, stats.submit.total())),
-        "iodepth_complete": shares(&BATCHES, &distribution::bands(&stats.complete, stats.complete.total())),
-        "latency_ns": latency_shares(&latencies.ns),
-        "latency_us": latency_shares(&latencies.us),
-        "latency_ms": latency_shares(&latencies.ms),
+        "iodepth_level": shares(&["1", "2", "4", "8", "16", "32", ">=64"], &stats.depth.shares(stats.issued())),
+        "iodepth_submit": shares(&BATCHES, &stats.submit.shares(stats.submit.total())),
+        "iodepth_complete": shares(&BATCHES, &stats.complete.shares(stats.complete.total())),
+        "latency_ns": shares(&BOUNDS, &bands[..10]),
+        "latency_us": shares(&BOUNDS, &bands[10..20]),
+        "latency_ms": shares(&BOUNDS, &bands[20..]),
         "latency_depth": entry.iodepth,
         "latency_target": 0,
         "latency_percentile": 100.0,
         "latency_window": 0,
         "reap": reap,
     });
-    if let (Value::Object(object), true) = (&mut value, stats.errors > 0) {
-        object.insert("total_err".into(), stats.errors.into());
-        object.insert("first_error".into(), stats.first_error.into());
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
     }
-    value
+    Value::Object(object)
 }
 
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+/// Bands of latency: less than so many units, and not less than the band before. Only milliseconds have the last two.
+const BOUNDS: [&str; 12] = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
 
-fn operation(entry: &Entry, stats: &OpStats, group_bps: u64, bins: bool) -> Value {
-    let rates = Rates::of(stats, group_bps);
+/// How the completion latencies of reads and writes are distributed, in per cent: nanoseconds, microseconds, milliseconds. What is
+/// there at all is at least 0.01 %.
+fn latency_bands(stats: &Stats) -> [f64; 32] {
+    let mut counts = [0u64; 32];
+    let histograms = [&stats.read, &stats.write].into_iter().filter_map(|op| op.clat.histogram.as_ref());
+    for (nanos, n) in histograms.flat_map(|histogram| histogram.buckets()) {
+        let (units, first) = match nanos {
+            0..1_000 => (nanos, 0),
+            1_000..1_000_000 => (nanos / 1_000, 10),
+            _ => (nanos / 1_000_000, 20),
+        };
+        let bounds = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
+        counts[first + bounds.iter().filter(|bound| units >= **bound).count()] += n;
+    }
+    let total = stats.read.ios + stats.write.ios;
+    counts.map(|n| if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.01) })
+}
+
+fn operation(entry: &Entry, stats: &OpStats, share: f64, bins: bool) -> Value {
+    let ms = millis(stats);
+    let bytes_per_second = per_second(stats.bytes, ms);
+    // What was not measured shows as none.
+    let latency = |measured: bool, percentiles, latency: &Latency| {
+        self::latency(entry, if measured { latency } else { const { &Latency::NONE } }, percentiles, bins)
+    };
     let measure = &entry.stats.measure;
     json!({
         "io_bytes": stats.bytes,
         "io_kbytes": stats.bytes >> 10,
-        "bw_bytes": rates.bytes_per_second,
-        "bw": rates.bytes_per_second / 1024,
-        "iops": rounded(rates.iops),
-        "runtime": rates.ms,
+        "bw_bytes": bytes_per_second,
+        "bw": bytes_per_second / 1024,
+        "iops": rounded(if ms == 0 { 0.0 } else { stats.ios as f64 * 1000.0 / ms as f64 }),
+        "runtime": ms,
         "total_ios": stats.ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency(entry, measured(&stats.slat, measure.slat), measure.slat_percentiles, bins),
-        "clat_ns": latency(entry, measured(&stats.clat, measure.clat), measure.clat_percentiles, bins),
-        "lat_ns": latency(entry, measured(&stats.lat, measure.lat), measure.lat_percentiles, bins),
+        "slat_ns": latency(measure.slat, measure.slat_percentiles, &stats.slat),
+        "clat_ns": latency(measure.clat, measure.clat_percentiles, &stats.clat),
+        "lat_ns": latency(measure.lat, measure.lat_percentiles, &stats.lat),
         "bw_min": stats.bw.min(),
         "bw_max": stats.bw.max(),
-        "bw_agg": rounded(rates.share),
+        "bw_agg": rounded(if stats.bw.n == 0 { 0.0 } else { share }),
         "bw_mean": rounded(stats.bw.mean()),
         "bw_dev": rounded(stats.bw.stdev()),
         "bw_samples": stats.bw.n,
@@ -117,46 +139,27 @@ fn operation(entry: &Entry, stats: &OpStats, group_bps: u64, bins: bool) -> Valu
     })
 }
 
-/// A latency that was switched off shows as none.
-fn measured(latency: &Latency, wanted: bool) -> &Latency {
-    static NONE: Latency = Latency { moments: Moments::NONE, histogram: None };
-    if wanted { latency } else { &NONE }
-}
-
 fn latency(entry: &Entry, latency: &Latency, percentiles: bool, bins: bool) -> Value {
     let moments = &latency.moments;
-    let mut object = Map::new();
-    object.insert("min".into(), moments.min().into());
-    object.insert("max".into(), moments.max().into());
-    object.insert("mean".into(), rounded(moments.mean()).into());
-    object.insert("stddev".into(), rounded(moments.stdev()).into());
-    object.insert("N".into(), moments.n.into());
+    let (mean, deviation) = (rounded(moments.mean()), rounded(moments.stdev()));
+    let mut value = json!({ "min": moments.min(), "max": moments.max(), "mean": mean, "stddev": deviation, "N": moments.n });
     if let (true, Some(histogram)) = (percentiles && moments.n > 0, &latency.histogram) {
         let percents: Vec<f64> = entry.percentiles.iter().copied().filter(|p| *p > 0.0).collect();
         let values = histogram.percentiles(&percents);
-        let table = percents.iter().zip(values).map(|(percent, value)| (format!("{percent:.6}"), value.into())).collect();
-        object.insert("percentile".into(), Value::Object(table));
+        value["percentile"] = percents.iter().zip(values).map(|(percent, value)| (format!("{percent:.6}"), value)).collect();
         if bins {
-            let bins = histogram.buckets().map(|(nanos, n)| (nanos.to_string(), n.into())).collect();
-            object.insert("bins".into(), Value::Object(bins));
+            value["bins"] = histogram.buckets().map(|(nanos, n)| (nanos.to_string(), n)).collect();
         }
     }
-    Value::Object(object)
-}
-
-fn latency_shares(values: &[f64]) -> Value {
-    let mut labels: Vec<String> = BOUNDS.iter().map(u64::to_string).collect();
-    labels.extend(["2000".to_owned(), ">=2000".to_owned()]);
-    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-    shares(&labels, values)
+    value
 }
 
 fn shares(labels: &[&str], values: &[f64]) -> Value {
-    Value::Object(labels.iter().zip(values).map(|(label, share)| ((*label).to_owned(), rounded(*share).into())).collect())
+    labels.iter().zip(values).map(|(label, share)| (*label, rounded(*share))).collect()
 }
 
 fn options(options: &[(String, String)]) -> Value {
-    Value::Object(options.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect())
+    options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 /// Six digits after the point, as fio has.

@@ -1,22 +1,17 @@
 //! Results, laid out as fio lays them out: `normal` for people, `json` for scripts.
 
-mod distribution;
 mod json;
 mod logs;
 mod normal;
-mod numbers;
-mod paths;
-mod time;
 
 pub use json::{json, json_plus};
 pub use logs::{LogFile, LogKind, files as log_files, write as write_log};
 pub use normal::{normal, opening};
-pub use time::ctime;
 
 use std::collections::BTreeMap;
 
 use crate::generator::Generator;
-use crate::job::Job;
+use crate::job::{Job, Unified};
 use crate::plan::Thread;
 use crate::stats::{OpStats, Stats};
 use serde::{Deserialize, Serialize};
@@ -81,6 +76,8 @@ pub struct Entry {
     pub percentiles: Vec<f64>,
     /// Digits after the point in them.
     pub percentile_precision: usize,
+    /// `unified_rw_reporting`.
+    pub unified: Unified,
     /// What was measured.
     pub stats: Stats,
     /// CPU and faults of its threads.
@@ -155,6 +152,7 @@ impl Entry {
             iodepth: job.iodepth,
             percentiles: job.percentiles.clone(),
             percentile_precision: job.percentile_precision,
+            unified: job.unified,
             ..Entry::default()
         }
     }
@@ -191,30 +189,83 @@ impl Entry {
         let percent = |part: Nanos| if whole == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole as f64 };
         (percent(self.usage.user), percent(self.usage.system))
     }
-}
 
-/// How much one kind of I/O did, as the layouts for scripts have it.
-struct Rates {
-    /// Milliseconds that it was measured for.
-    ms: u64,
-    bytes_per_second: u64,
-    iops: f64,
-    /// Its share of the group's bandwidth, in per cent.
-    share: f64,
-}
-
-impl Rates {
-    fn of(stats: &OpStats, group_bps: u64) -> Rates {
-        let ms = stats.runtime.0.div_ceil(1_000_000);
-        let bytes_per_second = (u128::from(stats.bytes) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64;
-        let iops = if ms == 0 { 0.0 } else { stats.ios as f64 * 1000.0 / ms as f64 };
-        let share = match (stats.bw.n, group_bps / 1024) {
-            (0, _) => 0.0,
-            (_, 0) => 100.0,
-            (_, all) => (stats.bw.mean() * 100.0 / all as f64).min(100.0),
-        };
-        Rates { ms, bytes_per_second, iops, share }
+    /// The operations that the results show, by fio's names: reads, writes and trims, or all of them as `mixed`.
+    fn operations(&self) -> Vec<(&'static str, OpStats)> {
+        let Stats { read, write, trim, .. } = &self.stats;
+        let mut all = vec![("read", read.clone()), ("write", write.clone()), ("trim", trim.clone())];
+        if self.unified != Unified::No {
+            let mut mixed = read.clone();
+            mixed.merge(write);
+            mixed.merge(trim);
+            all.insert(0, ("mixed", mixed));
+        }
+        all.truncate(if self.unified == Unified::Mixed { 1 } else { all.len() });
+        all
     }
+}
+
+/// What the jobs of a group did together, of one operation.
+#[derive(Clone, Copy)]
+struct Sum {
+    bytes: u64,
+    least_bps: u64,
+    most_bps: u64,
+    shortest_ms: u64,
+    longest_ms: u64,
+}
+
+impl Sum {
+    fn bytes_per_second(&self) -> u64 {
+        per_second(self.bytes, self.longest_ms)
+    }
+}
+
+/// `n` in so many milliseconds, per second; 0 without any time.
+fn per_second(n: u64, ms: u64) -> u64 {
+    (u128::from(n) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64
+}
+
+/// The time that `stats` were measured for in whole milliseconds, rounded up as fio does.
+fn millis(stats: &OpStats) -> u64 {
+    stats.runtime.0.div_ceil(1_000_000)
+}
+
+/// What the groups did, by groupid and the operation's name, in order.
+fn groups(report: &Report) -> Vec<((u32, &'static str), Sum)> {
+    let mut groups: Vec<((u32, &'static str), Sum)> = Vec::new();
+    for entry in &report.entries {
+        for (name, stats) in entry.operations() {
+            let key = (entry.group, name);
+            let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+                groups.push((key, Sum { bytes: 0, least_bps: u64::MAX, most_bps: 0, shortest_ms: u64::MAX, longest_ms: 0 }));
+                groups.len() - 1
+            });
+            let (sum, ms) = (&mut groups[at].1, millis(&stats));
+            if stats.bytes > 0 && ms > 0 {
+                let bps = per_second(stats.bytes, ms);
+                sum.bytes += stats.bytes;
+                (sum.least_bps, sum.most_bps) = (sum.least_bps.min(bps), sum.most_bps.max(bps));
+                (sum.shortest_ms, sum.longest_ms) = (sum.shortest_ms.min(ms), sum.longest_ms.max(ms));
+            }
+        }
+    }
+    groups
+}
+
+/// Of its group's bandwidth, the share of an entry's operation `name`, in per cent.
+fn share(groups: &[((u32, &'static str), Sum)], entry: &Entry, name: &str, stats: &OpStats) -> f64 {
+    let sum = groups.iter().find(|((group, other), _)| *group == entry.group && *other == name);
+    match sum.map_or(0, |(_, sum)| sum.bytes_per_second() / 1024) {
+        0 => 100.0,
+        all => (stats.bw.mean() * 100.0 / all as f64).min(100.0),
+    }
+}
+
+/// A date as C's `ctime` writes it, in UTC: `Mon Oct  2 15:22:39 2023`.
+fn ctime(unix_seconds: u64) -> String {
+    let time = i64::try_from(unix_seconds).ok().and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
+    time.unwrap_or_default().format("%a %b %e %H:%M:%S %Y").to_string()
 }
 
 #[cfg(test)]

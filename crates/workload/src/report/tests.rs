@@ -1,6 +1,6 @@
 //! Layouts as snapshots, the JSON schema against the keys that fio 3.33 writes.
 
-use super::numbers::{scale, short};
+use super::normal::{scale, short};
 use super::*;
 use crate::fio::{Input, Nothing, parse};
 use crate::generator::{Next, Target};
@@ -221,11 +221,11 @@ fn numbers_have_four_digits_as_in_fio() {
 
 #[test]
 fn units_of_latency_change_where_those_of_fio_do() {
-    assert_eq!(scale(1_450, 666_230, Some(7446.0)).0, "nsec");
-    assert_eq!(scale(19_000, 5_438_000, Some(79_990.0)).0, "usec");
-    assert_eq!(scale(19_000, 5_438_000, Some(900.0)).0, "nsec");
-    assert_eq!(scale(2_000_001, 100_000_000, Some(1_000_001.0)).0, "msec");
-    assert_eq!(scale(73_216, 2_801_664, None).0, "usec");
+    assert_eq!(scale(1_450, 666_230, 7446.0).0, "nsec");
+    assert_eq!(scale(19_000, 5_438_000, 79_990.0).0, "usec");
+    assert_eq!(scale(19_000, 5_438_000, 900.0).0, "nsec");
+    assert_eq!(scale(2_000_001, 100_000_000, 1_000_001.0).0, "msec");
+    assert_eq!(scale(73_216, 2_801_664, f64::INFINITY).0, "usec");
 }
 
 #[test]
@@ -270,4 +270,18 @@ fn json_plus_has_the_histograms() {
     let bins = plus["jobs"][0]["read"]["clat_ns"]["bins"].as_object().unwrap();
     assert_eq!(bins.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), 256);
     assert!(plus["jobs"][0]["write"]["clat_ns"]["bins"].is_null());
+}
+
+#[test]
+fn operations_are_shown_together_where_the_job_says_so() {
+    let shown = |unified: &str| {
+        let (report, _) = report(&format!("[a]\nrw=randrw\nsize=1m\nunified_rw_reporting={unified}\n"));
+        let (json, text) = (json(&report)["jobs"][0].clone(), normal(&report));
+        let names = ["mixed", "read", "write", "trim"].map(|name| !json[name].is_null());
+        let rows = ["  mixed: IOPS=", "  MIXED: bw=", "  read: IOPS=", "   READ: bw="].map(|row| text.contains(row));
+        (names, rows, json["mixed"]["total_ios"].as_u64())
+    };
+    assert_eq!(shown("none"), ([false, true, true, true], [false, false, true, true], None));
+    assert_eq!(shown("mixed"), ([true, false, false, false], [true, true, false, false], Some(256)));
+    assert_eq!(shown("both"), ([true; 4], [true; 4], Some(256)));
 }

@@ -1,4 +1,3 @@
-use super::histogram::bucket_extent;
 use super::*;
 use proptest::prelude::*;
 

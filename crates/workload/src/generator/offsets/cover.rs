@@ -102,19 +102,17 @@ impl Bitmap {
         self.blocks
     }
 
-    /// Visits up to `wanted` (at least 1) blocks in a row, from the first one at or after `hint` that is not visited:
-    /// where, and how many.
-    pub fn take(&mut self, hint: u64, wanted: u64) -> (u64, u64) {
-        let first = self.free_near(hint);
-        (first, self.visit(first, wanted))
-    }
-
-    /// The first block at or after `hint` that is not visited, or the first one of all. After the last one, a pass begins.
-    pub fn free_near(&mut self, hint: u64) -> u64 {
-        if self.left == 0 {
-            self.start_pass();
+    /// The first of the first `blocks` blocks that is not visited, at or after `hint` or else from the start. After the last one, a
+    /// pass begins. fio counts reads and writes in one map, each in blocks of their own size, so that `blocks` may be fewer than all.
+    pub fn free_below(&mut self, hint: u64, blocks: u64) -> u64 {
+        if self.left > 0 {
+            let free = self.free_from(hint).filter(|free| *free < blocks).or_else(|| self.free_from(0));
+            if let Some(free) = free.filter(|free| *free < blocks) {
+                return free;
+            }
         }
-        self.free_from(hint).or_else(|| self.free_from(0)).unwrap_or(0)
+        self.start_pass();
+        hint.min(blocks.saturating_sub(1))
     }
 
     /// Visits up to `wanted` (at least 1) blocks from `first` on, up to one that was visited: how many.

@@ -2,7 +2,7 @@
 
 use super::super::io::Region;
 use super::cover::{Bitmap, Shuffle};
-use super::walk::{Choice, Skew, Walk};
+use super::{Choice, Skew, Walk};
 use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
 use rand::Rng;
 use rand_distr::{Normal, Zipf};
@@ -59,12 +59,11 @@ fn walk(job: &Job, region: Region, target: u16, unit: u64, rng: &mut Xoshiro256P
         0 => job.block.get(op).min.max(1),
         align => align,
     };
-    let align = PerOp { read: align_of(Op::Read), write: align_of(Op::Write), trim: align_of(Op::Deallocate) };
-    let blocks_of = |op: Op| match region.len.checked_sub(job.block.get(op).min) {
+    let align = PerOp::of(align_of);
+    let blocks = PerOp::of(|op| match region.len.checked_sub(job.block.get(op).min) {
         Some(last) => last / align.get(op) + 1,
         None => 1,
-    };
-    let blocks = PerOp { read: blocks_of(Op::Read), write: blocks_of(Op::Write), trim: blocks_of(Op::Deallocate) };
+    });
     let choice = choice(job, &align, region.len / unit, rng)?;
     Ok(Walk { region, target, align, blocks, choice, next: PerOp::both(0) })
 }

@@ -9,27 +9,6 @@ use xxhash_rust::xxh32::xxh32;
 /// Most bytes of a checksum.
 const MOST: usize = 64;
 
-/// What stands behind the header.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sum {
-    bytes: [u8; MOST],
-    len: usize,
-}
-
-impl Sum {
-    fn new(from: &[u8]) -> Sum {
-        let mut bytes = [0; MOST];
-        let len = from.len().min(MOST);
-        bytes[..len].copy_from_slice(&from[..len]);
-        Sum { bytes, len }
-    }
-
-    /// Its bytes as they stand in the block.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 /// The checksum that stands in a block as `bytes`, to be shown: four bytes as a number, of more the first sixteen.
 pub(super) fn shown(bytes: &[u8]) -> String {
     match <[u8; 4]>::try_from(bytes) {
@@ -48,15 +27,17 @@ pub(super) fn len_of(kind: VerifyKind) -> usize {
     }
 }
 
-/// The digest of `data`.
-pub(super) fn digest(kind: VerifyKind, data: &[u8]) -> Sum {
+/// The digest of `data`: the first [`len_of`] bytes.
+pub(super) fn digest(kind: VerifyKind, data: &[u8]) -> [u8; MOST] {
+    let mut digest = [0; MOST];
     match kind {
-        VerifyKind::Crc32c => Sum::new(&crc32c_of(data).to_le_bytes()),
-        VerifyKind::XxHash => Sum::new(&xxh32(data, 1).to_le_bytes()),
-        VerifyKind::Md5 => Sum::new(&Md5::digest(data)),
-        VerifyKind::Sha256 => Sum::new(&sha256(data)),
-        VerifyKind::PatternHeader | VerifyKind::Pattern | VerifyKind::Null => Sum::new(&[]),
+        VerifyKind::Crc32c => digest[..4].copy_from_slice(&crc32c_of(data).to_le_bytes()),
+        VerifyKind::XxHash => digest[..4].copy_from_slice(&xxh32(data, 1).to_le_bytes()),
+        VerifyKind::Md5 => digest[..16].copy_from_slice(&Md5::digest(data)),
+        VerifyKind::Sha256 => digest = sha256(data),
+        VerifyKind::PatternHeader | VerifyKind::Pattern | VerifyKind::Null => {}
     }
+    digest
 }
 
 /// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).

@@ -41,14 +41,15 @@ proptest! {
         let (mut seen, mut draws) = (HashSet::new(), draws.into_iter().cycle());
         while (seen.len() as u64) < n {
             let (hint, wanted) = draws.next().unwrap();
-            let (first, blocks) = map.take(hint % n, wanted);
+            let first = map.free_below(hint % n, n);
+            let blocks = map.visit(first, wanted);
             prop_assert!(blocks >= 1 && blocks <= wanted && first + blocks <= n);
             for block in first..first + blocks {
                 prop_assert!(seen.insert(block), "block {} again in one pass", block);
             }
         }
         // The next pass starts over.
-        prop_assert!(map.take(0, 1).1 == 1);
+        prop_assert_eq!(map.free_below(0, n), 0);
     }
 }
 

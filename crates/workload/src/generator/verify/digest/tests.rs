@@ -20,14 +20,14 @@ fn text(bytes: &[u8]) -> String {
 fn digests_are_fios() {
     for (kind, wanted) in OF_FIO {
         let data = vec![0x5a; 512 - HEADER - len_of(kind)];
-        assert_eq!(text(digest(kind, &data).as_bytes()), wanted, "{}", kind.name());
+        assert_eq!(text(&digest(kind, &data)[..len_of(kind)]), wanted, "{}", kind.name());
         assert_eq!(len_of(kind), wanted.len() / 2);
     }
 }
 
 #[test]
 fn a_digest_is_shown_as_a_number_or_by_its_first_bytes() {
-    let shown = |kind| super::shown(digest(kind, &[0x5a; 408]).as_bytes());
+    let shown = |kind| super::shown(&digest(kind, &[0x5a; 408])[..len_of(kind)]);
     assert!(shown(VerifyKind::Crc32c).starts_with("0x"));
     assert_eq!(shown(VerifyKind::Sha256), "fbefdea974620f285a5a5a5a5a5a5a5a");
 }

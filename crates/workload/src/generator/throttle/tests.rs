@@ -4,7 +4,7 @@ use crate::job::{Direction, Pattern};
 fn pacing(rate: Rate, process: RateProcess) -> Pacing {
     let job = Job { rate: PerOp::both(Some(rate)), rate_process: process, ..Job::default() };
     let mut pacing = Pacing::new(&job, 7).unwrap();
-    pacing.start(Nanos::from_secs(100));
+    pacing.start = Nanos::from_secs(100);
     pacing
 }
 
@@ -62,7 +62,7 @@ fn a_rate_that_comes_and_goes_keeps_to_its_stretches() {
         ..Job::default()
     };
     let mut pacing = Pacing::new(&job, 7).unwrap();
-    pacing.start(Nanos::from_secs(100));
+    pacing.start = Nanos::from_secs(100);
     // 25 starts in each cycle of 40 ms: 20 a millisecond apart, then 5 two milliseconds apart, none in the silence.
     let starts = starts(&mut pacing, 100, 4096);
     for cycle in 0..4 {
@@ -102,7 +102,7 @@ fn steps(process: RateProcess) -> Pacing {
     let stretches = vec![stretch(5, 0.0), stretch(10, 0.5), stretch(20, 0.0), last];
     let rate = PerOp::both(Some(Rate::Iops(2000)));
     let mut pacing = Pacing::new(&Job { rate, rate_stretches: stretches, rate_process: process, ..Job::default() }, 7).unwrap();
-    pacing.start(Nanos::from_secs(100));
+    pacing.start = Nanos::from_secs(100);
     pacing
 }
 

@@ -12,7 +12,6 @@ pub mod orders;
 pub mod pages;
 pub mod profiles;
 pub mod prp;
-pub mod recordings;
 pub mod scenarios;
 pub mod scripts;
 pub mod sgl;

@@ -241,9 +241,6 @@ pub struct RunArgs {
     /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
     #[arg(long)]
     pub histograms: bool,
-    /// Also write what was submitted, why, and how long the device took to this file, for `reap sim --replay`
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
     /// Run nothing: say what is wrong with the jobs, or that nothing is
     #[arg(long)]
     pub parse_only: bool,
@@ -374,13 +371,11 @@ pub struct SimArgs {
     /// How many seeds, from the first on, or which, as 9-16; six give intervals [default: the scenario's, or 1]
     #[arg(long, value_name = "N|A-B")]
     pub seeds: Option<Seeds>,
-    /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "seeds"])]
-    pub replay: Option<PathBuf>,
-    /// Which stage (`stonewall`) of the recording
-    #[arg(long, value_name = "N", requires = "replay", value_parser = whole::<u32>(1..=u32::MAX.into()), conflicts_with = "scenario")]
-    pub stage: Option<u32>,
-    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm]
+    /// In place of the scenario's jobs, the I/Os of a list that fio's or `reap run`'s `write_iolog` wrote (version 3), at its
+    /// time stamps; several lists at the same time if given several times
+    #[arg(long, value_name = "FILE")]
+    pub replay: Vec<PathBuf>,
+    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
     /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
@@ -397,7 +392,7 @@ Examples:
   reap sim scenarios/common-case.toml
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
-  reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
+  reap sim --replay run.log --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
 The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program. \

@@ -9,7 +9,6 @@ mod lanes;
 mod meant;
 mod paths;
 mod rig;
-mod tap;
 mod worker;
 mod writes;
 
@@ -18,6 +17,5 @@ pub use fill::Filled;
 pub use meant::{Meant, Named, PLACEHOLDER, USUAL, check};
 pub use paths::{PathMark, over_all};
 pub use rig::{Hired, Rig, Setup};
-pub use tap::{Noted, Tap};
 pub use worker::{Control, Progress, Ran, Run, Worker, first_namespace};
 pub use writes::Allowed;

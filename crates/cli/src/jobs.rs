@@ -13,8 +13,6 @@ const LINE: &str = "(command line)";
 
 /// No file that people write is this long.
 pub const MOST_BYTES: u64 = 16 << 20;
-/// Files that Reap itself writes, recordings, may be this long. They are read whole.
-pub const MOST_OWN_BYTES: u64 = 1 << 30;
 
 /// Reads and parses job files, and the jobs of the command line (`line`), which come after them. Warnings and notes go to stderr.
 ///

@@ -6,7 +6,6 @@ mod engines;
 mod histograms;
 mod logs;
 mod progress;
-mod record;
 mod results;
 mod showcmd;
 mod stages;
@@ -31,7 +30,6 @@ use crate::machine::{self, Machine};
 use crate::output::{self, Output, say};
 use crate::program::PROGRAM;
 use crate::{jobs, rows, stop};
-use record::Recorder;
 
 /// Runs the job files. The exit code is a failure if a job failed.
 ///
@@ -61,14 +59,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         histograms: args.histograms,
     };
     let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
-    output::apart(
-        args.files.iter().chain(&read).map(PathBuf::as_path),
-        &[("--record", args.record.as_deref()), ("--output", args.output.as_deref())],
-    )?;
+    output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
     logs::check(&parsed.jobs, &plan)?;
-    let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
-    let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
-    let mut rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
+    let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
     let mode = wish.on(rig.devices());
     rig.set_mode(mode);
     let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
@@ -83,14 +76,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let reach = stop::reach(&stop, rig.devices())?;
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
-    let header = || record::header(&parsed.jobs, &plan, &rig, mode, &machine, unix_ms());
-    let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
     let mark = PathMark::new(rig.devices());
-    let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
+    let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
     drop(reach);
     let paths = mark.since(rig.devices(), &plan.targets);
     let used = devices::json(&devices, rig.devices(), &plan);
-    // The last stamps come when the devices are closed.
     drop(rig);
     let results = results::report(&parsed, &plan, &ended, mode, unix_ms());
     let results = Report { paths, ..results };
@@ -102,11 +92,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
-    let written = output::all([
-        output.write(&text).and_then(|()| output.finish()),
-        recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
-        logs::write(&parsed.jobs, &plan, &ended),
-    ]);
+    let written = output::all([output.write(&text).and_then(|()| output.finish()), logs::write(&parsed.jobs, &plan, &ended)]);
     let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {

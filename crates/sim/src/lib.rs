@@ -26,7 +26,6 @@ mod machine;
 mod path;
 mod port;
 mod posted;
-mod replay;
 mod report;
 mod requests;
 mod scenario;
@@ -44,5 +43,5 @@ pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
 pub use scenario::{
-    Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop,
+    Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop,
 };

@@ -1,15 +1,11 @@
 //! What is simulated.
 
-use std::fmt;
-use std::sync::Arc;
-
 use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
 use emu::{Config, FaultPlan, Profile, Script};
 use units::Nanos;
-use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
@@ -129,27 +125,6 @@ pub struct JobSpec {
     pub paths: Option<Multipath>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
     pub queues: u16,
-    /// A recorded thread that is submitted again in place of the job, of which only name, depth, longest block, devices and
-    /// CPUs count then.
-    pub replay: Option<Recorded>,
-}
-
-/// One thread of a recording.
-#[derive(Clone)]
-pub struct Recorded {
-    /// The recording.
-    pub trace: Arc<Trace>,
-    /// Which of its threads.
-    pub thread: usize,
-    /// Whether its commands are posted as late as they were. An embedded device was late because its thread was busy, which
-    /// the simulated one is by itself.
-    pub late: bool,
-}
-
-impl fmt::Debug for Recorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorded").field("thread", &self.thread).finish_non_exhaustive()
-    }
 }
 
 /// Where `queue-depth` of post 004 counts requests in flight, each count on a cache line of its own.
@@ -273,17 +248,7 @@ impl JobSpec {
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.engine.name.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
-        JobSpec {
-            job,
-            engine,
-            think: Nanos::ZERO,
-            work: Nanos::ZERO,
-            phases: Vec::new(),
-            phases_every: None,
-            paths: None,
-            queues: 1,
-            replay: None,
-        }
+        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), phases_every: None, paths: None, queues: 1 }
     }
 
     /// The rate that its phases mean for each thread, so long after the start; 0 without any.

@@ -643,7 +643,7 @@ impl IologStep {
 
 impl Job {
     /// The job's I/Os are those of `list` from now on.
-    pub(crate) fn replays(&mut self, list: Iolog) {
+    pub fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));
         let (reads, writes, trims) = (ops(|op| op == Op::Read), ops(|op| op == Op::Write), ops(|op| op == Op::Deallocate));
         let longest =

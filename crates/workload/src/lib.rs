@@ -3,7 +3,6 @@
 //! - [`fio`] reads job files into [`Job`]s, and says what is wrong with them;
 //! - [`plan`] turns jobs into threads, groups, targets and CPUs;
 //! - [`Generator`] says what a job thread does next, and measures it;
-//! - [`record`] keeps what a run submitted and why, and submits it again;
 //! - [`report`] prints what came of it, as fio does.
 //!
 //! No clock, no thread, no file: time and files come in.
@@ -14,7 +13,6 @@ pub mod fio;
 mod generator;
 mod job;
 pub mod plan;
-pub mod record;
 pub mod report;
 mod stats;
 

@@ -17,14 +17,6 @@ fn the_command_line_is_well_formed() {
 }
 
 #[test]
-fn a_stage_belongs_to_a_recording() {
-    assert!(parsed("sim --replay r --stage 1").is_ok());
-    for line in ["sim --stage 1", "sim s.toml --stage 1", "sim s.toml --replay r"] {
-        assert!(parsed(line).is_err(), "{line}");
-    }
-}
-
-#[test]
 fn a_number_that_is_none_is_told_what_it_should_be() {
     for (line, words) in [
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
-use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, Stamps};
+use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
@@ -63,20 +63,6 @@ impl Rig {
     /// # Errors
     /// A device cannot be opened, or the jobs need more of it than it has.
     pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'_>, machine: &Machine) -> Result<Rig> {
-        Rig::open_stamped(jobs, plan, setup, machine, |_| None)
-    }
-
-    /// The same, with stamps of the devices for which `stamps` has a handle, by their place among the plan's targets.
-    ///
-    /// # Errors
-    /// As [`Rig::open`].
-    pub fn open_stamped(
-        jobs: &[Job],
-        plan: &Plan,
-        setup: Setup<'_>,
-        machine: &Machine,
-        stamps: impl Fn(usize) -> Option<Stamps>,
-    ) -> Result<Rig> {
         let needs: Vec<Need> = (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
         if buffers > hw::memory_bytes() / 2 {
@@ -85,7 +71,7 @@ impl Rig {
                 buffers >> 20
             );
         }
-        let open = |(target, (Named { uri, .. }, need)): (usize, (&Named, Need))| {
+        let open = |(Named { uri, .. }, need): (&Named, Need)| {
             if need.threads > MOST_QUEUES {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
             }
@@ -99,7 +85,7 @@ impl Rig {
                 .mode(setup.mode)
                 .latency_price(setup.price)
                 .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
-                .embedded(EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() });
+                .embedded(EmbeddedOptions { device_cpu: machine.device, ..EmbeddedOptions::default() });
             Device::open_with(uri, &options).map_err(|error| {
                 let said = error.to_string();
                 // Most errors name the path, the address or the parameter themselves.
@@ -110,7 +96,7 @@ impl Rig {
                 }
             })
         };
-        let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
+        let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
         Ok(Rig { devices, mode: setup.mode, price: setup.price, spin: setup.spin, histograms: setup.histograms })
     }

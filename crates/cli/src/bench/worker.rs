@@ -15,7 +15,6 @@ use workload::{ErrorCode, Generator, Io, Job, Next};
 use super::counted::{Ended, Line, Mark};
 use super::fill::scribble;
 use super::lanes::{Held, Lanes};
-use super::tap::Tap;
 use outside::since;
 pub use outside::{Control, Progress, Ran};
 use places::{Left, Place};
@@ -53,8 +52,6 @@ pub struct Worker {
     durable: bool,
     host_work: Nanos,
     first_error: Option<IoError>,
-    /// Where what it does is noted down.
-    tap: Option<Box<Tap>>,
 }
 
 /// One of the job's targets.
@@ -133,7 +130,6 @@ impl Worker {
             durable: job.sync_writes,
             host_work,
             first_error: None,
-            tap: None,
         })
     }
 
@@ -141,11 +137,6 @@ impl Worker {
     pub fn count_wakeups(&mut self) {
         self.counts_wakeups = true;
         self.lanes.queues().for_each(Queue::count_wakeups);
-    }
-
-    /// Notes down what it does, from now on.
-    pub fn record(&mut self, tap: Tap) {
-        self.tap = Some(Box::new(tap));
     }
 
     /// How late `adaptive` may be, from now on.
@@ -206,9 +197,6 @@ impl Worker {
         self.lanes.set_wants_room_at(None);
         let usage = hw::thread_usage();
         let now = hw::now();
-        if let Some(tap) = &mut self.tap {
-            tap.began(now);
-        }
         Run { usage, now, report_at: now, mark: None }
     }
 
@@ -243,7 +231,7 @@ impl Worker {
                 now = if self.fuses { self.commit_and_reap(generator, now)? } else { self.commit(generator, now) };
             }
             Next::Reap { min, .. } => {
-                self.will_wait(generator, min);
+                self.will_wait(generator);
                 now = self.reap(generator, min, Nanos::MAX, now)?;
             }
             Next::Wait { until } => {
@@ -269,8 +257,6 @@ impl Worker {
 
     /// What the run came to.
     pub fn end(&mut self, run: Run, generator: &Generator, control: &Control<'_>) -> Ran {
-        // Its last block goes out with it.
-        self.tap = None;
         control.progress.tell(generator, run.now);
         let host = self.lanes.take_counters();
         let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
@@ -300,12 +286,9 @@ impl Worker {
         generator.issued(&io, now);
     }
 
-    /// What the notebook and the policies are told before a wait for `min` completions.
-    #[inline(always)] // Two questions, before each wait.
-    fn will_wait(&mut self, generator: &Generator, min: u32) {
-        if let Some(tap) = &mut self.tap {
-            tap.waits(min);
-        }
+    /// What the policies are told before a wait.
+    #[inline(always)] // A question before each wait.
+    fn will_wait(&mut self, generator: &Generator) {
         if generator.is_paced() {
             self.lanes.set_wants_room_at(generator.next_due());
         }
@@ -329,14 +312,13 @@ impl Worker {
                 _ => Ok(now),
             };
         };
-        self.will_wait(generator, min);
+        self.will_wait(generator);
         if self.ways.iter().all(|way| way.batch.is_empty()) {
             // All that was issued has ended by itself: a wait is left.
             return self.reap(generator, min, Nanos::MAX, now);
         }
         let refused = self.submit(generator, now, true);
         self.lanes.wait(min as usize, Nanos::MAX)?;
-        self.returned();
         self.lanes.reap(&mut self.found);
         // Those that were refused have ended, and nothing else may have.
         if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
@@ -365,31 +347,9 @@ impl Worker {
             if self.ways[target].batch.is_empty() {
                 continue;
             }
-            if self.tap.is_some() {
-                self.tell_tap(target, generator);
-            }
             any |= self.submit_to(target, generator, now, waits);
-            if !waits {
-                self.returned();
-            }
         }
         any
-    }
-
-    /// The library's call that announced a batch has returned.
-    #[inline(always)]
-    fn returned(&mut self) {
-        if let Some(tap) = &mut self.tap {
-            tap.returned();
-        }
-    }
-
-    /// What is about to be submitted is noted down.
-    #[inline(never)]
-    fn tell_tap(&mut self, target: usize, generator: &Generator) {
-        let (Some(tap), Some(way)) = (&mut self.tap, self.ways.get(target)) else { return };
-        let batch = way.batch.iter().filter_map(|&number| Some((number, self.places.get(number as usize)?.io())));
-        tap.commits(batch, generator);
     }
 
     /// Submits the batch of one target, before a wait if the thread `waits` next. Whether any was refused.
@@ -422,9 +382,6 @@ impl Worker {
     /// Hands on what was found, waiting until `until`.
     #[inline]
     fn take(&mut self, generator: &mut Generator, until: Nanos, now: Nanos) -> Result<Nanos> {
-        if let Some(tap) = &mut self.tap {
-            tap.found(&self.found);
-        }
         if self.found.is_empty() {
             if until == Nanos::MAX {
                 bail!("an I/O was lost: {} are due, and none is in flight", generator.in_flight());

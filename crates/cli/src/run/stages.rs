@@ -12,8 +12,7 @@ use workload::{Generator, Job};
 
 use super::ended::Ended;
 use super::progress::{self, Bar};
-use super::record::Recording;
-use crate::bench::{self, Control, Hired, Progress, Ran, Rig, Tap};
+use crate::bench::{self, Control, Hired, Progress, Ran, Rig};
 use crate::machine::{self, Machine};
 
 /// No application work in a run: only `compare` saturates hosts on purpose.
@@ -24,15 +23,7 @@ const NO_WORK: Nanos = Nanos::ZERO;
 ///
 /// # Errors
 /// A thread cannot be set up or started, or the library lost an I/O.
-pub fn run(
-    jobs: &[Job],
-    plan: &Plan,
-    rig: &Rig,
-    generators: Vec<Generator>,
-    machine: &Machine,
-    recording: Option<&Recording>,
-    stop: &AtomicBool,
-) -> Result<Vec<Ended>> {
+pub fn run(jobs: &[Job], plan: &Plan, rig: &Rig, generators: Vec<Generator>, machine: &Machine, stop: &AtomicBool) -> Result<Vec<Ended>> {
     let began = hw::now();
     let groups: Vec<AtomicBool> = (0..=plan.threads.iter().map(|t| t.group).max().unwrap_or(0)).map(|_| AtomicBool::new(false)).collect();
     let mut generators: Vec<Option<Generator>> = generators.into_iter().map(Some).collect();
@@ -47,10 +38,10 @@ pub fn run(
         let mut seats = Vec::new();
         for &(index, thread) in &threads {
             let generator = generators[index].take().ok_or_else(|| anyhow!("a thread is in two stages"))?;
-            let (hired, tap) = (rig.hire(jobs, thread, NO_WORK), recording.map(|recording| recording.tap(index)));
+            let hired = rig.hire(jobs, thread, NO_WORK);
             let job = &jobs[thread.job];
             let cpus = machine.named(&thread.cpus);
-            seats.push(Seat { index, thread, job, cpus, hired, tap, generator });
+            seats.push(Seat { index, thread, job, cpus, hired, generator });
         }
         let crowd = machine.oversubscribed(&cpus).then(|| (cpus.len(), distinct(&cpus)));
         let mut bar = Bar::new(stage + 1, plan.stages);
@@ -75,7 +66,6 @@ struct Seat<'a> {
     /// It runs on these alone, as fio has it (`fio_set_affinity`); none: the scheduler places it.
     cpus: Vec<usize>,
     hired: Hired,
-    tap: Option<Tap>,
     generator: Generator,
 }
 
@@ -129,7 +119,7 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
 
 /// One thread's life. What it tells nobody hears only if the run has failed already.
 fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool], progress: &Progress, tell: &mpsc::Sender<Told>) {
-    let Seat { index, thread, job, cpus, hired, tap, mut generator } = seat;
+    let Seat { index, thread, job, cpus, hired, mut generator } = seat;
     machine::settle(&cpus);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
@@ -138,9 +128,6 @@ fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool
             return;
         }
     };
-    if let Some(tap) = tap {
-        worker.record(tap);
-    }
     _ = tell.send(Told::Settled(Ok(())));
     drop(gate.lock());
     let group = &groups[thread.group as usize];

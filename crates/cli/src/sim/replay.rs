@@ -1,67 +1,73 @@
-//! `reap sim --replay`: what would the other modes have done?
+//! `reap sim --replay`: the I/Os of fio's lists in place of a scenario's jobs; and price lists by name.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use ::sim::file::{self, ScenarioFile};
-use ::sim::{Costs, Scenario};
+use ::sim::{Costs, JobSpec, Scenario};
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::{Map, json};
-use workload::record::{Figures, Trace};
+use units::{Nanos, Op};
+use workload::fio::read_iolog;
+use workload::{Iolog, IologStep, Job};
 
-use crate::args::SimArgs;
 use crate::calibrate::list;
 use crate::jobs;
-use crate::rows::Results;
 
-/// What is said of a recording beside the rows.
-pub struct Told {
-    /// The run that was recorded.
-    run: Option<Figures>,
-    mode: String,
-    costs: String,
-    /// Some of the times are upper bounds.
-    bounds: bool,
-}
+/// I/Os of a stream in flight at most: beyond them it is as late as the device is slow.
+const DEPTH: u32 = 4096;
 
-/// The recording of `args` as a scenario, and what there is to say of it.
+/// Puts the I/Os of `lists` in place of the jobs of `file`. Each file of a list is a thread with a device of its own, as far as the
+/// scenario has devices, and issues its I/Os when the list says, whatever is in flight.
 ///
 /// # Errors
-/// It cannot be read, or is damaged; a price list that there is not.
-pub fn load(path: &Path, args: &SimArgs) -> Result<(ScenarioFile, Told)> {
-    let bytes = hw::read_file(path, jobs::MOST_OWN_BYTES).with_context(|| format!("recording {}", path.display()))?;
-    let trace = Arc::new(Trace::parse(bytes).with_context(|| format!("recording {}", path.display()))?);
-    let header = trace.header();
-    let stages = header.threads.iter().map(|thread| thread.stage + 1).max().unwrap_or(0);
-    if stages == 0 {
-        bail!("recording {}: no thread was recorded", path.display());
+/// A list that cannot be read, or has no time stamps.
+pub fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
+    let Scenario { devices, jobs, limit, .. } = &mut file.scenario;
+    jobs.clear();
+    let (mut files, mut ios, mut end) = (Vec::new(), 0, Nanos::ZERO);
+    for path in lists {
+        let name = path.display().to_string();
+        let text = jobs::text(path).with_context(|| format!("list of I/Os {name}"))?;
+        let list = read_iolog(&name, &text, false).map_err(|why| anyhow!("{why} (`write_iolog` of fio or `reap run` writes one)"))?;
+        for (number, target) in (0..).zip(&list.files) {
+            let mut steps = Vec::new();
+            let mut bytes = 0;
+            for step in &list.steps {
+                let IologStep::Io { op, file, offset, len, at: Some(at) } = *step else {
+                    bail!(
+                        "{name} is a list of version 2, which does not say when its I/Os were issued; fio 3.31 and later write version 3"
+                    );
+                };
+                if file != number {
+                    continue;
+                }
+                steps.push(IologStep::Io { op, file: 0, offset, len, at: Some(at) });
+                end = end.max(at);
+                if op != Op::Flush {
+                    bytes = offset.saturating_add(len).max(bytes);
+                }
+            }
+            if steps.is_empty() {
+                continue;
+            }
+            let at = files.iter().position(|known| known == target).unwrap_or_else(|| {
+                files.push(target.clone());
+                files.len() - 1
+            });
+            let at = at % devices.len();
+            devices[at].bytes = devices[at].bytes.max(bytes);
+            ios += steps.len();
+            let depth = steps.len().min(DEPTH as usize) as u32;
+            let filenames = vec![devices[at].name.clone()];
+            let mut job =
+                Job { name: target.clone(), filenames, iodepth: depth, batch_submit: depth, complete_max: depth, ..Job::default() };
+            job.replays(Iolog { name: name.clone(), steps, files: vec![target.clone()] });
+            jobs.push(JobSpec::new(job));
+        }
     }
-    let stage = match args.stage {
-        None if stages > 1 => bail!(
-            "recording {} has {stages} stages (stonewall), one after the other: choose one with --stage 1 to {stages}",
-            path.display()
-        ),
-        None => 1,
-        Some(stage) if (1..=stages).contains(&stage) => stage,
-        Some(stage) => bail!("--stage {stage}: recording {} has {stages}", path.display()),
-    };
-    let recorded = header.mode.parse().map_err(|error| anyhow!("recording {}: mode {}: {error}", path.display(), header.mode))?;
-    let (name, costs) = match args.costs.as_deref() {
-        None => ("vm", Costs::VIRTUAL),
-        Some(name) => (name, costs(name)?),
-    };
-    let scenario = Scenario::replay(&trace, stage - 1, recorded)?.with_costs(costs);
-    let threads = || header.threads.iter().enumerate().filter(|(_, thread)| thread.stage + 1 == stage);
-    let submissions: u64 = threads().filter_map(|(number, _)| trace.end().submissions.get(number)).sum();
-    let bounds = threads().any(|(number, _)| trace.submissions(number).any(|submission| submission.service.bound));
-    // The run's figures are of all stages together.
-    let told = Told { run: trace.end().run.filter(|_| stages == 1), mode: header.mode.clone(), costs: name.to_owned(), bounds };
-    let mut warnings = Vec::new();
-    if trace.end().stopped_early {
-        warnings.push(format!("{}: the recording ended before the run did", path.display()));
-    }
-    let title = format!("replay of {}, {submissions} submissions recorded under {}", path.display(), header.mode);
-    Ok((ScenarioFile { title, scenario, modes: Vec::new(), spins: Vec::new(), seeds: 1, warnings }, told))
+    *limit = (*limit).max(Nanos(end.0.saturating_mul(2)));
+    let names: Vec<String> = lists.iter().map(|path| path.display().to_string()).collect();
+    file.title = format!("{ios} I/Os of {} in {} threads, on: {}", names.join(", "), jobs.len(), file.title);
+    Ok(())
 }
 
 /// The price list of this name, or in this file.
@@ -79,37 +85,5 @@ pub fn costs(name: &str) -> Result<Costs> {
     match list::free(&costs) {
         Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again with less beside it"),
         None => Ok(costs),
-    }
-}
-
-impl Told {
-    /// Puts it below the table, and into the JSON.
-    pub fn tell(&self, results: &mut Results) {
-        results.extra.insert("costs".into(), self.costs.clone().into());
-        let mut note = format!("Prices: {}. Service times from the recording; think time is CPU time here.", self.costs);
-        if self.bounds {
-            note += " Some of the times are upper bounds: the device could not be asked.";
-        }
-        results.notes.insert(0, note);
-        let Some(run) = &self.run else { return };
-        let iops = if run.wall_ns == 0 { 0.0 } else { run.ios as f64 * 1e9 / run.wall_ns as f64 };
-        let mut recorded = Map::new();
-        recorded.insert("mode".into(), self.mode.clone().into());
-        recorded.insert("iops".into(), json!(iops));
-        recorded.insert("run".into(), json!(run));
-        results.extra.insert("recorded".into(), recorded.into());
-        results.notes.insert(
-            0,
-            format!(
-                "Recorded, for real: {}: {:.0} kIOPS, {:.0} ns CPU per I/O, p50 {:.1} µs, p99 {:.1} µs, {} wake-ups, {:.0} doorbells; recording included.",
-                self.mode,
-                iops / 1e3,
-                run.cpu_ns_per_io,
-                run.p50_ns as f64 / 1e3,
-                run.p99_ns as f64 / 1e3,
-                run.wakeups,
-                run.sq_doorbells
-            ),
-        );
     }
 }

@@ -4,7 +4,7 @@ mod figures;
 mod rows;
 mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::sim::file::{self, ScenarioFile};
@@ -12,9 +12,9 @@ use ::sim::{Outcome, Scenario, SimError};
 use anyhow::{Context, Result, bail};
 use completion::Mode;
 
-use super::{files, pool, replay};
+use super::{pool, replay};
 use crate::args::{SimArgs, once};
-use crate::output::{self, say};
+use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
 use crate::rows::json;
 use crate::rows::table::width;
@@ -31,23 +31,24 @@ const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mo
 /// # Errors
 /// Bad input, a run that broke a law.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
-    let (mut file, told) = match args.replay.as_deref() {
-        Some(path) => replay::load(path, args).map(|(file, told)| (file, Some(told)))?,
-        None => {
-            let mut file = load(args.scenario.as_deref())?;
-            if let Some(name) = &args.costs {
-                file.scenario.machine.costs = replay::costs(name)?;
-            }
-            (file, None)
-        }
-    };
+    let mut file = load(args.scenario.as_deref())?;
+    if let Some(name) = &args.costs {
+        file.scenario.machine.costs = replay::costs(name)?;
+    }
+    if !args.replay.is_empty() {
+        replay::replay(&mut file, &args.replay)?;
+    }
     file.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     file.scenario.ticks = rows::ticks(&file.scenario);
     let modes = rows::contenders(&modes(args, &file)?, &file.spins);
     let seeds = args.seeds.map_or(file.seeds, |seeds| seeds.count);
     let first = args.seeds.and_then(|seeds| seeds.first).or(args.seed).unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
-    let (json, html) = files::beside(args)?;
+    let (json, html) = (args.json.as_deref(), args.html.as_deref());
+    let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
+    let read = [args.scenario.as_deref(), costs].into_iter().flatten().chain(args.replay.iter().map(PathBuf::as_path));
+    output::apart(read, &[("--json", json), ("--html", html)])?;
+    let (json, html) = (Aside::open(json)?, Aside::open(html)?);
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
         .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
@@ -68,7 +69,6 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let mut results = rows::results(&file, &modes, &rounds);
     results.extra.insert("complete".into(), complete.into());
-    told.into_iter().for_each(|told| told.tell(&mut results));
     let machine = &rows::machine(&file.scenario);
     output::all([
         output::print(&table::show(&results, machine, width())),

@@ -70,28 +70,15 @@ fn a_full_file_system_is_named() {
 }
 
 #[test]
-fn a_recording_that_ends_early_does_not_take_the_results_with_it() {
-    let place = Place::new();
-    place.write("job.fio", "[a]\nrw=randread\nbs=4k\niodepth=32\nnumber_ios=4000\n");
-    let mut command = Command::new("sh");
-    let reap = assert_cmd::cargo::cargo_bin!("reap").display();
-    // No file of it may be longer than some kilobytes; the first block of a recording is 64 KiB.
-    let script = format!("ulimit -f 20; exec {reap} run job.fio --device mem:16M?profile=null --record run.trace");
-    let ended: Ended = command.current_dir(place.path("")).args(["-c", &script]).output().unwrap().into();
-    let ended = ended.fails_with(&["cannot write the recording to run.trace: File too large"]);
-    assert!(ended.stdout.contains("total=4000,0,0,0"), "{}", ended.stdout);
-}
-
-#[test]
 fn what_is_in_a_file_stays_until_there_is_something_to_write() {
     let place = Place::new();
-    place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("run.trace", "an earlier recording");
-    place.reap("run job.fio --record run.trace --device mem:1M?profile=nope").fails_with(&["nope"]);
-    assert_eq!(place.read("run.trace"), "an earlier recording");
-    place.reap("run job.fio --record new.trace --device mem:1M?profile=nope").fails_with(&["nope"]);
-    assert!(!place.path("new.trace").exists());
-    place.reap("run job.fio --record run.trace --device mem:1M").ok();
-    assert!(place.reap("sim --replay run.trace --modes poll").ok().stdout.contains("10 submissions recorded"));
+    place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("results", "earlier results");
+    place.reap("run job.fio --output results --device mem:1M?profile=nope").fails_with(&["nope"]);
+    assert_eq!(place.read("results"), "earlier results");
+    place.reap("run job.fio --output new --device mem:1M?profile=nope").fails_with(&["nope"]);
+    assert!(!place.path("new").exists());
+    place.reap("run job.fio --output results --device mem:1M").ok();
+    assert!(place.read("results").contains("total=10,0,0,0"));
 }
 
 #[test]
@@ -99,12 +86,11 @@ fn a_file_is_written_for_one_purpose_and_never_over_what_is_read() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("s.toml", SCENARIO).write("own.toml", "read = {}\n");
     place.write("prices.toml", "base = \"vm\"\n");
-    let disk = "run job.fio --device file:disk.img?size=1M --record disk.img";
+    let disk = "run job.fio --device file:disk.img?size=1M --output disk.img";
     for (arguments, words) in [
-        ("run job.fio --record job.fio", "--record job.fio would overwrite what is read"),
         ("run job.fio --output ./job.fio", "--output ./job.fio would overwrite"),
-        ("run job.fio --record x --output x", "--record and --output name one file, x"),
-        (disk, "--record disk.img would overwrite"),
+        (disk, "--output disk.img would overwrite"),
+        ("sim s.toml --replay own.toml --json own.toml", "--json own.toml would overwrite"),
         ("compare --device mem:1M?profile=own.toml --json own.toml", "--json own.toml would overwrite"),
         ("compare --json x --html x", "--json and --html name one file, x"),
         ("sim s.toml --json s.toml", "--json s.toml would overwrite"),

@@ -7,7 +7,6 @@ mod compare;
 mod fiojobs;
 mod kernel;
 mod machine;
-mod record;
 mod replay;
 mod run;
 mod sim;

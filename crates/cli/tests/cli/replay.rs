@@ -1,44 +1,60 @@
-//! `reap sim --replay`.
+//! `reap sim --replay`, and price lists.
 
 use serde_json::Value;
 
 use crate::support::Place;
-
-fn recorded(job: &str, more: &str) -> Place {
-    let place = Place::new();
-    place.write("job.fio", job);
-    place.reap(&format!("run job.fio --record run.trace --device mem:16M?profile=optane {more}")).ok();
-    place
-}
 
 fn rows(place: &Place) -> Value {
     serde_json::from_str(&place.read("rows.json")).unwrap()
 }
 
 #[test]
-fn a_recorded_run_in_its_own_mode_has_the_same_counts() {
-    let job = "[a]\nrw=randread\nbs=4k\niodepth=8\niodepth_batch=8\niodepth_batch_complete_min=8\nnumber_ios=2000\n";
-    let place = recorded(job, "--completion interrupt");
-    let ended = place.reap("sim --replay run.trace --modes interrupt,poll --json rows.json").ok();
-    for part in ["2000 submissions recorded under interrupt", "Recorded, for real: interrupt:", "Prices: vm."] {
-        assert!(ended.stdout.contains(part), "{part:?} is not in\n{}", ended.stdout);
+fn a_list_is_replayed_at_its_time_stamps() {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randrw\nbs=4k\nrate_iops=10000\nnumber_ios=300\nwrite_iolog=run.log\n");
+    place.reap("run job.fio --device mem:128M?profile=null").ok();
+    let ended = place.reap("sim --replay run.log --modes interrupt,poll --json rows.json").ok();
+    assert!(ended.stdout.contains(" I/Os of run.log in 1 threads"), "{}", ended.stdout);
+    let rows = rows(&place);
+    // Reads and writes have their rates each, and the offered load is the list's whatever the mode.
+    for row in rows["rows"].as_array().unwrap() {
+        let iops = row["iops"].as_f64().unwrap();
+        assert!((5_000.0..20_500.0).contains(&iops), "{row}");
     }
-    let json = rows(&place);
-    assert_eq!((&json["recorded"]["run"]["ios"], &json["recorded"]["run"]["sq_doorbells"]), (&2_000.into(), &250.0.into()));
-    let rows = json["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2);
-    // Batches of eight, and a message for each entry, as there were.
-    let per_io = |row: &Value, key: &str| row[key].as_f64().unwrap() / row["iops"].as_f64().unwrap();
-    assert!((per_io(&rows[0], "messages_per_s") - 1.0).abs() < 1e-6, "{}", rows[0]);
-    assert!(rows.iter().all(|row| (per_io(row, "sq_doorbells_per_s") - 0.125).abs() < 1e-6), "{rows:?}");
-    assert_eq!(rows[1]["messages_per_s"], 0.0);
 }
 
 #[test]
-fn flushes_are_recorded_and_submitted_again() {
-    let place = recorded("[a]\nrw=write\nbs=4k\niodepth=4\nnumber_ios=300\nfsync=3\nend_fsync=1\n", "--completion interrupt");
-    let ended = place.reap("sim --replay run.trace --modes interrupt --json rows.json").ok();
-    assert!(ended.stdout.contains("400 submissions recorded"), "{}", ended.stdout);
+fn each_file_of_a_list_is_a_stream_of_its_own() {
+    let place = Place::new();
+    let ios = |start: u64, step: u64, name: &str| {
+        (0..50).map(|n| format!("{} {name} read {} 4096\n", start + n * step, n * 8192)).collect::<String>()
+    };
+    let list = |ios: String| format!("fio version 3 iolog\n0 a add\n0 b add\n0 a open\n0 b open\n{ios}5000 b sync 0 0\n");
+    place.write("two", &list(ios(0, 100, "a") + &ios(0, 100, "b")));
+    place.write("one", &list(ios(0, 100, "b")));
+    let iops = |lists: &str| {
+        let ended = place.reap(&format!("sim {lists} --modes interrupt --json rows.json")).ok();
+        (rows(&place)["rows"][0]["iops"].as_f64().unwrap().round(), ended.stdout)
+    };
+    let (one, _) = iops("--replay one");
+    let (two, said) = iops("--replay two");
+    assert!(said.contains("101 I/Os of two in 2 threads"), "{said}");
+    assert!((one * 1.95..one * 2.05).contains(&two), "{one} {two}");
+    let (both, said) = iops("--replay one --replay two");
+    assert!(said.contains("152 I/Os of one, two in 3 threads"), "{said}");
+    assert!(both > one * 2.9, "{one} {both}");
+    // On a scenario's own machine and devices, one for each file.
+    place.write("s.toml", "[machine]\ncpus = 2\n[[device]]\ncount = 2\nprofile = \"tlc\"\n[[job]]\noptions = { rw = \"randread\" }\n");
+    iops("s.toml --replay two");
+}
+
+#[test]
+fn flushes_are_in_no_count_of_ios() {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=write\nbs=4k\niodepth=4\nnumber_ios=300\nfsync=3\nend_fsync=1\nwrite_iolog=run.log\n");
+    place.reap("run job.fio --device mem:16M?profile=optane").ok();
+    let ended = place.reap("sim --replay run.log --modes interrupt --json rows.json").ok();
+    assert!(ended.stdout.contains("400 I/Os of run.log"), "{}", ended.stdout);
     let row = &rows(&place)["rows"][0];
     // Each command has its message, but of the 400 only 300 are I/Os.
     assert!((row["messages_per_s"].as_f64().unwrap() / row["iops"].as_f64().unwrap() - 4.0 / 3.0).abs() < 1e-6, "{row}");
@@ -52,20 +68,19 @@ fn flushes_are_recorded_and_submitted_again() {
 
 #[test]
 fn a_price_list_may_stand_in_a_file() {
-    let place = recorded("[a]\nrw=randread\nbs=4k\nnumber_ios=300\n", "");
+    let place = Place::new();
+    place.write("job.toml", "ios = 300\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = { rw = \"randread\" }\n");
     let cost = |costs: &str| {
-        place.reap(&format!("sim --replay run.trace --modes interrupt --json rows.json --costs {costs}")).ok();
-        let json = rows(&place);
-        assert_eq!(json["costs"], costs);
-        json["rows"][0]["cpu_ns_per_io"].as_f64().unwrap()
+        place.reap(&format!("sim job.toml --modes interrupt --json rows.json --costs {costs}")).ok();
+        rows(&place)["rows"][0]["cpu_ns_per_io"].as_f64().unwrap()
     };
     place.write("here.toml", "base = \"vm\"\n[thread]\nswitch = 26000\n");
     // Away and back: two switches, each 20 µs dearer.
     assert!(cost("here.toml") > cost("vm") + 15_000.0);
     place.write("wrong.toml", "[thread]\nswich = 1\n");
-    let wrong = place.reap("sim --replay run.trace --costs wrong.toml");
+    let wrong = place.reap("sim job.toml --costs wrong.toml");
     wrong.fails_with(&["wrong.toml:2:1", "thread.swich", "did you mean 'switch'?"]);
-    place.reap("sim --replay run.trace --costs vn").fails_with(&["there is no price list 'vn'", "bare-metal, vm"]);
+    place.reap("sim --costs vn").fails_with(&["there is no price list 'vn'", "bare-metal, vm"]);
     // A scenario names it as well.
     place.write(
         "s.toml",
@@ -75,20 +90,22 @@ fn a_price_list_may_stand_in_a_file() {
 }
 
 #[test]
-fn bad_recordings_are_told_apart() {
-    let place = recorded("[a]\nrw=randread\nnumber_ios=300\n[b]\nstonewall\nrw=randread\nnumber_ios=200\n", "");
-    let whole = std::fs::read(place.path("run.trace")).unwrap();
-    std::fs::write(place.path("cut.trace"), &whole[..whole.len() - 9]).unwrap();
-    let mut damaged = whole.clone();
-    let last = damaged.len() - 500;
-    damaged[last] ^= 4;
-    std::fs::write(place.path("damaged.trace"), damaged).unwrap();
-    place.reap("sim --replay none.trace").fails_with(&["recording none.trace", "No such file"]);
-    place.reap("sim --replay job.fio").fails_with(&["recording job.fio", "it is not a recording"]);
-    place.reap("sim --replay cut.trace").fails_with(&["cut off at byte"]);
-    place.reap("sim --replay damaged.trace").fails_with(&["damaged", "at byte"]);
-    place.reap("sim --replay run.trace").fails_with(&["2 stages", "--stage 1 to 2"]);
-    place.reap("sim --replay run.trace --stage 3").fails_with(&["--stage 3"]);
-    let ended = place.reap("sim --replay run.trace --stage 2 --modes poll").ok();
-    assert!(ended.stdout.contains("200 submissions recorded"), "{}", ended.stdout);
+fn bad_lists_are_told_apart() {
+    let place = Place::new();
+    let v3 = |line: &str| format!("fio version 3 iolog\n0 a add\n{line}\n");
+    place.write("not", "[a]\nrw=read\n").write("v2", "fio version 2 iolog\na add\na read 0 4096\n");
+    place.write("cut", &v3("5 a read 4096")).write("odd", &v3("5 a read 100 4096")).write("trim", &v3("5 a trim 0 4096"));
+    place.write("long", &v3("5 a read 0 2097152")).write("empty", &v3("5 a open"));
+    for (list, words) in [
+        ("none", "list of I/Os none"),
+        ("not", "its first line is not 'fio version"),
+        ("v2", "v2 is a list of version 2, which does not say when"),
+        ("cut", "cut:3: 'read' needs an offset and a length"),
+        ("odd", "100"),
+        ("trim", "has no trims"),
+        ("long", "requests of 2097152 bytes"),
+        ("empty", "empty has no I/O"),
+    ] {
+        place.reap(&format!("sim --replay {list}")).fails_with(&[words]);
+    }
 }

@@ -3,20 +3,19 @@
 use std::collections::VecDeque;
 
 use units::{Class, Nanos};
-use workload::Io;
+use workload::{Generator, Io};
 
 use super::ground::Ground;
 use super::head::{Head, Todo};
 use super::paths::Study;
 use crate::SimError;
 use crate::hw_queue::Pair;
-use crate::replay::Source;
 use crate::requests::{Ended, Failed, Requests, Token};
 
 /// What a thread works for.
 #[derive(Debug)]
 pub(crate) struct Application {
-    pub(crate) generator: Source,
+    pub(crate) generator: Generator,
     pub(crate) requests: Requests,
     /// After each wait it computes for so long, away from the library.
     pub(crate) think: Nanos,
@@ -56,7 +55,7 @@ pub(crate) struct Application {
 
 impl Application {
     /// An application with `spread` lanes for each of `targets`.
-    pub(crate) fn new(generator: Source, requests: Requests, targets: usize, spread: usize, think: Nanos, work: Nanos) -> Application {
+    pub(crate) fn new(generator: Generator, requests: Requests, targets: usize, spread: usize, think: Nanos, work: Nanos) -> Application {
         Application {
             generator,
             requests,
@@ -128,7 +127,7 @@ impl Application {
             if dead {
                 self.end_taken_back(token, now)?;
             } else {
-                let sqe = self.generator.prepare(self.requests.command(token)?, token.slot());
+                let sqe = self.requests.command(token)?;
                 if sq.post(sqe, token.to_word(), now).is_err() {
                     (self.stuck, self.overdue) = (true, true);
                     return Ok((class, posted, true));

@@ -8,8 +8,6 @@ use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use std::sync::Arc;
-use workload::record::Replayer;
 use workload::{Generator, Target, plan};
 
 use super::seat::Seat;
@@ -23,10 +21,9 @@ use crate::host::paths::{Chooser, DepthCounts, Study};
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
 use crate::port::{Memory, SimPort, Written};
-use crate::replay::Source;
 use crate::requests::{Data, Requests};
 use crate::softirq::Pollers;
-use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath, Recorded};
+use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
@@ -440,16 +437,7 @@ impl Layout {
         job.seed.get_or_insert(scenario.seed);
         // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
         job.measure.lat_percentiles |= job.measure.lat;
-        let generator = match &spec.replay {
-            None => {
-                let generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
-                Source::Job(generator)
-            }
-            Some(Recorded { trace, thread, late }) => {
-                let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
-                Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?, *late)
-            }
-        };
+        let generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
         let requests = Requests::new(memory, task, &places, job.iodepth.max(1), longest(&job), self.data)?;
         let mut app = Application::new(generator, requests, targets.len(), spread, spec.think, spec.work);
         app.urgent = job.urgent;

@@ -2,7 +2,8 @@
 
 use completion::Decisions;
 use driver::multipath::{Counters, Link, PathStatus, Standing};
-use workload::{Histogram, Latency, Stats};
+use units::Op;
+use workload::{ErrorCode, Failure, Generator, Histogram, Latency, Stats};
 
 use super::task::{Body, Task};
 use super::*;
@@ -60,7 +61,7 @@ impl World<'_> {
             completed: tally.completed,
             failed: tally.failed,
             lost: tally.lost,
-            failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| thread.app.generator.failure()),
+            failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| failure(&thread.app.generator)),
             bad_statuses: tally.bad_statuses,
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
@@ -200,4 +201,12 @@ impl World<'_> {
         }
         jobs
     }
+}
+
+/// What ended a job early; a block that was not what had been written is a failure, too.
+fn failure(generator: &Generator) -> Option<Failure> {
+    generator.failure().copied().or_else(|| {
+        let bad = generator.bad_blocks().first()?;
+        Some(Failure { code: ErrorCode::EILSEQ, op: Op::Read, target: bad.target, offset: bad.offset, len: bad.len })
+    })
 }

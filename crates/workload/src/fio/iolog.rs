@@ -10,7 +10,10 @@ const MOST: usize = 4 << 20;
 const LEAST_WAIT: u64 = 100;
 
 /// Reads the list `name`, whose bytes are `text`; `no_stall`: it is replayed as fast as it goes.
-pub(super) fn read(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, Bad> {
+///
+/// # Errors
+/// What is wrong with it, with the line.
+pub fn read_iolog(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, String> {
     let text =
         std::str::from_utf8(text).map_err(|_| format!("{name} is no list of fio's: it is not text (blktrace's files are not read)"))?;
     let mut lines = text.lines().zip(1u32..);

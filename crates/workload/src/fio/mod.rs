@@ -12,6 +12,7 @@ mod known;
 mod options;
 mod values;
 
+pub use iolog::read_iolog;
 pub use units::cpus;
 
 use crate::job::{Iolog, Job};
@@ -262,7 +263,7 @@ impl Parser<'_> {
 
     /// The list of I/Os `name`.
     fn list(&mut self, name: &str, no_stall: bool, at: &Location) -> Option<Iolog> {
-        let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, no_stall));
+        let read = self.outside.include(&at.file, name).and_then(|(name, text)| read_iolog(&name, &text, no_stall));
         read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name))))).ok()
     }
 

@@ -277,7 +277,6 @@ pub fn machine(scenario: &Scenario) -> String {
 fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     let medians = format!("Medians over {seeds} seeds (latencies: percentiles of all seeds together)");
     let intervals = match seeds {
-        ..=1 if scenario.jobs.iter().any(|spec| spec.replay.is_some()) => "One run of each mode: a recording has no seeds.".to_owned(),
         ..=1 => format!("One seed, {}: --seeds {FEWEST} gives intervals.", scenario.seed),
         2..FEWEST => format!("{medians}; an interval takes {FEWEST}."),
         _ => format!("{medians}, below them their 95 % interval."),

@@ -32,7 +32,7 @@ impl Thread {
         }
         let next = self.app.generator.next(g.now);
         // What a job did in its ramp counts once it is over, and CPUs and devices have no figures of that alone.
-        if !self.app.measured && self.app.generator.is_measured() && !matches!(next, Next::Done) {
+        if !self.app.measured && self.app.generator.measured_since().is_some() && !matches!(next, Next::Done) {
             self.app.measured = true;
             g.out.push(Effect::Measured);
         }
@@ -99,7 +99,7 @@ impl Thread {
     fn begin(&mut self, g: &mut Ground, io: Io) -> Result<Progress, SimError> {
         let app = &mut self.app;
         app.touch(g);
-        if io.op == Op::Write && app.generator.needs_fill() {
+        if io.op == Op::Write && app.generator.verifies() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
         }
         let mut chosen = Nanos::ZERO;
@@ -122,9 +122,8 @@ impl Thread {
         app.pages += u64::from(io.len.div_ceil(4096)).saturating_sub(parts as u64);
         app.generator.issued(&io, g.now);
         let cost = if g.host == Host::User { g.costs.library.submit } else { Nanos::ZERO };
-        let think = app.generator.think(io.slot);
         chosen += self.pay_for_paths();
-        Ok(Progress::Private(think + chosen + Nanos(cost.0 * parts as u64)))
+        Ok(Progress::Private(chosen + Nanos(cost.0 * parts as u64)))
     }
 
     /// What choosing paths and counting requests has cost since it was paid for last.

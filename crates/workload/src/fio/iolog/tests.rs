@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn steps(text: &str, no_stall: bool) -> Result<Vec<IologStep>, Bad> {
-    read("list", text.as_bytes(), no_stall).map(|list| list.steps)
+    read_iolog("list", text.as_bytes(), no_stall).map(|list| list.steps)
 }
 
 fn io(op: Op, offset: u64, len: u64, at: Option<u64>) -> IologStep {

@@ -57,10 +57,6 @@ pub struct InterruptCosts {
     /// Sending another CPU an interrupt.
     #[serde(with = "nanos")]
     pub send: Nanos,
-    /// For how long an interrupt's way to its CPU keeps back whatever else the device writes, as its data do: both are
-    /// ordered. Delay, of the device. 0: they do not meet.
-    #[serde(with = "nanos")]
-    pub delivery: Nanos,
     /// The handler of an expired timer, on top of entry, end and exit.
     #[serde(with = "nanos")]
     pub timer: Nanos,
@@ -164,11 +160,6 @@ pub struct ThreadCosts {
     /// Mean of an exponentially distributed delay on top.
     #[serde(with = "nanos")]
     pub timer_jitter: Nanos,
-    /// How many of a million timers are later still.
-    pub timer_tail_ppm: u32,
-    /// By so much.
-    #[serde(with = "nanos")]
-    pub timer_tail: Nanos,
 }
 
 impl ThreadCosts {
@@ -341,8 +332,7 @@ impl Costs {
     /// How late timers are: the least, and what is random.
     pub(crate) fn lateness(&self) -> Service {
         let thread = &self.thread;
-        let tail_ppm = thread.timer_tail_ppm;
-        Service { base: thread.timer_slack, jitter: thread.timer_jitter, tail_ppm, tail: thread.timer_tail, ..Service::default() }
+        Service { base: thread.timer_slack, jitter: thread.timer_jitter, ..Service::default() }
     }
 
     /// The same machine with slower or faster cores: what a CPU executes takes so many percent of its price. Delays, the bus

@@ -1,22 +1,20 @@
 //! Scenarios as people write them: TOML files, read with the place of every mistake. `docs/simulator.md` lists every key.
 
 mod build;
-mod error;
 mod raw;
-mod shared;
-mod words;
 
+use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 use emu::Profile;
-use workload::fio::Outside;
+use workload::fio::{Outside, ParseErrors};
 
 use crate::Costs;
 
 pub use crate::costs::{COSTS, costs_of};
 pub use build::ScenarioFile;
-pub use error::FileError;
-use error::Source;
+pub(crate) use raw::{bytes, lasting, positive, time};
 
 /// Reads the scenario `text`. Jobs that stand in files of their own come from `outside`, by a path relative to the
 /// working directory or to `name`.
@@ -34,7 +32,8 @@ pub fn read(name: &str, text: &str, outside: &dyn Outside) -> Result<ScenarioFil
 /// # Errors
 /// The first mistake, with file, line and column.
 pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
-    build::price_list(Source { name, text })
+    let source = Source { name, text };
+    build::costs(source, &build::parse(source)?)
 }
 
 /// Reads a file that holds a drive's profile, as a scenario's device has it under `profile`. It is called as the file is, without its
@@ -46,6 +45,112 @@ pub fn read_profile(name: &str, text: &str) -> Result<Profile, FileError> {
     let file: Profile = build::parse(Source { name, text })?;
     let stem = Path::new(name).file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     Ok(Profile { name: stem, ..file })
+}
+
+/// A mistake in a scenario file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// `name:line:column`, or the name alone; empty where `what` says it.
+    place: String,
+    what: String,
+    help: Option<String>,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.what)?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+impl FileError {
+    /// With what to do about it.
+    fn help(mut self, help: impl Into<String>) -> FileError {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// With the nearest of the names that there are, or else `other`.
+    fn nearest<'a>(self, given: &str, names: impl Iterator<Item = &'a str>, other: impl Into<String>) -> FileError {
+        match units::nearest(given, names) {
+            Some(near) => self.help(format!("did you mean '{near}'?")),
+            None => self.help(other),
+        }
+    }
+
+    /// The job reader's own words, which say where.
+    fn job(errors: &ParseErrors) -> FileError {
+        FileError { place: String::new(), what: errors.to_string(), help: None }
+    }
+}
+
+/// The text that is being read, to say where something stands.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    /// A mistake at these bytes of the text; `None`: in all of it.
+    fn error(self, at: Option<Range<usize>>, what: impl Into<String>) -> FileError {
+        let place = match at {
+            Some(at) => {
+                let (line, column) = self.place(at.start);
+                format!("{}:{line}:{column}", self.name)
+            }
+            None => self.name.to_owned(),
+        };
+        FileError { place, what: what.into(), help: None }
+    }
+
+    /// Line and column of a byte, both from 1; columns are characters.
+    fn place(self, at: usize) -> (usize, usize) {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line_at = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1)
+    }
+
+    /// What the TOML reader says, in words of TOML instead of Rust's, with the nearest name where it lists those that it knows.
+    fn toml(self, error: &toml::de::Error) -> FileError {
+        const WORDS: [(&str, &str); 11] = [
+            ("u8", "a whole number up to 255"),
+            ("u16", "a whole number up to 65535"),
+            ("u32", "a whole number up to 4294967295"),
+            ("u64", "a whole number"),
+            ("usize", "a whole number"),
+            ("a nonzero u16", "a whole number from 1 to 65535"),
+            ("a nonzero u32", "a whole number from 1 to 4294967295"),
+            ("a nonzero u64", "a whole number from 1 on"),
+            ("a sequence", "a list"),
+            ("a map", "a table"),
+            ("a boolean", "true or false"),
+        ];
+        let message = error.message().trim();
+        let what = match message.rsplit_once(", expected ") {
+            Some((said, expected)) => {
+                let words = WORDS.iter().find(|(rust, _)| *rust == expected).map_or(expected, |(_, words)| words);
+                format!("{said}, expected {words}")
+            }
+            None => message.to_owned(),
+        };
+        let said = self.error(error.span(), what);
+        // Of "unknown field `a`, expected one of `b`, `c`": the name most like the first.
+        let mut quoted = message.split('`').skip(1).step_by(2);
+        let given = quoted.next().filter(|_| message.starts_with("unknown "));
+        match given.and_then(|given| units::nearest(given, quoted)) {
+            Some(near) => said.help(format!("did you mean '{near}'?")),
+            None => said,
+        }
+    }
 }
 
 #[cfg(test)]

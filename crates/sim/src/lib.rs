@@ -37,7 +37,7 @@ pub use completion::Spin;
 pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, RingCosts, ThreadCosts};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
-pub use limits::{Inside, SharedLink};
+pub use limits::Inside;
 pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};

@@ -28,29 +28,39 @@ pub struct Machine {
 }
 
 /// A fair scheduler: the thread that has had the least CPU time runs. Threads of interrupts come first, within a quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Scheduler {
     /// How long a thread runs before others of its CPU that are ready get their turn.
+    #[serde(deserialize_with = "crate::file::lasting")]
     pub slice: Nanos,
     /// A thread that wakes takes the CPU from one that has had so much more of it.
+    #[serde(deserialize_with = "crate::file::time")]
     pub wakeup_granularity: Nanos,
     /// A slice that is over is noticed at the next tick. 0: at once.
+    #[serde(deserialize_with = "crate::file::time")]
     pub tick: Nanos,
     /// What the threads of interrupts may have of each `rt_period` while others are ready; they come before these. No less than
     /// the period: all of it.
+    #[serde(deserialize_with = "crate::file::lasting")]
     pub rt_runtime: Nanos,
     /// See `rt_runtime`.
+    #[serde(deserialize_with = "crate::file::lasting")]
     pub rt_period: Nanos,
 }
 
 /// irq_poll's softirq: round-robin over the queues on the CPU's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Softirq {
     /// Most entries of a queue's turn.
+    #[serde(deserialize_with = "crate::file::positive")]
     pub weight: u32,
     /// Most entries of a run.
+    #[serde(deserialize_with = "crate::file::positive")]
     pub budget: u32,
     /// Longest run.
+    #[serde(deserialize_with = "crate::file::time")]
     pub time_limit: Nanos,
     /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
     pub restarts: u32,
@@ -106,14 +116,11 @@ impl Machine {
         Machine { cpus, nodes, ..Machine::default() }
     }
 
-    /// Whether most of a slice is the thread's, not the switch's with which it begins: one that is shorter never gets anywhere.
-    pub(crate) fn check_slice(&self) -> Result<(), SimError> {
-        self.holds_ten_switches("a scheduler's slice", self.scheduler.slice)
-    }
-
-    /// Whether interrupt threads get anywhere in their share of a period.
-    pub(crate) fn check_share(&self) -> Result<(), SimError> {
-        let Scheduler { rt_runtime, rt_period, .. } = self.scheduler;
+    /// Whether most of a slice, and of interrupt threads' share of a period, is the thread's, not the switch's with which it begins: one that
+    /// is shorter never gets anywhere.
+    pub(crate) fn check_scheduler(&self) -> Result<(), SimError> {
+        let Scheduler { slice, rt_runtime, rt_period, .. } = self.scheduler;
+        self.holds_ten_switches("a scheduler's slice", slice)?;
         if rt_runtime >= rt_period { Ok(()) } else { self.holds_ten_switches("a share of real-time threads (rt_runtime)", rt_runtime) }
     }
 
@@ -148,8 +155,7 @@ impl Machine {
         if let Some(cpu) = self.hogs.iter().find(|&&cpu| cpu >= self.cpus) {
             return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
         }
-        self.check_slice()?;
-        self.check_share()?;
+        self.check_scheduler()?;
         if self.scheduler.rt_period == Nanos::ZERO {
             return unfit("a scheduler's rt_period of 0: the quota of interrupt threads is of a period".into());
         }

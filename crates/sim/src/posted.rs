@@ -34,11 +34,6 @@ impl Descriptor {
         !std::mem::replace(&mut self.outstanding, true)
     }
 
-    /// Whether a notification is outstanding: a device that posts raises none.
-    pub(crate) fn is_outstanding(&self) -> bool {
-        self.outstanding
-    }
-
     /// One step of the handler: the bits to be handled, and what follows once they are. `looks_again`: as it must; the
     /// broken twin does not.
     pub(crate) fn handle(&mut self, step: Handling, looks_again: bool) -> (QueueSet, Handling) {

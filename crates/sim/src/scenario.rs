@@ -9,7 +9,7 @@ use units::Nanos;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
-use crate::{Costs, Inside, Machine, SharedLink, SimError, Spin};
+use crate::{Costs, Inside, Machine, SimError, Spin};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -20,8 +20,6 @@ pub struct Scenario {
     pub host: Host,
     /// The devices, 1 to [`Scenario::MOST_DEVICES`].
     pub devices: Vec<DeviceSpec>,
-    /// Links that devices share.
-    pub links: Vec<SharedLink>,
     /// The jobs, each with `numjobs` threads.
     pub jobs: Vec<JobSpec>,
     /// How completions are found, to begin with.
@@ -48,7 +46,8 @@ pub struct Scenario {
 }
 
 /// Whose code drives the devices. Either runs the same policies, queue pairs and controllers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Host {
     /// Reap: no system call on the way down; a notification wakes the thread, and the thread drains, spins, naps, sleeps.
     #[default]
@@ -85,8 +84,6 @@ pub struct DeviceSpec {
     pub masks: bool,
     /// What its commands share beyond its profile.
     pub inside: Inside,
-    /// Which of [`Scenario::links`] it hangs from.
-    pub link: Option<usize>,
     /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
     pub node: usize,
     /// What goes wrong on its bus.
@@ -179,16 +176,19 @@ impl Multipath {
 }
 
 /// A step in load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Phase {
     /// From when on.
+    #[serde(deserialize_with = "crate::file::time")]
     pub from: Nanos,
     /// The rate per thread, in I/Os per second. 0: none.
     pub iops: u64,
 }
 
 /// The kernel's interfaces for asynchronous I/O.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Engine {
     /// One call submits a batch and another waits for completions.
     Libaio,
@@ -217,7 +217,6 @@ impl DeviceSpec {
             in_process: false,
             masks: true,
             inside: Inside::default(),
-            link: None,
             node: 0,
             faults: FaultPlan::new(),
         }
@@ -283,7 +282,6 @@ impl Scenario {
             machine: Machine::default(),
             host: Host::User,
             devices: vec![DeviceSpec::new("device", profile)],
-            links: Vec::new(),
             jobs: vec![JobSpec::new(job)],
             mode,
             latency_price: LatencyPrice::default(),
@@ -477,9 +475,6 @@ impl DeviceSpec {
             return unfit(format!("device '{name}': {} bytes: a device has at most 1024T", self.bytes));
         }
         self.inside.check(name)?;
-        if let Some(link) = self.link.filter(|&link| link >= scenario.links.len()) {
-            return unfit(format!("device '{name}': link {link} of {}", scenario.links.len()));
-        }
         if self.node >= scenario.machine.nodes {
             return unfit(format!("device '{name}': node {} of a machine of {}", self.node, scenario.machine.nodes));
         }

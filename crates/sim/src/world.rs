@@ -36,7 +36,7 @@ use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
-use crate::limits::{Limits, Link};
+use crate::limits::Limits;
 use crate::path::Way;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;

@@ -22,8 +22,6 @@ impl Costs {
             demultiplex: Nanos(60),
             // An ICR write, x2APIC.
             send: Nanos(150),
-            // Nothing to be seen below a million interrupts a second from one device.
-            delivery: Nanos(0),
             // hrtimer_interrupt with one expired timer.
             timer: Nanos(250),
             // An or, and a list insertion with interrupts off.
@@ -78,10 +76,8 @@ impl Costs {
             // hrtimers of the kernel's own have none, and Reap's threads ask for none.
             timer_slack: Nanos(0),
             // Chosen: what cyclictest has between the least and the mean on servers that are kept out of deep states is of this
-            // order. The tail is a machine's own.
+            // order.
             timer_jitter: Nanos(500),
-            timer_tail_ppm: 0,
-            timer_tail: Nanos(0),
         },
         memory: MemoryCosts {
             // A write-combining or uncached store that leaves the core: 50–100 ns between two of them.

@@ -1,7 +1,7 @@
 //! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
 
 use std::collections::BTreeSet;
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::NonZeroU16;
 use std::ops::Range;
 
 use completion::Mode;
@@ -15,10 +15,10 @@ use units::Nanos;
 use workload::fio::{self, Diagnostic, Input, Outside, ParseErrors};
 use workload::{Generator, Job, Target, plan};
 
-use super::error::{FileError, Source};
-use super::raw::{self, Where};
-use super::shared;
-use crate::{Affinity, Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario, SharedLink, Spin};
+use super::raw::{self, Cpus, NameOr, OptionValue, Where};
+use super::{FileError, Source};
+use crate::costs::{COSTS, costs_of};
+use crate::{Affinity, Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Spin};
 
 /// Bytes of a device if the file does not say.
 const BYTES: u64 = 64 << 20;
@@ -63,9 +63,8 @@ pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileEr
 /// The scenario of a file.
 pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
     let machine = machine(source, &file.machine, outside)?;
-    let host = file.host.map_or(Host::User, |word| word.0.0);
-    let links = shared::links(source, file.links)?;
-    let devices = devices(source, file.devices, &machine, &links, host)?;
+    let host = file.host;
+    let devices = devices(source, file.devices, &machine, host)?;
     let mut warnings = Vec::new();
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
@@ -86,7 +85,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         ios => ios.as_ref().map(|ios| ios.get_ref().get()),
     };
     for spec in &mut jobs {
-        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|t| t.0), ios);
+        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|word| word.0.0), ios);
     }
     let mut modes: Vec<Mode> = Vec::new();
     for word in file.modes {
@@ -107,23 +106,18 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         machine,
         host,
         devices,
-        links,
         jobs,
         mode: modes.first().copied().unwrap_or(Mode::INTERRUPT),
         recovery: script.as_ref().map(|(_, recovery)| *recovery),
         script: script.map(|(script, _)| script).unwrap_or_default(),
-        switches: file.switches.into_iter().map(|switch| (switch.at.0, switch.mode.0)).collect(),
+        switches: file.switches.into_iter().map(|switch| (switch.at.0.0, switch.mode.0)).collect(),
         ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
     };
     scenario.latency_price = file.latency_price.map_or(scenario.latency_price, |word| word.0);
     let spins = file.poll.map_or_else(|| vec![scenario.spin], |spins| spins.0);
     scenario.spin = spins.first().copied().unwrap_or_default();
     scenario.seed = file.seed.unwrap_or(scenario.seed);
-    scenario.limit = file.limit.map_or(scenario.limit, |limit| limit.0);
-    let group = &mut scenario.group;
-    group.weight = file.group.weight.map_or(group.weight, NonZeroU32::get);
-    group.budget = file.group.budget.map_or(group.budget, NonZeroU32::get);
-    group.time_limit = file.group.time_limit.map_or(group.time_limit, |limit| limit.0);
+    scenario.limit = file.limit.map_or(scenario.limit, |limit| limit.0.0);
     warnings.extend(fit(source, &scenario, &places)?);
     let title = file.title.unwrap_or_else(|| source.name.to_owned());
     Ok(ScenarioFile { title, scenario, modes, spins, seeds, warnings })
@@ -149,7 +143,7 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
             let error = source.error(Some(event.change.span()), format!("a simulated host does not follow `{change}`"));
             return Err(error.help("it follows ana, lost, back, delay, hold and release; the embedded device's `script=` has the others"));
         }
-        script = script.with(event.at.0, path, change);
+        script = script.with(event.at.0.0, path, change);
     }
     Ok((!events.is_empty()).then(|| (script, Multipath::recovery(keep_alive))))
 }
@@ -159,8 +153,7 @@ fn device_number(source: Source<'_>, devices: &[DeviceSpec], name: &str, at: usi
     let names = || devices.iter().map(|device| device.name.as_str());
     names().position(|known| known == name).ok_or_else(|| {
         let error = source.error(Some(at..at), format!("there is no device `{name}`"));
-        let near = units::nearest(name, names()).map(|near| format!("did you mean '{near}'?"));
-        error.help(near.unwrap_or_else(|| format!("there are {}", names().collect::<Vec<_>>().join(", "))))
+        error.nearest(name, names(), format!("there are {}", names().collect::<Vec<_>>().join(", ")))
     })
 }
 
@@ -200,12 +193,19 @@ fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<
 }
 
 fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Built<Machine> {
-    let costs = match raw.costs.as_ref().map(|list| (list.get_ref(), list.span())) {
-        None => Costs::BARE_METAL,
-        Some((raw::CostList { file: Some(path), .. }, at)) => costs_of_file(source, at, path, outside)?,
-        Some((list, _)) => costs(source, list)?,
-    };
-    let mut machine = Machine { costs, posted: raw.posted, ..Machine::default() };
+    let mut machine = Machine { posted: raw.posted, softirq: raw.softirq, ..Machine::default() };
+    if let Some(list) = &raw.costs {
+        machine.costs = match list.get_ref() {
+            // A price list in a file of its own, such as `reap calibrate` writes.
+            NameOr::Name(path) if path.ends_with(".toml") => {
+                let found = outside.include(source.name, path);
+                let (name, text) = found.map_err(|what| source.error(Some(list.span()), format!("the price list `{path}`: {what}")))?;
+                super::read_costs(&name, &String::from_utf8_lossy(&text))?
+            }
+            NameOr::Name(name) => base(source, name, list.span())?,
+            NameOr::Table(table) => costs(source, table)?,
+        };
+    }
     if let Some(cpus) = &raw.cpus {
         machine.cpus = within(source, cpus, 1, Machine::MOST_CPUS, "CPUs")?;
     }
@@ -213,54 +213,51 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
         machine.nodes = within(source, nodes, 1, machine.cpus, "NUMA nodes")?;
     }
     if let Some(hogs) = &raw.hogs {
-        machine.hogs = cpus(source, hogs, &machine)?;
+        machine.hogs = cpus(source, hogs.get_ref(), hogs.span(), &machine)?;
     }
-    let (scheduler, softirq) = (&mut machine.scheduler, &mut machine.softirq);
-    scheduler.slice = raw.scheduler.slice.as_ref().map_or(scheduler.slice, |slice| slice.get_ref().0.0);
-    scheduler.wakeup_granularity = raw.scheduler.wakeup_granularity.map_or(scheduler.wakeup_granularity, |t| t.0);
-    softirq.weight = raw.softirq.weight.map_or(softirq.weight, NonZeroU32::get);
-    softirq.budget = raw.softirq.budget.map_or(softirq.budget, NonZeroU32::get);
-    softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
-    softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
-    scheduler.tick = raw.scheduler.tick.map_or(scheduler.tick, |t| t.0);
-    scheduler.rt_runtime = raw.scheduler.rt_runtime.as_ref().map_or(scheduler.rt_runtime, |t| t.get_ref().0.0);
-    scheduler.rt_period = raw.scheduler.rt_period.as_ref().map_or(scheduler.rt_period, |t| t.get_ref().0.0);
-    softirq.beside_ksoftirqd = raw.softirq.beside_ksoftirqd.unwrap_or(softirq.beside_ksoftirqd);
-    let at = raw.scheduler.slice.as_ref().map(Spanned::span);
-    machine.interrupts = shared::interrupts(source, raw.interrupts.as_ref())?;
-    machine.check_slice().map_err(|error| source.error(at, error.to_string()))?;
-    let at = raw.scheduler.rt_runtime.as_ref().map(Spanned::span);
-    machine.check_share().map_err(|error| source.error(at, error.to_string()))?;
+    if let Some(scheduler) = &raw.scheduler {
+        machine.scheduler = *scheduler.get_ref();
+    }
+    machine.check_scheduler().map_err(|error| source.error(raw.scheduler.as_ref().map(Spanned::span), error.to_string()))?;
+    if let Some(path) = &raw.interrupts {
+        machine.interrupts = *path.get_ref();
+        machine.interrupts.check().map_err(|error| source.error(Some(path.span()), error.to_string()))?;
+    }
     Ok(machine)
 }
 
-/// A price list in a file of its own, such as `reap calibrate` writes.
-fn costs_of_file(source: Source<'_>, at: Range<usize>, path: &str, outside: &dyn Outside) -> Built<Costs> {
-    let found = outside.include(source.name, path);
-    let (name, text) = found.map_err(|what| source.error(Some(at), format!("the price list `{path}`: {what}")))?;
-    let text = String::from_utf8_lossy(&text);
-    price_list(Source { name: &name, text: &text })
-}
-
-/// A file that holds nothing but a price list.
-pub(super) fn price_list(source: Source<'_>) -> Built<Costs> {
-    let list: raw::CostTable = parse(source)?;
-    costs(source, &list.into())
+/// The price list of this name.
+fn base(source: Source<'_>, name: &str, at: Range<usize>) -> Built<Costs> {
+    let names = || COSTS.iter().map(|(name, _)| *name);
+    costs_of(name).ok_or_else(|| {
+        let error = source.error(Some(at), format!("there is no price list `{name}`"));
+        error.nearest(name, names(), format!("known: {}", names().collect::<Vec<_>>().join(", ")))
+    })
 }
 
 /// A price list with its changes. Written as a table and read back, so that it has one list of names.
-fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
+pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     let percent = raw.percent.as_ref().map_or(Ok(100), |percent| within(source, percent, 1, 100_000, "percent of the list's prices"))?;
-    let base = raw.base.unwrap_or(Costs::BARE_METAL).at_percent(percent);
+    let base = raw.base.as_ref().map_or(Ok(Costs::BARE_METAL), |name| base(source, name.get_ref(), name.span()))?;
     let broken = |error: &dyn std::error::Error| source.error(None, error.to_string());
-    let mut table = toml::Table::try_from(base).map_err(|error| broken(&error))?;
-    for (group, prices) in &raw.groups {
-        let Some(toml::Value::Table(known)) = table.get_mut(*group) else { continue };
+    let mut table = toml::Table::try_from(base.at_percent(percent)).map_err(|error| broken(&error))?;
+    let groups = [
+        ("interrupt", &raw.interrupt),
+        ("thread", &raw.thread),
+        ("memory", &raw.memory),
+        ("library", &raw.library),
+        ("block", &raw.block),
+        ("libaio", &raw.libaio),
+        ("io_uring", &raw.io_uring),
+        ("kernel", &raw.kernel),
+    ];
+    for (group, prices) in groups {
+        let Some(toml::Value::Table(known)) = table.get_mut(group) else { continue };
         for (name, price) in prices {
             let Some(slot) = known.get_mut(name.get_ref()) else {
                 let error = source.error(Some(name.span()), format!("there is no price `{group}.{}`", name.get_ref()));
-                let near = units::nearest(name.get_ref(), known.keys().map(String::as_str)).map(|near| format!("did you mean '{near}'?"));
-                return Err(error.help(near.unwrap_or_else(|| known.keys().cloned().collect::<Vec<_>>().join(", "))));
+                let all = known.keys().cloned().collect::<Vec<_>>().join(", ");
+                return Err(error.nearest(name.get_ref(), known.keys().map(String::as_str), all));
             };
             let limit = 1_000_000_000;
             if *price.get_ref() > limit {
@@ -272,21 +269,14 @@ fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
     table.try_into().map_err(|error| broken(&error))
 }
 
-fn devices(
-    source: Source<'_>,
-    raw: Vec<Spanned<raw::Device>>,
-    machine: &Machine,
-    links: &[SharedLink],
-    host: Host,
-) -> Built<Vec<DeviceSpec>> {
+fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine, host: Host) -> Built<Vec<DeviceSpec>> {
     let mut devices: Vec<DeviceSpec> = Vec::new();
     for (at, spanned) in raw.into_iter().enumerate() {
         let span = spanned.span();
         let raw = spanned.into_inner();
         let name = raw.name.clone().unwrap_or_else(|| format!("nvme{at}"));
         let count = raw.count.as_ref().map(|n| within(source, n, 1, Scenario::MOST_DEVICES, "devices")).transpose()?;
-        let link = shared::link(source, links, raw.link.as_ref())?;
-        let device = DeviceSpec { link, ..device(source, &name, raw, machine, host)? };
+        let device = device(source, &name, raw, machine, host)?;
         for n in 0..count.unwrap_or(1) {
             let name = if count.is_some() { format!("{name}{n}") } else { name.clone() };
             if devices.iter().any(|other| other.name == name) {
@@ -305,33 +295,33 @@ fn devices(
 }
 
 fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, host: Host) -> Built<DeviceSpec> {
-    let bytes = match &raw.bytes {
-        Some(bytes) if !(1 << 20..=1 << 46).contains(&bytes.get_ref().0) => {
+    let at = raw.profile.span();
+    let profile = match raw.profile.into_inner() {
+        NameOr::Table(profile) => Profile { name: "own profile".into(), ..profile },
+        NameOr::Name(name) => name.parse().map_err(|_| {
+            let error = source.error(Some(at), format!("there is no profile `{name}`"));
+            error.nearest(&name, Profile::NAMES.into_iter(), format!("known: {}", Profile::NAMES.join(", ")))
+        })?,
+    };
+    let mut device = DeviceSpec { bytes: BYTES, ..DeviceSpec::new(name, profile) };
+    if let Some(bytes) = &raw.bytes {
+        device.bytes = bytes.get_ref().0;
+        if !(1 << 20..=1 << 46).contains(&device.bytes) {
             return Err(source.error(Some(bytes.span()), "a device has 1M to 64T".to_owned()));
         }
-        bytes => bytes.as_ref().map_or(BYTES, |bytes| bytes.get_ref().0),
-    };
-    if let Some(at) = raw.in_process.as_ref().filter(|at| host == Host::Kernel && *at.get_ref()) {
-        return Err(source.error(Some(at.span()), "a controller in process is for the user host").help("leave out host = \"kernel\""));
     }
-    let unmasked = raw.masks.as_ref().filter(|at| !*at.get_ref()).map(Spanned::span);
-    if let Some(span) = unmasked.clone().filter(|_| host == Host::Kernel) {
-        return Err(source.error(Some(span), "a kernel masks vectors: this is for the user host").help("leave out host = \"kernel\""));
+    let in_process = raw.in_process.as_ref().filter(|on| *on.get_ref());
+    let unmasked = raw.masks.as_ref().filter(|on| !*on.get_ref());
+    for (flag, what) in [(in_process, "a controller in process is"), (unmasked, "a kernel masks vectors: this is")] {
+        if let Some(flag) = flag.filter(|_| host == Host::Kernel) {
+            return Err(source.error(Some(flag.span()), format!("{what} for the user host")).help("leave out host = \"kernel\""));
+        }
     }
-    let in_process = raw.in_process.is_some_and(Spanned::into_inner);
-    let mut device = DeviceSpec { bytes, in_process, ..DeviceSpec::new(name, raw.profile.0) };
+    device.in_process = in_process.is_some();
     if let Some(queues) = &raw.queues {
         // Each takes two queue pairs where vectors cannot be masked.
         let most = Config::MAX_QUEUE_PAIRS / if unmasked.is_some() { 2 } else { 1 };
         device = device.with_queues(within(source, queues, 1, most, "hardware queues")?);
-    }
-    if let Some(pending) = &raw.pending {
-        if unmasked.is_some() {
-            return Err(source
-                .error(Some(pending.span()), "where no vector can be masked no message is pending")
-                .help("leave out pending"));
-        }
-        device.config.pending = pending.get_ref().0.0;
     }
     if unmasked.is_some() {
         device = device.without_masks();
@@ -343,31 +333,31 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, h
     if let Some(tags) = &raw.tags {
         device.tags = within(source, tags, 1, device.config.queue_entries - 1, "commands in flight per queue")?;
     }
-    device.inside = shared::inside(source, name, raw.inside.as_ref())?;
+    if let Some(inside) = &raw.inside {
+        device.inside = *inside.get_ref();
+        device.inside.check(name).map_err(|error| source.error(Some(inside.span()), error.to_string()))?;
+    }
     if let Some(node) = &raw.node {
         device.node = within(source, node, 0, machine.nodes - 1, "as a NUMA node")?;
     }
-    if let Some(affinity) = raw.affinity {
-        let span = affinity.span();
-        device.affinity = match affinity.into_inner() {
-            Where::Managed => Affinity::Managed,
-            Where::Cpus(list) => Affinity::Cpus(cpus(source, &Spanned::new(span, list), machine)?),
-        };
+    if let Some(affinity) = &raw.affinity
+        && let Where(Some(list)) = affinity.get_ref()
+    {
+        device.affinity = Affinity::Cpus(cpus(source, list, affinity.span(), machine)?);
     }
     Ok(device)
 }
 
 /// CPUs that the machine has.
-fn cpus(source: Source<'_>, list: &Spanned<super::words::Cpus>, machine: &Machine) -> Built<Vec<usize>> {
-    let cpus: Vec<usize> = list.get_ref().0.iter().map(|&cpu| cpu as usize).collect();
+fn cpus(source: Source<'_>, Cpus(cpus): &Cpus, at: Range<usize>, machine: &Machine) -> Built<Vec<usize>> {
     match cpus.iter().find(|&&cpu| cpu >= machine.cpus) {
-        _ if cpus.is_empty() => Err(source.error(Some(list.span()), "no CPU at all")),
+        _ if cpus.is_empty() => Err(source.error(Some(at), "no CPU at all")),
         Some(cpu) => {
             let there = if machine.cpus == 1 { "CPU 0 only".to_owned() } else { format!("CPUs 0 to {}", machine.cpus - 1) };
-            let error = source.error(Some(list.span()), format!("CPU {cpu}: the machine has {there}"));
+            let error = source.error(Some(at), format!("CPU {cpu}: the machine has {there}"));
             Err(error.help("set cpus under [machine]"))
         }
-        None => Ok(cpus),
+        None => Ok(cpus.clone()),
     }
 }
 
@@ -408,20 +398,19 @@ impl Jobs<'_> {
                 None => job.filenames.iter().try_for_each(|name| self.device(name, span.start).map(drop))?,
             }
             if let Some(list) = &raw.cpus {
-                let allowed: BTreeSet<u32> = cpus(self.source, list, self.machine)?.iter().map(|&cpu| cpu as u32).collect();
+                let allowed: BTreeSet<u32> = cpus(self.source, list.get_ref(), list.span(), self.machine)?.iter().map(|&cpu| cpu as u32).collect();
                 (job.cpus_allowed, job.cpus_policy) = (Some(allowed.into_iter().collect()), workload::CpuPolicy::Shared);
             }
         }
-        let phases: Vec<Phase> = raw.phases.iter().map(|phase| Phase { from: phase.from.0, iops: phase.iops }).collect();
         let spec = |job: Job| {
             let paths = raw.paths.as_ref().map(|paths| self.multipath(paths, &job, span.start)).transpose()?;
             let spec = JobSpec::new(job);
             Ok(JobSpec {
-                engine: raw.engine.as_ref().map_or(spec.engine, |word| word.0.0),
-                think: raw.think.map_or(spec.think, |t| t.0),
-                work: raw.work.map_or(spec.work, |t| t.0),
-                phases: phases.clone(),
-                phases_every: raw.phase_every.map(|every| every.0),
+                engine: raw.engine.unwrap_or(spec.engine),
+                think: raw.think.map_or(spec.think, |word| word.0.0),
+                work: raw.work.map_or(spec.work, |word| word.0.0),
+                phases: raw.phases.clone(),
+                phases_every: raw.phase_every.map(|every| every.0.0),
                 paths,
                 queues: raw.queues.map_or(spec.queues, NonZeroU16::get),
                 ..spec
@@ -450,12 +439,12 @@ impl Jobs<'_> {
         let usual = Multipath::over(paths, raw.policy.0);
         let failover = FailoverConfig {
             no_path_limit: raw.no_path_limit.unwrap_or(usual.failover.no_path_limit),
-            no_path_timeout: raw.no_path_timeout.map_or(usual.failover.no_path_timeout, |time| time.0),
-            held_timeout: raw.held_timeout.map_or(usual.failover.held_timeout, |time| time.0),
+            no_path_timeout: raw.no_path_timeout.map_or(usual.failover.no_path_timeout, |time| time.0.0),
+            held_timeout: raw.held_timeout.map_or(usual.failover.held_timeout, |time| time.0.0),
             unsafe_fast_failover: raw.unsafe_fast_failover,
             ..usual.failover
         };
-        let keep_alive = raw.keep_alive.map_or(usual.keep_alive, |time| time.0);
+        let keep_alive = raw.keep_alive.map_or(usual.keep_alive, |time| time.0.0);
         let study = raw.count.as_ref().map(|_| raw.counter.unwrap_or(DepthCounter::Controller));
         Ok(Multipath { queues, study, failover, keep_alive, ..usual })
     }
@@ -530,7 +519,7 @@ impl Jobs<'_> {
         let mut text = "[job]".to_owned();
         places.push((options.span().start, options.span().start));
         for (key, value) in options.get_ref() {
-            let (name, raw::Value(words)) = (key.get_ref(), value.get_ref());
+            let (name, OptionValue(words)) = (key.get_ref(), value.get_ref());
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
                 return Err(self.source.error(Some(key.span()), format!("`{name}` is not the name of a fio option")));
             }

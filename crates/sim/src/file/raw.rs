@@ -1,19 +1,20 @@
-//! The keys of a scenario file, as they stand there. Every table refuses keys that it does not know.
+//! The keys of a scenario file, as they stand there, and the values that people write. Every table refuses keys that it does not know.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::str::FromStr;
 
 use completion::{LatencyPrice, Mode};
 use driver::paths::Policy;
-use emu::{PendingBit, Profile};
+use emu::Profile;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
-use toml::Spanned;
+use toml::{Spanned, Value};
+use units::Nanos;
 
-use super::words::{Bytes, Cpus, Lasting, Time, Word};
-use crate::costs::costs_of;
-use crate::{Costs, DepthCounter, Engine, Host};
+use crate::{DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Softirq, Spin};
 
 /// The whole file.
 #[derive(serde::Deserialize)]
@@ -27,23 +28,20 @@ pub(super) struct File {
     /// How long is measured; in place of each job's `runtime`.
     pub(super) duration: Option<Word<Lasting>>,
     /// In place of each job's `ramp_time`.
-    pub(super) ramp: Option<Time>,
+    pub(super) ramp: Option<Word<Time>>,
     /// I/Os of each job thread, in place of `number_ios`.
     pub(super) ios: Option<Spanned<NonZeroU64>>,
-    pub(super) limit: Option<Time>,
+    pub(super) limit: Option<Word<Time>>,
     /// As `--latency-price` has it.
     pub(super) latency_price: Option<Word<LatencyPrice>>,
-    pub(super) host: Option<Word<HostName>>,
+    #[serde(default)]
+    pub(super) host: Host,
     /// What spinning means where others want the CPU: one way, or several to compare.
-    pub(super) poll: Option<super::shared::Spins>,
+    pub(super) poll: Option<Spins>,
     #[serde(default)]
     pub(super) machine: Machine,
-    #[serde(default)]
-    pub(super) group: Group,
     #[serde(default, rename = "device")]
     pub(super) devices: Vec<Spanned<Device>>,
-    #[serde(default, rename = "link")]
-    pub(super) links: Vec<Spanned<super::shared::Link>>,
     #[serde(default, rename = "job")]
     pub(super) jobs: Vec<Spanned<Job>>,
     #[serde(default, rename = "switch")]
@@ -58,163 +56,43 @@ pub(super) struct File {
 pub(super) struct Machine {
     pub(super) cpus: Option<Spanned<usize>>,
     pub(super) nodes: Option<Spanned<usize>>,
-    pub(super) costs: Option<Spanned<CostList>>,
+    /// The name of a price list, the file of one, or a table.
+    pub(super) costs: Option<Spanned<NameOr<CostTable>>>,
     #[serde(default)]
     pub(super) posted: bool,
     pub(super) hogs: Option<Spanned<Cpus>>,
-    #[serde(default)]
-    pub(super) scheduler: Scheduler,
+    pub(super) scheduler: Option<Spanned<Scheduler>>,
     #[serde(default)]
     pub(super) softirq: Softirq,
-    pub(super) interrupts: Option<Spanned<super::shared::InterruptPath>>,
+    pub(super) interrupts: Option<Spanned<InterruptPath>>,
 }
 
+/// The price list that one starts from, and what differs, by group, in nanoseconds.
 #[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Scheduler {
-    pub(super) slice: Option<Spanned<Word<Lasting>>>,
-    pub(super) wakeup_granularity: Option<Time>,
-    pub(super) tick: Option<Time>,
-    pub(super) rt_runtime: Option<Spanned<Word<Lasting>>>,
-    pub(super) rt_period: Option<Spanned<Word<Lasting>>>,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Softirq {
-    pub(super) weight: Option<NonZeroU32>,
-    pub(super) budget: Option<NonZeroU32>,
-    pub(super) time_limit: Option<Time>,
-    pub(super) restarts: Option<u32>,
-    pub(super) beside_ksoftirqd: Option<bool>,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Group {
-    pub(super) weight: Option<NonZeroU32>,
-    pub(super) budget: Option<NonZeroU32>,
-    pub(super) time_limit: Option<Time>,
-}
-
-/// The name of a price list, the file of one, or a table: the list that it starts from, and what differs.
-#[derive(Default)]
-pub(super) struct CostList {
-    /// Where it stands, if in a file of its own.
-    pub(super) file: Option<String>,
-    pub(super) base: Option<Costs>,
-    /// The speed of its cores: what they execute, in percent of the list's prices.
-    pub(super) percent: Option<Spanned<u32>>,
-    pub(super) groups: Vec<(&'static str, Prices)>,
-}
-
-/// Prices of a group, in nanoseconds.
-pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
-
-#[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CostTable {
-    base: Option<Word<CostName>>,
-    percent: Option<Spanned<u32>>,
-    interrupt: Option<Prices>,
-    thread: Option<Prices>,
-    memory: Option<Prices>,
-    library: Option<Prices>,
-    block: Option<Prices>,
-    libaio: Option<Prices>,
-    io_uring: Option<Prices>,
-    kernel: Option<Prices>,
+    pub(super) base: Option<Spanned<String>>,
+    /// The speed of its cores: what they execute, in percent of the list's prices.
+    pub(super) percent: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) interrupt: Prices,
+    #[serde(default)]
+    pub(super) thread: Prices,
+    #[serde(default)]
+    pub(super) memory: Prices,
+    #[serde(default)]
+    pub(super) library: Prices,
+    #[serde(default)]
+    pub(super) block: Prices,
+    #[serde(default)]
+    pub(super) libaio: Prices,
+    #[serde(default)]
+    pub(super) io_uring: Prices,
+    #[serde(default)]
+    pub(super) kernel: Prices,
 }
 
-struct CostName(Costs);
-
-impl std::str::FromStr for CostName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<CostName, String> {
-        costs_of(name).map(CostName).ok_or_else(|| unknown("price list", name, &["bare-metal", "vm"]))
-    }
-}
-
-/// "there is no X called Y", with the nearest of the names and all of them.
-fn unknown(what: &str, given: &str, names: &[&str]) -> String {
-    let near = units::nearest(given, names.iter().copied()).map_or(String::new(), |near| format!("did you mean '{near}'? "));
-    format!("there is no {what} `{given}` ({near}known: {})", names.join(", "))
-}
-
-impl<'de> Deserialize<'de> for CostList {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CostList, D::Error> {
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = CostList;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a price list or of a .toml file that holds one, or a table")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<CostList, E> {
-                if name.ends_with(".toml") {
-                    return Ok(CostList { file: Some(name.to_owned()), ..CostList::default() });
-                }
-                let CostName(costs) = name.parse().map_err(E::custom)?;
-                Ok(CostList { base: Some(costs), ..CostList::default() })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostList, A::Error> {
-                CostTable::deserialize(MapAccessDeserializer::new(map)).map(CostList::from)
-            }
-        }
-        deserializer.deserialize_any(List)
-    }
-}
-
-impl From<CostTable> for CostList {
-    fn from(table: CostTable) -> CostList {
-        let groups = [
-            ("interrupt", table.interrupt),
-            ("thread", table.thread),
-            ("memory", table.memory),
-            ("library", table.library),
-            ("block", table.block),
-            ("libaio", table.libaio),
-            ("io_uring", table.io_uring),
-            ("kernel", table.kernel),
-        ];
-        let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
-        CostList { file: None, base: table.base.map(|Word(CostName(costs))| costs), percent: table.percent, groups }
-    }
-}
-
-/// `user` or `kernel`.
-pub(super) struct HostName(pub(super) Host);
-
-impl std::str::FromStr for HostName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<HostName, String> {
-        match name {
-            "user" => Ok(HostName(Host::User)),
-            "kernel" => Ok(HostName(Host::Kernel)),
-            _ => Err(unknown("host", name, &["user", "kernel"])),
-        }
-    }
-}
-
-/// `libaio`, `io_uring` or `reap`.
-pub(super) struct EngineName(pub(super) Engine);
-
-impl std::str::FromStr for EngineName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<EngineName, String> {
-        match name {
-            "libaio" => Ok(EngineName(Engine::Libaio)),
-            "io_uring" => Ok(EngineName(Engine::IoUring)),
-            "reap" => Ok(EngineName(Engine::Reap)),
-            _ => Err(unknown("interface", name, &["libaio", "io_uring", "reap"])),
-        }
-    }
-}
+pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -222,7 +100,7 @@ pub(super) struct Device {
     pub(super) name: Option<String>,
     /// So many of the kind: `name0`, `name1`, …
     pub(super) count: Option<Spanned<usize>>,
-    pub(super) profile: Timing,
+    pub(super) profile: Spanned<NameOr<Profile>>,
     pub(super) bytes: Option<Spanned<Bytes>>,
     pub(super) queues: Option<Spanned<u16>>,
     pub(super) tags: Option<Spanned<u32>>,
@@ -233,83 +111,8 @@ pub(super) struct Device {
     pub(super) in_process: Option<Spanned<bool>>,
     /// Vectors can be masked.
     pub(super) masks: Option<Spanned<bool>>,
-    pub(super) pending: Option<Spanned<Word<Pends>>>,
     pub(super) node: Option<Spanned<usize>>,
-    pub(super) inside: Option<Spanned<super::shared::Inside>>,
-    pub(super) link: Option<Spanned<String>>,
-}
-
-/// What becomes of a message whose vector is masked.
-#[derive(Clone, Copy)]
-pub(super) struct Pends(pub(super) PendingBit);
-
-impl std::str::FromStr for Pends {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Pends, String> {
-        PendingBit::named(name).map(Pends).ok_or_else(|| unknown("fate of a pending message", name, &PendingBit::NAMES))
-    }
-}
-
-/// The name of a profile, or the profile itself.
-pub(super) struct Timing(pub(super) Profile);
-
-impl<'de> Deserialize<'de> for Timing {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Timing, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Timing;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a profile, or a table")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Timing, E> {
-                name.parse().map(Timing).map_err(|_| E::custom(unknown("profile", name, &Profile::NAMES)))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Timing, A::Error> {
-                let profile = Profile::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Timing(Profile { name: "own profile".into(), ..profile }))
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-/// `managed`, or the CPUs of the vectors in order.
-pub(super) enum Where {
-    Managed,
-    Cpus(Cpus),
-}
-
-impl<'de> Deserialize<'de> for Where {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Where, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Where;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"managed\", or CPUs, such as \"0-3,8\"")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Where, E> {
-                match text {
-                    "managed" => Ok(Where::Managed),
-                    _ => text.parse().map(Where::Cpus).map_err(|error| E::custom(format!("{error}, and not \"managed\" either"))),
-                }
-            }
-
-            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Where, E> {
-                Cpus::deserialize(de::value::I64Deserializer::new(n)).map(Where::Cpus)
-            }
-
-            fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Where, A::Error> {
-                Cpus::deserialize(de::value::SeqAccessDeserializer::new(list)).map(Where::Cpus)
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
+    pub(super) inside: Option<Spanned<Inside>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -325,18 +128,21 @@ pub(super) struct Job {
     pub(super) cpus: Option<Spanned<Cpus>>,
     /// In place of `filename`.
     pub(super) devices: Option<Vec<Spanned<String>>>,
-    pub(super) engine: Option<Word<EngineName>>,
-    pub(super) think: Option<Time>,
-    pub(super) work: Option<Time>,
+    pub(super) engine: Option<Engine>,
+    pub(super) think: Option<Word<Time>>,
+    pub(super) work: Option<Word<Time>>,
     #[serde(default, rename = "phase")]
     pub(super) phases: Vec<Phase>,
     /// From one beginning of the phases to the next.
-    pub(super) phase_every: Option<Time>,
+    pub(super) phase_every: Option<Word<Time>>,
     /// Several paths, and how one is chosen.
     pub(super) paths: Option<Multipath>,
     /// Software queues per thread and device.
     pub(super) queues: Option<NonZeroU16>,
 }
+
+/// fio's options, as keys.
+pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 
 /// Several paths to a namespace. Without a count: the job's devices.
 #[derive(serde::Deserialize)]
@@ -348,61 +154,17 @@ pub(super) struct Multipath {
     pub(super) queues: Option<Spanned<u16>>,
     pub(super) policy: Word<Policy>,
     pub(super) no_path_limit: Option<usize>,
-    pub(super) no_path_timeout: Option<Time>,
-    pub(super) held_timeout: Option<Time>,
-    pub(super) keep_alive: Option<Time>,
+    pub(super) no_path_timeout: Option<Word<Time>>,
+    pub(super) held_timeout: Option<Word<Time>>,
+    pub(super) keep_alive: Option<Word<Time>>,
     #[serde(default)]
     pub(super) unsafe_fast_failover: bool,
-}
-
-/// fio's options, as keys.
-pub(super) type Options = BTreeMap<Spanned<String>, Spanned<Value>>;
-
-/// An option's value.
-pub(super) struct Value(pub(super) String);
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-        struct Scalar;
-        impl Visitor<'_> for Scalar {
-            type Value = Value;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a number, or true or false")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
-                // A value that began another line would be an option of its own.
-                if text.contains('\n') { Err(E::custom("the value of an option is one line")) } else { Ok(Value(text.to_owned())) }
-            }
-
-            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Value, E> {
-                Ok(Value(n.to_string()))
-            }
-
-            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Value, E> {
-                Ok(Value(n.to_string()))
-            }
-
-            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Value, E> {
-                Ok(Value(u8::from(on).to_string()))
-            }
-        }
-        deserializer.deserialize_any(Scalar)
-    }
-}
-
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Phase {
-    pub(super) from: Time,
-    pub(super) iops: u64,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Switch {
-    pub(super) at: Time,
+    pub(super) at: Word<Time>,
     pub(super) mode: Word<Mode>,
 }
 
@@ -410,7 +172,235 @@ pub(super) struct Switch {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Event {
-    pub(super) at: Time,
+    pub(super) at: Word<Time>,
     pub(super) device: Spanned<String>,
     pub(super) change: Spanned<String>,
+}
+
+/// The name of something, or a table that describes it.
+pub(super) enum NameOr<T> {
+    Name(String),
+    Table(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NameOr<T>, D::Error> {
+        /// By way of a [`Value`] a table would lose the places of its keys.
+        struct Either<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = NameOr<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name, or a table")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<NameOr<T>, E> {
+                Ok(NameOr::Name(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NameOr<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(NameOr::Table)
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+/// A value that is read from a string: whatever is wrong with it is reported where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word<T>(pub(super) T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Word<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Word).map_err(de::Error::custom)
+    }
+}
+
+/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Time(pub(super) Nanos);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (digits, unit) = text.split_at(end);
+        let no_time = || format!("`{text}` is not a time, such as \"20ms\"");
+        if digits.is_empty() {
+            return Err(no_time());
+        }
+        let factor = match unit.trim() {
+            "ns" => 1.0,
+            "us" | "µs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "" => return Err(format!("`{text}` lacks its unit: ns, us, ms or s")),
+            other => return Err(format!("`{other}` is not a unit of time: ns, us, ms or s")),
+        };
+        let nanos = digits.parse::<f64>().map_err(|_| no_time())? * factor;
+        // A year is beyond anything that will be simulated.
+        if nanos < 4e16 { Ok(Time(Nanos(nanos.round() as u64))) } else { Err(format!("`{text}` is too long")) }
+    }
+}
+
+/// A span of time of which there has to be some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lasting(pub(super) Nanos);
+
+impl FromStr for Lasting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Lasting, String> {
+        match text.parse()? {
+            Time(Nanos::ZERO) => Err(format!("`{text}` is no time at all: it has to be more")),
+            Time(nanos) => Ok(Lasting(nanos)),
+        }
+    }
+}
+
+pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+    Word::<Time>::deserialize(deserializer).map(|time| time.0.0)
+}
+
+pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+    Word::<Lasting>::deserialize(deserializer).map(|time| time.0.0)
+}
+
+pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    NonZeroU32::deserialize(deserializer).map(NonZeroU32::get)
+}
+
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Bytes::deserialize(deserializer).map(|Bytes(bytes)| u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+/// A number of bytes: `4k`, `64M`, `1G`, in powers of 1024, or the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) u64);
+
+impl Bytes {
+    fn of(value: &Value) -> Result<Bytes, String> {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Integer(n) if *n >= 0 => return Ok(Bytes(*n as u64)),
+            other => return Err(format!("`{other}` is not a size, such as \"64M\"")),
+        };
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(end);
+        let shift = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" => 10,
+            "m" => 20,
+            "g" => 30,
+            "t" => 40,
+            other => return Err(format!("`{other}` is not a unit of size: k, M, G or T")),
+        };
+        let n = digits.parse::<u64>().map_err(|_| format!("`{text}` is not a size, such as \"64M\""))?;
+        n.checked_mul(1 << shift).map(Bytes).ok_or_else(|| format!("`{text}` is too large"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        Bytes::of(&Value::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// CPUs in the order given: `"0-3,8"`, one number, or a list of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cpus(pub(super) Vec<usize>);
+
+/// More CPUs than any machine that can be simulated has.
+const MOST_LISTED: usize = 4096;
+
+impl Cpus {
+    fn of(value: &Value) -> Result<Cpus, String> {
+        let other = |value: &Value| format!("`{value}` is not a CPU, such as \"0-3,8\" or [0, 1, 2, 3, 8]");
+        let one = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok()).map(|n| n as usize).ok_or_else(|| other(value));
+        let text = match value {
+            Value::String(text) => text,
+            Value::Array(list) => return list.iter().map(one).collect::<Result<_, _>>().map(Cpus),
+            value => return one(value).map(|n| Cpus(vec![n])),
+        };
+        let mut cpus = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let number = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{part}` is not a CPU, such as \"0-3,8\""));
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (number(first)? as usize, number(last)? as usize),
+                None => (number(part)? as usize, number(part)? as usize),
+            };
+            if last < first {
+                return Err(format!("`{part}`: the range ends before it begins"));
+            }
+            if cpus.len() + (last - first) >= MOST_LISTED {
+                return Err(format!("`{text}` lists more than {MOST_LISTED} CPUs"));
+            }
+            cpus.extend(first..=last);
+        }
+        Ok(Cpus(cpus))
+    }
+}
+
+impl<'de> Deserialize<'de> for Cpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cpus, D::Error> {
+        Cpus::of(&Value::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// `managed` (`None`), or the CPUs of the vectors in order.
+pub(super) struct Where(pub(super) Option<Cpus>);
+
+impl<'de> Deserialize<'de> for Where {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Where, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        if value.as_str() == Some("managed") {
+            return Ok(Where(None));
+        }
+        let cpus = Cpus::of(&value).map_err(|error| de::Error::custom(format!("{error}, and not \"managed\" either")))?;
+        Ok(Where(Some(cpus)))
+    }
+}
+
+/// One way of spinning, or several.
+pub(super) struct Spins(pub(super) Vec<Spin>);
+
+impl<'de> Deserialize<'de> for Spins {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Spins, D::Error> {
+        let values = match Value::deserialize(deserializer)? {
+            Value::Array(list) => list,
+            one => vec![one],
+        };
+        let mut spins = Vec::new();
+        for value in &values {
+            let name = value.as_str().ok_or_else(|| de::Error::custom("a way of spinning is a string, such as \"spins\""))?;
+            let spin: Spin = name.parse().map_err(de::Error::custom)?;
+            if spins.contains(&spin) {
+                return Err(de::Error::custom(format_args!("`poll` names {spin} twice")));
+            }
+            spins.push(spin);
+        }
+        if spins.is_empty() {
+            return Err(de::Error::custom("`poll` names no way of spinning: leave it out for \"spins\""));
+        }
+        Ok(Spins(spins))
+    }
+}
+
+/// The value of one of fio's options.
+pub(super) struct OptionValue(pub(super) String);
+
+impl<'de> Deserialize<'de> for OptionValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OptionValue, D::Error> {
+        match Value::deserialize(deserializer)? {
+            // A value that began another line would be an option of its own.
+            Value::String(text) if text.contains('\n') => Err(de::Error::custom("the value of an option is one line")),
+            Value::String(text) => Ok(OptionValue(text)),
+            Value::Integer(n) => Ok(OptionValue(n.to_string())),
+            Value::Float(n) => Ok(OptionValue(n.to_string())),
+            Value::Boolean(on) => Ok(OptionValue(u8::from(on).to_string())),
+            _ => Err(de::Error::custom("the value of an option is a string, a number, or true or false")),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use nvme::{Lba, Nsid, io};
 use workload::Job;
 
 use super::*;
-use crate::{DeviceSpec, JobSpec, Outcome, Scenario, closed_loop};
+use crate::{Outcome, Scenario, closed_loop};
 use completion::Mode;
 
 const NO_DATA: Dptr = Dptr { prp1: 0, prp2: 0 };
@@ -20,23 +20,19 @@ fn read(lba: u64) -> Sqe {
     io::read(Nsid(1), Lba(lba), 8, NO_DATA, io::Flags::NONE)
 }
 
-fn write(lba: u64) -> Sqe {
-    io::write(Nsid(1), Lba(lba), 8, NO_DATA, io::Flags::NONE)
-}
-
-fn limits(inside: Inside, link: Option<Rc<Link>>) -> Rc<Limits> {
-    Limits::new(inside, &flat(), link, 512, 1).expect("something is shared")
+fn limits(inside: Inside) -> Rc<Limits> {
+    Limits::new(inside, &flat(), 512, 1).expect("something is shared")
 }
 
 #[test]
 fn a_drive_that_shares_nothing_has_no_limits() {
-    assert!(Limits::new(Inside::default(), &flat(), None, 512, 1).is_none());
+    assert!(Limits::new(Inside::default(), &flat(), 512, 1).is_none());
 }
 
 #[test]
 fn commands_on_one_die_queue_and_those_on_others_do_not() {
-    let inside = Inside { dies: 4, stripe: 4_096, ..Inside::default() };
-    let limits = limits(inside, None);
+    let inside = Inside { dies: 4, stripe: 4_096 };
+    let limits = limits(inside);
     let took = |lba| limits.time(&read(lba)).service.0;
     // Blocks 0 and 32 are on the same of four dies of 4 KiB.
     assert_eq!([took(0), took(32), took(8), took(0), took(16)], [10_000, 20_000, 10_000, 30_000, 10_000]);
@@ -45,31 +41,9 @@ fn commands_on_one_die_queue_and_those_on_others_do_not() {
 }
 
 #[test]
-fn drives_on_one_link_share_its_bytes() {
-    let spec = SharedLink { name: "switch".into(), bytes_per_second: 4_096_000_000 };
-    let link = Link::new(&spec);
-    let [a, b] = [(); 2].map(|()| limits(Inside::default(), Some(Rc::clone(&link))));
-    // A microsecond each: the second's data wait for the first's.
-    assert_eq!(a.time(&read(0)), KnownTime { service: Nanos(10_000), late: Nanos(1_000) });
-    assert_eq!(b.time(&read(0)), KnownTime { service: Nanos(10_000), late: Nanos(2_000) });
-    // The other way is free.
-    assert_eq!(b.time(&write(0)).service, Nanos(11_000));
-}
-
-#[test]
-fn writes_wait_for_tags_and_reads_take_none() {
-    let inside = Inside { read_tags: 4, read_bytes: 512, round_trip: Nanos(1_000), ..Inside::default() };
-    let limits = limits(inside, None);
-    // Eight pieces, four at a time.
-    let took = |sqe: &Sqe| limits.time(sqe).service.0;
-    assert_eq!([took(&write(0)), took(&write(8)), took(&read(0))], [12_000, 14_000, 10_000]);
-}
-
-#[test]
 fn limits_that_make_no_sense_are_refused() {
     let told = |inside: Inside| inside.check("disk").unwrap_err().to_string();
-    assert!(told(Inside { dies: 4, ..Inside::default() }).contains("stripe"));
-    assert!(told(Inside { read_tags: 4, ..Inside::default() }).contains("round_trip"));
+    assert!(told(Inside { dies: 4, stripe: 0 }).contains("stripe"));
     assert!(told(Inside { dies: u32::MAX, stripe: 1, ..Inside::default() }).contains("65536"));
 }
 
@@ -83,33 +57,11 @@ fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
 /// commands as dies.
 #[test]
 fn reads_at_random_collide_on_dies_before_there_are_as_many_as_dies() {
-    let at = |depth, dies| run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096, ..Inside::default() });
+    let at = |depth, dies| run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096 });
     let (alone, half, all) = (at(1, 32), at(16, 32), at(128, 32));
     let (free, channels) = (at(16, 0), run(closed_loop(16, 4_000), |s| s.devices[0].config.profile.channels = 32));
     assert!((free.iops() / channels.iops() - 1.0).abs() < 0.02, "as many channels as commands never make one wait");
     assert!(half.iops() < 0.9 * free.iops() && half.iops() > 8.0 * alone.iops(), "{} {}", half.iops(), free.iops());
     assert!(half.read_latency().p99 > 2 * alone.read_latency().p99);
     assert!(all.iops() < 3.2e6, "32 dies of 10 µs: {}", all.iops());
-}
-
-/// What a link carries it carries for all drives behind it.
-#[test]
-fn more_drives_on_a_link_do_no_more_than_it_carries() {
-    let at = |drives: usize, link: bool| {
-        run(closed_loop(32, 3_000), |s| {
-            let names: Vec<String> = (0..drives).map(|n| format!("disk{n}")).collect();
-            s.devices = names.iter().map(|name| DeviceSpec::new(name, flat())).collect();
-            s.jobs = names.iter().map(|name| JobSpec::new(Job { filenames: vec![name.clone()], ..closed_loop(32, 3_000) })).collect();
-            s.machine = crate::Machine::new(drives, 1);
-            if link {
-                // 1.2 million of 4 KiB a second.
-                s.links = vec![SharedLink { name: "switch".into(), bytes_per_second: 4_915_200_000 }];
-                s.devices.iter_mut().for_each(|device| device.link = Some(0));
-            }
-        })
-        .iops()
-    };
-    let (one, two, four) = (at(1, true), at(2, true), at(4, true));
-    assert!(one > 1.1e6 && two <= 1.21e6 && four <= 1.21e6, "{one} {two} {four}");
-    assert!(four > 1.1e6 && at(4, false) > 2.0 * four, "{four}");
 }

@@ -64,7 +64,6 @@ struct HostSide {
     memory: Memory,
     written: Written,
     data: Data,
-    links: Vec<Rc<Link>>,
 }
 
 /// What threads there are, and where.
@@ -82,8 +81,7 @@ impl<'a> World<'a> {
     pub(super) fn bring_up(scenario: &'a Scenario, habits: &'a Habits) -> Result<World<'a>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
-        let links = scenario.links.iter().map(Link::new).collect();
-        let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data, links };
+        let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data };
         let mut ready = Vec::new();
         let mut subsystems = subsystems(scenario)?;
         for (n, device) in scenario.devices.iter().enumerate() {
@@ -479,15 +477,14 @@ fn bring_up_device(
 ) -> Result<Ready, SimError> {
     let memory = &host.memory;
     let mut config = emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
-    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || scenario.machine.interrupts.is_shared() || device.in_process {
+    if scenario.machine.interrupts.is_shared() || device.in_process {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;
     }
     config.faults = (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
     config.profile.moves_data &= host.data == Data::Kept;
-    let link = device.link.and_then(|link| host.links.get(link)).map(Rc::clone);
-    let limits = Limits::new(device.inside, &config.profile, link, DeviceSpec::BLOCK, config.seed ^ DIES);
+    let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors).with_limits(limits.clone());
     let heads_matter = config.profile.hidden.announced_per_s > 0;
     let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), port.vectors(), config.vectors.max(1));

@@ -29,15 +29,6 @@ impl World<'_> {
         }
     }
 
-    /// How long the way of a device's message to its CPU keeps back what else the device writes: with posted interrupts only
-    /// a notification's does, the vectors' bits are written like data.
-    pub(super) fn delivery(&self, device: usize, vector: usize) -> Nanos {
-        let delivery = self.scenario.machine.costs.interrupt.delivery;
-        let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
-        let told = self.scenario.posts(self.mode) && self.cpus[route.cpu].descriptor.is_outstanding();
-        if told { Nanos::ZERO } else { delivery }
-    }
-
     /// What a message takes a controller that is a thread of this machine's, where nobody sleeps on the vector: the counter and
     /// the wait queue are in the reader's cache.
     pub(super) fn signal_cost(&self) -> Nanos {

@@ -27,7 +27,7 @@ impl World<'_> {
             let (busy, arrives) = if tells {
                 (self.telling_cost(n, usize::from(vector.0)), now)
             } else {
-                (self.delivery(n, usize::from(vector.0)), self.now + self.scenario.machine.costs.interrupt.message_delay)
+                (Nanos::ZERO, now + self.scenario.machine.costs.interrupt.message_delay)
             };
             let (shared, arrives) = if tells { (now, arrives) } else { self.send_by_way(n, usize::from(vector.0), arrives) };
             let free_at = (self.devices[n].way_free_at.max(now) + busy).max(shared);

@@ -142,7 +142,7 @@ fn any_sharing() -> impl Strategy<Value = Sharing> {
     // The least share of a period is 60 µs: ten switches of the dearer list, as a scenario has to have.
     let scheduler =
         (prop::sample::select(vec![20_000u64, 100_000, 3_000_000]), prop::sample::select(vec![0u64, 50_000, 1_000_000]), 30u64..100);
-    let inside = prop::option::weighted(0.3, (1u32..20, prop::option::of(1u32..40)));
+    let inside = prop::option::weighted(0.3, 1u32..20);
     let spin = prop::sample::select(vec![Spin::Spins, Spin::Yields, Spin::Naps]);
     (path, scheduler, inside, spin, any::<bool>(), 0u64..3_000).prop_map(|(path, scheduler, inside, spin, beside, refill)| {
         let path =
@@ -162,13 +162,7 @@ fn any_sharing() -> impl Strategy<Value = Sharing> {
         let period = Nanos::from_micros(200);
         let rt_runtime = Nanos(period.0 * part / 99);
         let scheduler = Scheduler { slice: Nanos(slice), tick: Nanos(tick), rt_runtime, rt_period: period, ..Scheduler::default() };
-        let inside = inside.map_or(Inside::default(), |(dies, tags)| Inside {
-            dies,
-            stripe: 4_096,
-            read_tags: tags.unwrap_or(0),
-            read_bytes: 512,
-            round_trip: Nanos(800),
-        });
+        let inside = inside.map_or(Inside::default(), |dies| Inside { dies, stripe: 4_096 });
         Sharing { path, scheduler, inside, spin, beside, refill }
     })
 }

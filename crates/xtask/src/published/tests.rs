@@ -171,10 +171,9 @@ fn every_number_of_a_scenario_moves_a_row() {
 /// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
 /// CPUs and under contention, of timers (they end the waits of the one job with a rate, for which it is a little later then), those
 /// that are 0, and a threshold that the one post with long sleeps is far beyond.
-const OTHERS: [&str; 37] = [
+const OTHERS: [&str; 34] = [
     "block.remote",
     "interrupt.send",
-    "interrupt.delivery",
     "kernel.enter",
     "kernel.event",
     "kernel.fused",
@@ -191,8 +190,6 @@ const OTHERS: [&str; 37] = [
     "thread.from_idle",
     "thread.refill",
     "thread.refill_after",
-    "thread.timer_tail",
-    "thread.timer_tail_ppm",
     "thread.wake_remote",
     "io_uring.wait_call",
     "library.deliver",

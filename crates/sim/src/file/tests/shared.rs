@@ -1,7 +1,7 @@
-//! The keys of what is shared: the way of interrupts, links, a drive's inside, CPUs that several want.
+//! The keys of what is shared: the way of interrupts, a drive's inside, CPUs that several want.
 
 use super::*;
-use crate::{Inside, InterruptPath, SharedLink, Spin};
+use crate::{Inside, InterruptPath, Spin};
 
 const REST: &str = "[[device]]\nprofile = \"tlc\"\n[[job]]\noptions = {}\n";
 
@@ -35,14 +35,14 @@ fn the_way_of_interrupts_arrives() {
 fn the_rules_of_the_scheduler_arrive() {
     let machine = reads(
         "[machine]\nscheduler = { tick = \"4ms\", rt_runtime = \"40ms\", rt_period = \"100ms\" }\nsoftirq = { beside_ksoftirqd = true }\n\
-         costs.thread = { refill = 900, deepest_exit = 133_000, timer_tail_ppm = 50 }\n",
+         costs.thread = { refill = 900, deepest_exit = 133_000 }\n",
     )
     .scenario
     .machine;
     let scheduler = machine.scheduler;
     assert_eq!([scheduler.tick, scheduler.rt_runtime, scheduler.rt_period], [4, 40, 100].map(Nanos::from_millis));
     let thread = machine.costs.thread;
-    assert_eq!((thread.refill, thread.deepest_exit, thread.timer_tail_ppm), (Nanos(900), Nanos(133_000), 50));
+    assert_eq!((thread.refill, thread.deepest_exit), (Nanos(900), Nanos(133_000)));
     assert!(machine.softirq.beside_ksoftirqd);
 }
 
@@ -54,14 +54,13 @@ fn ways_of_spinning_arrive_one_or_several() {
 }
 
 #[test]
-fn links_and_what_is_inside_a_drive_arrive() {
-    let text = "[[link]]\nname = \"switch\"\nbytes_per_second = 16_000_000_000\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nlink = \"switch\"\n\
-                inside = { dies = 64, stripe = \"16k\", read_tags = 32, round_trip = \"1us\" }\n";
-    let scenario = reads(text).scenario;
-    assert_eq!(scenario.links, [SharedLink { name: "switch".into(), bytes_per_second: 16_000_000_000 }]);
-    let inside = Inside { dies: 64, stripe: 16_384, read_tags: 32, read_bytes: 512, round_trip: Nanos(1_000) };
-    assert_eq!((scenario.devices[0].link, scenario.devices[0].inside), (Some(0), inside));
-    assert_eq!((scenario.devices[1].link, scenario.devices[1].inside), (None, Inside::default()));
+fn what_is_inside_a_drive_arrives() {
+    let devices = reads("[[device]]
+name = \"a\"
+profile = \"tlc\"
+inside = { dies = 64, stripe = \"16k\" }
+").scenario.devices;
+    assert_eq!([devices[0].inside, devices[1].inside], [Inside { dies: 64, stripe: 16_384 }, Inside::default()]);
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn an_interface_of_reaps_own_arrives() {
 }
 
 /// Text, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 16] = [
+const MISTAKES: [(&str, &[&str]); 12] = [
     ("[machine.interrupts]\nmiss = \"1us\"", &["s.toml:1:1", "machine.interrupts.cache"]),
     ("[machine.interrupts]\nnotfy = \"1us\"", &["s.toml:2:1", "did you mean 'notify'?"]),
     ("[machine.interrupts]\nremap = 5", &["s.toml:2:9", "string"]),
@@ -82,15 +81,8 @@ const MISTAKES: [(&str, &[&str]); 16] = [
     ("poll = \"spin\"", &["s.toml:1:8", "did you mean 'spins'?"]),
     ("poll = []", &["s.toml:1:8", "names no way of spinning"]),
     ("poll = [\"naps\", \"naps\"]", &["s.toml:1:8", "naps twice"]),
-    ("[[link]]\nname = \"a\"\nbytes_per_second = 0", &["s.toml:3:20", "from 1"]),
-    ("[[link]]\nname = \"a\"\nbytes_per_second = 5\n[[link]]\nname = \"a\"\nbytes_per_second = 5", &["s.toml:4:1", "a second link"]),
-    (
-        "[[link]]\nname = \"left\"\nbytes_per_second = 5\n[[device]]\nname = \"b\"\nprofile = \"tlc\"\nlink = \"let\"",
-        &["s.toml:7:8", "no link `let`", "did you mean 'left'?"],
-    ),
-    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\nlink = \"let\"", &["s.toml:4:8", "add a table [[link]]"]),
     ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }", &["s.toml:4:10", "'b'", "at most 65536"]),
-    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { read_tags = 8 }", &["s.toml:4:10", "round_trip"]),
+    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 8, stripe = 0 }", &["s.toml:4:10", "stripe"]),
     ("[machine.costs.kernel]\nentr = 5", &["s.toml:2:1", "kernel.entr", "did you mean 'enter'?"]),
     ("ios = 9223372036854775807", &["s.toml:1:7", "at most 10000000000", "`duration`"]),
 ];

@@ -98,17 +98,14 @@ fn against_itself(results: &Results) -> Option<String> {
     Some(format!("A/A: {first} against itself{at_most}: IOPS × {}, CPU × {}; such differences are noise.", farthest(IOPS)?, farthest(CPU)?))
 }
 
-/// The command that compares the same modes simulated: of a recording for jobs of a file.
+/// The command that compares the same modes simulated: for jobs of a file, with the list of I/Os that `write_iolog=run.log` in them writes.
 pub fn simulate(args: &CompareArgs) -> String {
     let option =
         |name: &str, values: Vec<String>| if values.is_empty() { String::new() } else { format!(" --{name} {}", values.join(",")) };
     let simulated = args.modes.iter().filter(|contender| contender.price.is_none() && !contender.mode.is_the_kernels());
     let modes = option("modes", simulated.map(ToString::to_string).collect());
     match &args.file {
-        Some(file) => {
-            let device = args.device.device.as_ref().map_or(String::new(), |uri| format!(" --device '{uri}'"));
-            format!("reap run {}{device} --record run.trace; reap sim --replay run.trace{modes}", file.display())
-        }
+        Some(file) => format!("reap sim --replay run.log{modes} (with write_iolog=run.log in {})", file.display()),
         None => format!("reap sim{modes}"),
     }
 }

@@ -1,10 +1,16 @@
 //! The keeper of a controller: its admin queue, and what watches over it. What it does is in `keeping.rs`.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use completion::{Coalesce, Moderator};
-use driver::{AdminCommand, AdminReply, Buffers, Completed, ProtocolViolation, Purpose, Recovery, RecoveryConfig, Watch};
+use driver::multipath::{Link, Standing};
+use driver::{AdminCommand, AdminReply, Buffers, Completed, Events, Inventory, ProtocolViolation, Purpose, Reading};
+use driver::{Recovery, RecoveryConfig, Watch};
+use nvme::log::ana::AnaLog;
+use nvme::log::lid;
 use units::Nanos;
 
-use super::seat::Seat;
 use crate::SimError;
 use crate::hw_queue::Pair;
 use crate::port::{HostBar, Memory};
@@ -101,5 +107,53 @@ impl Keeper {
             f(Purpose::from_token(completed.token), &reply);
         }
         violation
+    }
+}
+
+/// What a keeper knows of its path.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) standing: Standing,
+    pub(super) events: Events,
+    /// The namespace's ANA group.
+    group: u32,
+    pub(super) keep_alive: Nanos,
+    /// When the next Keep Alive is due.
+    pub(super) keep_alive_at: Nanos,
+    /// The controller is cut off from the host's memory, as by an IOMMU.
+    pub(super) cut: Rc<Cell<bool>>,
+}
+
+impl Seat {
+    /// Of a controller that has come up.
+    pub(super) fn new(inventory: &Inventory, cut: Rc<Cell<bool>>, now: Nanos) -> Seat {
+        let group = inventory.namespaces.first().map_or(0, |namespace| namespace.ana_group);
+        let standing = Standing::NEVER_UP.with_link(Link::Live);
+        let mut seat = Seat { standing, events: Events::default(), group, keep_alive: Nanos::ZERO, keep_alive_at: Nanos::MAX, cut };
+        seat.up(inventory, now);
+        seat
+    }
+
+    pub(super) fn up(&mut self, inventory: &Inventory, now: Nanos) {
+        self.events = Events::new(inventory);
+        self.keep_alive = inventory.keep_alive;
+        if self.keep_alive > Nanos::ZERO {
+            self.keep_alive_at = now;
+        }
+        if inventory.subsystem.ana_transition.is_some() {
+            self.events.read(Reading::Log(lid::ANA));
+        }
+    }
+
+    /// A log page has been read.
+    pub(super) fn log_answered(&mut self, page: u64, reply: &AdminReply) {
+        self.events.was_read();
+        if reply.status.is_success()
+            && page == u64::from(lid::ANA)
+            && let Ok(log) = AnaLog::from_bytes(reply.page)
+            && let Some(ana) = log.state_of(self.group)
+        {
+            self.standing.ana = ana;
+        }
     }
 }

@@ -5,7 +5,7 @@ use driver::multipath::Link;
 use driver::{AdminCommand, Inventory, Purpose, Reading, ResetCause};
 use nvme::log::lid;
 
-use super::seat::Seat;
+use super::keeper::Seat;
 use super::task::Task;
 use super::*;
 

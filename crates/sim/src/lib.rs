@@ -42,6 +42,4 @@ pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
-pub use scenario::{
-    Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop,
-};
+pub use scenario::{Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop};

@@ -398,7 +398,8 @@ impl Jobs<'_> {
                 None => job.filenames.iter().try_for_each(|name| self.device(name, span.start).map(drop))?,
             }
             if let Some(list) = &raw.cpus {
-                let allowed: BTreeSet<u32> = cpus(self.source, list.get_ref(), list.span(), self.machine)?.iter().map(|&cpu| cpu as u32).collect();
+                let allowed: BTreeSet<u32> =
+                    cpus(self.source, list.get_ref(), list.span(), self.machine)?.iter().map(|&cpu| cpu as u32).collect();
                 (job.cpus_allowed, job.cpus_policy) = (Some(allowed.into_iter().collect()), workload::CpuPolicy::Shared);
             }
         }

@@ -55,11 +55,15 @@ fn ways_of_spinning_arrive_one_or_several() {
 
 #[test]
 fn what_is_inside_a_drive_arrives() {
-    let devices = reads("[[device]]
+    let devices = reads(
+        "[[device]]
 name = \"a\"
 profile = \"tlc\"
 inside = { dies = 64, stripe = \"16k\" }
-").scenario.devices;
+",
+    )
+    .scenario
+    .devices;
     assert_eq!([devices[0].inside, devices[1].inside], [Inside { dies: 64, stripe: 16_384 }, Inside::default()]);
 }
 

@@ -14,10 +14,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
 use hw::pci::Bdf;
-use reap::Profile;
 
 use crate::bench::{self, Allowed};
-use crate::compare::Contender;
+use crate::compare::Variant;
 use crate::rows;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
@@ -294,11 +293,11 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with. By default interrupt
-    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads, depths or profiles interrupt,
+    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads or depths interrupt,
     /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Contender::from_str, modes(true)))]
-    pub modes: Vec<Contender>,
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Variant::from_str, modes(true)))]
+    pub modes: Vec<Variant>,
     #[command(flatten)]
     pub price: PriceArgs,
     /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
@@ -318,9 +317,6 @@ pub struct CompareArgs {
     /// Queue depths to compare at, of each job thread [default: the job's iodepth]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = whole::<u32>(1..=4096))]
     pub qd: Vec<u32>,
-    /// Profiles to compare on, instead of the device's [e.g. optane,tlc,bimodal]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(String::from_str, Profile::NAMES))]
-    pub profiles: Vec<String>,
     /// Compare without and with another thread that wants so much of the host's CPU
     #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
     pub background: Option<u8>,
@@ -345,12 +341,12 @@ Examples:
   reap compare --device 'kernel:/mnt/test.img?size=4G'
   reap compare --host-work 2000 --modes interrupt,irq-poll
   reap compare --json results.json --html results.html
-  reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html loads.html
+  reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --html loads.html
   reap compare --loads 5,50 --background 50 --modes interrupt,poll,adaptive
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-Several loads, depths or profiles say first how long they take; Ctrl-C ends it and prints what there is by then, \
+Several loads or depths say first how long they take; Ctrl-C ends it and prints what there is by then, \
 a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
 130: Ctrl-C.";
 

@@ -11,8 +11,7 @@ use serde::Serialize;
 use crate::args::{DoctorArgs, Wanted};
 use crate::harmless::harmless;
 use crate::output;
-use crate::rows::fit::wrap;
-use crate::rows::table;
+use crate::rows::table::{self, wrap};
 use checks::{Check, State};
 use facts::Facts;
 

@@ -13,8 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::IdArgs;
-use crate::rows::fit::wrap;
-use crate::rows::table;
+use crate::rows::table::{self, wrap};
 use crate::{args, output};
 
 /// The results for scripts.

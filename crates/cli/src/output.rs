@@ -1,6 +1,6 @@
 //! Where results go, and what is said beside them.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::rows::fit;
+use crate::rows::table::wrap;
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Says `line` on stderr, where all that is no result goes. That nobody is there to read it keeps nothing from being done.
 pub fn say(line: impl Display) {
@@ -28,27 +28,17 @@ fn terminal() -> Option<usize> {
 /// `text` in lines of so many characters, or as it is.
 fn laid(text: &str, width: Option<usize>) -> String {
     match width {
-        Some(width) => text.lines().map(|line| fit::wrap(line, width)).collect(),
+        Some(width) => text.lines().map(|line| wrap(line, width)).collect(),
         None => format!("{text}\n"),
     }
 }
 
-/// How far it is, and what is left if it goes on like this, which the first step has to tell. Invisible where stderr is no terminal.
+/// How far a command is, and how much time is left. Invisible where stderr is no terminal.
 pub fn bar(steps: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps);
-    let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
-        _ = match state.pos() {
-            0 => Ok(()),
-            // By all that is done: the next steps need not be like the last.
-            done => {
-                let steps = state.len().unwrap_or(done).saturating_sub(done) as f64;
-                write!(out, ", {} left", HumanDuration(state.elapsed().mul_f64(steps / done as f64)))
-            }
-        };
-    };
     // The template is a constant: it parses.
-    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone{left}") {
-        bar.set_style(style.progress_chars("=> ").with_key("left", left));
+    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left") {
+        bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(500));

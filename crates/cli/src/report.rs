@@ -7,10 +7,9 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde_json::json;
 
-use crate::rows::json::JsonResults;
-use crate::rows::{Results, table};
+use crate::rows::{Results, json, table};
 
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
@@ -27,46 +26,24 @@ const SCRIPTS: [&str; 9] = [
     include_str!("report/page/page.js"),
 ];
 
-/// What a page is about.
-#[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
-    /// All figures.
-    pub results: &'a Results,
-    /// Where they come from: this machine, or what was simulated.
-    pub machine: &'a str,
-}
-
-/// A page's data, as its scripts read it.
-#[derive(Serialize)]
-struct Data<'a> {
-    title: &'a str,
-    banner: Option<&'a str>,
-    command: String,
-    version: &'static str,
-    machine: &'a str,
-    notes: Vec<String>,
-    results: JsonResults<'a>,
-}
-
-/// The page.
+/// The page of `results`, which come from `machine`: this one, or the simulated one.
 ///
 /// # Errors
 /// None, as long as keys are text.
-pub fn page(report: &Report<'_>) -> Result<String> {
-    page_of(report, command(std::env::args_os()))
+pub fn page(results: &Results, machine: &str) -> Result<String> {
+    page_of(results, machine, &command(std::env::args_os()))
 }
 
-fn page_of(report: &Report<'_>, command: String) -> Result<String> {
-    let results = report.results;
-    let data = Data {
-        title: &results.title,
-        banner: results.banner.as_deref(),
-        command,
-        version: env!("CARGO_PKG_VERSION"),
-        machine: report.machine,
-        notes: results.notes.iter().cloned().chain(table::legend(results, |_| true)).collect(),
-        results: JsonResults::new(results),
-    };
+fn page_of(results: &Results, machine: &str, command: &str) -> Result<String> {
+    let data = json!({
+        "title": results.title,
+        "banner": results.banner,
+        "command": command,
+        "version": env!("CARGO_PKG_VERSION"),
+        "machine": machine,
+        "notes": table::notes(results),
+        "results": json::value(results),
+    });
     // The only character with which text could leave the element that holds it.
     let json = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let mut page = format!(
@@ -74,7 +51,7 @@ fn page_of(report: &Report<'_>, command: String) -> Result<String> {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
          <script type=\"application/json\" id=\"data\">{json}</script>\n",
-        escape(&results.title)
+        results.title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
     );
     for script in SCRIPTS {
         page += "<script>\n";
@@ -94,11 +71,6 @@ fn command(arguments: impl Iterator<Item = OsString>) -> String {
 pub fn quote(word: String) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
-/// Text as HTML shows it.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

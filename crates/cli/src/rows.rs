@@ -1,7 +1,6 @@
-//! What `compare` and `sim` have to say: a row for each mode in each scene, and how modes differ, pair by pair. [`table`]
-//! shows it to people, [`json`] to scripts, [`crate::report`] draws it.
+//! What `compare` and `sim` have measured: a row for each mode in each scene, and ratios between modes. [`table`] shows it on a terminal,
+//! [`json`] to scripts, [`crate::report`] draws it.
 
-pub mod fit;
 pub mod json;
 pub mod table;
 
@@ -9,16 +8,16 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use workload::report::PathFigures;
 
-/// A figure and, where enough stands behind it, its 95 % interval.
+/// A figure and, with enough samples, its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The median, or the percentile.
     pub value: f64,
-    /// From where to where: 2.5 % of the resamples are below, and 2.5 % above.
+    /// Its ends: 2.5 % of the resamples are below, and 2.5 % above.
     pub interval: Option<[f64; 2]>,
 }
 
-/// What the modes of some rows were up against: rows of one scene are compared with each other.
+/// The conditions of some rows; rows of one scene are compared with each other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scene {
     /// Offered load in per cent of what polling reaches; 100: closed loop.
@@ -27,7 +26,7 @@ pub struct Scene {
     pub qd: u64,
     /// The device's profile.
     pub profile: String,
-    /// How the load arrives, where that is not as in all other rows: `bursts`, `steps`.
+    /// How the load arrives, where that differs from other rows: `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
     /// Per cent of the host's CPU that another thread wants.
@@ -36,23 +35,23 @@ pub struct Scene {
 }
 
 /// One mode's figures in one scene.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Its name; several settings of one mode's knob as `adaptive@0.1`.
     pub mode: String,
-    /// What it was up against.
+    /// The conditions.
     pub scene: Scene,
     /// I/Os per second.
     pub iops: Option<Estimate>,
     /// CPU time of the host's threads per I/O, in nanoseconds.
     pub cpu: Option<Estimate>,
-    /// Work lost by an idle-priority loop on the host's CPUs per I/O, in nanoseconds.
+    /// What an idle-priority loop on the host's CPUs loses per I/O, in nanoseconds.
     pub stolen: Option<f64>,
     /// The device's time spent on messages per I/O, in nanoseconds.
     pub notify: f64,
     /// Messages per second.
     pub messages: f64,
-    /// The device tells neither of messages nor of what they take: `messages` and `notify` mean nothing.
+    /// The device counts no messages: `messages` and `notify` mean nothing.
     pub untold: bool,
     /// System calls per I/O, where the device takes any.
     pub system_calls: Option<f64>,
@@ -60,7 +59,7 @@ pub struct Row {
     pub wakeups: f64,
     /// Completions per wake-up; 0 without wake-ups.
     pub per_wakeup: f64,
-    /// Most entries that one look took.
+    /// Most entries that one poll took.
     pub drain_max: u32,
     /// Latencies.
     pub latency: Latencies,
@@ -70,8 +69,8 @@ pub struct Row {
     pub extra: Map<String, Value>,
 }
 
-/// Latencies in nanoseconds; what too few samples stand behind is missing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Latencies in nanoseconds; what has too few samples is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latencies {
     /// Mean.
     pub mean: Option<f64>,
@@ -89,11 +88,7 @@ pub struct Latencies {
     pub curve: Vec<(f64, f64)>,
 }
 
-/// The percentiles of [`Latencies::curve`].
-pub const CURVE: [f64; 20] =
-    [0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99, 99.995, 99.999];
-
-/// A figure of two modes in one scene, round by round (or seed by seed).
+/// The ratio of a figure of two modes in one scene, paired by round or by seed.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Where.
@@ -142,9 +137,9 @@ pub struct Tick {
     pub p50: f64,
     /// The 99th percentile.
     pub p99: f64,
-    /// Looks at the queue per second.
+    /// Polls of the queue per second.
     pub looks: f64,
-    /// Of these, those that found nothing.
+    /// Of these, the empty ones.
     pub empty_looks: f64,
     /// Spins per second.
     pub spins: f64,
@@ -152,18 +147,16 @@ pub struct Tick {
     pub naps: f64,
     /// Sleeps per second (armed).
     pub sleeps: f64,
-    /// Of the naps, those to gather completions; known of simulated runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gathered: Option<f64>,
-    /// Waits per second that were looked at all the way, to learn; known of simulated runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub explored: Option<f64>,
+    /// Of the naps, those to gather completions.
+    pub gathered: f64,
+    /// Waits per second that were polled to the end, to learn.
+    pub explored: f64,
 }
 
-/// Everything that a command has to say.
+/// All results of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// What has to be known before any figure is read: that they decide nothing, and why.
+    /// Shown before any figure: that they are inconclusive, and why.
     pub banner: Option<String>,
     /// One line: what was done, on what.
     pub title: String,
@@ -177,8 +170,8 @@ pub struct Results {
     pub timelines: Vec<Timeline>,
     /// Sentences below the table.
     pub notes: Vec<String>,
-    /// What columns mean, by their names: said of those that are shown.
-    pub legend: Vec<(&'static str, String)>,
+    /// What columns mean, by their names: printed for those that are shown.
+    pub legend: &'static [(&'static str, &'static str)],
     /// More keys at the top of the JSON.
     pub extra: Map<String, Value>,
 }
@@ -206,14 +199,9 @@ impl Results {
         let is = |pair: &&Pair| pair.figure == figure && pair.a == first && pair.b == b && pair.scene == *scene;
         self.pairs.iter().find(is).map(|pair| pair.ratio)
     }
-
-    /// The first mode of a scene against itself.
-    pub fn against_itself(&self, scene: &Scene, figure: &str) -> Option<Estimate> {
-        self.against_first(scene, &format!("{} (A/A)", self.first(scene)?), figure)
-    }
 }
 
-/// 4096 is `4 KiB`, 512 is `512 B`; what is no whole number of its unit has a digit after the point.
+/// 4096 is `4 KiB`, 512 is `512 B`; a number that is not whole in its unit has a digit after the point.
 pub fn bytes(n: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
     let (shift, unit) = units.into_iter().find(|(shift, _)| n >> shift > 0).unwrap_or((0, "B"));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use units::Nanos;
 
 use crate::rows::Estimate;
-use crate::rows::fit::{self, wrap};
+use crate::rows::table::{fitted, wrap};
 
 /// What was measured, in nanoseconds; `None`: it could not be.
 #[derive(Clone, Debug, Default)]
@@ -237,7 +237,7 @@ pub fn table(prices: &[Price], machine: &str, width: u16) -> String {
     let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
     let rest = format!("Not measured here, the figures that ship for virtual machines: {}.", rest.join(", "));
     let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
-    format!("{}\n{rest}\n{machine}\n", fit::first(width, [list]))
+    format!("{}{rest}\n{machine}\n", fitted(list, width))
 }
 
 #[cfg(test)]

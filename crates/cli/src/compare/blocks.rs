@@ -1,30 +1,40 @@
-//! Runs blocks: short stretches of the job, each in one completion mode, on devices that stay open.
+//! Runs blocks: short stretches of the job, each in one completion mode, on devices that stay open; rounds of them in every scene, and
+//! some more next to idle-priority loops, for stolen time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use completion::{LatencyPrice, Mode};
+use hw::RunDelay;
+use indicatif::ProgressBar;
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{Device, Measured, Nanos};
-use workload::plan::{Plan, Thread};
+use workload::plan::Plan;
 use workload::report::PathFigures;
-use workload::{Generator, Job, Latency};
+use workload::{Generator, Job, Latency, Target};
 
-use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, over_all};
+use super::background::Background;
+use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
+use super::statistics;
+use super::stolen::{self, IdleLoops};
+use super::variant::Variant;
+use crate::bench::{self, Control, Counted, Hired, PathMark, Progress, Ran, Rig, over_all};
 use crate::machine;
+use crate::output::say;
 
-use super::host::{Clocks, Host};
-use super::seats::Seats;
+/// Measurements of the capacity that the next load is a share of: their median.
+const RECENT: usize = 3;
 
-/// What one block measured, over all host threads.
+/// What one block measured, over all job threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// How long job threads waited for a CPU, and the hypervisor had theirs, where the device is outside this process.
-    pub away: Option<Nanos>,
-    /// CPU time that other threads of this process had meanwhile, there as well: the kernel's workers, and the library's.
-    pub beside: Nanos,
     /// I/Os per second.
     pub iops: f64,
     /// What it cost.
@@ -35,161 +45,24 @@ pub struct Sample {
     pub took: Nanos,
     /// CPU time that background threads had meanwhile.
     pub background: Option<Nanos>,
+    /// Of a device outside this process: how long job threads waited for a CPU, and the hypervisor had theirs.
+    pub away: Option<Nanos>,
     /// What each path of devices that have several did.
     pub paths: Vec<PathFigures>,
 }
 
-/// How a block is run.
-#[derive(Clone, Copy, Debug)]
-pub struct Block<'a> {
-    /// How completions are found.
-    pub mode: Mode,
-    /// How late `adaptive` may be; `None`: as the device was opened.
-    pub price: Option<LatencyPrice>,
-    /// The jobs, prepared by [`prepare`].
-    pub jobs: &'a [Job],
-    /// Blocks of one seed issue the same I/Os.
-    pub seed: u64,
-}
-
-/// A job as blocks run it: from start to end of the block without a pause, measured as blocks are compared.
-pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
-    let timed = job.measure.slat || job.measure.clat || job.measure.lat;
-    let mut job = job.clone();
-    (job.ramp_time, job.runtime, job.time_based) = (ramp, Some(length), true);
-    (job.start_delay, job.number_ios, job.io_size, job.loops) = ((Nanos::ZERO, Nanos::ZERO), None, None, 1);
-    job.verify = None;
-    job.measure.slat = false;
-    job.measure.clat = false;
-    (job.measure.lat, job.measure.lat_percentiles) = (timed, timed);
-    job
-}
-
-/// The host threads, waiting for blocks.
-pub struct Field {
-    threads: Vec<Seat>,
-    price: LatencyPrice,
-    /// Keeps an embedded device awake between blocks.
-    _measured: Option<Measured>,
-    /// Where the device is outside this process.
-    host: Option<Host>,
-    devices: Vec<Device>,
-    /// Their names in the jobs.
-    names: Vec<Option<String>>,
-    /// Threads of the plan, in order.
-    plan: Vec<Thread>,
-    targets: Vec<Vec<workload::Target>>,
-}
-
-struct Seat {
-    orders: Sender<Order>,
-    answers: Receiver<(Generator, Result<Ran>)>,
-}
-
-/// What a thread is to run.
-struct Order {
-    mode: Mode,
-    price: LatencyPrice,
-    generator: Generator,
-}
-
-impl Field {
-    /// Starts a thread for each of the plan's, with its queues and buffers. They work until `stop` is set.
-    ///
-    /// # Errors
-    /// A thread cannot be set up.
-    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, seats: &Seats, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
-        let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
-        let (mut threads, mut clocks) = (Vec::new(), Vec::new());
-        for (thread, cpus) in plan.threads.iter().zip(&seats.threads) {
-            let hired = rig.hire(jobs, thread, host_work);
-            let ((orders, take), (answer, answers), (settled, settles)) = (channel(), channel(), channel());
-            let (stop, cpus) = (stop.clone(), cpus.clone());
-            thread::Builder::new()
-                .name(format!("reap-job-{}", thread.number))
-                .spawn(move || serve(hired, &cpus, &stop, (&settled, &take, &answer)))
-                .context("cannot start a job thread")?;
-            clocks.push(settles.recv().map_err(|_| gone())??);
-            threads.push(Seat { orders, answers });
-        }
-        let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
-        let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
-        let _measured = device.embedded().map(|embedded| embedded.measure());
-        let host = seats.outside.then(|| Host::new(clocks, seats.used.clone()));
-        Ok(Field { threads, price: rig.latency_price(), _measured, host, devices, names, plan: plan.threads.clone(), targets })
-    }
-
-    /// Runs one block.
-    ///
-    /// # Errors
-    /// An I/O failed.
-    pub fn run(&mut self, block: Block<'_>) -> Result<Sample> {
-        let mut generators = Vec::with_capacity(self.plan.len());
-        for (thread, targets) in self.plan.iter().zip(&self.targets) {
-            let job = Job { seed: Some(block.seed), ..block.jobs[thread.job].clone() };
-            generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
-        }
-        let began = hw::now();
-        let paths = PathMark::new(&self.devices);
-        let host = self.host.as_ref().map(Host::read);
-        for (seat, generator) in self.threads.iter().zip(generators) {
-            let order = Order { mode: block.mode, price: block.price.unwrap_or(self.price), generator };
-            seat.orders.send(order).map_err(|_| gone())?;
-        }
-        let mut sample = Sample::default();
-        for (seat, thread) in self.threads.iter().zip(&self.plan) {
-            let (generator, ran) = seat.answers.recv().map_err(|_| gone())?;
-            let mut ran = ran?;
-            if let Some(failure) = generator.failure() {
-                let said = ran.first_error.take().map_or(String::new(), |error| format!(" ({error})"));
-                bail!("job '{}', thread {}: {failure}{said}", block.jobs[thread.job].name, thread.number);
-            }
-            sample.add(&generator, &ran);
-        }
-        if let Some((host, before)) = self.host.as_ref().zip(host) {
-            let after = host.read();
-            (sample.away, sample.beside) = (Some(before.away(&after)), before.beside(&after));
-        }
-        sample.took = hw::now() - began;
-        sample.paths = paths.since(&self.devices, &self.names);
-        Ok(sample)
-    }
-}
-
 impl Sample {
-    /// Adds a thread.
-    fn add(&mut self, generator: &Generator, ran: &Ran) {
-        let stats = generator.stats();
-        let span = stats.read.runtime.max(stats.write.runtime);
-        if span > Nanos::ZERO {
-            self.iops += (stats.read.ios + stats.write.ios) as f64 / span.as_secs_f64();
-        }
-        self.counted.merge(&ran.counted);
-        for op in [&stats.read, &stats.write] {
-            self.latency.merge(op.latency());
-        }
-    }
-
-    /// Puts what other threads of this process did into the price of the I/Os, but for `others` (nanoseconds), who are no part of the
-    /// host: as much of it as of the block was measured.
-    pub fn charge(&mut self, others: Nanos) {
-        let part = self.counted.wall.0 as f64 / self.took.0.max(1) as f64;
-        let beside = self.beside.0.saturating_sub(others.0);
-        self.counted.cpu += Nanos((beside as f64 * part.min(1.0)) as u64);
-    }
-
     /// Blocks of one mode, equally long, as if they were one; `None` of none.
     pub fn in_turn(blocks: &[&Sample]) -> Option<Sample> {
         let (first, later) = blocks.split_first()?;
         let mut sum = (*first).clone();
         for block in later {
-            sum.away = sum.away.zip(block.away).map(|(a, b)| a + b);
-            sum.beside += block.beside;
             sum.iops += block.iops;
             sum.counted.then(&block.counted);
             sum.latency.merge(&block.latency);
             sum.took += block.took;
             sum.background = sum.background.zip(block.background).map(|(a, b)| a + b);
+            sum.away = sum.away.zip(block.away).map(|(a, b)| a + b);
         }
         sum.iops /= blocks.len() as f64;
         sum.paths = over_all(&blocks.iter().map(|block| block.paths.as_slice()).collect::<Vec<_>>());
@@ -197,34 +70,306 @@ impl Sample {
     }
 }
 
-fn gone() -> anyhow::Error {
+/// What was measured in a scene.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// By round, then by label: each mode, and at the end the first once more.
+    pub rounds: Vec<Vec<Option<Sample>>>,
+    /// Blocks of polling at this depth without a rate, where they were needed: for the capacity, and for the CPU that polling gets.
+    pub polled: Vec<Sample>,
+    /// By mode, in nanoseconds per I/O; empty if it was not measured.
+    pub stolen: Vec<Option<f64>>,
+}
+
+impl Record {
+    /// The median of what polling reached; 0 if it was not measured.
+    fn capacity(&self) -> f64 {
+        statistics::median(&self.polled.iter().map(|sample| sample.iops).collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+}
+
+/// The job threads of one set of devices, and what is run on them.
+pub struct Experiment<'a> {
+    /// Never empty.
+    pub modes: &'a [Variant],
+    pub scenes: &'a [SceneJobs],
+    pub plan: &'a Plan,
+    pub cpus: &'a JobCpus,
+    /// Rounds of each scene.
+    pub repeat: usize,
+    /// Set: end with what there is.
+    pub stop: &'a Arc<AtomicBool>,
+    /// Counts blocks.
+    pub bar: &'a ProgressBar,
+    pub threads: JobThreads,
+}
+
+impl Experiment<'_> {
+    /// Runs everything: a record for each scene, and, if an I/O failed, the error. The records are of the rounds before it.
+    pub fn run(&mut self, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
+        let mut records = vec![Record::default(); self.scenes.len()];
+        let mut polled = BTreeMap::new();
+        let ended = self.rounds(&mut records, &mut polled, rng);
+        for (scene, record) in self.scenes.iter().zip(&mut records) {
+            record.polled = polled.get(&scene.scene.qd).cloned().unwrap_or_default();
+        }
+        if ended.is_ok()
+            && let Err(error) = self.stolen(&mut records, rng)
+        {
+            say(format_args!("warning: stolen time is not measured: {error:#}"));
+        }
+        (records, ended)
+    }
+
+    /// Round after round of every scene, the scenes in random order, and the blocks of each round.
+    fn rounds(&mut self, records: &mut [Record], polled: &mut BTreeMap<u64, Vec<Sample>>, rng: &mut Xoshiro256PlusPlus) -> Result<()> {
+        let labels: Vec<Variant> = self.modes.iter().chain(self.modes.first()).copied().collect();
+        let compares_poll = labels.iter().any(|variant| variant.mode == Mode::POLL);
+        if let (Some(scene), Some(&first)) = (self.scenes.first(), labels.first()) {
+            // The first block finds nothing in the caches: it does not count.
+            self.threads.run(first, &prepared(&scene.jobs, RAMP), 0)?;
+        }
+        let mut scene_order: Vec<usize> = (0..self.scenes.len()).collect();
+        // Rounds at each depth.
+        let mut rounds_at: BTreeMap<u64, usize> = BTreeMap::new();
+        for _ in 0..self.repeat {
+            scene_order.shuffle(rng);
+            for &at in &scene_order {
+                let scene = &self.scenes[at];
+                let mut capacity = 0.0;
+                // Where `poll` is not compared, what it gets of its CPU has to be known as well.
+                if !scene.is_closed() || !compares_poll {
+                    let (rounds, polled) = (rounds_at.entry(scene.scene.qd).or_default(), polled.entry(scene.scene.qd).or_default());
+                    if rounds.is_multiple_of(CAPACITY_EVERY) {
+                        let without_rate = |job: &Job| Job { rate: Default::default(), ..job.clone() };
+                        let jobs: Vec<Job> = scene.jobs.iter().map(without_rate).collect();
+                        let sample = self.threads.run(Variant::plain(Mode::POLL), &prepared(&jobs, RAMP), rng.next_u64())?;
+                        // One that a signal cut short is no measurement.
+                        if !self.stop.load(Relaxed) {
+                            polled.push(sample);
+                        }
+                    }
+                    *rounds += 1;
+                    let recent: Vec<f64> = polled.iter().rev().take(RECENT).map(|sample| sample.iops).collect();
+                    capacity = statistics::median(&recent).unwrap_or(0.0);
+                }
+                let jobs = prepared(&scene.paced(capacity, self.plan.threads.len()), RAMP);
+                let mut round: Vec<Option<Sample>> = vec![None; labels.len()];
+                let mut order: Vec<usize> = (0..labels.len()).collect();
+                order.shuffle(rng);
+                // Blocks of one seed issue the same I/Os.
+                let seed = rng.next_u64();
+                for label in order {
+                    let background = scene.scene.background_pct.map(|pct| Background::start(&self.cpus.used, pct as u8)).transpose()?;
+                    let mut sample = self.threads.run(labels[label], &jobs, seed)?;
+                    sample.background = background.map(Background::stop);
+                    if self.stop.load(Relaxed) {
+                        return Ok(());
+                    }
+                    if self.cpus.outside {
+                        // Of the background as much as of the block was measured.
+                        let part = (sample.counted.wall.0 as f64 / sample.took.0.max(1) as f64).min(1.0);
+                        let others = Nanos((sample.background.unwrap_or_default().0 as f64 * part) as u64);
+                        bench::charge(std::iter::once(&mut sample.counted), others);
+                    }
+                    round[label] = Some(sample);
+                    self.bar.inc(1);
+                }
+                records[at].rounds.push(round);
+            }
+        }
+        Ok(())
+    }
+
+    /// What each mode takes from a loop at idle priority, in nanoseconds per I/O. Not next to a background thread, which leaves such a
+    /// loop nothing.
+    fn stolen(&mut self, records: &mut [Record], rng: &mut Xoshiro256PlusPlus) -> Result<()> {
+        let loops = IdleLoops::start(&self.cpus.disturbed)?;
+        let (mut idle, mut readings) = (Vec::new(), Vec::new());
+        let mut order: Vec<usize> = (0..self.modes.len()).collect();
+        for _ in 0..STOLEN_BLOCKS {
+            for (at, (scene, record)) in self.scenes.iter().zip(&*records).enumerate() {
+                if scene.scene.background_pct.is_some() {
+                    continue;
+                }
+                let jobs = prepared(&scene.paced(record.capacity(), self.plan.threads.len()), Nanos::ZERO);
+                let from = loops.read();
+                hw::sleep_until(hw::now() + BLOCK);
+                idle.push(from.rate(&loops.read()));
+                self.bar.inc(1);
+                order.shuffle(rng);
+                for &mode in &order {
+                    if self.stop.load(Relaxed) {
+                        return Ok(());
+                    }
+                    let from = loops.read();
+                    let sample = self.threads.run(self.modes[mode], &jobs, rng.next_u64())?;
+                    readings.push((at, mode, from, loops.read(), sample.counted));
+                    self.bar.inc(1);
+                }
+            }
+        }
+        let idle = statistics::median(&idle).unwrap_or(0.0);
+        let mut lost = vec![vec![Vec::new(); self.modes.len()]; self.scenes.len()];
+        for (at, mode, from, to, counted) in readings {
+            lost[at][mode].push(stolen::Block { lost: from.lost(&to, idle), cpu: counted.cpu, ios: counted.ios });
+        }
+        for (record, lost) in records.iter_mut().zip(&lost) {
+            record.stolen = lost.iter().map(|blocks| stolen::per_io(blocks)).collect();
+        }
+        Ok(())
+    }
+}
+
+/// The jobs as a block runs them: without a pause from its start to its end, measured as blocks are compared.
+fn prepared(jobs: &[Job], ramp: Nanos) -> Vec<Job> {
+    let prepare = |job: &Job| {
+        let timed = job.measure.slat || job.measure.clat || job.measure.lat;
+        let mut job = job.clone();
+        (job.ramp_time, job.runtime, job.time_based) = (ramp, Some(BLOCK), true);
+        (job.start_delay, job.number_ios, job.io_size, job.loops) = ((Nanos::ZERO, Nanos::ZERO), None, None, 1);
+        job.verify = None;
+        (job.measure.slat, job.measure.clat) = (false, false);
+        (job.measure.lat, job.measure.lat_percentiles) = (timed, timed);
+        job
+    };
+    jobs.iter().map(prepare).collect()
+}
+
+/// The job threads, which wait for blocks between blocks.
+pub struct JobThreads {
+    threads: Vec<JobThread>,
+    price: LatencyPrice,
+    /// Keeps an embedded device awake between blocks.
+    _measured: Option<Measured>,
+    /// The threads' CPUs, where the device is outside this process.
+    outside: Option<Vec<usize>>,
+    devices: Vec<Device>,
+    plan: Plan,
+}
+
+struct JobThread {
+    targets: Vec<Target>,
+    blocks: Sender<Block>,
+    results: Receiver<(Generator, Result<Ran>, Nanos)>,
+}
+
+/// What a thread is to run.
+struct Block {
+    mode: Mode,
+    price: LatencyPrice,
+    generator: Generator,
+}
+
+impl JobThreads {
+    /// Starts a thread for each of the plan's, with its queues and buffers. They run until `stop` is set.
+    ///
+    /// # Errors
+    /// A thread cannot be set up.
+    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, cpus: &JobCpus, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<JobThreads> {
+        let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
+        let mut threads = Vec::new();
+        for (thread, cpus) in plan.threads.iter().zip(&cpus.threads) {
+            let hired = rig.hire(jobs, thread, host_work);
+            let ((blocks, take), (give, results), (ready, started)) = (channel(), channel(), channel());
+            let (stop, cpus) = (stop.clone(), cpus.clone());
+            thread::Builder::new()
+                .name(format!("reap-job-{}", thread.number))
+                .spawn(move || run_blocks(hired, &cpus, &stop, &ready, &take, &give))
+                .context("cannot start a job thread")?;
+            started.recv().map_err(|_| ended())??;
+            threads.push(JobThread { targets: rig.targets(thread)?, blocks, results });
+        }
+        Ok(JobThreads {
+            threads,
+            price: rig.latency_price(),
+            _measured: device.embedded().map(|embedded| embedded.measure()),
+            outside: cpus.outside.then(|| cpus.used.clone()),
+            devices: rig.devices().to_vec(),
+            plan: plan.clone(),
+        })
+    }
+
+    /// Runs one block of `jobs` that [`prepared`] has made.
+    ///
+    /// # Errors
+    /// An I/O failed.
+    fn run(&mut self, variant: Variant, jobs: &[Job], seed: u64) -> Result<Sample> {
+        let mut generators = Vec::with_capacity(self.threads.len());
+        for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {
+            let job = Job { seed: Some(seed), ..jobs[planned.job].clone() };
+            generators.push(Generator::new(&job, planned.seat(seed), &thread.targets)?);
+        }
+        let began = hw::now();
+        let paths = PathMark::new(&self.devices);
+        let hypervisor = self.outside.as_ref().map(|cpus| hw::stolen_by_hypervisor(cpus));
+        for (thread, generator) in self.threads.iter().zip(generators) {
+            let price = variant.price.unwrap_or(self.price);
+            thread.blocks.send(Block { mode: variant.mode, price, generator }).map_err(|_| ended())?;
+        }
+        let (mut sample, mut delayed) = (Sample::default(), Nanos::ZERO);
+        for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {
+            let (generator, ran, delay) = thread.results.recv().map_err(|_| ended())?;
+            let mut ran = ran?;
+            if let Some(failure) = generator.failure() {
+                let error = ran.first_error.take().map_or(String::new(), |error| format!(" ({error})"));
+                bail!("job '{}', thread {}: {failure}{error}", jobs[planned.job].name, planned.number);
+            }
+            let stats = generator.stats();
+            let span = stats.read.runtime.max(stats.write.runtime);
+            if span > Nanos::ZERO {
+                sample.iops += (stats.read.ios + stats.write.ios) as f64 / span.as_secs_f64();
+            }
+            sample.counted.merge(&ran.counted);
+            sample.latency.merge(stats.read.latency());
+            sample.latency.merge(stats.write.latency());
+            delayed += delay;
+        }
+        let since = |before| self.outside.as_ref().map(|cpus| Nanos(hw::stolen_by_hypervisor(cpus).0.saturating_sub(before)));
+        sample.away = hypervisor.and_then(|before| Some(since(before.0)? + delayed));
+        sample.took = hw::now() - began;
+        sample.paths = paths.since(&self.devices, &self.plan.targets);
+        Ok(sample)
+    }
+}
+
+fn ended() -> anyhow::Error {
     anyhow!("a job thread has ended")
 }
 
-/// A thread's life: block after block.
-fn serve(hired: Hired, cpus: &[usize], stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
+/// A job thread: block after block, each answered with how long the thread waited for a CPU in it.
+fn run_blocks(
+    hired: Hired,
+    cpus: &[usize],
+    stop: &AtomicBool,
+    ready: &Sender<Result<()>>,
+    blocks: &Receiver<Block>,
+    results: &Sender<(Generator, Result<Ran>, Nanos)>,
+) {
     machine::settle(cpus);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
         Err(error) => {
-            _ = settled.send(Err(error));
+            _ = ready.send(Err(error));
             return;
         }
     };
-    if settled.send(Clocks::of_current()).is_err() {
+    // Not every kernel keeps scheduler statistics.
+    let run_delay = RunDelay::of_current().ok();
+    let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+    if ready.send(Ok(())).is_err() {
         return;
     }
     let progress = Progress::default();
-    while let Ok(Order { mode, price, mut generator }) = orders.recv() {
+    while let Ok(Block { mode, price, mut generator }) = blocks.recv() {
+        let before = delay();
         let ran = worker.set_mode(mode).and_then(|()| {
             worker.set_latency_price(price);
             worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
         });
-        if answers.send((generator, ran)).is_err() {
+        let delayed = Nanos(delay().0.saturating_sub(before.0));
+        if results.send((generator, ran, delayed)).is_err() {
             return;
         }
     }
 }
-
-/// Where a thread says that it has what it needs, takes orders, and answers.
-type Desk<'a> = (&'a Sender<Result<Clocks>>, &'a Receiver<Order>, &'a Sender<(Generator, Result<Ran>)>);

@@ -1,64 +1,24 @@
-//! From blocks to rows and pairs, pure.
+//! From blocks to rows, ratios and verdicts, pure.
+//!
+//! A verdict rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling had: other work on the host's CPUs
+//! moves ratios of modes that spin to those that sleep, and leaves A/A at 1.
 
 use completion::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reap::Nanos;
-use serde_json::{Map, Value};
 use workload::{Histogram, Moments};
 
-use super::blocks::Sample;
-use super::design::FEW;
-use super::labels::Labels;
-use super::statistics;
-use super::validity::{self, Doubt, Yardstick};
+use super::blocks::{Record, Sample};
+use super::plan::{FEW, SceneJobs};
+use super::statistics::{self, FEWEST};
+use super::variant::Variant;
 use crate::bench::over_all;
 use crate::rows::json::VALID;
-use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
+use crate::rows::{CPU, IOPS, P50, Pair, Row, Scene};
 
-/// All that was measured.
-#[derive(Clone, Debug, Default)]
-pub struct Record {
-    /// By round, then by label.
-    pub rounds: Vec<Vec<Option<Sample>>>,
-    /// With a rate: what the device does without it, polled.
-    pub capacity: Vec<Sample>,
-    /// Blocks of polling without a rate, at this depth: those, and others that were run to see how busy the machine is.
-    pub polled: Vec<Sample>,
-    /// By mode, in nanoseconds per I/O; empty if it was not measured.
-    pub stolen: Vec<Option<f64>>,
-}
-
-impl Record {
-    /// The blocks in which polling spins from start to end: those of `poll` where I/Os arrive in a closed loop, and others without a rate.
-    pub fn spinning(&self, labels: &Labels, closed: bool) -> Vec<&Sample> {
-        let is_poll = |label: usize| labels.mode(label).mode == Mode::POLL;
-        let rounds = self.rounds.iter().filter(|_| closed);
-        let own = rounds
-            .flat_map(|round| round.iter().enumerate().filter(|(label, _)| is_poll(*label)).filter_map(|(_, sample)| sample.as_ref()));
-        own.chain(&self.polled).collect()
-    }
-}
-
-/// What stands around the figures.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
-    /// URI.
-    pub device: String,
-    /// What was done, in words, but for the depth.
-    pub job: String,
-    /// With a rate: I/Os per second meant.
-    pub offered: Option<f64>,
-    /// Nanoseconds of application work after each completion.
-    pub host_work: u64,
-    /// Length of a block.
-    pub block: Nanos,
-    /// The device is no thread of this process.
-    pub outside: bool,
-    /// The command that compares these modes simulated.
-    pub simulate: String,
-    /// More threads than CPUs.
-    pub oversubscribed: bool,
-}
+/// A smaller share of its CPUs than this, and `poll` shared them with other work.
+const OWN: f64 = 0.9;
+/// As a ratio: where the first mode differs from itself by no more, modes that are equal within that are found to be equal.
+const SMALL: f64 = 1.05;
 
 /// What came out of one scene.
 #[derive(Clone, Debug)]
@@ -71,7 +31,7 @@ pub struct Outcome {
     pub pairs: Vec<Pair>,
     /// Rounds run.
     pub rounds: usize,
-    /// Rounds that count as one because a block has few I/Os or none; 1 where it has enough.
+    /// Rounds that count as one because blocks have few I/Os; 1 where they have enough.
     pub together: usize,
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
@@ -79,38 +39,81 @@ pub struct Outcome {
     pub doubts: Vec<Doubt>,
 }
 
+/// A reason for which a scene's figures are inconclusive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Doubt {
+    /// Of several doubts of one kind the worst is printed.
+    pub kind: &'static str,
+    /// How bad it is.
+    pub badness: f64,
+    /// In words.
+    pub text: String,
+}
+
 impl Outcome {
-    /// Makes rows and pairs of `record`. With `offered` I/Os per second, the scene's load is worked out. `None`: not one
-    /// complete round.
+    /// Makes rows and pairs of `record`, whose job threads need `cpus` CPUs. With `offered` I/Os per second, the scene's load is worked
+    /// out. `None`: not one complete round.
     pub fn new(
-        labels: &Labels,
+        modes: &[Variant],
         record: &Record,
-        (mut scene, yardstick): (Scene, Yardstick),
+        scene: &SceneJobs,
+        cpus: usize,
         offered: Option<f64>,
         rng: &mut Xoshiro256PlusPlus,
     ) -> Option<Outcome> {
-        let capacity = statistics::median(&record.capacity.iter().map(|s| s.iops).collect::<Vec<_>>());
+        let (closed, mut scene) = (scene.is_closed(), scene.scene.clone());
+        let polled: Vec<f64> = record.polled.iter().map(|sample| sample.iops).collect();
+        let capacity = statistics::median(&polled).filter(|_| !closed);
         if let Some((offered, capacity)) = offered.zip(capacity).filter(|(_, capacity)| *capacity > 0.0) {
             scene.load_pct = offered * 100.0 / capacity;
         }
         // By label, then by round.
+        let labels = modes.len() + 1;
         let blocks: Vec<Vec<Option<&Sample>>> =
-            (0..labels.len()).map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect()).collect();
+            (0..labels).map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect()).collect();
         let together = together(&blocks);
-        let laid: Vec<Vec<Option<Sample>>> = blocks.iter().map(|rounds| lay(rounds, together)).collect();
+        // As many rounds as go together as one, or one more where they do not come out even.
+        let parts = (record.rounds.len() / together).max(1);
+        let join = |rounds: &Vec<Option<&Sample>>| {
+            let part = |n: usize| &rounds[n * rounds.len() / parts..(n + 1) * rounds.len() / parts];
+            (0..parts).map(|n| Sample::in_turn(&part(n).iter().copied().flatten().collect::<Vec<_>>())).collect()
+        };
+        let joined: Vec<Vec<Option<Sample>>> = blocks.iter().map(join).collect();
+
         let mut rows = Vec::new();
-        for (at, mode) in labels.modes().iter().enumerate() {
-            let samples: Vec<&Sample> = laid[at].iter().flatten().collect();
+        for (at, mode) in modes.iter().enumerate() {
+            let samples: Vec<&Sample> = joined[at].iter().flatten().collect();
             let stolen = record.stolen.get(at).copied().flatten();
             rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
         }
-        let pairs = pairs(labels, &scene, &laid, rng);
-        let doubts = validity::doubts(labels, &pairs, &record.spinning(labels, yardstick.closed), yardstick);
+        type Figure = fn(&Sample) -> Option<f64>;
+        let figures: [(&'static str, Figure); 3] = [
+            (IOPS, |s| Some(s.iops)),
+            (CPU, |s| s.counted.cpu_ns_per_io()),
+            (P50, |s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+        ];
+        let again = rows.first().map(|row| again(&row.mode))?;
+        let names: Vec<&str> = rows.iter().map(|row| row.mode.as_str()).chain([again.as_str()]).collect();
+        let mut pairs = Vec::new();
+        for (figure, of) in figures {
+            let values: Vec<Vec<Option<f64>>> =
+                joined.iter().map(|rounds| rounds.iter().map(|sample| of(sample.as_ref()?)).collect()).collect();
+            pairs.append(&mut statistics::pairs(&scene, &names, figure, &values, rng));
+        }
+        // Blocks in which polling spins from start to end.
+        let is_poll = |label: usize| closed && modes.get(label).or(modes.first()).is_some_and(|variant| variant.mode == Mode::POLL);
+        let own = (0..labels).filter(|&label| is_poll(label)).flat_map(|label| blocks[label].iter().copied().flatten());
+        let doubts = doubts(&pairs, names[0], &own.chain(&record.polled).collect::<Vec<_>>(), cpus);
         if !doubts.is_empty() {
             rows.iter_mut().for_each(|row| drop(row.extra.insert(VALID.into(), false.into())));
         }
         Some(Outcome { pairs, scene, rows, doubts, rounds: record.rounds.len(), together, capacity })
     }
+}
+
+/// The first mode once more, by name.
+pub fn again(first: &str) -> String {
+    format!("{first} (A/A)")
 }
 
 /// How many rounds it takes until a block of each label has enough I/Os; at most all of them.
@@ -123,79 +126,87 @@ fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
     blocks.iter().map(enough).max().unwrap_or(1).min(all).max(1)
 }
 
-/// One label's `rounds`, as many of them as one as are to go `together`, or one more where they do not come out even.
-fn lay(rounds: &[Option<&Sample>], together: usize) -> Vec<Option<Sample>> {
-    let parts = (rounds.len() / together).max(1);
-    let part = |n: usize| &rounds[n * rounds.len() / parts..(n + 1) * rounds.len() / parts];
-    (0..parts).map(|n| Sample::in_turn(&part(n).iter().copied().flatten().collect::<Vec<_>>())).collect()
-}
-
+/// Medians over blocks, and latencies over all of them.
 fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let of = |figure: fn(&Sample) -> Option<f64>| samples.iter().filter_map(|s| figure(s)).collect::<Vec<f64>>();
-    let median = |figure: fn(&Sample) -> Option<f64>| statistics::median(&of(figure)).unwrap_or(0.0);
+    let median = |figure: fn(&Sample) -> Option<f64>| statistics::median(&of(figure));
+    let mut moments = Moments::default();
+    samples.iter().for_each(|s| moments.merge(&s.latency.moments));
+    let histograms: Vec<&Histogram> = samples.iter().filter_map(|s| s.latency.histogram.as_ref()).collect();
+    // Per cent of the host's CPUs that the background threads had meanwhile.
+    let background = median(|s| Some(s.background?.0 as f64 * 100.0 / s.took.0.max(1) as f64));
     Some(Row {
         iops: Some(statistics::estimate(&of(|s| Some(s.iops)), rng)?),
         cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
-        notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
-        messages: median(|s| Some(s.counted.per_second(s.counted.messages))),
+        notify: median(|s| s.counted.per_io(s.counted.notify_ns)).unwrap_or(0.0),
+        messages: median(|s| Some(s.counted.per_second(s.counted.messages))).unwrap_or(0.0),
         untold: samples.iter().any(|s| s.counted.untold),
-        system_calls: statistics::median(&of(|s| s.counted.per_io(s.counted.system_calls?))),
-        wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))),
-        per_wakeup: median(|s| s.counted.completions_per_wakeup()),
+        system_calls: median(|s| s.counted.per_io(s.counted.system_calls?)),
+        wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))).unwrap_or(0.0),
+        per_wakeup: median(|s| s.counted.completions_per_wakeup()).unwrap_or(0.0),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
-        latency: latencies(samples, rng),
+        latency: statistics::latencies(&moments, &histograms, rng),
         paths: over_all(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
-        extra: extra(samples),
+        extra: background.map(|pct| ("background_had_pct".to_owned(), pct.into())).into_iter().collect(),
         ..Row::default()
     })
 }
 
-/// Per cent of the host's CPUs that the background threads had meanwhile.
-const BACKGROUND_HAD: &str = "background_had_pct";
-
-fn extra(samples: &[&Sample]) -> Map<String, Value> {
-    let share = |s: &&Sample| Some(s.background?.0 as f64 * 100.0 / s.took.0.max(1) as f64);
-    let had = statistics::median(&samples.iter().filter_map(share).collect::<Vec<_>>());
-    had.map(|had| (BACKGROUND_HAD.to_owned(), had.into())).into_iter().collect()
-}
-
-fn latencies(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Latencies {
-    let mut moments = Moments::default();
-    samples.iter().for_each(|s| moments.merge(&s.latency.moments));
-    let histograms: Vec<&Histogram> = samples.iter().filter_map(|s| s.latency.histogram.as_ref()).collect();
-    let mut percentile = |percent: f64| statistics::percentile(&histograms, percent, rng);
-    let measured = moments.n > 0;
-    Latencies {
-        mean: measured.then(|| moments.mean()),
-        p50: percentile(50.0),
-        p99: percentile(99.0),
-        p999: percentile(99.9),
-        p9999: percentile(99.99),
-        max: measured.then(|| moments.max()),
-        curve: statistics::curve(&histograms),
+/// The reasons for which the `pairs` of a scene, whose first mode is `first`, are inconclusive. `polled`: blocks in which polling spins from
+/// start to end, on this many `cpus`.
+fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
+    // The share of their CPUs that polling threads had. A background thread's share counts as theirs: it is part of the scene. On a device
+    // outside this process a thread may wait in the kernel; there it is the time that it did not wait for a CPU.
+    let share = |sample: &&Sample| {
+        let (wall, took) = (sample.counted.wall.0 as f64 * cpus as f64, sample.took.0.max(1) as f64);
+        let background = sample.background.unwrap_or_default().0 as f64 * (sample.counted.wall.0 as f64 / took).min(1.0);
+        let had = match sample.away {
+            Some(away) => 1.0 - away.0 as f64 / (took * cpus as f64) + background / wall.max(1.0),
+            None => (sample.counted.cpu.0 as f64 + background) / wall.max(1.0),
+        };
+        (wall > 0.0).then_some(had)
+    };
+    let shares: Vec<f64> = polled.iter().filter_map(share).collect();
+    if let Some(share) = statistics::median(&shares).filter(|share| *share < OWN) {
+        let text = format!("other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0));
+        doubts.push(Doubt { kind: "starved", badness: 1.0 - share, text });
     }
-}
-
-fn pairs(labels: &Labels, scene: &Scene, laid: &[Vec<Option<Sample>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
-    type Figure = fn(&Sample) -> Option<f64>;
-    let figures: [(&'static str, Figure); 3] = [
-        (IOPS, |s| Some(s.iops)),
-        (CPU, |s| s.counted.cpu_ns_per_io()),
-        (P50, |s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
-    ];
-    let mut pairs = Vec::new();
-    for (figure, of) in figures {
-        let values: Vec<Vec<Option<f64>>> = laid.iter().map(|rounds| rounds.iter().map(|s| s.as_ref().and_then(of)).collect()).collect();
-        for a in 0..labels.len() {
-            for b in a + 1..labels.len() {
-                if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {
-                    pairs.push(Pair { scene: scene.clone(), a: labels.name(a), b: labels.name(b), figure, ratio });
-                }
-            }
+    // How far a ratio is from 1, the same for its reciprocal.
+    let off = |ratio: f64| ratio.max(1e-9).ln().abs();
+    let farther = |a: f64, b: f64| if off(a) > off(b) { a } else { b };
+    let again = again(first);
+    for (figure, name) in [(IOPS, "IOPS"), (CPU, "CPU")] {
+        let (itself, others): (Vec<&Pair>, Vec<&Pair>) =
+            pairs.iter().filter(|pair| pair.figure == figure && pair.a == first).partition(|pair| pair.b == again);
+        let Some([low, high]) = itself.first().and_then(|pair| pair.ratio.interval) else {
+            let text = format!("an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)");
+            doubts.push(Doubt { kind: "few", badness: 0.0, text });
+            continue;
+        };
+        let itself = farther(low, high);
+        let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else { continue };
+        if off(itself) > off(SMALL) && off(itself) >= off(others) {
+            let text =
+                format!("{name} of {first} differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most");
+            doubts.push(Doubt { kind: name, badness: off(itself), text });
         }
     }
-    pairs
+    doubts
+}
+
+/// The reasons over all scenes, each kind once, the worst of it.
+pub fn reasons(outcomes: &[Outcome]) -> Vec<String> {
+    let mut worst: Vec<&Doubt> = Vec::new();
+    for doubt in outcomes.iter().flat_map(|outcome| &outcome.doubts) {
+        match worst.iter_mut().find(|other| other.kind == doubt.kind) {
+            Some(other) if doubt.badness > other.badness => *other = doubt,
+            Some(_) => {}
+            None => worst.push(doubt),
+        }
+    }
+    worst.iter().map(|doubt| doubt.text.clone()).collect()
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -1,14 +1,14 @@
 //! Estimates from blocks, pure: medians, paired ratios, bootstrap intervals.
 //!
-//! A machine that is shared is quiet for a while and then is not. Blocks of one round are near each other in time, so
-//! their ratio says more than the ratio of two averages; the median of the ratios does not mind a few that were
-//! disturbed; and the bootstrap asks how much it would have differed with other rounds.
+//! The load of a shared machine changes over time. Blocks of one round are near each other in time, so their ratio varies less than the
+//! ratio of two averages; the median of the ratios ignores a few disturbed rounds; the bootstrap estimates how much it would have differed
+//! with other rounds.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use workload::Histogram;
+use workload::{Histogram, Moments};
 
-use crate::rows::{CURVE, Estimate};
+use crate::rows::{Estimate, Latencies, Pair, Scene};
 
 /// Resamples of a bootstrap of medians.
 const RESAMPLES: usize = 2_000;
@@ -19,6 +19,9 @@ const TAIL_RESAMPLES: usize = 200;
 pub const FEWEST: usize = 6;
 /// A percentile is an estimate only with so many samples above it.
 const ABOVE: f64 = 20.0;
+/// The percentiles of [`Latencies::curve`].
+const CURVE: [f64; 20] =
+    [0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99, 99.995, 99.999];
 
 /// The median of `values`; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -44,7 +47,7 @@ pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate
 }
 
 /// The ratios `b` / `a` of rounds that have both, and their median.
-pub fn ratio(a: &[Option<f64>], b: &[Option<f64>], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
+fn ratio(a: &[Option<f64>], b: &[Option<f64>], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
     estimate(&ratios(a, b), rng)
 }
 
@@ -53,9 +56,36 @@ fn ratios(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
     a.iter().zip(b).filter_map(|(a, b)| a.filter(|a| *a > 0.0).zip(*b)).map(|(a, b)| b / a).collect()
 }
 
+/// Each label with each later one of its scene: the paired ratios of `figure`, whose values are by label, then by round.
+pub fn pairs(scene: &Scene, labels: &[&str], figure: &'static str, values: &[Vec<Option<f64>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for (n, (a, first)) in labels.iter().zip(values).enumerate() {
+        for (b, second) in labels.iter().zip(values).skip(n + 1) {
+            let ratio = ratio(first, second, rng);
+            pairs.extend(ratio.map(|ratio| Pair { scene: scene.clone(), a: a.to_string(), b: b.to_string(), figure, ratio }));
+        }
+    }
+    pairs
+}
+
+/// The latencies of blocks, all together.
+pub fn latencies(moments: &Moments, blocks: &[&Histogram], rng: &mut Xoshiro256PlusPlus) -> Latencies {
+    let mut percentile = |percent: f64| percentile(blocks, percent, rng);
+    let measured = moments.n > 0;
+    Latencies {
+        mean: measured.then(|| moments.mean()),
+        p50: percentile(50.0),
+        p99: percentile(99.0),
+        p999: percentile(99.9),
+        p9999: percentile(99.99),
+        max: measured.then(|| moments.max()),
+        curve: curve(blocks),
+    }
+}
+
 /// The percentile `percent` of all blocks together, if enough samples lie above it. The interval resamples blocks, not
 /// samples: what disturbs one I/O disturbs its neighbours as well.
-pub fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
+fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
     let of = |pick: &mut dyn FnMut() -> usize| {
         let mut sum = Histogram::default();
         (0..blocks.len()).for_each(|_| sum.merge(blocks[pick()]));
@@ -77,7 +107,7 @@ pub fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusP
 }
 
 /// The distribution of all blocks together: per cent and nanoseconds, as far as enough samples lie on either side.
-pub fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
+fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
     let mut sum = Histogram::default();
     blocks.iter().for_each(|block| sum.merge(block));
     let samples = sum.len() as f64;

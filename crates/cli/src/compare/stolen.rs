@@ -1,33 +1,30 @@
-//! What the host takes from others: work lost by a loop that counts, at idle priority, on the host's CPUs.
+//! Stolen time: what a counting loop at idle priority loses on the host's CPUs.
 //!
-//! A thread's CPU clock does not run while its CPU handles an interrupt or leaves its idle state. The loop's count
-//! misses that time too, and whatever else is lost, so it tells what is left for the application.
+//! A thread's CPU clock does not run while its CPU handles an interrupt or leaves its idle state. The loop loses that time as well, so its
+//! count shows what is left for the application.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::channel;
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use units::Nanos;
 
-use super::design::FEW;
+use super::plan::FEW;
 use super::statistics;
 
 /// Counting loops, one for each CPU; they end when this is dropped.
-pub struct Counters {
-    loops: Vec<Arc<Loop>>,
+pub struct IdleLoops {
+    counts: Vec<Arc<Count>>,
+    end: Arc<AtomicBool>,
 }
 
+/// On a cache line of its own, and its neighbour's that is fetched with it.
 #[derive(Default)]
 #[repr(align(128))]
-struct Loop {
-    count: AtomicU64,
-    refused: AtomicBool,
-    ready: AtomicBool,
-    end: AtomicBool,
-}
+struct Count(AtomicU64);
 
 /// What the loops had counted at an instant.
 #[derive(Clone, Debug)]
@@ -36,34 +33,43 @@ pub struct Reading {
     counts: Vec<u64>,
 }
 
-impl Counters {
+impl IdleLoops {
     /// Starts a loop on each of `cpus`.
     ///
     /// # Errors
     /// A thread cannot be started, pinned, or given idle priority.
-    pub fn start(cpus: &[usize]) -> Result<Counters> {
-        let mut counters = Counters { loops: Vec::new() };
+    pub fn start(cpus: &[usize]) -> Result<IdleLoops> {
+        let mut loops = IdleLoops { counts: Vec::new(), end: Arc::default() };
         for &cpu in cpus {
-            let shared = Arc::new(Loop::default());
-            counters.loops.push(shared.clone());
-            thread::Builder::new().name("reap-idle".into()).spawn(move || count(&shared, cpu)).context("cannot start a counting loop")?;
+            let (count, end, (ready, started)) = (Arc::new(Count::default()), loops.end.clone(), channel());
+            loops.counts.push(count.clone());
+            let body = move || {
+                let idle = hw::pin(cpu).and_then(|()| hw::sched_idle());
+                let refused = idle.is_err();
+                _ = ready.send(idle);
+                let mut n = 0u64;
+                while !refused && !end.load(Relaxed) {
+                    n += 1;
+                    // A plain store: this is the only writer.
+                    count.0.store(n, Relaxed);
+                }
+            };
+            thread::Builder::new().name("reap-idle".into()).spawn(body).context("cannot start a counting loop")?;
+            let idle = started.recv().map_err(|_| anyhow!("a counting loop has ended"))?;
+            idle.context("the kernel refuses to pin a thread at idle priority")?;
         }
-        while counters.loops.iter().any(|l| !l.ready.load(Relaxed)) {
-            hw::sleep_until(hw::now() + Nanos::from_micros(100));
-        }
-        let refused = counters.loops.iter().any(|l| l.refused.load(Relaxed));
-        if refused { Err(anyhow::anyhow!("the kernel refuses to pin a thread at idle priority")) } else { Ok(counters) }
+        Ok(loops)
     }
 
     /// The counts now.
     pub fn read(&self) -> Reading {
-        Reading { at: hw::now(), counts: self.loops.iter().map(|l| l.count.load(Relaxed)).collect() }
+        Reading { at: hw::now(), counts: self.counts.iter().map(|count| count.0.load(Relaxed)).collect() }
     }
 }
 
-impl Drop for Counters {
+impl Drop for IdleLoops {
     fn drop(&mut self) {
-        self.loops.iter().for_each(|l| l.end.store(true, Relaxed));
+        self.end.store(true, Relaxed);
     }
 }
 
@@ -75,7 +81,7 @@ impl Reading {
         if span == 0 { 0.0 } else { counts as f64 / span as f64 }
     }
 
-    /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of loops that nobody disturbs.
+    /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of undisturbed loops.
     pub fn lost(&self, later: &Reading, idle: f64) -> f64 {
         let span = (later.at - self.at).0 as f64 * self.counts.len() as f64;
         if idle > 0.0 { (span * (1.0 - self.rate(later) / idle)).max(0.0) } else { 0.0 }
@@ -93,10 +99,10 @@ pub struct Block {
     pub ios: u64,
 }
 
-/// What blocks lost per I/O: the median; of blocks with few I/Os what they lost in all, since those that had none lost as well.
+/// What blocks lost per I/O: the median; of blocks with few I/Os what they lost in all, since those without I/Os lost as well.
 ///
-/// `None` if that is less than half of the CPU time that the job's own threads had, which the loops lost at the least: others had the
-/// CPUs, and left the loops little even where nothing was run, so that nothing is known.
+/// `None` if that is less than half of the CPU time of the job's own threads, which the loops lost at the least: other work had the CPUs,
+/// and left the loops little even without the job.
 pub fn per_io(blocks: &[Block]) -> Option<f64> {
     let lost: f64 = blocks.iter().map(|block| block.lost).sum();
     let cpu: u64 = blocks.iter().map(|block| block.cpu.0).sum();
@@ -108,19 +114,6 @@ pub fn per_io(blocks: &[Block]) -> Option<f64> {
         return (ios > 0).then(|| lost / ios as f64);
     }
     statistics::median(&blocks.iter().map(|block| block.lost / block.ios as f64).collect::<Vec<_>>())
-}
-
-fn count(shared: &Loop, cpu: usize) {
-    if hw::pin(cpu).is_err() || hw::sched_idle().is_err() {
-        shared.refused.store(true, Relaxed);
-    }
-    shared.ready.store(true, Relaxed);
-    let mut count = 0u64;
-    while !shared.end.load(Relaxed) && !shared.refused.load(Relaxed) {
-        count += 1;
-        // A plain store: nobody else writes.
-        shared.count.store(count, Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::*;
 use crate::rows::tests::sweep;
 
 fn page_of(results: &Results) -> String {
-    super::page_of(&Report { results, machine: "2 CPUs" }, "reap compare".into()).unwrap()
+    super::page_of(results, "2 CPUs", "reap compare").unwrap()
 }
 
 /// The page's data, as a browser would read it.

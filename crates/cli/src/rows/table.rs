@@ -1,14 +1,14 @@
-//! The results for people: tables, and what has to be known to read them.
+//! The results on a terminal: tables, and what has to be known to read them.
 
 use std::io::IsTerminal;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-pub use super::fit::wrap;
-use super::{CPU, Estimate, IOPS, Results, Row, Scene, fit};
+use super::{CPU, Estimate, IOPS, Results, Row, Scene};
 
 /// Characters of a line where the output is no terminal.
 const DEFAULT_WIDTH: u16 = 120;
+
 /// Characters of a line on the standard output.
 pub fn width() -> u16 {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -16,225 +16,201 @@ pub fn width() -> u16 {
     terminal.or(columns).unwrap_or(DEFAULT_WIDTH)
 }
 
-/// How much room there is.
+/// How intervals are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// Intervals from where to where.
+    /// Their ends.
     Wide,
-    /// Intervals as ± per cent.
+    /// ± per cent.
     Narrow,
 }
 
-/// A column.
+/// A column; it is shown if some row has a cell.
 struct Column {
     header: &'static str,
-    /// As [`Results::legend`] calls it.
+    /// Its name in [`Results::legend`].
     key: &'static str,
     /// Where there is no room for all, those with the highest are left out first; 0: it stays.
     spare: u8,
-    /// Only where some row has something to say.
-    used: fn(&Results) -> bool,
-    cell: fn(&Results, &Row, Style) -> String,
+    cell: fn(&Results, &Row, Style) -> Option<String>,
 }
 
 /// The highest [`Column::spare`].
-const SPARE: u8 = 6;
-
-const ALWAYS: fn(&Results) -> bool = |_| true;
-const PAIRED: fn(&Results) -> bool = |all| !all.pairs.is_empty();
-
-const TOLD: fn(&Results) -> bool = |all| !all.rows.iter().all(|row| row.untold);
+const MOST_SPARE: u8 = 6;
 
 const COLUMNS: [Column; 12] = [
-    Column { header: "kIOPS", key: "kIOPS", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.iops, 1e3, style) },
-    Column { header: "÷\nfirst", key: "÷ first", spare: 0, used: PAIRED, cell: |all, row, style| against_first(all, row, IOPS, style) },
-    Column { header: "CPU\nns/IO", key: "CPU", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.cpu, 1.0, style) },
-    Column { header: "÷\nfirst", key: "÷ first", spare: 4, used: PAIRED, cell: |all, row, style| against_first(all, row, CPU, style) },
-    Column {
-        header: "stolen\nns/IO",
-        key: "stolen",
-        spare: 3,
-        used: |all| all.rows.iter().any(|row| row.stolen.is_some()),
-        cell: |_, row, _| row.stolen.map_or("–".into(), digits),
-    },
+    Column { header: "kIOPS", key: "kIOPS", spare: 0, cell: |_, row, style| with_interval(row.iops?, 1e3, style) },
+    Column { header: "÷\nfirst", key: "÷ first", spare: 0, cell: |all, row, style| against_first(all, row, IOPS, style) },
+    Column { header: "CPU\nns/IO", key: "CPU", spare: 0, cell: |_, row, style| with_interval(row.cpu?, 1.0, style) },
+    Column { header: "÷\nfirst", key: "÷ first", spare: 4, cell: |all, row, style| against_first(all, row, CPU, style) },
+    Column { header: "stolen\nns/IO", key: "stolen", spare: 3, cell: |_, row, _| row.stolen.map(digits) },
     Column {
         header: "notify\nns/IO",
         key: "notify",
         spare: 5,
-        used: |all| all.rows.iter().any(|row| row.notify > 0.0 && !row.untold),
-        cell: |_, row, _| digits(row.notify),
+        cell: |_, row, _| (row.notify > 0.0 && !row.untold).then(|| digits(row.notify)),
     },
-    Column { header: "msgs\nk/s", key: "msgs", spare: 6, used: TOLD, cell: |_, row, _| digits(row.messages / 1e3) },
-    Column {
-        header: "sys\nper IO",
-        key: "sys per IO",
-        spare: 5,
-        used: |all| all.rows.iter().any(|row| row.system_calls.is_some()),
-        cell: |_, row, _| row.system_calls.map_or("–".into(), digits),
-    },
-    Column {
-        header: "IO per\nwake",
-        key: "IO per wake",
-        spare: 2,
-        used: ALWAYS,
-        cell: |_, row, _| if row.wakeups > 0.0 { digits(row.per_wakeup) } else { "–".into() },
-    },
-    Column { header: "p50\nµs", key: "p50", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p50, 1e3, style) },
-    Column { header: "p99\nµs", key: "p99", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p99, 1e3, style) },
-    Column {
-        header: "p99.9\nµs", key: "p99.9", spare: 1, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p999, 1e3, style)
-    },
+    Column { header: "msgs\nk/s", key: "msgs", spare: 6, cell: |_, row, _| (!row.untold).then(|| digits(row.messages / 1e3)) },
+    Column { header: "sys\nper IO", key: "sys per IO", spare: 5, cell: |_, row, _| row.system_calls.map(digits) },
+    Column { header: "IO per\nwake", key: "IO per wake", spare: 2, cell: |_, row, _| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)) },
+    Column { header: "p50\nµs", key: "p50", spare: 0, cell: |_, row, style| with_interval(row.latency.p50?, 1e3, style) },
+    Column { header: "p99\nµs", key: "p99", spare: 0, cell: |_, row, style| with_interval(row.latency.p99?, 1e3, style) },
+    Column { header: "p99.9\nµs", key: "p99.9", spare: 1, cell: |_, row, style| with_interval(row.latency.p999?, 1e3, style) },
 ];
 
-/// Which columns there is room for, and how they are written.
-#[derive(Clone, Copy)]
-struct Layout {
-    style: Style,
-    /// Columns that are spared more than this are left out.
-    spare: u8,
-}
-
-impl Layout {
-    /// From the one that says most to the one that says least.
-    fn all() -> impl Iterator<Item = Layout> {
-        let narrow = (0..=SPARE).rev().map(|spare| Layout { style: Style::Narrow, spare });
-        std::iter::once(Layout { style: Style::Wide, spare: SPARE }).chain(narrow)
-    }
-
-    fn columns(self, all: &Results) -> Vec<&'static Column> {
-        COLUMNS.iter().filter(|column| column.spare <= self.spare && (column.used)(all)).collect()
-    }
+/// The columns that some row has a cell of, without those that are spared more than `spare`.
+fn columns(all: &Results, spare: u8) -> Vec<&'static Column> {
+    let used = |column: &&Column| all.rows.iter().any(|row| (column.cell)(all, row, Style::Narrow).is_some());
+    COLUMNS.iter().filter(|column| column.spare <= spare).filter(used).collect()
 }
 
 /// The title, the tables in lines of `width` characters, and the notes.
 pub fn show(all: &Results, width: u16) -> String {
-    let scenes = all.scenes();
-    let mut text = all.banner.iter().map(|line| wrap(line, width.into())).collect::<String>();
-    text += &wrap(&all.title, width.into());
+    let mut text: String = all.banner.iter().chain([&all.title]).map(|line| wrap(line, width.into())).collect();
     // A table holds the scenes that differ in nothing but the load.
-    let mut tables: Vec<Vec<&Scene>> = Vec::new();
-    for scene in scenes {
-        match tables.iter_mut().find(|scenes| scenes.iter().all(|other| group(other) == group(scene))) {
+    let mut groups: Vec<Vec<&Scene>> = Vec::new();
+    for scene in all.scenes() {
+        let same = |other: &&Scene| Scene { load_pct: scene.load_pct, ..(*other).clone() } == *scene;
+        match groups.iter_mut().find(|scenes| scenes.iter().all(same)) {
             Some(scenes) => scenes.push(scene),
-            None => tables.push(vec![scene]),
+            None => groups.push(vec![scene]),
         }
     }
-    // All tables have the same columns.
-    let fit = |layout: &Layout| tables.iter().all(|scenes| fit::fits(&table(all, scenes, *layout).trim_fmt(), width));
-    let layout = Layout::all().find(fit).unwrap_or(Layout { style: Style::Narrow, spare: 0 });
-    for scenes in &tables {
-        if let (true, Some(scene)) = (tables.len() > 1, scenes.first()) {
-            text += &format!("\n{}\n", headline(scene));
+    // Of the layouts the first that fits; all tables have the same columns.
+    let narrow = (0..=MOST_SPARE).rev().map(|spare| (Style::Narrow, spare));
+    let fits = |(style, spare): &(Style, u8)| {
+        let lines = groups.iter().map(|scenes| table(all, scenes, *style, &columns(all, *spare)).trim_fmt());
+        lines.into_iter().all(|text| text.lines().all(|line| line.chars().count() <= usize::from(width)))
+    };
+    let (style, spare) = std::iter::once((Style::Wide, MOST_SPARE)).chain(narrow).find(fits).unwrap_or((Style::Narrow, 0));
+    for scenes in &groups {
+        if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
+            let background =
+                scene.background_pct.map_or(String::new(), |pct| format!(", a thread that wants {pct:.0} % of the host's CPU"));
+            let arrivals = scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
+            text += &format!("\n{}, queue depth {}{arrivals}{background}\n", scene.profile, scene.qd);
         }
-        text += &format!("{}\n", fit::first(width, [table(all, scenes, layout)]));
-        text += &paths(all, scenes, width);
+        text += &fitted(table(all, scenes, style, &columns(all, spare)), width);
+        if let Some(paths) = paths(all, scenes) {
+            text += &format!("Paths, over all that was measured of a mode\n{}", fitted(paths, width));
+        }
     }
-    let shown: Vec<&str> = layout.columns(all).iter().map(|column| column.key).collect();
-    let notes = all.notes.iter().cloned().chain(legend(all, |key| shown.contains(&key)));
+    let notes = all.notes.iter().cloned().chain(legend(all, spare));
     text + &notes.map(|line| wrap(&line, width.into())).collect::<String>()
 }
 
-/// What the columns of these keys mean, in a line; `None` if there is nothing to say.
-pub fn legend(all: &Results, shown: impl Fn(&str) -> bool) -> Option<String> {
-    let said: Vec<&str> = all.legend.iter().filter(|(key, _)| shown(key)).map(|(_, words)| words.as_str()).collect();
-    (!said.is_empty()).then(|| said.join(" "))
+/// What the columns up to `spare` mean, in a line; `None` if there is nothing to say.
+fn legend(all: &Results, spare: u8) -> Option<String> {
+    let columns = columns(all, spare);
+    let words: Vec<&str> =
+        all.legend.iter().filter(|(key, _)| columns.iter().any(|column| column.key == *key)).map(|(_, words)| *words).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+/// The notes with what all columns mean.
+pub fn notes(all: &Results) -> Vec<String> {
+    all.notes.iter().cloned().chain(legend(all, MOST_SPARE)).collect()
+}
+
+fn table(all: &Results, scenes: &[&Scene], style: Style, columns: &[&Column]) -> Table {
+    let loads = scenes.len() > 1;
+    let headers = loads.then_some("load\n%").into_iter().chain(["mode"]).chain(columns.iter().map(|column| column.header));
+    let mut rows = Vec::new();
+    for scene in scenes {
+        for (n, row) in all.rows.iter().filter(|row| row.scene == **scene).enumerate() {
+            // Once for all modes at that load.
+            let load = loads.then(|| if n == 0 { percent(scene.load_pct) } else { String::new() });
+            let cells = columns.iter().map(|column| (column.cell)(all, row, style).unwrap_or_else(|| "–".to_owned()));
+            rows.push(load.into_iter().chain([row.mode.replace('+', "\n+")]).chain(cells).collect());
+        }
+    }
+    ruled(headers, rows)
 }
 
 /// What each path did in each mode, of a device that has several.
-fn paths(all: &Results, scenes: &[&Scene], width: u16) -> String {
-    let rows: Vec<&Row> = all.rows.iter().filter(|row| !row.paths.is_empty() && scenes.contains(&&row.scene)).collect();
-    if rows.is_empty() {
-        return String::new();
-    }
+fn paths(all: &Results, scenes: &[&Scene]) -> Option<Table> {
     let loads = scenes.len() > 1;
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let numbers = ["I/Os", "failed", "in\nflight", "latency\nµs"].map(|header| right(header.into()));
-    let heading = loads.then(|| right("load\n%".into()));
-    table.set_header(heading.into_iter().chain([Cell::new("mode")]).chain(numbers).chain([Cell::new("state"), Cell::new("path")]));
-    for row in rows {
+    let mut rows = Vec::new();
+    for row in all.rows.iter().filter(|row| scenes.contains(&&row.scene)) {
         for (n, path) in row.paths.iter().enumerate() {
             let first = |text: String| if n == 0 { text } else { String::new() };
-            let load = loads.then(|| right(first(load(row.scene.load_pct))));
-            let numbers = [path.ios.to_string(), path.failed.to_string(), digits(path.in_flight), digits(path.lat_ns as f64 / 1e3)];
-            let name = if path.device.is_empty() { path.path.clone() } else { format!("{} of {}", path.path, path.device) };
-            let words = [Cell::new(&path.state), Cell::new(name)];
-            table.add_row(load.into_iter().chain([Cell::new(first(row.mode.clone()))]).chain(numbers.map(right)).chain(words));
+            let cells = [
+                first(row.mode.clone()),
+                path.ios.to_string(),
+                path.failed.to_string(),
+                digits(path.in_flight),
+                digits(path.lat_ns as f64 / 1e3),
+                path.state.clone(),
+                if path.device.is_empty() { path.path.clone() } else { format!("{} of {}", path.path, path.device) },
+            ];
+            rows.push(loads.then(|| first(percent(row.scene.load_pct))).into_iter().chain(cells).collect());
         }
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    format!("Paths, over all that was measured of a mode\n{}\n", fit::first(width, [table]))
+    let headers = ["mode", "I/Os", "failed", "in\nflight", "latency\nµs", "state", "path"];
+    (!rows.is_empty()).then(|| ruled(loads.then_some("load\n%").into_iter().chain(headers), rows))
 }
 
-/// What tables are apart by.
-fn group(scene: &Scene) -> Scene {
-    Scene { load_pct: 0.0, ..scene.clone() }
-}
-
-/// What a table, or a group of charts, is about.
-pub fn headline(scene: &Scene) -> String {
-    let background = scene.background_pct.map_or(String::new(), |pct| format!(", a thread that wants {pct:.0} % of the host's CPU"));
-    let arrivals = scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
-    format!("{}, queue depth {}{arrivals}{background}", scene.profile, scene.qd)
-}
-
-fn table(all: &Results, scenes: &[&Scene], layout: Layout) -> Table {
-    let (style, columns) = (layout.style, layout.columns(all));
-    let loads = scenes.len() > 1;
+/// A table with lines between its rows, and numbers to the right.
+pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<String>>) -> Table {
+    let headers: Vec<&str> = headers.into_iter().collect();
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let heading = loads.then(|| right("load\n%".into()));
-    table.set_header(heading.into_iter().chain([Cell::new("mode")]).chain(columns.iter().map(|c| right(c.header.into()))));
-    for scene in scenes {
-        let mut load = loads.then(|| load(scene.load_pct));
-        for row in all.rows.iter().filter(|row| row.scene == **scene) {
-            let cells = columns.iter().map(|column| right((column.cell)(all, row, style)));
-            // Said once for all modes at that load.
-            let first = loads.then(|| right(load.take().unwrap_or_default()));
-            table.add_row(first.into_iter().chain([Cell::new(row.mode.replace('+', "\n+"))]).chain(cells));
-        }
-    }
-    for column in table.column_iter_mut() {
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(&headers).add_rows(rows);
+    for (column, header) in table.column_iter_mut().zip(headers) {
         column.set_padding((0, 1));
+        if !["mode", "state", "path"].contains(&header) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }
 
-fn against_first(all: &Results, row: &Row, figure: &str, style: Style) -> String {
-    let Some(e) = all.against_first(&row.scene, &row.mode, figure) else {
-        return if all.first(&row.scene) == Some(&row.mode) { "1" } else { "–" }.to_owned();
-    };
-    match (e.interval, style) {
-        (None, _) => format!("{:.2}", e.value),
-        (Some([low, high]), Style::Wide) => format!("{:.2}\n{low:.2}–{high:.2}", e.value),
-        (Some([low, high]), Style::Narrow) => format!("{:.2}\n±{:.2}", e.value, (high - low) / 2.0),
-    }
+/// The table's lines, of at most `width` characters: where it is wider, its cells are broken.
+pub fn fitted(mut table: Table, width: u16) -> String {
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.trim_fmt() + "\n"
 }
 
-/// `1.002 (0.990–1.010)`
-pub fn ratio(estimate: &Estimate) -> String {
-    let between = estimate.interval.map_or(String::new(), |[low, high]| format!(" ({low:.3}–{high:.3})"));
-    format!("{:.3}{between}", estimate.value)
+/// Breaks a line at blanks.
+pub fn wrap(line: &str, width: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in line.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out + "\n"
+}
+
+fn against_first(all: &Results, row: &Row, figure: &str, style: Style) -> Option<String> {
+    let Some(Estimate { value, interval }) = all.against_first(&row.scene, &row.mode, figure) else {
+        let first = !all.pairs.is_empty() && all.first(&row.scene) == Some(&row.mode);
+        return first.then(|| "1".to_owned());
+    };
+    Some(match (interval, style) {
+        (None, _) => format!("{value:.2}"),
+        (Some([low, high]), Style::Wide) => format!("{value:.2}\n{low:.2}–{high:.2}"),
+        (Some([low, high]), Style::Narrow) => format!("{value:.2}\n±{:.2}", (high - low) / 2.0),
+    })
 }
 
 /// The value, and in the line below it the interval.
-fn with_interval(estimate: Option<Estimate>, unit: f64, style: Style) -> String {
-    let Some(e) = estimate else { return "–".to_owned() };
-    let value = digits(e.value / unit);
-    match (e.interval.filter(|[low, high]| low < high), style) {
-        (None, _) => value,
-        (Some([low, high]), Style::Wide) => format!("{value}\n{}–{}", digits(low / unit), digits(high / unit)),
-        (Some([low, high]), Style::Narrow) => format!("{value}\n±{}%", percent((high - low) * 50.0 / e.value.max(1e-9))),
-    }
-}
-
-/// Whole ones, but for the smallest.
-fn percent(value: f64) -> String {
-    if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
+fn with_interval(estimate: Estimate, unit: f64, style: Style) -> Option<String> {
+    let value = digits(estimate.value / unit);
+    let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else { return Some(value) };
+    Some(match style {
+        Style::Wide => format!("{value}\n{}–{}", digits(low / unit), digits(high / unit)),
+        Style::Narrow => {
+            let half = (high - low) * 50.0 / estimate.value.max(1e-9);
+            if half < 9.95 { format!("{value}\n±{half:.1}%") } else { format!("{value}\n±{half:.0}%") }
+        }
+    })
 }
 
 /// Three digits that matter, of large numbers in thousands.
@@ -250,7 +226,7 @@ pub fn digits(value: f64) -> String {
 }
 
 /// Per cent, whole where they are.
-fn load(pct: f64) -> String {
+pub fn percent(pct: f64) -> String {
     if pct.fract() == 0.0 { format!("{pct:.0}") } else { digits(pct) }
 }
 

@@ -14,8 +14,8 @@ use completion::Mode;
 
 use super::{pool, replay};
 use crate::args::{SimArgs, once};
-use crate::output::{self, Aside, say};
-use crate::report::{self, Report};
+use crate::output::{self, say};
+use crate::report;
 use crate::rows::json;
 use crate::rows::table::width;
 use crate::{jobs, stop};
@@ -73,7 +73,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     output::all([
         output::print(&table::show(&results, machine, width())),
         json.write(|| json::text(&results)),
-        html.write(|| report::page(&Report { results: &results, machine })),
+        html.write(|| report::page(&results, machine)),
     ])?;
     Ok(ExitCode::SUCCESS)
 }

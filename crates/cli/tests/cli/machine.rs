@@ -115,7 +115,6 @@ fn shells_offer_modes_and_profiles() {
     for (command, option, words) in [
         ("run", "--completion", "poll adaptive kernel-iopoll"),
         ("compare", "--modes", "poll adaptive kernel-iopoll"),
-        ("compare", "--profiles", "\"null optane tlc bimodal cloud\""),
         ("sim", "--modes", "poll adaptive\""),
     ] {
         let line = offered(command, option);
@@ -126,5 +125,4 @@ fn shells_offer_modes_and_profiles() {
     place.reap("compare --modes pol").fails_with(&["did you mean 'poll'"]);
     place.reap("sim --modes pol").fails_with(&["did you mean 'poll'"]);
     place.reap("compare --modes adaptive@0.5,poll@1").fails_with(&["only adaptive@PRICE"]);
-    place.reap("compare --profiles optan").fails_with(&["did you mean", "optane"]);
 }

@@ -1,25 +1,28 @@
 use workload::fio::{self, Input};
 
-use reap::Nanos;
-
+use super::results::Doubt;
 use super::*;
 use crate::args::{Cli, Command};
 
-fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
-    let scene = Scene { load_pct, qd, profile: profile.into(), ..Scene::default() };
-    Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, together: 1, capacity: Some(6e5), doubts: Vec::new() }
+fn outcome(load_pct: f64, qd: u64, doubts: &[&str]) -> Outcome {
+    let scene = Scene { load_pct, qd, profile: "optane".into(), ..Scene::default() };
+    let doubts = doubts.iter().map(|text| Doubt { kind: "starved", badness: 1.0, text: (*text).into() }).collect();
+    Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, together: 1, capacity: Some(6e5), doubts }
 }
 
-fn facts() -> Facts {
-    Facts { job: "randread 4 KiB".into(), device: "mem:1G".into(), block: Nanos::from_millis(100), ..Facts::default() }
+fn args(line: &str) -> CompareArgs {
+    let words = line.split_whitespace().map(|word| word.trim_matches('\'').into());
+    let Ok(Cli { command: Command::Compare(args) }) = Cli::parse_words(words) else { panic!("{line}") };
+    args
+}
+
+fn jobs(text: &str) -> Vec<Job> {
+    fio::parse(&[Input { name: "j", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs
 }
 
 #[test]
 fn a_rate_in_bytes_means_so_many_ios_of_the_mean_size() {
-    let job = |text: &str| {
-        let text = format!("[a]\n{text}");
-        fio::parse(&[Input { name: "j", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs.remove(0)
-    };
+    let job = |text: &str| jobs(&format!("[a]\n{text}")).remove(0);
     for (text, iops) in [
         ("rw=randread\nbs=4k\nrate=40m", 10_240.0),
         // 34 KiB on average.
@@ -33,29 +36,33 @@ fn a_rate_in_bytes_means_so_many_ios_of_the_mean_size() {
 
 #[test]
 fn a_title_says_what_varies() {
-    let outcomes = [outcome(5.0, 1, "optane"), outcome(100.0, 32, "tlc")];
-    assert_eq!(title(&facts(), &outcomes), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, loads 5, 100 %");
-    assert_eq!(title(&facts(), &outcomes[1..]), "randread 4 KiB, queue depth 32 on mem:1G");
-    assert_eq!(title(&Facts { offered: Some(1e3), ..facts() }, &outcomes[..1]), "randread 4 KiB, queue depth 1 on mem:1G");
+    let outcomes = [outcome(5.0, 1, &[]), outcome(100.0, 32, &[])];
+    let jobs = jobs("[a]\nrw=randread\nbs=4k\n");
+    let title = |line: &str, outcomes| title(&args(line), &[&jobs[0]], "mem:1G", outcomes);
+    assert_eq!(title("reap compare --loads 5,100", &outcomes), "randread 4 KiB, queue depth 1, 32 on mem:1G, load 5, 100 %");
+    assert_eq!(title("reap compare", &outcomes[1..]), "randread 4 KiB, queue depth 32 on mem:1G");
+    let work = "randread 4 KiB, queue depth 32 on mem:1G, 50 ns of application work per I/O";
+    assert_eq!(title("reap compare --host-work 50", &outcomes[1..]), work);
 }
 
 #[test]
-fn jobs_that_differ_are_all_in_the_title() {
-    let text = b"[global]\nbs=4k\n[r]\nrw=randread\nnumjobs=2\n[w]\nrw=write\nbs=64k\n[m]\nrw=randrw\nbs=4k,8k";
-    let jobs = fio::parse(&[Input { name: "j", text }], &fio::Nothing).unwrap().jobs;
+fn the_title_has_all_jobs() {
+    let text = "[global]\nbs=4k\n[r]\nrw=randread\nnumjobs=2\n[w]\nrw=write\nbs=64k\n[m]\nrw=randrw\nbs=4k,8k";
+    let jobs = jobs(text);
     let threads = [0, 0, 1, 2].map(|job| &jobs[job]);
-    assert_eq!(describe(threads.into_iter()), "randread 4 KiB, 2 threads beside write 64 KiB beside randrw 4 KiB and 8 KiB");
-    assert_eq!(describe(threads.into_iter().take(1)), "randread 4 KiB");
+    let title = title(&args("reap compare"), &threads, "mem:1G", &[outcome(100.0, 1, &[])]);
+    assert_eq!(title, "randread 4 KiB, 2 threads beside write 64 KiB beside randrw 4 KiB and 8 KiB, queue depth 1 on mem:1G");
 }
 
 #[test]
-fn of_devices_outside_other_columns_are_told() {
-    let columns = |outside| {
-        let facts = Facts { outside, ..facts() };
-        columns(&facts, &Results::default()).into_iter().map(|(key, _)| key).collect::<Vec<_>>()
-    };
-    assert_eq!(columns(true), ["÷ first", "CPU", "stolen", "sys per IO", "IO per wake"]);
-    assert_eq!(columns(false), ["÷ first", "CPU", "stolen", "notify", "msgs", "IO per wake"]);
+fn the_banner_says_where_and_why() {
+    let args = args("reap compare");
+    let (good, bad) = (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
+    assert_eq!(banner(&args, &[good.clone(), good.clone()]), None);
+    let all = banner(&args, std::slice::from_ref(&bad)).unwrap();
+    assert_eq!(all, "Inconclusive: other work left poll 62 % of its CPU. Try: reap sim");
+    let some = banner(&args, &[bad.clone(), good, bad]).unwrap();
+    assert!(some.starts_with("Inconclusive in 2 of 3 scenes: other work"), "{some}");
 }
 
 /// Every command that is recommended parses.
@@ -69,23 +76,23 @@ fn what_is_recommended_is_a_command() {
             "reap compare job.fio --device mem:1G?lba=4096 --modes poll",
             "reap sim --replay run.log --modes poll (with write_iolog=run.log in job.fio)",
         ),
-        ("reap compare --loads 2.5,50,100 --qd 1,4 --profiles tlc,optane", "reap sim"),
+        ("reap compare --loads 2.5,50,100 --qd 1,4", "reap sim"),
     ] {
-        let Ok(Cli { command: Command::Compare(args) }) = parse(line) else { panic!("{line}") };
-        assert_eq!(simulate(&args), wanted);
-        drop(parse(wanted.split(" (").next().unwrap()).expect(wanted));
+        assert_eq!(simulate(&args(line)), wanted);
+        let command = wanted.split(" (").next().unwrap();
+        parse(command).expect(command);
     }
 }
 
 #[test]
-fn the_notes_say_what_loads_are_shares_of() {
-    let outcomes = [Outcome { together: 4, ..outcome(5.0, 32, "optane") }, outcome(50.0, 32, "optane")];
-    let text = notes(&facts(), &outcomes, &Results::default(), "2 CPUs").join(" ");
+fn the_notes_say_what_loads_are() {
+    let outcomes = [Outcome { together: 4, ..outcome(5.0, 32, &[]) }, outcome(50.0, 32, &[])];
+    let text = notes(&outcomes, &Results::default(), "2 CPUs", true, Some(2e3)).join(" ");
     for part in [
         "Machine: 2 CPUs.",
-        "60 rounds of 100 ms blocks",
-        "up to 4 rounds count as one",
-        "600 kIOPS (optane at depth 32)",
+        "Oversubscribed",
+        "60 rounds (few I/Os: up to 4 rounds count as one) of 100 ms blocks",
+        "Loads: 2.00 kIOPS meant; 100 % is what polling reaches in a closed loop, 600 kIOPS at depth 32.",
         "intended start",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");

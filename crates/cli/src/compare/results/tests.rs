@@ -1,21 +1,26 @@
 use rand::SeedableRng;
-use reap::Counters;
-use workload::Latency;
+use reap::{Counters, Nanos};
+use workload::{Job, Latency};
 
 use super::*;
 use crate::bench::Counted;
-use crate::compare::contender::Contender;
-use crate::compare::labels::{CURVE, SWEPT, USUAL};
 use crate::rows::Estimate;
 
 fn rng() -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(9)
 }
 
-fn outcome(labels: &Labels, record: &Record, offered: Option<f64>) -> Option<Outcome> {
-    // 100 % of 70 threads' CPUs are not what these blocks are about.
-    let yardstick = Yardstick { cpus: 1, closed: false };
-    Outcome::new(labels, record, (Scene { load_pct: 100.0, ..Scene::default() }, yardstick), offered, &mut rng())
+fn variants(names: &[&str]) -> Vec<Variant> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
+}
+
+fn scene(load: Option<f64>) -> SceneJobs {
+    SceneJobs { scene: Scene { load_pct: load.unwrap_or(100.0), ..Scene::default() }, jobs: vec![Job::default()], load }
+}
+
+/// Of a scene with a load, so that it does not matter here how much of its CPU poll had.
+fn outcome(names: &[&str], record: &Record, offered: Option<f64>) -> Option<Outcome> {
+    Outcome::new(&variants(names), record, &scene(Some(100.0)), 1, offered, &mut rng())
 }
 
 /// The ratio of a figure of `b` to the first mode's.
@@ -24,7 +29,7 @@ fn against_first(all: &Outcome, b: &str, figure: &str) -> Estimate {
 }
 
 /// A block at `kiops`, 100 ms long, with latencies of 50 µs and some of 90 µs.
-pub fn sample(kiops: u64) -> Sample {
+fn sample(kiops: u64) -> Sample {
     let ios = kiops * 100;
     let mut latency = Latency { histogram: Some(Histogram::default()), ..Latency::default() };
     latency.add_n(Nanos(50_000), ios - ios / 50);
@@ -42,20 +47,15 @@ pub fn sample(kiops: u64) -> Sample {
     Sample { iops: kiops as f64 * 1e3, counted, latency, ..Sample::default() }
 }
 
-pub fn labels(names: &[&str]) -> Labels {
-    Labels::new(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Contender>>(), false).unwrap()
-}
-
 /// Rounds of two modes and the first again: 100, 150 and 100 kIOPS, on a machine whose speed changes.
-pub fn record(rounds: u64) -> Record {
+fn record(rounds: u64) -> Record {
     let round = |n: u64| [100, 150, 100].map(|kiops| Some(sample(kiops * (1 + n % 3)))).to_vec();
     Record { rounds: (0..rounds).map(round).collect(), stolen: vec![Some(900.0), None], ..Record::default() }
 }
 
 #[test]
 fn rows_are_medians_and_pairs_are_paired() {
-    let labels = labels(&["interrupt", "poll"]);
-    let all = outcome(&labels, &record(30), None).unwrap();
+    let all = outcome(&["interrupt", "poll"], &record(30), None).unwrap();
     let [first, second] = all.rows.as_slice() else { panic!("two modes, {} rows", all.rows.len()) };
     assert_eq!((first.mode.as_str(), first.iops.unwrap().value), ("interrupt", 200_000.0));
     assert_eq!((second.mode.as_str(), second.iops.unwrap().value), ("poll", 300_000.0));
@@ -75,7 +75,7 @@ fn rows_are_medians_and_pairs_are_paired() {
 
 #[test]
 fn tails_need_samples() {
-    let all = outcome(&labels(&["poll"]), &record(1), None).unwrap();
+    let all = outcome(&["poll"], &record(1), None).unwrap();
     // 10,000 I/Os: 100 above p99, 10 above p99.9.
     let latency = &all.rows[0].latency;
     assert!(latency.p50.is_some_and(|e| (e.value - 50_000.0).abs() < 1_000.0), "{latency:?}");
@@ -88,12 +88,11 @@ fn tails_need_samples() {
 /// A gap of the device's thread hits the block of any mode: medians pass it by, and no block is chosen by it.
 #[test]
 fn a_few_disturbed_blocks_move_no_median() {
-    let labels = labels(&["interrupt", "poll"]);
     let mut record = record(40);
     for round in 0..5 {
         record.rounds[round][1] = Some(sample(10_000));
     }
-    let all = outcome(&labels, &record, None).unwrap();
+    let all = outcome(&["interrupt", "poll"], &record, None).unwrap();
     assert_eq!(against_first(&all, "poll", IOPS).interval, Some([1.5, 1.5]));
     assert!(all.rows[1].iops.unwrap().interval.unwrap()[1] <= 450_000.0);
     assert_eq!((all.rounds, all.doubts), (40, vec![]));
@@ -109,63 +108,156 @@ fn blocks_with_few_ios_count_together() {
     let spun = |ios| block(ios, Nanos::from_millis(100));
     let slept = |ios| block(ios, Nanos(ios * 5_000));
     let rounds = |n: u64| (0..n).map(|n| u64::from(n % 3 == 0)).map(|ios| vec![slept(ios), spun(ios), slept(ios)]).collect();
-    let labels = labels(&["interrupt", "poll"]);
-    let all = outcome(&labels, &Record { rounds: rounds(180), ..Record::default() }, None).unwrap();
+    let all = outcome(&["interrupt", "poll"], &Record { rounds: rounds(180), ..Record::default() }, None).unwrap();
     assert_eq!(all.together, 30);
     let figures: Vec<_> = all.rows.iter().map(|row| (row.iops.unwrap().value.round(), row.cpu.unwrap().value)).collect();
     assert_eq!(figures, [(3.0, 5_000.0), (3.0, 300e6)]);
     assert_eq!(against_first(&all, "poll", CPU).value, 60_000.0);
     // Fewer in all than ten: one sum. None at all: nothing is known of what an I/O costs.
-    let few = outcome(&labels, &Record { rounds: rounds(4), ..Record::default() }, None).unwrap();
+    let few = outcome(&["interrupt", "poll"], &Record { rounds: rounds(4), ..Record::default() }, None).unwrap();
     assert_eq!((few.together, few.rows[1].cpu.unwrap().value), (4, 200e6));
-    let none = outcome(&labels, &Record { rounds: vec![vec![slept(0), spun(0), slept(0)]; 4], ..Record::default() }, None).unwrap();
+    let none =
+        outcome(&["interrupt", "poll"], &Record { rounds: vec![vec![slept(0), spun(0), slept(0)]; 4], ..Record::default() }, None).unwrap();
     assert!(none.rows.iter().all(|row| row.cpu.is_none()) && none.pairs.is_empty(), "{none:?}");
     // Ten to a block are enough.
-    let enough = outcome(&labels, &Record { rounds: vec![vec![slept(10), spun(10), slept(10)]; 4], ..Record::default() }, None).unwrap();
+    let enough =
+        outcome(&["interrupt", "poll"], &Record { rounds: vec![vec![slept(10), spun(10), slept(10)]; 4], ..Record::default() }, None)
+            .unwrap();
     assert_eq!((enough.together, enough.rows[1].cpu.unwrap().value), (1, 10e6));
 }
 
 #[test]
 fn a_load_is_a_part_of_the_capacity() {
     let mut record = record(30);
-    record.capacity = vec![sample(400), sample(500), sample(4000)];
-    let all = outcome(&labels(&["interrupt", "poll"]), &record, Some(50_000.0)).unwrap();
+    record.polled = vec![sample(400), sample(500), sample(4000)];
+    let all = outcome(&["interrupt", "poll"], &record, Some(50_000.0)).unwrap();
     assert_eq!((all.capacity, all.scene.load_pct), (Some(500_000.0), 10.0));
     assert!(all.rows.iter().all(|row| row.scene == all.scene) && all.pairs.iter().all(|pair| pair.scene == all.scene));
 }
 
 #[test]
 fn nothing_measured_is_no_comparison() {
-    assert!(outcome(&labels(&["poll"]), &Record::default(), None).is_none());
+    assert!(outcome(&["poll"], &Record::default(), None).is_none());
+}
+
+/// A block of 100 ms in which the thread had this share of its CPU.
+fn spun(share: f64) -> Sample {
+    let wall = Nanos::from_millis(100);
+    let cpu = Nanos((wall.0 as f64 * share) as u64);
+    Sample { counted: Counted { wall, cpu, ios: 100, ..Counted::default() }, took: wall, ..Sample::default() }
+}
+
+fn rounds(block: impl Fn(usize) -> Sample) -> Record {
+    Record { rounds: (0..30).map(|n| vec![Some(spun(0.3)), Some(block(n)), Some(spun(0.3))]).collect(), ..Record::default() }
+}
+
+/// What a figure of interrupt is against itself, and poll's against it.
+fn pairs(figure: &'static str, itself: Option<[f64; 2]>, other: f64) -> [Pair; 2] {
+    let pair = |b: &str, value, interval| Pair {
+        scene: Scene::default(),
+        a: "interrupt".into(),
+        b: b.into(),
+        figure,
+        ratio: Estimate { value, interval },
+    };
+    [pair("poll", other, itself.map(|_| [other * 0.99, other * 1.01])), pair("interrupt (A/A)", 1.0, itself)]
+}
+
+/// What is doubted of IOPS with such an interval of A/A, where polling has its CPU.
+fn of_pairs(itself: Option<[f64; 2]>, other: f64) -> Vec<String> {
+    let pairs = [pairs(IOPS, itself, other), pairs(CPU, Some([1.0, 1.0]), 1.0)].concat();
+    texts(&doubts(&pairs, "interrupt", &[], 1))
+}
+
+fn texts(doubts: &[Doubt]) -> Vec<String> {
+    doubts.iter().map(|doubt| doubt.text.clone()).collect()
+}
+
+const NONE: [&str; 0] = [];
+const FEW_ROUNDS: &str = "an interval takes 6 rounds with I/Os in all modes (--repeat)";
+
+#[test]
+fn a_difference_beyond_a_a_is_conclusive() {
+    // However wide the interval is: the difference is wider.
+    assert_eq!(of_pairs(Some([0.8, 1.2]), 1.5), NONE);
+    assert_eq!(of_pairs(Some([0.8, 1.2]), 0.6), NONE);
+    // Modes that are equal within a few per cent, and so is the first and itself.
+    assert_eq!(of_pairs(Some([0.96, 1.04]), 1.0), NONE);
 }
 
 #[test]
-fn a_mode_is_named_once() {
-    let plain = |modes: &[Mode]| modes.iter().copied().map(Contender::plain).collect::<Vec<_>>();
-    let twice = Labels::new(&plain(&[Mode::POLL, Mode::INTERRUPT, Mode::POLL]), false);
-    assert!(twice.unwrap_err().to_string().contains("poll twice"));
-    let twice = Labels::new(&[Contender::adaptive(100), Contender::adaptive(100)], true);
-    assert!(twice.unwrap_err().to_string().contains("adaptive@0.1 twice"));
-    assert_eq!(Labels::new(&[], false).unwrap().len(), USUAL.len() + 1);
-    assert_eq!(Labels::new(&[], true).unwrap().len(), SWEPT.len() + CURVE.len() + 1);
-    let labels = labels(&["poll", "interrupt"]);
-    assert_eq!((labels.mode(2), labels.name(2).as_str()), (Contender::plain(Mode::POLL), "poll (A/A)"));
+fn differences_within_a_a_are_inconclusive() {
+    let noise = |itself: f64, others: f64| {
+        [format!("IOPS of interrupt differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most")]
+    };
+    assert_eq!(of_pairs(Some([0.9, 1.2]), 1.1), noise(1.2, 1.1));
+    // Down counts as up does.
+    assert_eq!(of_pairs(Some([0.7, 1.2]), 1.3), noise(0.7, 1.3));
+    assert_eq!(of_pairs(Some([0.7, 1.2]), 1.5), NONE);
+    // A/A need not hold 1.
+    assert_eq!(of_pairs(Some([1.1, 1.2]), 1.0), noise(1.2, 1.0));
+    // Other figures are not judged by.
+    assert_eq!(texts(&doubts(&pairs(P50, Some([0.1, 9.0]), 1.0), "interrupt", &[], 1)), [FEW_ROUNDS, FEW_ROUNDS]);
 }
 
-/// On a device where `posted` and `dim` are `interrupt`, each of them is one row, the first.
 #[test]
-fn modes_that_coincide_are_compared_once() {
-    let named: Vec<Contender> = ["posted", "poll", "dim", "interrupt", "posted+submit-check", "adaptive", "adaptive@0.5", "threaded"]
-        .iter()
-        .map(|name| name.parse().unwrap())
-        .collect();
-    let names = |labels: &Labels| labels.modes().iter().map(ToString::to_string).collect::<Vec<_>>();
-    let all = Labels::new(&named, false).unwrap();
-    let (kept, same) = all.apart(|mode| super::super::contender::stands_for(mode, mode != Mode::INTERRUPT));
-    assert_eq!(names(&kept), ["posted", "poll", "posted+submit-check", "adaptive", "adaptive@0.5"]);
-    let same: Vec<String> = same.iter().map(|(a, b)| format!("{a} = {b}")).collect();
-    assert_eq!(same, ["dim = posted", "interrupt = posted", "threaded = posted"]);
-    // Where nothing is otherwise, everything stays.
-    let (kept, same) = all.apart(|mode| super::super::contender::stands_for(mode, false));
-    assert_eq!((kept, same), (all, Vec::new()));
+fn few_rounds_and_one_mode() {
+    assert_eq!(of_pairs(None, 1.5), [FEW_ROUNDS]);
+    let alone = [pairs(IOPS, Some([0.5, 2.0]), 1.0), pairs(CPU, Some([0.5, 2.0]), 1.0)].concat();
+    let alone: Vec<Pair> = alone.into_iter().filter(|pair| pair.b != "poll").collect();
+    // Nothing is compared, and nothing is to be concluded.
+    assert_eq!(doubts(&alone, "interrupt", &[], 1), []);
+}
+
+/// How much of its CPU `poll` had, where that is too little, in a closed loop or with a load.
+fn starved(record: &Record, load: Option<f64>, cpus: usize) -> Vec<String> {
+    let doubts = Outcome::new(&variants(&["interrupt", "poll"]), record, &scene(load), cpus, None, &mut rng()).unwrap().doubts;
+    texts(&doubts).into_iter().filter(|text| text.contains("other work")).collect()
+}
+
+#[test]
+fn poll_needs_its_cpu() {
+    assert_eq!(starved(&rounds(|_| spun(0.97)), None, 1), NONE);
+    let record = rounds(|_| spun(0.62));
+    assert_eq!(starved(&record, None, 1), ["other work left poll 62 % of its CPU"]);
+    let all = Outcome::new(&variants(&["interrupt", "poll"]), &record, &scene(None), 1, None, &mut rng()).unwrap();
+    assert!(all.rows.iter().all(|row| row.extra["valid"] == false), "{:?}", all.rows);
+    // A few blocks do not matter: the median decides, as it does of the figures.
+    assert_eq!(starved(&rounds(|n| spun(if n < 10 { 0.2 } else { 1.0 })), None, 1), NONE);
+    // Two threads on two CPUs have two of them.
+    assert_eq!(starved(&rounds(|_| spun(1.9)), None, 2), NONE);
+    assert_eq!(starved(&rounds(|_| spun(1.2)), None, 2).len(), 1);
+}
+
+#[test]
+fn background_threads_starve_nothing() {
+    let next_to = |had: u64| rounds(move |_| Sample { background: Some(Nanos::from_millis(had)), ..spun(0.5) });
+    assert_eq!((starved(&next_to(48), None, 1).len(), starved(&next_to(20), None, 1).len()), (0, 1));
+}
+
+/// With a rate `poll` need not spin all the time; blocks without one decide.
+#[test]
+fn a_rate_is_judged_without_it() {
+    let mut record = rounds(|_| spun(0.1));
+    assert_eq!(starved(&record, Some(50.0), 1), NONE);
+    record.polled = vec![spun(0.4); 8];
+    assert_eq!(starved(&record, Some(50.0), 1), ["other work left poll 40 % of its CPU"]);
+}
+
+#[test]
+fn run_delay_counts_outside() {
+    let waited = |millis| rounds(move |_| Sample { away: Some(Nanos::from_millis(millis)), ..spun(0.5) });
+    assert_eq!(starved(&waited(3), None, 1), NONE);
+    assert_eq!(starved(&waited(30), None, 1), ["other work left poll 70 % of its CPU"]);
+}
+
+#[test]
+fn reasons_are_the_worst_of_a_kind() {
+    let with = |doubts: &[(&'static str, f64)]| Outcome {
+        doubts: doubts.iter().map(|&(kind, badness)| Doubt { kind, badness, text: format!("{kind} {badness}") }).collect(),
+        ..outcome(&["poll"], &record(1), None).unwrap()
+    };
+    let all = [with(&[("starved", 0.4), ("CPU", 0.1)]), with(&[]), with(&[("starved", 0.6), ("CPU", 0.05)])];
+    assert_eq!(reasons(&all), ["starved 0.6", "CPU 0.1"]);
+    assert_eq!(reasons(&all[1..2]), NONE);
 }

@@ -1,9 +1,8 @@
 use super::super::tests::{results, sweep, with_paths};
-use super::*;
 
 #[test]
 fn json_has_the_keys_of_schema_1() {
-    let value = serde_json::to_value(JsonResults::new(&results())).unwrap();
+    let value = super::value(&results());
     let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&value), "schema device rows pairs");
     let row = &value["rows"][0];
@@ -23,7 +22,7 @@ fn more_keys_stand_beside_the_schema_s() {
     let mut all = sweep();
     all.extra.insert("seeds".into(), 4.into());
     all.rows[0].extra.insert("empty_looks".into(), 7.into());
-    let value = serde_json::to_value(JsonResults::new(&all)).unwrap();
+    let value = super::value(&all);
     assert_eq!((&value["seeds"], &value["rows"][0]["empty_looks"]), (&4.into(), &7.into()));
     assert_eq!((&value["rows"][0]["load_pct"], &value["rows"][0]["qd"]), (&5.0.into(), &1.into()));
     assert_eq!(value["timelines"][0]["ticks"][0]["iops"], 1e5);
@@ -31,7 +30,7 @@ fn more_keys_stand_beside_the_schema_s() {
 
 #[test]
 fn paths_are_there_if_a_device_has_several() {
-    let value = serde_json::to_value(JsonResults::new(&with_paths())).unwrap();
+    let value = super::value(&with_paths());
     let paths = value["rows"][0]["paths"].as_array().unwrap();
     assert_eq!((paths.len(), &paths[1]["ios"], &paths[1]["state"]), (2, &2000.into(), &"optimized".into()));
 }

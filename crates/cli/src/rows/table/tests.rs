@@ -72,3 +72,17 @@ fn each_path_has_a_line_in_each_mode() {
         assert!(lines.iter().all(|line| [ios, "7.50", "51.0", "optimized"].iter().all(|cell| line.contains(cell))), "{text}");
     }
 }
+
+#[test]
+fn lines_break_between_words() {
+    assert_eq!(wrap("one two three", 7), "one two\nthree\n");
+    assert_eq!(wrap("incomprehensible", 7), "incomprehensible\n");
+}
+
+/// Cells are broken between words for as long as they can.
+#[test]
+fn wide_tables_are_fitted() {
+    let table = || ruled(["mode", "state"], vec![vec!["two words".into(), "of a state".into()]]);
+    assert!(fitted(table(), 40).contains("two words  of a state"), "{}", fitted(table(), 40));
+    assert!(fitted(table(), 14).lines().all(|line| line.chars().count() <= 14), "{}", fitted(table(), 14));
+}

@@ -12,7 +12,7 @@ use workload::{Histogram, Moments};
 use super::figures::Figures;
 use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
-use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene, Tick, Timeline};
+use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, Tick, Timeline};
 
 /// What has a row: a mode, and, if it spins, what it does where others want the CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,8 +138,8 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
             spins: rate(tick.spins),
             naps: rate(tick.naps),
             sleeps: rate(tick.sleeps),
-            gathered: Some(rate(tick.gathered)),
-            explored: Some(rate(tick.explored)),
+            gathered: rate(tick.gathered),
+            explored: rate(tick.explored),
         }
     };
     let ticks = outcome.ticks.iter().enumerate().map(tick).collect();
@@ -183,6 +183,9 @@ pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256Pl
     if let Some(failover) = failover(runs) {
         extra.insert(FAILOVER.into(), failover);
     }
+    let mut moments = Moments::default();
+    runs.iter().for_each(|run| moments.merge(&run.moments));
+    let histograms: Vec<Histogram> = runs.iter().map(Figures::histogram).collect();
     let wakeups = median(|run| run.wakeups);
     // Runs that were never woken have none, as a row has none whose runs mostly were not.
     let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.per_wakeup).collect();
@@ -195,7 +198,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256Pl
         wakeups,
         per_wakeup: statistics::median(&per_wakeup).unwrap_or(0.0),
         drain_max: runs.iter().map(|run| run.drain_max).max()?,
-        latency: latencies(runs, rng),
+        latency: statistics::latencies(&moments, &histograms.iter().collect::<Vec<_>>(), rng),
         paths: over_all(&runs.iter().map(|run| &run.paths[..]).collect::<Vec<_>>()),
         extra,
         ..Row::default()
@@ -220,24 +223,6 @@ fn decisions(runs: &[Figures]) -> Option<Decisions> {
     })
 }
 
-fn latencies(runs: &[Figures], rng: &mut Xoshiro256PlusPlus) -> Latencies {
-    let mut moments = Moments::default();
-    runs.iter().for_each(|run| moments.merge(&run.moments));
-    let all: Vec<Histogram> = runs.iter().map(Figures::histogram).collect();
-    let histograms: Vec<&Histogram> = all.iter().collect();
-    let mut percentile = |percent: f64| statistics::percentile(&histograms, percent, rng);
-    let measured = moments.n > 0;
-    Latencies {
-        mean: measured.then(|| moments.mean()),
-        p50: percentile(50.0),
-        p99: percentile(99.0),
-        p999: percentile(99.9),
-        p9999: percentile(99.99),
-        max: measured.then(|| moments.max()),
-        curve: statistics::curve(&histograms),
-    }
-}
-
 /// Each mode with each later one, seed by seed.
 fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     type Figure = fn(&Outcome) -> Option<f64>;
@@ -246,17 +231,12 @@ fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng:
         (CPU, |o| Some(o.cpu_ns_per_io())),
         (P50, |o| Figures::of(o).histogram().percentiles(&[50.0]).first().map(|&p| p as f64)),
     ];
+    let labels: Vec<&str> = modes.iter().map(|mode| mode.label.as_str()).collect();
     let mut pairs = Vec::new();
     for (figure, of) in figures {
         let values: Vec<Vec<Option<f64>>> =
             (0..modes.len()).map(|at| rounds.iter().map(|round| of(round.get(at)?.as_ref()?)).collect()).collect();
-        for a in 0..modes.len() {
-            for b in a + 1..modes.len() {
-                if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {
-                    pairs.push(Pair { scene: scene.clone(), a: modes[a].label.clone(), b: modes[b].label.clone(), figure, ratio });
-                }
-            }
-        }
+        pairs.append(&mut statistics::pairs(scene, &labels, figure, &values, rng));
     }
     pairs
 }

@@ -1,10 +1,10 @@
 //! The table of `compare`, and below it what the CPUs did.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde_json::Value;
 
 use super::rows::{AWAY, DECISIONS, FAILOVER, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
-use crate::rows::{Results, Row, fit, table};
+use crate::rows::{Results, Row, table};
 
 /// A column: what stands above it, and its cell.
 type Column = (&'static str, fn(&Row) -> String);
@@ -24,7 +24,7 @@ const COLUMNS: [Column; 8] = [
 pub fn show(results: &Results, machine: &str, width: u16) -> String {
     let notes = Results { notes: Vec::new(), ..results.clone() };
     let mut text = table::show(&notes, width);
-    text += &format!("{machine}:\n{}\n", fit::first(width, [cpus(results)]));
+    text += &format!("{machine}:\n{}", table::fitted(cpus(results), width));
     let notes = results
         .rows
         .iter()
@@ -63,18 +63,9 @@ fn made_good(row: &Row) -> Option<String> {
 }
 
 fn cpus(results: &Results) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    table.set_header(std::iter::once(Cell::new("mode")).chain(COLUMNS.iter().map(|(header, _)| right((*header).into()))));
-    for row in &results.rows {
-        let cells = COLUMNS.iter().map(|(_, cell)| right(cell(row)));
-        table.add_row(std::iter::once(Cell::new(row.mode.replace('+', "\n+"))).chain(cells));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    table
+    let cells = |row: &Row| COLUMNS.iter().map(|(_, cell)| cell(row)).collect::<Vec<_>>();
+    let rows = results.rows.iter().map(|row| [vec![row.mode.replace('+', "\n+")], cells(row)].concat()).collect();
+    table::ruled(std::iter::once("mode").chain(COLUMNS.iter().map(|(header, _)| *header)), rows)
 }
 
 fn number(map: &serde_json::Map<String, Value>, key: &str) -> Option<f64> {

@@ -84,7 +84,7 @@ fn dependencies_match_the_drawing() {
 fn wrong_and_missing_edges_are_reported() {
     let (mut edges, plan) = (edges(), plan().into_iter().collect());
     edges.entry("completion".into()).or_default().insert("nvme".into());
-    edges.entry("sim".into()).or_default().remove("device");
+    edges.entry("sim".into()).or_default().remove("emu");
     edges.insert("shed".into(), BTreeSet::new());
     let told = differences(&edges, &plan);
     let of: Vec<&str> = told.iter().filter_map(|line| line.split(':').next()).collect();

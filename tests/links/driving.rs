@@ -75,7 +75,7 @@ fn group_takes_turns_over_devices() {
     });
 }
 
-/// One ring serves them all in `posted`. Whatever is switched meanwhile, to and fro, nothing is lost and nothing comes twice.
+/// Whatever is switched meanwhile, to and fro, nothing is lost and nothing comes twice.
 fn files_of_a_group_change_their_modes<Q: AsRef<Queue>>(devices: &[Device], take: impl Fn(&Device) -> Q) {
     let group = Group::new(devices.iter().map(take).collect()).unwrap();
     for mode in Mode::ALL {
@@ -113,7 +113,7 @@ fn files(several: usize) -> Option<(Vec<Scratch>, Vec<Device>)> {
 }
 
 #[test]
-fn posted_group_shares_one_ring() {
+fn group_files_switch_modes() {
     let Some((_files, devices)) = files(3) else { return };
     files_of_a_group_change_their_modes(&devices, |device| device.local_queue().unwrap());
     files_of_a_group_change_their_modes(&devices, |device| device.queue().unwrap());
@@ -150,7 +150,7 @@ fn group_files_keep_own_modes() {
                 assert!(out.iter().all(|done| done.result.is_ok()), "{out:?}");
             }
         }
-        // Two groups at once, of which one has the ring.
+        // Two groups at once that have a queue in common.
         let (one, other) = (Group::new(queues[..2].to_vec()).unwrap(), Group::new(queues[1..].to_vec()).unwrap());
         for round in 0..6 {
             rounds_once(if round % 2 == 0 { &one } else { &other }, 10);

@@ -3,18 +3,17 @@
 mod embedded;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
 use driver::multipath::Counters as FailoverCounters;
 use driver::paths::Policy;
-use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
+use hw::{AllocError, Birth, DmaBuf, Memory, Region, RegisterError};
 use nvme::admin::Identify;
 
 use crate::counters::DeviceCounters;
 use crate::error::{IdentifyError, OpenError, QueueError};
 use crate::health::{GivenUp, Health};
-use crate::home::is_home;
 use crate::keeper::open as keeper;
 use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie, peer};
 use crate::multipath::{self, Multipath, PathReport};
@@ -62,7 +61,10 @@ impl Device {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
-        if !is_home() {
+        // The threads that look after devices are those of the process that opened the first one: a forked child has none of them, and
+        // locks as they were at that moment.
+        static HOME: OnceLock<Birth> = OnceLock::new();
+        if !HOME.get_or_init(Birth::here).is_here() {
             return Err(OpenError::Forked);
         }
         if options.mode.is_the_kernels() && !uri.starts_with(link::KERNEL) {

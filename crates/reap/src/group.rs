@@ -1,6 +1,5 @@
 //! Several queues of one thread, taking turns.
 
-use std::cell::OnceCell;
 use std::fmt;
 use std::io;
 
@@ -11,7 +10,6 @@ use crate::instant::{Instant, deadline};
 use crate::queue::Queue;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
-use crate::thread::gathering::Gathering;
 use crate::thread::soft_queue::SoftQueue;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
@@ -19,8 +17,6 @@ use crate::thread::soft_queue::SoftQueue;
 ///
 /// `Q` is [`Queue`], or [`crate::LocalQueue`] of the thread's own.
 pub struct Group<Q = Queue> {
-    /// Once a queue of it was in `posted`: the ring that all have in common, if there can be one.
-    gathering: OnceCell<Option<Gathering>>,
     place: Place,
     queues: Vec<Q>,
 }
@@ -46,7 +42,7 @@ impl<Q: AsRef<Queue>> Group<Q> {
             let first = lanes(&queues).find(|first| first.is_beside(lane));
             first.into_iter().for_each(|first| lane.share_notification(first));
         }
-        Ok(Group { gathering: OnceCell::new(), place, queues })
+        Ok(Group { place, queues })
     }
 
     /// The queues, in the order in which they were joined.
@@ -70,9 +66,6 @@ impl<Q: AsRef<Queue>> Group<Q> {
             // Nothing comes any more in this process.
             return Ok(finished());
         }
-        if self.gathering.get().is_none() && lanes(&self.queues).any(SoftQueue::may_gather) {
-            self.gather();
-        }
         loop {
             // Queues over several paths may hold requests for which there is no path, and look after them in time.
             let deadline = self.each().map(Queue::look_after_paths).fold(Nanos::MAX, Nanos::min);
@@ -81,23 +74,13 @@ impl<Q: AsRef<Queue>> Group<Q> {
             let enough = || finished() >= min || held && self.each().all(|queue| queue.in_flight() == 0);
             engine::together(lanes(&self.queues), |lanes| {
                 engine::report(self.place.drive(lanes, hw::now(), until.min(deadline), for_others, enough));
-                lanes.iter().for_each(|lane| lane.leaves_common());
+                lanes.iter().for_each(|lane| lane.commit());
             });
             let over = finished() >= min || hw::now() >= until;
             if over || !held || until == Nanos::MAX && self.each().all(|queue| queue.in_flight() == 0) {
                 return Ok(finished());
             }
         }
-    }
-
-    /// The mode of a queue is `posted`: from now on the requests of all such go over one ring, if there can be one.
-    #[cold]
-    fn gather(&self) {
-        let gathering = Gathering::of(lanes(&self.queues)).unwrap_or_else(|why| {
-            tracing::warn!(%why, "`posted` notifies as `interrupt` does in a group that cannot have one ring");
-            None
-        });
-        _ = self.gathering.set(gathering);
     }
 
     fn each(&self) -> impl Iterator<Item = &Queue> + Clone {

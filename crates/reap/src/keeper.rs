@@ -4,14 +4,11 @@
 mod admin;
 mod files;
 pub(crate) mod housekeeping;
-mod moderating;
 mod moderation;
 pub(crate) mod open;
 mod opening;
 mod orphans;
 mod path;
-mod power;
-mod questions;
 mod recovering;
 mod seeing;
 
@@ -24,7 +21,7 @@ use driver::{
     RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
-use nvme::{Cid, QueueId, Status, Vector};
+use nvme::{Cid, QueueId, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
@@ -39,7 +36,7 @@ use crate::shared::hw_queue::HwQueue;
 use admin::Admin;
 use moderation::{MODERATION, Moderation};
 use orphans::Orphans;
-use power::Power;
+use seeing::Power;
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -247,7 +244,12 @@ impl Keeper {
                     }
                 }
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
-                Purpose::AsyncEvent => self.event_came(completed.status, completed.result),
+                Purpose::AsyncEvent => {
+                    if let Some(event) = self.events.happened(completed.status, completed.result) {
+                        tracing::warn!(kind = event.event_type(), info = event.info(), log = event.lid(), "asynchronous event");
+                        self.asks.health().heard(&event);
+                    }
+                }
                 Purpose::Own(MODERATION) => self.moderated(completed.status),
                 Purpose::Own(QUESTION) => self.was_asked(completed.status),
                 Purpose::Own(number) => self.was_read(Reading::from_number(number), completed.status),
@@ -273,13 +275,6 @@ impl Keeper {
                 Life::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
                 Life::Ended => {}
             }
-        }
-    }
-
-    fn event_came(&mut self, status: Status, result: u32) {
-        if let Some(event) = self.events.happened(status, result) {
-            tracing::warn!(kind = event.event_type(), info = event.info(), log = event.lid(), "asynchronous event");
-            self.asks.health().heard(&event);
         }
     }
 

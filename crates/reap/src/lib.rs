@@ -63,7 +63,6 @@
 mod counters;
 mod error;
 mod health;
-mod home;
 mod instant;
 mod namespace;
 mod options;

@@ -38,7 +38,7 @@ use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 pub(crate) use facts::{Messages, Reaper};
-pub(crate) use kernel::{Common, KernelLink, SCHEME as KERNEL, UringLane};
+pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};
 pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;

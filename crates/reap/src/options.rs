@@ -103,19 +103,9 @@ impl OpenOptions {
         OpenOptions { embedded, ..self }
     }
 
-    /// Software queues of a device that makes each as it is taken.
-    pub(crate) fn queues_of_a_file(&self) -> usize {
-        self.software_queues.unwrap_or(256)
-    }
-
     /// Software queues of a device that has to say it before any is there.
     pub(crate) fn software(&self) -> usize {
-        self.software_queues.or(self.hardware_queues).unwrap_or_else(likely)
-    }
-
-    /// Whether the application says how many queues it wants.
-    pub(crate) fn says_queues(&self) -> bool {
-        self.software_queues.is_some() || self.hardware_queues.is_some()
+        self.software_queues.or(self.hardware_queues).unwrap_or_else(|| (2 * hw::cpus()).clamp(8, 64))
     }
 
     /// Hardware queues to ask a controller for.
@@ -128,9 +118,4 @@ impl OpenOptions {
     pub(crate) fn software_over(&self, granted: usize) -> usize {
         self.software_queues.unwrap_or(granted)
     }
-}
-
-/// Threads that are likely to want a queue each, where nobody has said how many.
-fn likely() -> usize {
-    (2 * hw::cpus()).clamp(8, 64)
 }

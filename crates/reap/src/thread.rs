@@ -6,7 +6,6 @@
 //! | how does it look? | `looker.rs`; when it waits, and in which order: `completion::Waiter`, upon `vector.rs` |
 //! | where does it sleep? | `engine.rs`, and nowhere else; what a sleep costs here: `cycle.rs` |
 //! | what is one notification in `posted`? | `posting.rs` |
-//! | which queues of several files have a ring in common in `posted`? | `gathering.rs` |
 //! | who drains in `threaded`? | `draining.rs` |
 //! | how does it run a future? | `executor.rs` |
 
@@ -14,7 +13,6 @@ pub(crate) mod cycle;
 mod draining;
 pub(crate) mod engine;
 pub(crate) mod executor;
-pub(crate) mod gathering;
 mod looker;
 mod posting;
 pub(crate) mod soft_queue;

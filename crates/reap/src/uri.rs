@@ -100,29 +100,8 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 21] = [
-    "profile",
-    "lba",
-    "namespaces",
-    "queues",
-    "vectors",
-    "masks",
-    "pending",
-    "fetch",
-    "aborts",
-    "doorbells",
-    "shadow",
-    "sgl",
-    "trust",
-    "share",
-    "thread",
-    "reaper",
-    "entries",
-    "alloc",
-    "properties",
-    "seed",
-    "size",
-];
+const KEYS: &str = "profile, lba, namespaces, queues, vectors, masks, pending, fetch, aborts, doorbells, shadow, sgl, trust, share, thread, \
+    reaper, entries, alloc, properties, seed, size";
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -225,7 +204,7 @@ impl DeviceUri {
                 Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
                 Backing::Mem { .. } => return Err("the size of `mem:` stands before the `?`".into()),
             },
-            _ => return Err(no_parameter(key, &KEYS)),
+            _ => return Err(no_parameter(key, KEYS)),
         }
         Ok(())
     }

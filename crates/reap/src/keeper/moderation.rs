@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use completion::{Coalesce, Mode, Moderator, PACE, Rates};
-use driver::AdminCommand;
+use driver::{AdminCommand, Purpose};
 use nvme::admin::SetFeatures;
 use nvme::features::{InterruptCoalescing, VectorConfig, fid};
 use nvme::{Status, Vector};
 use units::Nanos;
 
+use super::Keeper;
 use crate::link::RingLink;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::soft::Soft;
@@ -35,7 +36,7 @@ pub(crate) struct Moderation {
     ticked: Nanos,
     completions: u64,
     messages: u64,
-    idle: u32,
+    pub idle: u32,
     /// The controller takes neither feature.
     pub refused: bool,
 }
@@ -185,10 +186,27 @@ impl Moderation {
         moderated.for_each(|queue| queue.idle.arm());
         Nanos::MAX
     }
+}
 
-    /// Somebody was woken by a queue that had been idle.
-    pub(crate) fn stir(&mut self) {
-        self.idle = 0;
+impl Keeper {
+    /// What moderators want of the controller. When to come again.
+    pub(super) fn moderate(&mut self, now: Nanos) -> Nanos {
+        if self.asks.reporter.take_stirred() {
+            self.moderation.idle = 0;
+        }
+        if let Some(command) = self.moderation.next(now, &self.link, &self.queues)
+            && !self.admin.post(&self.link, command, Purpose::Own(MODERATION), now)
+        {
+            self.moderation.not_posted();
+        }
+        self.moderation.until(&self.queues)
+    }
+
+    /// The controller has answered what [`Keeper::moderate`] sent.
+    pub(super) fn moderated(&mut self, status: Status) {
+        self.moderation.answered(status, &self.queues);
+        let mut health = self.asks.health();
+        (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
     }
 }
 

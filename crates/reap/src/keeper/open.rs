@@ -47,7 +47,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     has_time(options)?;
     cycle::prepare(options.mode);
     let link = Arc::new(link);
-    let (namespace, queues) = (link.namespace()?, options.queues_of_a_file());
+    let (namespace, queues) = (link.namespace()?, options.software_queues.unwrap_or(256));
     if queues == 0 || queues > usize::from(u16::MAX) {
         return Err(OpenError::Options(format!("{queues} software queues: there can be 1 to {}", u16::MAX)));
     }

@@ -83,7 +83,7 @@ impl Keeper {
         // First each hardware queue's lane that notifies, then, as far as they go, those that are only polled.
         let granted = self.inventory.queues.len();
         // Where nobody says how many, all have both lanes rather than that there are more of them.
-        let both = self.link.has_two_lanes() && !self.options.says_queues();
+        let both = self.link.has_two_lanes() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
         let count = if both { (granted / 2).max(1) } else { granted }.min(self.wanted_queues());
         let map = QueueMap::new(self.options.software_over(count), count).map_err(|e| options(&e))?;
         let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware() };

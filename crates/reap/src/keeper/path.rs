@@ -37,14 +37,6 @@ impl Keeper {
         self.tell(PathLink::Lost);
     }
 
-    /// The controller is given up: the path stays lost.
-    pub(super) fn path_is_dead(&self, why: &Dead) {
-        if self.seat.is_some() {
-            self.note(format!("the path is given up: {why}"));
-            self.tell(PathLink::Lost);
-        }
-    }
-
     /// The controller has stopped: nothing that was sent to it will be carried out any more.
     pub(super) fn path_stopped(&mut self) {
         if self.seat.is_none() {
@@ -70,7 +62,7 @@ impl Keeper {
             return self.tell(PathLink::Lost);
         }
         self.tell_sizes();
-        if self.has_volatile_cache() {
+        if self.inventory.limits.is_some_and(|limits| limits.volatile_cache) {
             self.returning = self.has_been_up;
             self.events.read(Reading::Log(lid::SMART));
         }
@@ -154,7 +146,7 @@ impl Keeper {
         self.queues.iter().for_each(|queue| queue.fail());
     }
 
-    fn tell(&self, link: PathLink) {
+    pub(super) fn tell(&self, link: PathLink) {
         let Some(seat) = &self.seat else { return };
         seat.set_link(link);
         self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());

@@ -1,5 +1,6 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
+use driver::multipath::Link as PathLink;
 use driver::{Abandoned, AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
 use nvme::{Cid, QueueId};
 use units::Nanos;
@@ -217,7 +218,10 @@ impl Keeper {
         }
         drop(health);
         if !known {
-            self.path_is_dead(&why);
+            if self.seat.is_some() {
+                self.note(format!("the path is given up: {why}"));
+                self.tell(PathLink::Lost);
+            }
             // After a stop the buffers are the host's again.
             self.return_abandoned(How::Dead);
             self.queues.iter().for_each(|queue| queue.fail());

@@ -1,12 +1,31 @@
 //! What a controller says of itself while it is in use: how large its namespaces are, their ANA states, whether it has lost its
-//! power. Its keeper reads it, and passes it on.
+//! power; and its answers to callers' Identify commands, one at a time.
 
-use driver::{Purpose, Reading};
-use nvme::log::{ChangedNamespaces, lid};
+use driver::{AdminCommand, Purpose, Reading};
+use nvme::admin::Identify;
+use nvme::log::{ChangedNamespaces, Smart, lid};
 use nvme::{Nsid, Page, Status, identify};
+use units::Nanos;
 
-use super::Keeper;
-use super::power::Power;
+use super::{Keeper, QUESTION};
+use crate::error::IdentifyError;
+use crate::shared::control::Question;
+
+/// Power cycles, and shutdowns without notice, over a controller's life (Base 5.1.12.1.3). A volatile cache has lost what
+/// it held if either has grown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Power {
+    cycles: u128,
+    unsafe_shutdowns: u128,
+}
+
+impl Power {
+    /// What the health log page says; `None`: nothing that can be read.
+    pub(super) fn from_page(page: &[u8]) -> Option<Power> {
+        let smart = page.get(..Smart::LEN).and_then(|bytes| Smart::from_page(bytes).ok())?;
+        Some(Power { cycles: smart.power_cycles.get(), unsafe_shutdowns: smart.unsafe_shutdowns.get() })
+    }
+}
 
 impl Keeper {
     /// The controller has answered what [`driver::Events`] asked for.
@@ -70,11 +89,6 @@ impl Keeper {
         }
     }
 
-    /// Whether writes may be lost with the controller's power.
-    pub(super) fn has_volatile_cache(&self) -> bool {
-        self.inventory.limits.is_some_and(|limits| limits.volatile_cache)
-    }
-
     /// The health log has been read. After the controller has been away it says whether the cache is what it was; if it does not say
     /// so, nobody can vouch for what was in it.
     fn power_was_read(&mut self, power: Option<Power>) {
@@ -94,5 +108,45 @@ impl Keeper {
             });
         }
         self.path_is_up();
+    }
+
+    /// Posts the next question, unless one is out. What keeps it from being posted is another admin command, whose completion brings the
+    /// keeper here again.
+    pub(super) fn ask(&mut self, now: Nanos) {
+        if self.question.is_some() {
+            return;
+        }
+        let Some(question) = self.asks.questions().pop_front() else { return };
+        let command = AdminCommand { sqe: question.what.to_sqe(), page: true };
+        match self.admin.post(&self.link, command, Purpose::Own(QUESTION), now) {
+            true => self.question = Some(question),
+            false => self.asks.questions().push_front(question),
+        }
+    }
+
+    /// The controller has answered what [`Keeper::ask`] has sent.
+    pub(super) fn was_asked(&mut self, status: Status) {
+        let page = self.admin.take_page(Purpose::Own(QUESTION));
+        let answer = match page.first_chunk::<{ Identify::LEN }>() {
+            Some(page) if status.is_success() => Ok(Box::new(*page)),
+            None if status.is_success() => Err(IdentifyError::Reset),
+            _ => Err(IdentifyError::Status(status)),
+        };
+        if let Some(question) = self.question.take() {
+            question.answer(answer);
+        }
+    }
+
+    /// A reset has taken back what was out.
+    pub(super) fn forget_question(&mut self) {
+        if let Some(question) = self.question.take() {
+            question.answer(Err(IdentifyError::Reset));
+        }
+    }
+
+    /// The controller answers no more.
+    pub(super) fn refuse_questions(&mut self) {
+        let waiting: Vec<Question> = self.asks.questions().drain(..).collect();
+        self.question.take().into_iter().chain(waiting).for_each(|question| question.answer(Err(IdentifyError::Gone)));
     }
 }

@@ -208,7 +208,7 @@ fn long_data_are_named_without_a_list_where_the_controller_has_sgls() {
     for (uri, lists) in [("mem:1M?profile=null", true), ("mem:1M?profile=null&sgl=yes", false)] {
         let device = crate::Device::open(uri).unwrap();
         let queue = device.queue().unwrap();
-        let hardware = queue.lanes()[0].hardware();
+        let hardware = &queue.lanes()[0].queue;
         let touched = || !hardware.lane.ring().unwrap().lists().is_untouched();
         for (bytes, lists) in [(8192, false), (65_536, lists)] {
             let (result, _) = queue.block_on(queue.read(&device.namespaces()[0], 0, queue.buffer(bytes).unwrap())).unwrap();

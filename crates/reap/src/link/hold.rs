@@ -76,7 +76,7 @@ pub(super) fn lock(file: &File, purpose: Use) -> Result<Vec<String>, TargetFault
 
 /// The file is locked, for who wants to write it or to read it alone.
 fn locked(file: FileId, writing: bool) -> TargetFault {
-    let by = lockers(file);
+    let by: Vec<_> = locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(Lock::holder).collect();
     let by = if by.is_empty() { "another process".to_owned() } else { by.join(", ") };
     TargetFault::InUse(format!("{by} has locked it; close that first{}", if writing { "" } else { " (only readers share a file)" }))
 }
@@ -177,11 +177,6 @@ pub(super) fn file_users(file: FileId) -> Vec<String> {
     let locked = locked.map(|lock| format!("parts of it are locked by {}", lock.holder()));
     let users: BTreeSet<String> = swap.into_iter().chain(looped).chain(locked).collect();
     users.into_iter().collect()
-}
-
-/// Who has locked the file by `flock`, as far as this process may see.
-pub(super) fn lockers(file: FileId) -> Vec<String> {
-    locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(Lock::holder).collect()
 }
 
 /// One lock of a file (proc_locks(5)).

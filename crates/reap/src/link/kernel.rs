@@ -10,7 +10,6 @@
 //! | how does a new file come about? | `layout.rs` |
 //! | what do the queues of one share? | `link.rs` |
 //! | how does one queue post and take? | `lane.rs` |
-//! | which ring do the queues of several files have in common? | `common.rs`; a lane's part of it: `lane/in_common.rs` |
 //! | which rings does the kernel poll, or submit by itself? | `lane/kinds.rs` |
 //! | what is out on a ring, and what does an answer mean? | `lane/state.rs` |
 //! | what is one request to the kernel? | `command.rs`; as an NVMe command that passes through: `passthrough.rs` |
@@ -20,7 +19,6 @@
 
 mod buffers;
 mod command;
-mod common;
 mod direct;
 mod lane;
 mod layout;
@@ -32,7 +30,6 @@ mod trial;
 mod uri;
 mod ways;
 
-pub(crate) use common::Common;
 pub(crate) use lane::{UringLane, UringPosting};
 pub(crate) use link::KernelLink;
 pub(crate) use uri::SCHEME;

@@ -20,7 +20,7 @@ use crate::uri::values::{each_parameter, no_parameter, one_of, within};
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "pcie:";
 
-const KEYS: [&str; 3] = ["vectors", "shadow", "sgl"];
+const KEYS: &str = "vectors, shadow, sgl";
 
 /// MSI-X has no more (PCI Express Base 7.7.2.2).
 pub(super) const MOST_VECTORS: u64 = 2048;
@@ -53,7 +53,7 @@ impl FromStr for PcieUri {
             "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
             "shadow" => one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes"),
             "sgl" => one_of(key, value, &["yes", "no"]).map(|said| parsed.sgl = said == "yes"),
-            _ => Err(no_parameter(key, &KEYS)),
+            _ => Err(no_parameter(key, KEYS)),
         })
         .map_err(|(at, what)| fail(at, what))?;
         Ok(parsed)

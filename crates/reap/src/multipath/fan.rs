@@ -317,7 +317,10 @@ impl Fan {
                 self.sift(lanes);
                 enough() || idle()
             };
-            engine::report(self.place.drive(lanes, self.clock.get(), wait_until, true, stop));
+            engine::report(match lanes {
+                [only] => self.place.drive(&[only], self.clock.get(), wait_until, true, stop),
+                _ => engine::together(lanes.iter(), |lanes| self.place.drive(lanes, self.clock.get(), wait_until, true, stop)),
+            });
         }
         self.shared.keep_counters(self.index, || self.head.borrow().counters());
     }

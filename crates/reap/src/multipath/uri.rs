@@ -11,6 +11,7 @@ use units::Nanos;
 
 use crate::link::VFIO_USER;
 use crate::link::peer::VfioUserUri;
+use crate::uri::values::no_parameter;
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
 /// What a multipath URI says, checked but not yet opened.
@@ -72,8 +73,7 @@ pub enum PathDevice {
 /// Parameters that say how a host uses the paths.
 const OF_THE_HOST: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
 
-const KEYS: [&str; 9] =
-    ["path", "policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover", "script"];
+const KEYS: &str = "path, policy, nsid, no_path_limit, no_path_timeout, held_timeout, keep_alive, unsafe_fast_failover, script";
 
 impl DeviceUri {
     /// The device that `uri` names; where it names several paths, the controller of the first.
@@ -179,16 +179,14 @@ impl MultipathUri {
             }
             "path" => path(value).map(|path| self.paths.push(path)),
             "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: driver::paths::PolicyError| e.to_string()),
-            "nsid" => number(value)
-                .and_then(|n| u32::try_from(n).map_err(|_| "a namespace identifier has 32 bits".into()))
-                .map(|n| self.nsid = Some(n)),
-            "no_path_limit" => number(value).map(|n| self.failover.no_path_limit = usize::try_from(n).unwrap_or(usize::MAX)),
+            "nsid" => number(value).map(|n| self.nsid = Some(n)),
+            "no_path_limit" => number(value).map(|n| self.failover.no_path_limit = n),
             "no_path_timeout" => span(value).map(|span| self.failover.no_path_timeout = span),
             "held_timeout" => span(value).map(|span| self.failover.held_timeout = span),
             "keep_alive" => span(value).map(|span| self.keep_alive = span),
             "unsafe_fast_failover" => switch(value).map(|on| self.failover.unsafe_fast_failover = on),
             "script" => value.parse().map(|script| self.script = script).map_err(|e: emu::ScriptError| e.to_string()),
-            _ => return Err(Wrong::Key(unknown(key, &KEYS))),
+            _ => return Err(Wrong::Key(no_parameter(key, KEYS))),
         };
         self.of_the_host.extend(OF_THE_HOST.into_iter().find(|of_the_host| *of_the_host == key));
         set.map_err(|what| Wrong::Value(format!("`{key}`: {what}")))
@@ -252,8 +250,8 @@ fn span(text: &str) -> Result<Nanos, String> {
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).map(Nanos).ok_or_else(wrong)
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is no whole number"))
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is no whole number, or too large"))
 }
 
 /// A switch is on if nothing is said of it.
@@ -262,13 +260,6 @@ fn switch(text: &str) -> Result<bool, String> {
         "" | "1" | "true" | "yes" => Ok(true),
         "0" | "false" | "no" => Ok(false),
         other => Err(format!("`{other}` is neither `true` nor `false`")),
-    }
-}
-
-fn unknown(key: &str, known: &[&str]) -> String {
-    match units::nearest(key, known.iter().copied()) {
-        Some(near) => format!("there is no parameter `{key}`; did you mean `{near}`?"),
-        None => format!("there is no parameter `{key}`; known are {}", known.join(", ")),
     }
 }
 

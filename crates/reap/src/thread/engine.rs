@@ -54,21 +54,9 @@ pub(crate) trait Driven {
     /// Whether its policy is to be told what sleeps cost: measuring one takes four system calls.
     fn weighs_sleeps(&self) -> bool;
 
-    /// Blocks where its link has a sleep of its own, for `timeout` at most: whether its notification has ended it. `None`: it has none,
+    /// Blocks, on the only queue of a wait, where its link has a sleep of its own, for `timeout` at most: whether its notification has ended it. `None`: it has none,
     /// or the plan is not to sleep on its notification.
     fn block(&self, timeout: Option<Nanos>) -> Option<bool>;
-
-    /// Announces what was held back for a sleep that announces it.
-    fn announce(&self);
-
-    /// The ring that it has in common with others, by a number, if a sleep there misses nothing of it. A sleep there announces.
-    fn sleeps_in_common(&self) -> Option<usize>;
-
-    /// Blocks there, for `timeout` at most.
-    fn block_in_common(&self, timeout: Option<Nanos>);
-
-    /// After that: whether its notification was among what has come.
-    fn was_told_in_common(&self) -> bool;
 
     /// Takes what its own poller has to report, without waiting. Whether its notification was among it.
     fn drain_events(&self) -> io::Result<bool>;
@@ -78,85 +66,6 @@ pub(crate) trait Driven {
 
     /// The thread goes back to its caller.
     fn leave(&self);
-}
-
-impl<Q: Driven> Driven for &Q {
-    #[inline]
-    fn in_flight(&self) -> u32 {
-        (**self).in_flight()
-    }
-
-    #[inline(always)]
-    fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
-        (**self).plan(now, goes_on_at)
-    }
-
-    #[inline]
-    fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
-        (**self).look(budget)
-    }
-
-    fn spins(&self) {
-        (**self).spins();
-    }
-
-    #[inline]
-    fn look_while_spinning(&self) -> bool {
-        (**self).look_while_spinning()
-    }
-
-    fn spun_in_vain(&self, now: Nanos) {
-        (**self).spun_in_vain(now);
-    }
-
-    fn gives_way(&self) -> bool {
-        (**self).gives_way()
-    }
-
-    fn arm(&self) {
-        (**self).arm();
-    }
-
-    fn look_before_sleep(&self) -> bool {
-        (**self).look_before_sleep()
-    }
-
-    fn weighs_sleeps(&self) -> bool {
-        (**self).weighs_sleeps()
-    }
-
-    fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
-        (**self).block(timeout)
-    }
-
-    fn announce(&self) {
-        (**self).announce();
-    }
-
-    fn sleeps_in_common(&self) -> Option<usize> {
-        (**self).sleeps_in_common()
-    }
-
-    fn block_in_common(&self, timeout: Option<Nanos>) {
-        (**self).block_in_common(timeout);
-    }
-
-    fn was_told_in_common(&self) -> bool {
-        (**self).was_told_in_common()
-    }
-
-    fn drain_events(&self) -> io::Result<bool> {
-        (**self).drain_events()
-    }
-
-    fn woken(&self, slept: &Slept) {
-        (**self).woken(slept);
-    }
-
-    #[inline(always)]
-    fn leave(&self) {
-        (**self).leave();
-    }
 }
 
 /// How a sleep or a nap went, for one queue.
@@ -224,7 +133,7 @@ impl Place {
     /// queue reads the clock once per batch.
     pub(crate) fn drive(
         &self,
-        queues: &[impl Driven],
+        queues: &[&impl Driven],
         mut now: Nanos,
         until: Nanos,
         for_others: bool,
@@ -258,11 +167,11 @@ impl Place {
 
     /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
     #[inline(never)] // What it needs of the stack and the registers, a wait that finds something does without.
-    fn sleep(&self, state: &mut State, queues: &[impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
+    fn sleep(&self, state: &mut State, queues: &[&impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         state.events.clear();
-        let (mut found, mut cycle, mut step, mut in_common) = (false, None, 0, false);
+        let (mut found, mut cycle, mut step) = (false, None, 0);
         loop {
-            match fall_asleep(&Lawful, step, queues.iter().map(Drowsy)) {
+            match fall_asleep(&Lawful, step, queues.iter().map(|&queue| Drowsy(queue))) {
                 Step::Armed(_) => found = enough(),
                 Step::Empty(_) if !found => {}
                 Step::Empty(_) | Step::Found(_) => {
@@ -271,10 +180,10 @@ impl Place {
                 }
                 Step::Block => {
                     state.sleeps = state.sleeps.wrapping_add(1);
-                    let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(Driven::weighs_sleeps);
+                    let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(|queue| queue.weighs_sleeps());
                     let measured = measures.then(Measured::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
-                    in_common = self.block(state, queues, timeout)?;
+                    self.block(state, queues, timeout)?;
                     cycle = measured.and_then(Measured::end);
                     break;
                 }
@@ -287,7 +196,6 @@ impl Place {
             // One queue waits on its own poller; several on one over theirs, where the key is the queue's place.
             let notified = match queues.len() {
                 1 => state.events.contains(&KEY_VECTOR),
-                _ if in_common => queue.was_told_in_common(),
                 _ => state.events.contains(&(at as u64)) && queue.drain_events()?,
             };
             queue.woken(&Slept { found, nap, notified, woke_at, until, cycle });
@@ -297,32 +205,19 @@ impl Place {
 }
 
 impl Place {
-    /// Blocks for `timeout` at most: in a ring of the only queue's own, in one that all have in common, or in the poller, which is one
-    /// place to sleep for all of them. What it has to report is in the events then, unless it was the ring in common (true).
-    fn block(&self, state: &mut State, queues: &[impl Driven], timeout: Option<Nanos>) -> io::Result<bool> {
+    /// Blocks for `timeout` at most: in a ring of the only queue's own, or in the poller, which is one place to sleep for all of them.
+    /// What it has to report is in the events then.
+    fn block(&self, state: &mut State, queues: &[&impl Driven], timeout: Option<Nanos>) -> io::Result<()> {
         match queues {
             [only] => match only.block(timeout) {
                 Some(true) => state.events.push(KEY_VECTOR),
                 Some(false) => {}
                 None => self.poller.wait(timeout, &mut state.events)?,
             },
-            [first, others @ ..] if is_common(first, others) => {
-                first.block_in_common(timeout);
-                return Ok(true);
-            }
-            _ => {
-                queues.iter().for_each(Driven::announce);
-                self.poller.wait(timeout, &mut state.events)?;
-            }
+            _ => self.poller.wait(timeout, &mut state.events)?,
         }
-        Ok(false)
+        Ok(())
     }
-}
-
-/// Whether a sleep in one ring misses nothing of any queue.
-fn is_common(first: &impl Driven, others: &[impl Driven]) -> bool {
-    let ring = first.sleeps_in_common();
-    ring.is_some() && others.iter().all(|queue| queue.sleeps_in_common() == ring)
 }
 
 /// A queue whose thread goes to sleep.
@@ -369,7 +264,7 @@ impl AsFd for Place {
 impl State {
     /// What the queues plan together.
     #[inline(always)] // Of one queue the plan stays in registers.
-    fn plan(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos) -> Plan {
+    fn plan(&mut self, queues: &[&impl Driven], now: Nanos, until: Nanos) -> Plan {
         self.plans.clear();
         if let [only] = queues {
             let plan = only.plan(now, until);
@@ -388,7 +283,7 @@ impl State {
 
     /// Spins. What is found is taken at once: whatever a queue's policy, it would plan nothing else.
     #[inline]
-    fn spin(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+    fn spin(&mut self, queues: &[&impl Driven], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         match (queues, spin(queues, &mut self.plans, now, until, enough)) {
             ([only], (_, true)) => only.look(WEIGHT).1.unwrap_or_else(hw::now),
             (_, (now, true)) => self.round(queues, now),
@@ -398,7 +293,7 @@ impl State {
 
     /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
     #[inline]
-    fn look(&mut self, queues: &[impl Driven], budget: u32, now: Nanos) -> Nanos {
+    fn look(&mut self, queues: &[&impl Driven], budget: u32, now: Nanos) -> Nanos {
         match queues {
             // Nobody to take turns with: `drive` asks again after each look.
             // A look in vain takes time as well, on a ring that is polled a system call's.
@@ -407,7 +302,7 @@ impl State {
         }
     }
 
-    fn round(&mut self, queues: &[impl Driven], mut now: Nanos) -> Nanos {
+    fn round(&mut self, queues: &[&impl Driven], mut now: Nanos) -> Nanos {
         self.round.begin(now);
         // Each has one turn at most.
         for _ in queues {
@@ -424,11 +319,11 @@ impl State {
 
 /// Looks locklessly until something is there (true), or the time has come. Of several queues those that find something plan to
 /// look, if they have been spinning.
-fn spin(queues: &[impl Driven], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
+fn spin(queues: &[&impl Driven], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
     for queue in queues.iter() {
         queue.spins();
     }
-    let gives_way = queues.iter().any(Driven::gives_way);
+    let gives_way = queues.iter().any(|queue| queue.gives_way());
     loop {
         for _ in 0..SPINS_PER_CLOCK {
             let mut found = false;

@@ -12,7 +12,6 @@ use units::Nanos;
 
 use super::vector::Vector;
 use crate::counters::Counters;
-use crate::link::UringLane;
 use crate::request::{Outcome, Token};
 use crate::shared::book::{Failure, Requests};
 use crate::shared::hw_queue::HwQueue;
@@ -185,8 +184,6 @@ impl Looker {
             (false, _) => queue.try_reap(places),
             // A drain thread is told of the lane that notifies alone.
             (true, Some(polled)) => polled.try_reap(places),
-            // Nor of what was posted over a ring in common.
-            (true, None) if queue.lane.uring().is_some_and(UringLane::is_out_in_common) => queue.try_reap(places),
             (true, None) => return,
         };
         let Some(reaped) = reaped else {

@@ -33,7 +33,8 @@ use outside::Outside;
 /// A software queue of one controller: [`crate::Queue`] has one, or one for each path.
 pub(crate) struct SoftQueue {
     controller: Controller,
-    queue: Arc<HwQueue>,
+    /// What it shares with others.
+    pub(crate) queue: Arc<HwQueue>,
     soft: Arc<Soft>,
     me: u8,
     /// The process that the lanes belong to.
@@ -116,11 +117,6 @@ impl SoftQueue {
         queue.vector().watch(!queue.queue.is_shared());
         queue.settle();
         Ok(queue)
-    }
-
-    /// What it shares with others.
-    pub(crate) fn hardware(&self) -> &Arc<HwQueue> {
-        &self.queue
     }
 
     /// The device's namespaces.

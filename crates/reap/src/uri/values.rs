@@ -32,9 +32,9 @@ pub(crate) fn each_parameter(
 }
 
 /// There is no such parameter: with the one that was probably meant, or all that there are.
-pub(crate) fn no_parameter(key: &str, keys: &[&str]) -> String {
-    let nearest = units::nearest(key, keys.iter().copied());
-    let hint = nearest.map_or_else(|| format!("known are {}", keys.join(", ")), |k| format!("did you mean `{k}`?"));
+pub(crate) fn no_parameter(key: &str, known: &str) -> String {
+    let nearest = units::nearest(key, known.split(", "));
+    let hint = nearest.map_or_else(|| format!("known are {known}"), |k| format!("did you mean `{k}`?"));
     format!("there is no parameter `{key}`; {hint}")
 }
 

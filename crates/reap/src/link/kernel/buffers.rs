@@ -21,9 +21,8 @@ pub(super) struct Buffers {
     known: HashMap<Piece, Option<Fixed>>,
     /// Most requests name the same chunk as the last.
     last: Option<Fixed>,
-    /// Places that have been filled, and those of them that are empty again.
+    /// Places that have been filled.
     filled: u32,
-    empty: Vec<u16>,
 }
 
 impl Buffers {
@@ -59,15 +58,12 @@ impl Buffers {
     }
 
     fn register(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent) -> Option<Fixed> {
-        let slot = self.empty.last().copied().or((self.filled < PLACES).then_some(self.filled as u16))?;
-        if !link.registers() {
+        if self.filled == PLACES || !link.registers() {
             return None;
         }
-        match ring.register_buffer(slot, lent) {
+        match ring.register_buffer(self.filled as u16, lent) {
             Ok(fixed) => {
-                if self.empty.pop().is_none() {
-                    self.filled += 1;
-                }
+                self.filled += 1;
                 Some(fixed)
             }
             Err(RingError::Crosses) => None,
@@ -84,19 +80,6 @@ impl Buffers {
     #[cfg(test)]
     pub(super) fn registered(&self) -> usize {
         self.known.values().flatten().count()
-    }
-
-    /// Gives back the places whose memory has gone, where a ring outlives the devices that it serves.
-    #[cold]
-    pub(super) fn forget_gone(&mut self, ring: &Ring) {
-        match ring.forget_gone() {
-            Ok(gone) => {
-                self.known.retain(|_, fixed| fixed.is_none_or(|fixed| !gone.contains(&fixed.slot())));
-                self.last = self.last.filter(|fixed| !gone.contains(&fixed.slot()));
-                self.empty.extend(gone);
-            }
-            Err(error) => tracing::debug!(%error, "memory that has gone stays registered"),
-        }
     }
 }
 

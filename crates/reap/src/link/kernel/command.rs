@@ -55,8 +55,6 @@ pub(super) struct Command {
     pub rest: Rest,
     /// It is out: the kernel has it, or will.
     pub open: bool,
-    /// On the ring that its lane has in common with others.
-    pub in_common: bool,
     /// Cancelling it has been asked for.
     pub cancelled: bool,
 }
@@ -80,7 +78,6 @@ impl Command {
         offset: 0,
         rest: Rest::Sync,
         open: false,
-        in_common: false,
         cancelled: false,
     };
 
@@ -88,7 +85,7 @@ impl Command {
     #[inline(always)] // Once for each request.
     pub(super) fn begun(token: u64, posted_at: Nanos, part: &Part<'_>, offset: u64, rest: Rest) -> Command {
         let (op, fua) = (part.op, part.fua);
-        Command { token, posted_at, since: None, op, fua, offset, rest, open: true, in_common: false, cancelled: false }
+        Command { token, posted_at, since: None, op, fua, offset, rest, open: true, cancelled: false }
     }
 
     /// What asks the kernel for what is left of it.

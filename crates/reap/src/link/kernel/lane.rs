@@ -3,7 +3,6 @@
 //! One lock guards both sides of the ring. The queue's own thread posts and takes; others only try, and no lock is held while a
 //! thread sleeps.
 
-mod in_common;
 mod kinds;
 mod state;
 
@@ -23,7 +22,6 @@ use units::{Nanos, Op};
 use self::state::{BELL, CANCEL, MOST_AT_ONCE, RUN, State, TARGET};
 use super::buffers::{Buffers, PLACES, What};
 use super::command::{Command, Rest};
-use super::common::{Seated, entered};
 use super::link::KernelLink;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
@@ -60,8 +58,6 @@ pub(crate) struct UringLane {
     plain: Option<Box<UringLane>>,
     /// What tells a thread that sleeps elsewhere than in the ring.
     event: OnceLock<EventFd>,
-    /// Its place on a ring that several lanes have in common, once it has one.
-    seat: OnceLock<Seated>,
     /// Commands posted, and taken: written under the lock of the ring, as all of these are but the last.
     announced: AtomicU64,
     finished: AtomicU64,
@@ -113,7 +109,6 @@ impl UringLane {
             passthrough,
             looked: None,
             left,
-            left_in_common: Vec::new(),
             durable: None,
             waiting: VecDeque::with_capacity(tags as usize),
             sized: false,
@@ -130,7 +125,6 @@ impl UringLane {
             polls,
             plain: None,
             event: OnceLock::new(),
-            seat: OnceLock::new(),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             submits: AtomicU64::new(0),
@@ -182,7 +176,7 @@ impl UringLane {
     /// Whether something may be there, without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.ring.hint() != Hint::None || self.seat.get().is_some_and(|seat| seat.hint(false))
+        self.ring.hint() != Hint::None
     }
 
     /// The same for a thread that spins or goes to sleep. A ring that is polled shows nothing by itself: only a look tells.
@@ -205,7 +199,7 @@ impl UringLane {
     /// Whether there are completions to take, for a thread that has not submitted: what waits in the submitter's task that task alone
     /// brings.
     pub(crate) fn shows(&self) -> bool {
-        self.ring.hint() == Hint::Entries || self.seat.get().is_some_and(|seat| seat.hint(true))
+        self.ring.hint() == Hint::Entries
     }
 
     /// Takes as many completions as `out` has places.
@@ -253,10 +247,7 @@ impl UringLane {
             let submit = self.push(state);
             self.enter(Enter { submit, run_tasks: true, ..Enter::default() });
         }
-        let (mut found, brought) = match self.seat.get() {
-            Some(seat) if seat.out() > 0 => self.reap_in_common(seat, state, out, brings),
-            _ => (0, false),
-        };
+        let mut found = 0;
         while found < out.len() {
             let run = RUN.min(out.len() - found);
             let taken = state.cq.take(&mut state.taken[..run]);
@@ -277,17 +268,13 @@ impl UringLane {
         } else {
             add(&self.empty_looks, 1);
         }
-        if !state.left.is_empty() || state.sq.unsubmitted() > 0 || !state.left_in_common.is_empty() {
+        if !state.left.is_empty() || state.sq.unsubmitted() > 0 {
             self.settle(state);
         }
         Reaped {
             found: found as u32,
             budget_used_up: found == out.len(),
-            more: match (brings, brought) {
-                (true, false) => self.hint(),
-                (true, true) => self.has_come() || self.ring.hint() != Hint::None,
-                (false, _) => self.shows(),
-            },
+            more: if brings { self.hint() } else { self.shows() },
             violation: None,
         }
     }
@@ -319,9 +306,6 @@ impl UringLane {
         if let Err(error) = self.submit(state) {
             tracing::debug!(%error, "requests wait for the kernel");
         }
-        if let Some(seat) = self.seat.get() {
-            self.settle_in_common(seat, state);
-        }
     }
 
     /// Pushes what was left. How many entries the next enter submits.
@@ -350,8 +334,17 @@ impl UringLane {
         self.ring.enter(Enter { submit, run_tasks, ..Enter::default() }).map(drop)
     }
 
+    /// Enters the kernel. How a wait has ended; `None`: it could not begin.
     fn enter(&self, enter: Enter) -> Option<Ended> {
-        entered(&self.ring, enter)
+        match self.ring.enter(enter) {
+            Ok(entered) => Some(entered.ended),
+            // Completions have to be taken first: the look that follows does.
+            Err(RingError::Again | RingError::Busy) => None,
+            Err(error) => {
+                tracing::error!(%error, "a queue of a file cannot enter the kernel");
+                None
+            }
+        }
     }
 
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
@@ -449,8 +442,7 @@ impl UringLane {
             if now >= since + timeout {
                 command.cancelled = true;
                 cancelled += 1;
-                let left = if command.in_common { &mut state.left_in_common } else { &mut state.left };
-                left.push(CANCEL | at as u64);
+                state.left.push(CANCEL | at as u64);
             }
         }
         if cancelled > 0 && self.owner.is_none() {
@@ -504,7 +496,7 @@ impl UringLane {
     /// System calls so far.
     pub(crate) fn enters(&self) -> u64 {
         let beside = self.plain.as_ref().map_or(0, |plain| plain.enters());
-        self.ring.enters() + beside + self.seat.get().map_or(0, Seated::enters)
+        self.ring.enters() + beside
     }
 }
 
@@ -547,11 +539,6 @@ impl UringPosting<'_> {
         }
         let refused = changes && !state.sized;
         let durable = (part.fua || part.op == Op::Flush) && target.is_cached();
-        if let Some(seat) = lane.seat.get().filter(|seat| seat.posts() && !durable && !refused)
-            && lane.begin_in_common(seat, state, at, part, what, (token, now))
-        {
-            return;
-        }
         let rest = match refused {
             true => Rest::Refused,
             false => what.rest(part, &mut state.buffers, &lane.ring, &lane.link),

@@ -177,7 +177,7 @@ impl KernelLink {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
         if mode.delivery() == Delivery::Posted {
-            return Some(format!("on one file `{mode}` notifies as `interrupt` does; files in one `Group` have one ring in it"));
+            return Some(format!("the kernel posts no interrupts of a file, so that `{mode}` is `interrupt`"));
         }
         if mode.placement() == Placement::DrainThread {
             return Some(format!(

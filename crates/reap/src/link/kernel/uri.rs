@@ -10,7 +10,7 @@ use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter,
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "kernel:";
 
-const KEYS: [&str; 4] = ["size", "readonly", "buffered", "lba"];
+const KEYS: &str = "size, readonly, buffered, lba";
 
 /// What a kernel URI says, checked but not yet opened: `kernel:PATH[?size=SIZE&readonly=yes|no&buffered=yes|no|auto&lba=512|4096]`.
 ///
@@ -76,7 +76,7 @@ impl KernelUri {
                 let never = "there is no `force=`: Reap never writes to what is mounted, used as swap or held by others";
                 return Err(format!("{never}; release it, or read it with `readonly=yes`"));
             }
-            _ => return Err(no_parameter(key, &KEYS)),
+            _ => return Err(no_parameter(key, KEYS)),
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter,
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "vfio-user:";
 
-const KEYS: [&str; 5] = ["vectors", "hugepages", "trust", "shadow", "sgl"];
+const KEYS: &str = "vectors, hugepages, trust, shadow, sgl";
 
 /// What a vfio-user URI says, checked but not yet opened: `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no&shadow=yes|no&sgl=yes|no]`.
 ///
@@ -62,7 +62,7 @@ impl VfioUserUri {
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),
             "sgl" => self.sgl = one_of(key, value, &["yes", "no"])? == "yes",
-            _ => return Err(no_parameter(key, &KEYS)),
+            _ => return Err(no_parameter(key, KEYS)),
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ fn when_a_look_leaves_entries_the_thread_that_may_have_met_it_is_told_and_no_oth
         let options = OpenOptions::new().software_queues(threads).hardware_queues(1);
         let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
         let queue = device.queue().unwrap();
-        let hardware = queue.lanes()[0].hardware();
+        let hardware = &queue.lanes()[0].queue;
         let bells = || hardware.softs.iter().map(|soft| soft.wake.bell());
         bells().for_each(sync::WakeFlag::arm);
         hardware.tell_of_entries();

@@ -31,9 +31,6 @@ struct Scripted {
     met: bool,
     blocks: Option<bool>,
     reports: bool,
-    /// The ring that it has in common with others, and whether a sleep there tells it.
-    ring: Option<usize>,
-    told: bool,
     yields: bool,
     weighs: bool,
     /// Sleeps whose CPU time was measured.
@@ -53,8 +50,6 @@ impl Scripted {
             met: false,
             blocks: Some(true),
             reports: false,
-            ring: None,
-            told: false,
             yields: false,
             weighs: false,
             measured: Cell::new(0),
@@ -126,22 +121,6 @@ impl Driven for Scripted {
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
         self.note(if timeout.is_some() { "block for a time" } else { "block" });
         self.blocks
-    }
-
-    fn announce(&self) {
-        self.note("announce");
-    }
-
-    fn sleeps_in_common(&self) -> Option<usize> {
-        self.ring
-    }
-
-    fn block_in_common(&self, timeout: Option<Nanos>) {
-        self.note(if timeout.is_some() { "block in common for a time" } else { "block in common" });
-    }
-
-    fn was_told_in_common(&self) -> bool {
-        self.told
     }
 
     fn drain_events(&self) -> io::Result<bool> {
@@ -225,35 +204,13 @@ fn several_queues_sleep_in_one_place_and_each_is_told_why_it_woke() {
     place.drive(&queues, hw::now(), Nanos::MAX, false, || enough.replace(enough.get() - 1) == 1).unwrap();
     // Only the second's place was among the events, whatever else the others could report.
     for (queue, woken) in [(&first, "woken"), (&second, "woken notified"), (&third, "woken")] {
-        assert_eq!(queue.notes(), ["arm", "look once more", "announce", woken]);
+        assert_eq!(queue.notes(), ["arm", "look once more", woken]);
     }
     // What one of them has found keeps all awake, and each is told so.
     let [first, second] = [false, true].map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Look { budget: 3 }]) });
     assert_eq!(drive(&[&first, &second], Nanos::MAX, false), Ended::Enough);
     for queue in [&first, &second] {
         assert_eq!(queue.notes(), ["arm", "look once more", "woken found", "look 3"]);
-    }
-}
-
-#[test]
-fn queues_with_one_ring_in_common_sleep_there_and_others_announce_first() {
-    let with = |ring, told| Scripted { ring, told, ..Scripted::new(&[sleep(), Plan::Rest]) };
-    for (until, block) in [(Nanos::MAX, "block in common"), (hw::now() + Nanos::from_secs(100), "block in common for a time")] {
-        let [first, second] = [false, true].map(|told| with(Some(7), told));
-        assert_eq!(drive(&[&first, &second], until, false), Ended::Idle);
-        assert_eq!(first.notes(), ["arm", "look once more", block, "woken"]);
-        assert_eq!(second.notes(), ["arm", "look once more", "woken notified"]);
-    }
-    // Unless all have that ring the sleep is the poller's, and what the ring tells is not asked for.
-    for rings in [[Some(7), Some(8)], [Some(7), None], [None, Some(7)], [None, None]] {
-        let (place, bell) = (Place::new().unwrap(), hw::EventFd::new().unwrap());
-        place.poller().add(&bell, 2).unwrap();
-        bell.signal();
-        let [first, second] = rings.map(|ring| with(ring, true));
-        assert_eq!(place.drive(&[&first, &second], hw::now(), Nanos::MAX, false, || false).unwrap(), Ended::Idle);
-        for queue in [&first, &second] {
-            assert_eq!(queue.notes(), ["arm", "look once more", "announce", "woken"], "{rings:?}");
-        }
     }
 }
 

@@ -1,15 +1,13 @@
 //! What the engine does with a software queue, and what follows from another mode.
 
 use std::io;
-use std::sync::Arc;
 
-use completion::{Delivery, Mode, Placement, Plan, Woke};
+use completion::{Mode, Placement, Plan, Woke};
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
 use super::SoftQueue;
-use crate::error::QueueError;
-use crate::link::{Common, UringLane};
+use crate::link::UringLane;
 use crate::thread::draining;
 use crate::thread::engine::{self, Driven, KEY_VECTOR, Slept};
 use crate::thread::executor;
@@ -23,7 +21,7 @@ impl Driven for SoftQueue {
 
     #[inline(always)]
     fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
-        let held = self.uncommitted.get() && (self.alone.get() || self.posts_in_common());
+        let held = self.uncommitted.get() && self.alone.get();
         if !held {
             self.commit();
         }
@@ -116,7 +114,7 @@ impl Driven for SoftQueue {
         };
         let (wants, goes_on_at) = (looker.waiter.seen.wants, looker.waiter.seen.goes_on_at);
         // Where others have a part in what is out, a ring of its own is not where all of it comes.
-        let elsewhere = looker.waiter.others_look || lane.in_flight() == 0 || lane.is_out_in_common();
+        let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
         let dozes = looker.waiter.policy.dozes() && looker.waiter.silent() == 0 && lane.dozes() && !self.queue.is_shared();
         drop(looker);
         if elsewhere {
@@ -134,26 +132,6 @@ impl Driven for SoftQueue {
                 Some(false)
             }
         }
-    }
-
-    fn announce(&self) {
-        self.leaves_common();
-    }
-
-    fn sleeps_in_common(&self) -> Option<usize> {
-        let lane = self.queue.lane.uring()?;
-        let others = self.looker.borrow().waiter.others_look || self.queue.polled.as_ref().is_some_and(|polled| polled.in_flight() > 0);
-        lane.sleeps_in_common().filter(|_| !others).map(|common| Arc::as_ptr(common) as usize)
-    }
-
-    fn block_in_common(&self, timeout: Option<Nanos>) {
-        self.queue.lane.uring().into_iter().for_each(|lane| lane.wait_in_common(timeout));
-    }
-
-    fn was_told_in_common(&self) -> bool {
-        // What any of them had held back has been announced.
-        self.uncommitted.set(false);
-        self.queue.lane.uring().is_some_and(UringLane::was_told_in_common)
     }
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.
@@ -235,7 +213,7 @@ impl SleepSteps for Bedside<'_> {
     }
 
     fn was_posted(&mut self) -> bool {
-        let posted = self.0.posting.found() || self.0.queue.lane.uring().is_some_and(UringLane::has_come);
+        let posted = self.0.posting.found();
         if posted {
             self.0.looker.borrow_mut().waiter.found_something();
         }
@@ -314,7 +292,7 @@ impl SoftQueue {
         }
         let elsewhere =
             self.queue.is_shared() || self.queue.has_line() || self.queue.polled.as_ref().is_some_and(|lane| lane.in_flight() > 0);
-        let counts = self.queue.lane.uring().is_some_and(|lane| lane.counts() && !lane.is_out_in_common());
+        let counts = self.queue.lane.uring().is_some_and(UringLane::counts);
         if counts && !elsewhere { more.min(self.soft.open()) } else { 0 }
     }
 
@@ -339,46 +317,7 @@ impl SoftQueue {
         let mode = self.mode();
         self.settle_placement(mode);
         self.posting.settle(mode, &self.queue.lane, self.place.poller());
-        self.settle_in_common();
         self.looker.borrow_mut().waiter.settle(&mut self.vector());
-    }
-
-    /// Its requests go where its mode wants them: over the ring in common with others, if it has one.
-    pub(crate) fn settle_in_common(&self) {
-        if let Some(lane) = self.queue.lane.uring() {
-            lane.post_in_common(self.mode().delivery() == Delivery::Posted);
-        }
-    }
-
-    /// Takes a seat at a ring that its thread's queues are to have in common.
-    ///
-    /// # Errors
-    /// It has one with others, or the kernel refuses it.
-    pub(crate) fn join(&self, common: &Arc<Common>) -> Result<(), QueueError> {
-        let joined = self.queue.lane.uring().map_or(Ok(false), |lane| lane.join(common))?;
-        if joined {
-            // For sleeps elsewhere than in that ring.
-            let system = |source| QueueError::System { what: "poller", source };
-            self.place.poller().add(common.event(), KEY_VECTOR).map_err(system)?;
-        }
-        Ok(())
-    }
-
-    /// Its thread may sleep elsewhere than in a ring in common: what is held back for a sleep there is announced.
-    pub(crate) fn leaves_common(&self) {
-        self.queue.lane.uring().into_iter().for_each(UringLane::looks_in_common);
-        self.commit();
-    }
-
-    /// Whether its requests go over a ring in common.
-    #[inline]
-    fn posts_in_common(&self) -> bool {
-        self.queue.lane.uring().is_some_and(UringLane::posts_in_common)
-    }
-
-    /// Whether it is in a mode whose requests would go over a ring in common.
-    pub(crate) fn may_gather(&self) -> bool {
-        self.mode().delivery() == Delivery::Posted && self.queue.lane.uring().is_some()
     }
 
     fn settle_placement(&self, mode: Mode) {
@@ -422,7 +361,6 @@ impl SoftQueue {
     /// From now on its thread may sleep elsewhere than in the link: with other queues, or in a loop of its own.
     pub(crate) fn sleeps_elsewhere(&self) {
         if let Some(lane) = self.queue.lane.uring() {
-            lane.looks_in_common();
             lane.tell_by_event();
         }
     }

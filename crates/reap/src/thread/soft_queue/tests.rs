@@ -1,5 +1,4 @@
 mod asked;
-mod gathered;
 mod looking;
 mod owned;
 mod posting;

@@ -58,8 +58,6 @@ pub(super) struct State {
     pub looked: Option<Nanos>,
     /// What could not be pushed, to be pushed first: user data.
     pub left: Vec<u64>,
-    /// The same for the ring in common with others.
-    pub left_in_common: Vec<u64>,
     /// Through the page cache one durable write or Flush at a time: the kernel reports a failed write-back to one `fsync`, and
     /// another one that runs next to it may succeed and be taken first. The one that is out, and those that wait for it.
     pub durable: Option<u16>,
@@ -105,8 +103,7 @@ impl State {
                 Some(Completed { token: command.token, cid: Cid(at), status, result, posted_at: command.posted_at })
             }
             Answer::Again => {
-                let left = if command.in_common { &mut self.left_in_common } else { &mut self.left };
-                left.push(at.into());
+                self.left.push(at.into());
                 None
             }
         }

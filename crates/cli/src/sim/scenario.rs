@@ -14,7 +14,7 @@ use completion::Mode;
 
 use super::{pool, replay};
 use crate::args::{SimArgs, once};
-use crate::output::{self, say};
+use crate::output::{self, Aside, say};
 use crate::report;
 use crate::rows::json;
 use crate::rows::table::width;

@@ -262,7 +262,7 @@ pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Whether the item is there only under `cfg(test)`, or `cfg(loom)`, under which models run.
+/// Whether the item is there only for tests: under `cfg(test)`, `cfg(loom)` (the models) or the feature `testing`.
 pub fn for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => list.parse_args().is_ok_and(|condition| needs_test(&condition)),
@@ -271,7 +271,14 @@ pub fn for_tests(attributes: &[syn::Attribute]) -> bool {
 }
 
 fn needs_test(condition: &syn::Meta) -> bool {
-    let syn::Meta::List(list) = condition else { return ["test", "loom"].iter().any(|name| condition.path().is_ident(name)) };
+    let list = match condition {
+        syn::Meta::List(list) => list,
+        syn::Meta::NameValue(pair) => {
+            let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(value), .. }) = &pair.value else { return false };
+            return pair.path.is_ident("feature") && value.value() == "testing";
+        }
+        syn::Meta::Path(path) => return path.is_ident("test") || path.is_ident("loom"),
+    };
     let parts = list.parse_args_with(syn::punctuated::Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated).unwrap_or_default();
     match () {
         () if list.path.is_ident("all") => parts.iter().any(needs_test),

@@ -21,7 +21,7 @@ use driver::{
     RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
-use nvme::{Cid, QueueId, Vector};
+use nvme::{Cid, QueueId, Status, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
@@ -33,10 +33,9 @@ use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control, Question};
 use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
-use admin::Admin;
+use admin::{Admin, Power};
 use moderation::{MODERATION, Moderation};
 use orphans::Orphans;
-use seeing::Power;
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -481,3 +480,25 @@ impl Drop for Keeper {
 
 #[cfg(test)]
 mod tests;
+
+impl Keeper {
+    /// What moderators want of the controller. When to come again.
+    pub(super) fn moderate(&mut self, now: Nanos) -> Nanos {
+        if self.asks.reporter.take_stirred() {
+            self.moderation.idle = 0;
+        }
+        if let Some(command) = self.moderation.next(now, &self.link, &self.queues)
+            && !self.admin.post(&self.link, command, Purpose::Own(MODERATION), now)
+        {
+            self.moderation.not_posted();
+        }
+        self.moderation.until(&self.queues)
+    }
+
+    /// The controller has answered what [`Keeper::moderate`] sent.
+    pub(super) fn moderated(&mut self, status: Status) {
+        self.moderation.answered(status, &self.queues);
+        let mut health = self.asks.health();
+        (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
+    }
+}

@@ -7,13 +7,12 @@
 use std::sync::Arc;
 
 use completion::{Coalesce, Mode, Moderator, PACE, Rates};
-use driver::{AdminCommand, Purpose};
+use driver::AdminCommand;
 use nvme::admin::SetFeatures;
 use nvme::features::{InterruptCoalescing, VectorConfig, fid};
 use nvme::{Status, Vector};
 use units::Nanos;
 
-use super::Keeper;
 use crate::link::RingLink;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::soft::Soft;
@@ -185,28 +184,6 @@ impl Moderation {
         let moderated = queues.iter().filter(|queue| moderation(queue).is_some());
         moderated.for_each(|queue| queue.idle.arm());
         Nanos::MAX
-    }
-}
-
-impl Keeper {
-    /// What moderators want of the controller. When to come again.
-    pub(super) fn moderate(&mut self, now: Nanos) -> Nanos {
-        if self.asks.reporter.take_stirred() {
-            self.moderation.idle = 0;
-        }
-        if let Some(command) = self.moderation.next(now, &self.link, &self.queues)
-            && !self.admin.post(&self.link, command, Purpose::Own(MODERATION), now)
-        {
-            self.moderation.not_posted();
-        }
-        self.moderation.until(&self.queues)
-    }
-
-    /// The controller has answered what [`Keeper::moderate`] sent.
-    pub(super) fn moderated(&mut self, status: Status) {
-        self.moderation.answered(status, &self.queues);
-        let mut health = self.asks.health();
-        (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
     }
 }
 

@@ -212,7 +212,7 @@ const MISTAKES: [(&str, &[&str]); 68] = [
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"ana  inacessible\"",
-        &["s.toml:12:16", "`inacessible` is no ANA state"],
+        &["s.toml:12:10", "`inacessible` is no ANA state"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lost now\"",

@@ -24,7 +24,7 @@ fn registers_say_what_the_controller_is() {
     assert_eq!((cap.max_entries(), cap.dstrd(), cap.css(), cap.cqr()), (4096, 4, Cap::CSS_NVM, true));
     assert_eq!(cap.timeout_ms(), 10_000);
     let crto = Crto::from_bits(host.port.bar.read32(regs::CRTO));
-    assert_eq!((cap.crms(), crto.crwmt(), crto.crimt()), (Cap::CRMS_WITH_MEDIA, cap.to().into(), 0));
+    assert_eq!((cap.crms(), crto.crwmt()), (Cap::CRMS_WITH_MEDIA, cap.to().into()));
     assert_eq!((cap.min_page_size(), cap.max_page_size()), (4096, 65_536));
     assert_eq!(Version::from_bits(host.port.bar.read32(regs::VS)), Version::V2_1);
     assert_eq!(host.csts(), Csts::new());
@@ -131,7 +131,7 @@ fn a_shutdown_reports_progress_and_ends_processing() {
     host.settle();
     assert_eq!(host.csts(), Csts::new());
     host.enable();
-    assert_eq!((host.csts().shst(), host.csts().rdy()), (Csts::SHST_NORMAL, true));
+    assert_eq!((host.csts().shst(), host.csts().rdy()), (0, true));
 }
 
 #[test]

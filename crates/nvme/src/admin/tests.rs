@@ -86,7 +86,7 @@ macro_rules! round_trip {
     ($values:expr, $command:ident, $opcode:ident) => {{
         let law = |command: &$command| {
             let sqe = Sqe::from_words(command.to_sqe().to_words());
-            sqe.opcode == opcode::admin::$opcode && sqe.check_flags().is_ok() && $command::from_sqe(&sqe) == *command
+            sqe.opcode == opcode::admin::$opcode && sqe.flags == 0 && $command::from_sqe(&sqe) == *command
         };
         assert_eq!(counterexample(500, $values, law), None);
     }};
@@ -94,11 +94,8 @@ macro_rules! round_trip {
 
 #[test]
 fn commands_round_trip() {
-    let queues = || any::<u16>().prop_map(QueueId);
     round_trip!(create_cq(), CreateCq, CREATE_CQ);
     round_trip!(create_sq(), CreateSq, CREATE_SQ);
-    round_trip!(queues().prop_map(|queue| DeleteSq { queue }), DeleteSq, DELETE_SQ);
-    round_trip!(queues().prop_map(|queue| DeleteCq { queue }), DeleteCq, DELETE_CQ);
     round_trip!(identify(), Identify, IDENTIFY);
     round_trip!(get_log_page(), GetLogPage, GET_LOG_PAGE);
     round_trip!(get_features(), GetFeatures, GET_FEATURES);
@@ -142,6 +139,8 @@ fn commands_have_the_dwords_of_the_specification() {
 
     let sqe = Abort { sq: QueueId(2), cid: Cid(0xabcd) }.to_sqe();
     assert_eq!((sqe.opcode, sqe.cdw10), (0x08, 0xabcd_0002));
+    let deletes = [delete_sq(QueueId(7)), delete_cq(QueueId(8))];
+    assert_eq!(deletes.map(|sqe| (sqe.opcode, sqe.cdw10)), [(0x00, 7), (0x04, 8)]);
     assert_eq!((async_event_request().opcode, keep_alive().opcode), (0x0c, 0x18));
 }
 
@@ -158,7 +157,7 @@ fn any_entry_decodes_to_what_encodes_again() {
                 }),*]
             };
         }
-        let stable = stable![CreateCq, CreateSq, DeleteSq, DeleteCq, Identify, GetLogPage, GetFeatures, SetFeatures, Abort];
+        let stable = stable![CreateCq, CreateSq, Identify, GetLogPage, GetFeatures, SetFeatures, Abort];
         let _ = GetLogPage::from_sqe(&sqe).range_of(words[1]);
         stable.into_iter().all(|s| s)
     };
@@ -191,9 +190,4 @@ fn events_are_where_the_specification_has_them() {
     assert_eq!(event.into_bits(), 0x0004_0002);
     let event = AsyncEvent::from_bits(0x0001_0100);
     assert_eq!((event.event_type(), event.info(), event.lid()), (event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, 1));
-}
-
-#[test]
-fn an_abort_says_whether_it_aborted() {
-    assert!(Abort::was_aborted(Abort::ABORTED) && !Abort::was_aborted(Abort::NOT_ABORTED));
 }

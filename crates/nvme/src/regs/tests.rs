@@ -37,7 +37,7 @@ fn every_value_of_cap_has_limits() {
 
 #[test]
 fn configuration_and_status_are_where_the_specification_has_them() {
-    let cc = Cc::new().with_en(true).with_css(Cc::CSS_ALL).with_mps(1).with_shn(Cc::SHN_ABRUPT).with_iosqes(6).with_iocqes(4);
+    let cc = Cc::new().with_en(true).with_css(Cc::CSS_ALL).with_mps(1).with_shn(2).with_iosqes(6).with_iocqes(4);
     assert_eq!(cc.into_bits(), 1 | 6 << 4 | 1 << 7 | 2 << 14 | 6 << 16 | 4 << 20);
     assert_eq!(cc.page_size(), 8192);
     let csts = Csts::from_bits(0b1_1011);

@@ -14,8 +14,7 @@ use rustix::net::{
     sendmsg,
 };
 
-use crate::assembler::{Assembler, Message};
-use crate::bytes::Malformed;
+use crate::codec::{Assembler, Malformed, Message};
 
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::sync::mpsc;
 
 use super::*;
-use crate::header::Header;
-use crate::reply::Reply;
-use crate::socket::Received;
+use crate::Reply;
+
+mod calls;
 
 /// Longer than an answer takes, and short for a test of silence.
 const SHORT: Duration = Duration::from_millis(300);

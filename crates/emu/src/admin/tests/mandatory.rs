@@ -42,7 +42,7 @@ fn log_00h_lists_every_log() {
             let listed = supported.lids[usize::from(id)];
             assert_eq!(status, if listed.lsupp() { Status::SUCCESS } else { Status::INVALID_LOG_PAGE }, "{id:#x}");
             let indexed = GetLogPage { offset_is_index: true, ..GetLogPage::new(id, 64, short(page, 64)) };
-            assert!(listed.into_bits() == 1 && kind(&mut host, indexed.to_sqe()) != Status::SUCCESS, "{id:#x}");
+            assert!(listed.into_bits() < 2 && kind(&mut host, indexed.to_sqe()) != Status::SUCCESS, "{id:#x}");
         }
         (0..=255_u8).filter(|&id| supported.lids[usize::from(id)].lsupp()).collect::<Vec<_>>()
     });

@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
-use super::Calls;
-use crate::{Flags, Header, Malformed};
+use crate::{Calls, Flags, Header, Malformed};
 
 fn header(id: u16, command: u16) -> Header {
     Header { id, command, size: 16, flags: Flags::REPLY, error: 0 }

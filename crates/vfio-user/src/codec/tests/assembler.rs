@@ -1,8 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::Assembler;
-use crate::{Flags, Header, Malformed};
+use crate::{Assembler, Flags, Header, Malformed};
 
 /// A message: header, body, descriptors.
 type Got = (Header, Vec<u8>, Vec<u32>);

@@ -1,10 +1,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Access, DmaMap, DmaUnmap, Request};
 use crate::{
-    Area, Capabilities, Command, Device, Flags, Header, Interrupts, IrqAction, IrqData, Malformed, Region, RegionInfo, Reply, SetIrqs,
-    Version,
+    Access, Area, Capabilities, Command, Device, DmaMap, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData, Malformed, Region,
+    RegionInfo, Reply, Request, SetIrqs, Version,
 };
 
 /// A request of any kind, whose data are `data`.

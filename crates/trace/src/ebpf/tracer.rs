@@ -1,13 +1,13 @@
 //! The program in the kernel: loaded, attached, read. Everything hangs on file descriptors of this process, nothing is pinned: however the
 //! process ends, the kernel takes it all away.
 
-use super::layout::{self, Config, Globals, Hist, LatencyHist, LatencyKey, LineStats, QueueName, QueueStats};
+use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
+use crate::cli::{Mode, Settings};
 use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
-use crate::histogram::{Linear, Log2};
+use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::preflight;
-use crate::settings::{Mode, Settings};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -171,10 +171,10 @@ impl Tracer {
             let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
             let mut line = Line { irq, name: machine.line_name(irq), interrupts: state.seq, ..Line::default() };
             match self.mode {
-                Mode::Completions => line.per_interrupt = linear(&self.per_cpu("hists", &state.slot.to_ne_bytes())?),
+                Mode::Completions => line.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?,
                 Mode::Delay => {
-                    line.to_softirq = log2(&self.per_cpu("hists", &(2 * state.slot).to_ne_bytes())?);
-                    line.to_completion = log2(&self.per_cpu("hists", &(2 * state.slot + 1).to_ne_bytes())?);
+                    line.to_softirq = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot).to_ne_bytes())?;
+                    line.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot + 1).to_ne_bytes())?;
                 }
                 Mode::Rate | Mode::Latency => {
                     let cpus = self.per_cpu::<LineStats>("line_stats", &state.slot.to_ne_bytes())?.into_iter();
@@ -208,8 +208,8 @@ impl Tracer {
             let first = if self.mode == Mode::Delay { 2 * self.max_lines } else { self.max_lines };
             let key = (first + index).to_ne_bytes();
             match self.mode {
-                Mode::Completions if self.per_queue => queue.per_interrupt = linear(&self.per_cpu("hists", &key)?),
-                Mode::Delay if self.per_queue => queue.to_completion = log2(&self.per_cpu("hists", &key)?),
+                Mode::Completions if self.per_queue => queue.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
+                Mode::Delay if self.per_queue => queue.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
                 _ => {}
             }
             ids.insert(state.disk, queue.disk.clone());
@@ -226,10 +226,7 @@ impl Tracer {
         for key in map.keys() {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
             let Some(name) = ids.get(&class.id) else { continue };
-            let mut time = Log2::default();
-            for on in self.per_cpu::<LatencyHist>("latencies", &key)? {
-                time.merge(&Log2::from_parts(&on.slots, on.sum, on.max));
-            }
+            let time = self.histogram::<LOG2_SLOTS, _>("latencies", &key)?;
             found.push(Latency { name: name.clone(), op: Operation(class.op), size: SizeClass(class.size), time });
         }
         found.sort_by(|a, b| (&a.name, a.op, a.size).cmp(&(&b.name, b.op, b.size)));
@@ -256,6 +253,15 @@ impl Tracer {
     fn per_cpu<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Vec<T>, Error> {
         let values = self.map(map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
         Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
+    }
+
+    /// The sum over all CPUs of a histogram that the program keeps in `SLOTS` slots.
+    fn histogram<const SLOTS: usize, const BUCKETS: usize>(&self, map: &str, key: &[u8]) -> Result<Histogram<BUCKETS>, Error> {
+        let mut all = Histogram::default();
+        for on in self.per_cpu::<Hist<SLOTS>>(map, key)? {
+            all.merge(&Histogram::from_parts(&on.slots, on.sum, on.max));
+        }
+        Ok(all)
     }
 }
 
@@ -364,18 +370,6 @@ fn quiet() {
     if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
         libbpf_rs::set_print(None);
     }
-}
-
-fn linear(per_cpu: &[Hist]) -> Linear {
-    let mut all = Linear::default();
-    per_cpu.iter().for_each(|on| all.merge(&Linear::from_parts(&on.slots, on.sum, on.max)));
-    all
-}
-
-fn log2(per_cpu: &[Hist]) -> Log2 {
-    let mut all = Log2::default();
-    per_cpu.iter().for_each(|on| all.merge(&Log2::from_parts(&on.slots, on.sum, on.max)));
-    all
 }
 
 fn is_for(section: &std::ffi::OsStr, hook: &str) -> bool {

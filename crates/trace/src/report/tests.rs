@@ -1,6 +1,5 @@
 use super::*;
-use crate::counts::{Latency, Line, LineOnCpu, Lost, Operation, SizeClass};
-use crate::histogram::Linear;
+use crate::counts::{Latency, LineOnCpu, Lost, Operation, SizeClass};
 use std::time::Duration;
 
 fn settings(mode: Mode) -> Settings {

@@ -6,7 +6,7 @@ use crate::testing::{Host, mem, read};
 use crate::{Config, Profile, Service};
 
 #[test]
-fn queues_that_come_and_go_leave_no_room_behind() {
+fn deleted_queues_leave_no_memory() {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
     let mut host = Host::new(Config::new(Profile { read: fixed, ..Profile::null() }), vec![mem(1 << 20, 512)]).ready();
     let mut stays = host.pair(1, 16);

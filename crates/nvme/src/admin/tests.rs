@@ -104,7 +104,7 @@ fn commands_round_trip() {
 }
 
 #[test]
-fn a_decoder_that_forgets_an_edge_is_caught() {
+fn mutated_decoder_is_caught() {
     let lower_half_of_numd = |c: &GetLogPage| GetLogPage::from_sqe(&Sqe { cdw11: c.to_sqe().cdw11 & !0xffff, ..c.to_sqe() }) == *c;
     let vector_without_ien = |c: &CreateCq| {
         let sqe = c.to_sqe();
@@ -115,7 +115,7 @@ fn a_decoder_that_forgets_an_edge_is_caught() {
 }
 
 #[test]
-fn commands_have_the_dwords_of_the_specification() {
+fn command_dwords_match_the_specification() {
     let cq = CreateCq { queue: QueueId(3), entries: 1024, addr: 0x7000, contiguous: true, vector: Some(Vector(5)) };
     let sqe = cq.to_sqe();
     assert_eq!((sqe.opcode, sqe.prp1, sqe.cdw10, sqe.cdw11), (0x05, 0x7000, 0x03ff_0003, 0x0005_0003));
@@ -145,7 +145,7 @@ fn commands_have_the_dwords_of_the_specification() {
 }
 
 #[test]
-fn any_entry_decodes_to_what_encodes_again() {
+fn any_entry_round_trips() {
     // Reserved bits are dropped; what is left is stable.
     let law = |words: &[u64; 8]| {
         let sqe = Sqe::from_words(*words);
@@ -165,7 +165,7 @@ fn any_entry_decodes_to_what_encodes_again() {
 }
 
 #[test]
-fn a_log_page_is_cut_to_what_was_asked_for() {
+fn log_page_is_cut_to_length() {
     let page = |offset, len| GetLogPage { offset, ..GetLogPage::new(2, len, Dptr::NONE) };
     assert_eq!(page(0, 512).range_of(512), Ok(0..512));
     assert_eq!(page(0, 4096).range_of(512), Ok(0..512));
@@ -176,7 +176,7 @@ fn a_log_page_is_cut_to_what_was_asked_for() {
 }
 
 #[test]
-fn any_range_of_a_log_page_lies_in_it() {
+fn log_page_ranges_stay_inside() {
     let law = |(command, page): &(GetLogPage, u64)| match command.range_of(*page) {
         Ok(range) => range.start <= range.end && range.end <= *page && range.end - range.start <= command.len,
         Err(status) => status == Status::INVALID_FIELD,
@@ -185,7 +185,7 @@ fn any_range_of_a_log_page_lies_in_it() {
 }
 
 #[test]
-fn events_are_where_the_specification_has_them() {
+fn event_fields_match_the_specification() {
     let event = AsyncEvent::new().with_event_type(event_type::NOTICE).with_info(notice::NAMESPACE_ATTRIBUTE_CHANGED).with_lid(4);
     assert_eq!(event.into_bits(), 0x0004_0002);
     let event = AsyncEvent::from_bits(0x0001_0100);

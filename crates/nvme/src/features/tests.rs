@@ -2,7 +2,7 @@ use super::*;
 use crate::Page;
 
 #[test]
-fn features_are_where_the_specification_has_them() {
+fn feature_fields_match_the_specification() {
     assert_eq!(Arbitration::new().with_ab(3).into_bits(), 3);
     assert_eq!(PowerManagement::new().with_ps(3).with_wh(1).into_bits(), 0x23);
     let threshold = TemperatureThreshold::new().with_tmpth(343).with_tmpsel(0xf).with_thsel(1).with_tmpthh(1);
@@ -18,7 +18,7 @@ fn features_are_where_the_specification_has_them() {
 }
 
 #[test]
-fn arbitration_bursts_are_powers_of_two_up_to_no_limit() {
+fn arbitration_bursts_are_powers_of_two() {
     let bursts = [0, 3, 6, 7].map(|ab| Arbitration::new().with_ab(ab).burst());
     assert_eq!(bursts, [Some(1), Some(8), Some(64), None]);
 }
@@ -33,7 +33,7 @@ fn numbers_of_queues_are_zeroes_based() {
 }
 
 #[test]
-fn coalescing_needs_both_a_threshold_and_a_time() {
+fn coalescing_needs_threshold_and_time() {
     let on = InterruptCoalescing::new().with_thr(7).with_time(2);
     assert_eq!((on.threshold(), on.time_us(), on.is_on()), (8, 200, true));
     assert!(!on.with_time(0).is_on() && !on.with_thr(0).is_on());

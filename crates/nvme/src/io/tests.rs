@@ -25,7 +25,7 @@ fn reads_and_writes_round_trip() {
 }
 
 #[test]
-fn a_decoder_that_forgets_an_edge_is_caught() {
+fn mutated_decoder_is_caught() {
     let not_zeroes_based = |sqe: &Sqe| Transfer { blocks: sqe.cdw12 & 0xffff, ..Transfer::from_sqe(sqe) };
     let low_half_of_lba = |sqe: &Sqe| Transfer { lba: Lba(u64::from(sqe.cdw10)), ..Transfer::from_sqe(sqe) };
     assert!(counterexample(1000, fields(), |f| round_trips(f, not_zeroes_based)).is_some());
@@ -33,7 +33,7 @@ fn a_decoder_that_forgets_an_edge_is_caught() {
 }
 
 #[test]
-fn a_write_has_the_bytes_of_the_specification() {
+fn write_bytes_match_the_specification() {
     let data = Dptr { prp1: 0x1000, prp2: 0x2000 };
     let sqe = Sqe { cid: 0x1234, ..write(Nsid(1), Lba(0x1_0000_0002), 8, data, Flags::FUA) };
     assert_eq!(sqe.to_words(), [0x1_1234_0001, 0, 0, 0x1000, 0x2000, 0x1_0000_0002, 1 << 30 | 7, 0]);
@@ -41,12 +41,12 @@ fn a_write_has_the_bytes_of_the_specification() {
 }
 
 #[test]
-fn a_flush_carries_nothing_but_its_namespace() {
+fn flush_carries_only_its_namespace() {
     assert_eq!(flush(Nsid::ALL), Sqe { opcode: 0, nsid: u32::MAX, ..Sqe::default() });
 }
 
 #[test]
-fn what_fits_a_namespace_is_decided_without_overflow() {
+fn range_check_does_not_overflow() {
     let law = |&(lba, blocks, size): &(u64, u32, u64)| {
         let transfer = Transfer { lba: Lba(lba), blocks, flags: Flags::NONE, prinfo: 0 };
         transfer.fits(size) == (u128::from(lba) + u128::from(blocks) <= u128::from(size))
@@ -69,7 +69,7 @@ fn any_entry_decodes() {
 }
 
 #[test]
-fn write_zeroes_has_the_bytes_of_the_specification() {
+fn write_zeroes_bytes() {
     let sqe = Sqe { cid: 0x1234, ..write_zeroes(Nsid(1), Lba(0x1_0000_0002), MAX_BLOCKS, Flags::DEALLOCATE | Flags::FUA) };
     assert_eq!(sqe.to_words(), [0x1_1234_0008, 0, 0, 0, 0, 0x1_0000_0002, 1 << 30 | 1 << 25 | 0xffff, 0]);
     let transfer = Transfer::from_sqe(&sqe);
@@ -79,7 +79,7 @@ fn write_zeroes_has_the_bytes_of_the_specification() {
 }
 
 #[test]
-fn deallocate_has_the_bytes_of_the_specification() {
+fn deallocate_bytes() {
     let sqe = deallocate(Nsid(3), 256, Dptr { prp1: 0x1010, prp2: 0 });
     assert_eq!(sqe.to_words(), [0x3_0000_0009, 0, 0, 0x1010, 0, 0x4_0000_00ff, 0, 0]);
     let range = Range::new(Lba(0x1122_3344_5566_7788), 0x99aa_bbcc);

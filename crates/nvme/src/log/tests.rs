@@ -21,7 +21,7 @@ fn support_bits_are_in_place() {
 }
 
 #[test]
-fn an_error_names_its_command_if_it_has_one() {
+fn error_entry_names_its_command() {
     let of_command = ErrorEntry { sq_id: 1, cid: 7, status_and_phase: 0x4281 << 1 | 1, ..ErrorEntry::default() };
     assert_eq!(of_command.command(), Some((QueueId(1), Cid(7))));
     assert_eq!(of_command.status(), Status::UNRECOVERED_READ_ERROR.with_dnr());
@@ -30,13 +30,13 @@ fn an_error_names_its_command_if_it_has_one() {
 }
 
 #[test]
-fn the_firmware_that_runs_is_the_one_in_the_active_slot() {
+fn active_slot_holds_running_firmware() {
     let slots = FirmwareSlots::single(Text::ascii("1.0"));
     assert_eq!((slots.active, slots.revisions[0]), (1, Text::ascii("1.0")));
 }
 
 #[test]
-fn any_page_is_read_without_a_panic() {
+fn any_page_decodes_without_panic() {
     let law = |bytes: &Vec<u8>| {
         let error = ErrorEntry::from_page(bytes).expect("it is whole");
         let slots = FirmwareSlots::from_page(bytes).expect("it is whole");
@@ -64,7 +64,7 @@ fn ana_fields_are_at_their_offsets() {
 }
 
 #[test]
-fn an_ana_log_is_read_as_it_was_written() {
+fn ana_log_round_trips() {
     let group = (1u32.., any::<u64>(), 0u8..16, proptest::collection::vec(1u32.., 0..5)).prop_map(|(group, change_count, state, ids)| {
         let namespaces = ids.len() as u32;
         let descriptor = AnaGroup { group, namespaces, change_count, state, ..AnaGroup::default() };
@@ -77,7 +77,7 @@ fn an_ana_log_is_read_as_it_was_written() {
 
 /// Whatever counts a device writes: nothing is read beyond the bytes that there are.
 #[test]
-fn any_ana_log_is_read_without_a_panic() {
+fn any_ana_log_decodes_without_panic() {
     let law = |bytes: &Vec<u8>| match AnaLog::from_bytes(bytes) {
         Ok(log) => log.groups.iter().all(|(group, ids)| group.namespaces as usize == ids.len()) && log.groups.len() * 32 < bytes.len(),
         Err(short) => bytes.len() < 16 && short.got == bytes.len(),
@@ -90,7 +90,7 @@ fn any_ana_log_is_read_without_a_panic() {
 }
 
 #[test]
-fn each_ana_state_has_its_status_and_capability() {
+fn ana_states_have_status_and_capability() {
     let refusals = AnaState::ALL.map(AnaState::refusal);
     let expected = [None, None, Some(Status::ANA_INACCESSIBLE), Some(Status::ANA_PERSISTENT_LOSS), Some(Status::ANA_TRANSITION)];
     assert_eq!(refusals, expected);

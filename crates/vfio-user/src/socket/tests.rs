@@ -48,7 +48,7 @@ fn half_a_message_is_none_yet() {
 }
 
 #[test]
-fn too_many_descriptors_end_the_connection_and_are_closed() {
+fn too_many_descriptors_end_the_connection() {
     let (mut here, there) = pair();
     let file = tempfile::tempfile().expect("a file");
     let (mut space, fds) = ([std::mem::MaybeUninit::uninit(); 1024], vec![file.as_fd(); 40]);

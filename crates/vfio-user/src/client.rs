@@ -195,9 +195,6 @@ impl Client {
 
     /// Sends a request and waits for its answer. A server that does not answer in time is given up, and the connection with it. The thread that
     /// serves memory waits for nothing, and has an empty answer.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn call(&self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<(Vec<u8>, Vec<OwnedFd>), CallError> {
         let command = request.command();
         let deadline = Instant::now() + self.0.patience;
@@ -289,36 +286,24 @@ impl Client {
     }
 
     /// What the device is.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn device(&self) -> Result<Device, CallError> {
         let (body, _) = self.call(&Request::DeviceInfo, &[])?;
         Ok(Device::from_answer(&body)?)
     }
 
     /// What a region is, with the descriptors of its parts.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn region(&self, index: u32) -> Result<(Region, Vec<OwnedFd>), CallError> {
         let (body, fds) = self.call(&Request::RegionInfo { index, room: Region::MOST_BYTES }, &[])?;
         Ok((Region::from_answer(index, &body)?, fds))
     }
 
     /// What interrupts of a kind are.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn interrupts(&self, index: u32) -> Result<Interrupts, CallError> {
         let (body, _) = self.call(&Request::IrqInfo { index }, &[])?;
         Ok(Interrupts::from_answer(index, &body)?)
     }
 
     /// Bytes of a region, [`Client::MOST_DATA`] at most.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn read(&self, region: u32, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
         let access = Access { offset, region, count: into.len() as u32 };
         let (body, _) = self.call(&Request::RegionRead(access), &[])?;
@@ -327,27 +312,18 @@ impl Client {
     }
 
     /// Writes bytes to a region, [`Client::MOST_DATA`] at most.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn write(&self, region: u32, offset: u64, data: &[u8]) -> Result<(), CallError> {
         let access = Access { offset, region, count: data.len() as u32 };
         self.call(&Request::RegionWrite(access, data), &[]).map(drop)
     }
 
     /// Memory appears at a bus address: of a file from `offset` on.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn map(&self, address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> Result<(), CallError> {
         let map = DmaMap { readable: true, writable: true, offset, address, size: bytes };
         self.call(&Request::DmaMap(map), &[file]).map(drop)
     }
 
     /// Memory goes. Once this has returned the server has let go of it, if it keeps to the protocol.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), CallError> {
         self.call(&Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address, size: bytes }), &[]).map(drop)
     }
@@ -366,17 +342,11 @@ impl Client {
     }
 
     /// The device as after power-on.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn reset(&self) -> Result<(), CallError> {
         self.call(&Request::DeviceReset, &[]).map(drop)
     }
 
     /// Bytes of the configuration space, as [`Client::read`].
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn read_config<const N: usize>(&self, offset: u64) -> Result<[u8; N], CallError> {
         let mut bytes = [0; N];
         self.read(region::CONFIG, offset, &mut bytes)?;
@@ -528,7 +498,7 @@ impl Out {
 
     /// Whether something waits for room.
     fn has_unsent(&self) -> bool {
-        self.socket.owes() || !self.unsent.is_empty()
+        self.socket.has_unsent() || !self.unsent.is_empty()
     }
 
     /// Writes 32 bits to a region, or keeps the value.
@@ -542,7 +512,7 @@ impl Out {
         }
         self.socket.send(&region_write(region, offset, value))?;
         // What it did not take waits for room.
-        if self.socket.owes() {
+        if self.socket.has_unsent() {
             self.wake_receiver();
         }
         Ok(())

@@ -153,7 +153,7 @@ impl Socket {
     /// # Errors
     /// What `poll` says.
     pub fn wait(&self, most: Duration) -> io::Result<()> {
-        let looked_for = if self.owes() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let looked_for = if self.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let most = Timespec::try_from(most).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&*self.stream, looked_for)], Some(&most)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -162,7 +162,7 @@ impl Socket {
     }
 
     /// Whether something waits to be sent.
-    pub fn owes(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 

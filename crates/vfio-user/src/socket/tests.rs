@@ -73,7 +73,7 @@ fn a_peer_that_does_not_read() {
     let (mut here, mut there) = pair();
     let message = vec![7; 1000];
     let mut sent = 0;
-    while !here.owes() {
+    while !here.has_unsent() {
         here.send(&message).expect("taken");
         sent += message.len();
     }

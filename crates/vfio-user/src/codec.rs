@@ -9,8 +9,6 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::socket::Socket;
-
 /// A message that cannot be what its sender says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -802,8 +800,8 @@ impl Interrupts {
 }
 
 impl Region {
-    /// Parts of a region at most: as many descriptors as come with a message.
-    pub const MOST_AREAS: usize = Socket::MOST_FDS;
+    /// Parts of a region at most: as many as a message has descriptors ([`crate::Socket::MOST_FDS`]).
+    pub const MOST_AREAS: usize = 16;
 
     /// Bytes that an answer with that many parts takes at most, for the field `argsz` of the question.
     pub const MOST_BYTES: u32 = REGION_INFO + 16 + 16 * Region::MOST_AREAS as u32 + 64;

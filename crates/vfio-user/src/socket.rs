@@ -14,7 +14,7 @@ use rustix::net::{
     sendmsg,
 };
 
-use crate::codec::{Assembler, Malformed, Message};
+use crate::codec::{Assembler, Malformed, Message, Region};
 
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub struct Socket {
 
 impl Socket {
     /// Descriptors that a message may have.
-    pub const MOST_FDS: usize = 16;
+    pub const MOST_FDS: usize = Region::MOST_AREAS;
 
     /// Answers that wait for a peer at most. One that asks more and reads none of it is given up.
     const MOST_UNSENT: usize = 1 << 20;

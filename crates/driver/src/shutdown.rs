@@ -2,7 +2,7 @@
 //! bring-up: stepped with the time and the controller's properties.
 
 use nvme::QueueId;
-use nvme::admin::{DeleteCq, DeleteSq};
+use nvme::admin::{delete_cq, delete_sq};
 use nvme::regs::{Cc, Csts};
 use units::Nanos;
 
@@ -220,8 +220,8 @@ impl Shutdown {
 /// The n-th deletion: a completion queue may go only after its submission queue (Base 5.2.3).
 fn delete(queues: &[QueueId], n: usize) -> Option<AdminCommand> {
     let sqe = match queues.get(n) {
-        Some(&queue) => DeleteSq { queue }.to_sqe(),
-        None => DeleteCq { queue: *queues.get(n.checked_sub(queues.len())?)? }.to_sqe(),
+        Some(&queue) => delete_sq(queue),
+        None => delete_cq(*queues.get(n.checked_sub(queues.len())?)?),
     };
     Some(AdminCommand { sqe, page: false })
 }

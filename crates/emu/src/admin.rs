@@ -1,6 +1,6 @@
 //! Admin commands. Each is over before the next is fetched, Asynchronous Event Requests excepted.
 
-use nvme::admin::{Abort, CreateCq, CreateSq, DeleteCq, DeleteSq, GetFeatures, GetLogPage, Identify, SetFeatures};
+use nvme::admin::{Abort, CreateCq, CreateSq, GetFeatures, GetLogPage, Identify, SetFeatures};
 use nvme::features::{
     Capabilities, ErrorRecovery, HostBehavior, NumberOfQueues, PowerManagement, TemperatureThreshold, VectorConfig, WriteAtomicity, fid,
     select,
@@ -74,10 +74,10 @@ impl<P: Port> Controller<P> {
     /// The admin command of an opcode, if it is supported. The Commands Supported and Effects log asks here as well.
     fn admin_command(&self, opcode: u8) -> Option<Run<P>> {
         Some(match opcode {
-            opcode::admin::DELETE_SQ => |controller, now, sqe| controller.delete_sq(now, DeleteSq::from_sqe(sqe).queue),
+            opcode::admin::DELETE_SQ => |controller, now, sqe| controller.delete_sq(now, QueueId(sqe.cdw10 as u16)),
             opcode::admin::CREATE_SQ => |controller, _, sqe| controller.create_sq(&CreateSq::from_sqe(sqe)),
             opcode::admin::GET_LOG_PAGE => |controller, now, sqe| controller.get_log_page(now, &GetLogPage::from_sqe(sqe)),
-            opcode::admin::DELETE_CQ => |controller, _, sqe| controller.delete_cq(DeleteCq::from_sqe(sqe).queue),
+            opcode::admin::DELETE_CQ => |controller, _, sqe| controller.delete_cq(QueueId(sqe.cdw10 as u16)),
             opcode::admin::CREATE_CQ => |controller, _, sqe| controller.create_cq(&CreateCq::from_sqe(sqe)),
             opcode::admin::IDENTIFY => |controller, _, sqe| {
                 let command = Identify::from_sqe(sqe);

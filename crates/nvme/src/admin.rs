@@ -3,14 +3,10 @@
 //! Decoding never fails: every bit pattern means something, and what a controller does not support it refuses by
 //! value. Reserved bits are ignored. The CID is the queue pair's to fill in.
 
-mod events;
-mod queues;
-
-pub use events::{AsyncEvent, async_event_request, error_event, event_type, notice, smart_event};
-pub use queues::{CreateCq, CreateSq, DeleteCq, DeleteSq};
+use bitfield_struct::bitfield;
 
 use crate::prp::Dptr;
-use crate::{Cid, Nsid, QueueId, Sqe, Status, opcode};
+use crate::{Cid, Nsid, QueueId, Sqe, Status, Vector, opcode};
 
 /// Values of [`Identify::cns`] (Base 5.1.13.1).
 pub mod cns {
@@ -273,11 +269,6 @@ impl Abort {
     pub fn from_sqe(sqe: &Sqe) -> Abort {
         Abort { sq: QueueId(sqe.cdw10 as u16), cid: Cid((sqe.cdw10 >> 16) as u16) }
     }
-
-    /// Reads DW0 of the completion: whether the command was aborted.
-    pub fn was_aborted(result: u32) -> bool {
-        result & 1 == 0
-    }
 }
 
 /// Doorbell Buffer Config: the host keeps its doorbells in the page at bus address `bells`, and the controller says in the one at
@@ -289,6 +280,164 @@ pub fn doorbell_buffer_config(bells: u64, events: u64) -> Sqe {
 /// Keep Alive: restarts the Keep Alive Timer (Base 5.1.14).
 pub fn keep_alive() -> Sqe {
     Sqe { opcode: opcode::admin::KEEP_ALIVE, ..Sqe::default() }
+}
+
+/// Create I/O Completion Queue (Base 5.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateCq {
+    /// CDW10.QID.
+    pub queue: QueueId,
+    /// CDW10.QSIZE + 1: entries, 1 to 65,536.
+    pub entries: u32,
+    /// PRP1: where the queue is, or if it is not contiguous where its PRP list is.
+    pub addr: u64,
+    /// CDW11.PC: the queue is contiguous in bus addresses.
+    pub contiguous: bool,
+    /// CDW11.IV if CDW11.IEN: the vector that new entries raise, `None` for a queue that is only polled.
+    pub vector: Option<Vector>,
+}
+
+impl CreateCq {
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        let vector = self.vector.map_or(0, |v| u32::from(v.0) << 16 | 1 << 1);
+        Sqe {
+            opcode: opcode::admin::CREATE_CQ,
+            prp1: self.addr,
+            cdw10: queue_and_size(self.queue, self.entries),
+            cdw11: vector | u32::from(self.contiguous),
+            ..Sqe::default()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> CreateCq {
+        CreateCq {
+            queue: QueueId(sqe.cdw10 as u16),
+            entries: (sqe.cdw10 >> 16) + 1,
+            addr: sqe.prp1,
+            contiguous: sqe.cdw11 & 1 != 0,
+            vector: (sqe.cdw11 & 2 != 0).then_some(Vector((sqe.cdw11 >> 16) as u16)),
+        }
+    }
+}
+
+/// Create I/O Submission Queue (Base 5.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateSq {
+    /// CDW10.QID.
+    pub queue: QueueId,
+    /// CDW10.QSIZE + 1: entries, 1 to 65,536.
+    pub entries: u32,
+    /// PRP1: where the queue is, or if it is not contiguous where its PRP list is.
+    pub addr: u64,
+    /// CDW11.PC: the queue is contiguous in bus addresses.
+    pub contiguous: bool,
+    /// CDW11.QPRIO: 0 urgent, 1 high, 2 medium, 3 low; used under weighted round robin only.
+    pub priority: u8,
+    /// CDW11.CQID: the completion queue of its commands.
+    pub cq: QueueId,
+    /// CDW12.NVMSETID, 0 for none.
+    pub nvm_set: u16,
+}
+
+impl CreateSq {
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe {
+            opcode: opcode::admin::CREATE_SQ,
+            prp1: self.addr,
+            cdw10: queue_and_size(self.queue, self.entries),
+            cdw11: u32::from(self.cq.0) << 16 | u32::from(self.priority & 3) << 1 | u32::from(self.contiguous),
+            cdw12: u32::from(self.nvm_set),
+            ..Sqe::default()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> CreateSq {
+        CreateSq {
+            queue: QueueId(sqe.cdw10 as u16),
+            entries: (sqe.cdw10 >> 16) + 1,
+            addr: sqe.prp1,
+            contiguous: sqe.cdw11 & 1 != 0,
+            priority: (sqe.cdw11 >> 1 & 3) as u8,
+            cq: QueueId((sqe.cdw11 >> 16) as u16),
+            nvm_set: sqe.cdw12 as u16,
+        }
+    }
+}
+
+fn queue_and_size(queue: QueueId, entries: u32) -> u32 {
+    debug_assert!((1..=65_536).contains(&entries));
+    u32::from(queue.0) | entries.wrapping_sub(1) << 16
+}
+
+/// Delete I/O Submission Queue (Base 5.2.4). The identifier is in CDW10, as it is in Delete I/O Completion Queue.
+pub fn delete_sq(queue: QueueId) -> Sqe {
+    Sqe { opcode: opcode::admin::DELETE_SQ, cdw10: u32::from(queue.0), ..Sqe::default() }
+}
+
+/// Delete I/O Completion Queue (Base 5.2.3). Its submission queues must be gone.
+pub fn delete_cq(queue: QueueId) -> Sqe {
+    Sqe { opcode: opcode::admin::DELETE_CQ, cdw10: u32::from(queue.0), ..Sqe::default() }
+}
+
+/// Asynchronous Event Request: completes when there is an event, maybe never (Base 5.1.2).
+pub fn async_event_request() -> Sqe {
+    Sqe { opcode: opcode::admin::ASYNC_EVENT_REQUEST, ..Sqe::default() }
+}
+
+/// DW0 of a completed Asynchronous Event Request (Base 5.1.2.1).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// AET: event type; see [`event_type`].
+    #[bits(3)]
+    pub event_type: u8,
+    #[bits(5)]
+    __: u8,
+    /// AEI: event information, by type.
+    #[bits(8)]
+    pub info: u8,
+    /// LID: the log page that has the details, and whose read acknowledges the event.
+    #[bits(8)]
+    pub lid: u8,
+    #[bits(8)]
+    __: u8,
+}
+
+/// Values of [`AsyncEvent::event_type`] (Base 5.1.2.1).
+pub mod event_type {
+    /// Error status; details in the Error Information log.
+    pub const ERROR: u8 = 0;
+    /// SMART / health status.
+    pub const SMART: u8 = 1;
+    /// Notice; see [`super::notice`].
+    pub const NOTICE: u8 = 2;
+}
+
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::ERROR`] (Base 5.1.2.1).
+pub mod error_event {
+    /// The host wrote an impossible value to a doorbell.
+    pub const INVALID_DOORBELL_VALUE: u8 = 1;
+    /// An internal error that passes.
+    pub const TRANSIENT_INTERNAL: u8 = 4;
+}
+
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::SMART`] (Base 5.1.2.1).
+pub mod smart_event {
+    /// A temperature is beyond a threshold of feature 04h.
+    pub const TEMPERATURE_THRESHOLD: u8 = 1;
+}
+
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::NOTICE`] (Base 5.1.2.1).
+pub mod notice {
+    /// Namespaces were attached, detached or changed.
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0;
+    /// Asymmetric namespace access changed: read the log page 0Ch, [`crate::log::ana::AnaLog`]. Sent if feature 0Bh has ANACN
+    /// ([`crate::features::AsyncEventConfig::ana_change`]).
+    pub const ANA_CHANGE: u8 = 3;
 }
 
 #[cfg(test)]

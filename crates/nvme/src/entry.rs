@@ -60,66 +60,42 @@ pub struct Cqe {
 impl Sqe {
     /// Entry size as a power of two: CC.IOSQES (Base 3.1.4.5).
     pub const SIZE_LOG2: u8 = 6;
-    /// CDW0.FUSE within [`Sqe::flags`]: 0 for a command of its own.
-    pub const FUSE: u8 = 0b11;
-    /// CDW0.PSDT within [`Sqe::flags`]: 0 for PRPs.
-    pub const PSDT: u8 = 0b11 << 6;
     /// CDW0.PSDT: DPTR is an SGL descriptor, and MPTR the address of a buffer ([`crate::sgl`]).
     pub const PSDT_SGL: u8 = 0b01 << 6;
 
     /// The entry as the eight 64-bit words that a ring slot holds.
-    #[inline]
     pub fn to_words(self) -> [u64; 8] {
         transmute!(self)
     }
 
     /// The entry read from the eight words of a ring slot.
-    #[inline]
     pub fn from_words(words: [u64; 8]) -> Sqe {
         transmute!(words)
     }
 
     /// CDW0.CID as its own type.
-    #[inline]
     pub fn cid(&self) -> Cid {
         Cid(self.cid)
     }
 
-    /// The same entry with this CID.
-    #[inline]
-    pub fn with_cid(mut self, cid: Cid) -> Sqe {
-        self.cid = cid.0;
-        self
-    }
-
     /// NSID as its own type.
-    #[inline]
     pub fn nsid(&self) -> Nsid {
         Nsid(self.nsid)
     }
 
     /// An otherwise empty entry with this data pointer.
-    #[inline]
     pub(crate) fn with_data(dptr: Dptr) -> Sqe {
         Sqe { prp1: dptr.prp1, prp2: dptr.prp2, ..Sqe::default() }
     }
 
-    /// DPTR as PRP entries. Meaningful if [`Sqe::check_flags`] passed.
-    #[inline]
+    /// DPTR as PRP entries; with [`Sqe::PSDT_SGL`] it is an SGL descriptor.
     pub fn dptr(&self) -> Dptr {
         Dptr { prp1: self.prp1, prp2: self.prp2 }
-    }
-
-    /// Refuses what needs more than plain commands with PRPs: fused operations and SGLs (CDW0.FUSE, CDW0.PSDT).
-    #[inline]
-    pub fn check_flags(&self) -> Result<(), Status> {
-        if self.flags & (Sqe::FUSE | Sqe::PSDT) == 0 { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) }
     }
 }
 
 impl Cqe {
     /// The answer to the command `cid` of queue `sq`, of which the controller has consumed up to `sq_head`.
-    #[inline]
     pub fn new(cid: Cid, sq: QueueId, sq_head: u16, status: Status, result: u32, phase: bool) -> Cqe {
         Cqe { result, dw1: 0, sq_head, sq_id: sq.0, cid: cid.0, status_and_phase: 0 }.with_status(status, phase)
     }
@@ -128,43 +104,36 @@ impl Cqe {
     pub const SIZE_LOG2: u8 = 4;
 
     /// The entry as two 64-bit words. The phase tag is in the second, which is therefore stored last.
-    #[inline]
     pub fn to_words(self) -> [u64; 2] {
         transmute!(self)
     }
 
     /// The entry read from its two words.
-    #[inline]
     pub fn from_words(words: [u64; 2]) -> Cqe {
         transmute!(words)
     }
 
     /// The phase tag of an entry whose second word is `word` (Base 4.2.4).
-    #[inline]
     pub fn phase_of(word: u64) -> bool {
         word >> 48 & 1 == 1
     }
 
     /// The phase tag.
-    #[inline]
     pub fn phase(&self) -> bool {
         self.status_and_phase & 1 == 1
     }
 
     /// The status field, without the phase tag.
-    #[inline]
     pub fn status(&self) -> Status {
         Status(self.status_and_phase >> 1)
     }
 
     /// DW3.CID as its own type.
-    #[inline]
     pub fn cid(&self) -> Cid {
         Cid(self.cid)
     }
 
     /// The same entry with this status and phase.
-    #[inline]
     pub fn with_status(mut self, status: Status, phase: bool) -> Cqe {
         self.status_and_phase = status.0 << 1 | u16::from(phase);
         self

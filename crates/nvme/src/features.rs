@@ -66,14 +66,8 @@ pub struct Arbitration {
     /// AB: at most 2^AB commands fetched from one queue at a time; 7 is no limit. See [`Arbitration::burst`].
     #[bits(3)]
     pub ab: u8,
-    #[bits(5)]
-    __: u8,
-    /// LPW: weight of low priority, 0's based.
-    pub lpw: u8,
-    /// MPW: weight of medium priority, 0's based.
-    pub mpw: u8,
-    /// HPW: weight of high priority, 0's based.
-    pub hpw: u8,
+    #[bits(29)]
+    __: u32,
 }
 
 impl Arbitration {
@@ -240,21 +234,12 @@ pub struct AsyncEventConfig {
     pub smart: u8,
     /// NSAN: namespace attributes changed.
     pub namespace_attribute: bool,
-    /// FAN: firmware activation is starting.
-    pub firmware_activation: bool,
-    /// TLN: the telemetry log changed.
-    pub telemetry_log: bool,
+    #[bits(2)]
+    __: u8,
     /// ANACN: asymmetric namespace access changed.
     pub ana_change: bool,
-    /// PLEALCN: the predictable latency event aggregate log changed.
-    pub predictable_latency: bool,
-    /// LSIAN: LBA status information alert.
-    pub lba_status: bool,
-    /// EGEALCN: the endurance group event aggregate log changed.
-    pub endurance_group: bool,
-    /// NNSSHDN: a normal NVM subsystem shutdown.
-    pub subsystem_shutdown: bool,
-    __: u16,
+    #[bits(20)]
+    __: u32,
 }
 
 /// 16h Host Behavior Support (Base 5.1.25.1.14): 512 bytes.
@@ -267,12 +252,8 @@ pub struct HostBehavior {
     pub etdas: u8,
     /// LBAFEE: 1 lets the controller use more than 16 LBA formats.
     pub lbafee: u8,
-    /// HDISNS: 1 says that the host knows dispersed namespaces.
-    pub hdisns: u8,
-    /// CDFE: copy descriptor formats 2 to 4, one bit each.
-    pub cdfe: u16,
     #[doc(hidden)]
-    pub reserved6: [u8; 506],
+    pub reserved3: [u8; 509],
 }
 
 page!(HostBehavior, 512);

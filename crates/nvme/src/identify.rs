@@ -1,14 +1,560 @@
 //! Identify data structures: 4096 bytes each (Base 5.1.13.2, NVM 4.1.5).
 
-mod controller;
-mod lists;
-mod namespace;
-mod parts;
+use std::fmt;
 
-pub use controller::{Controller, MultiPath, VolatileCache};
-pub use lists::{Descriptor, DescriptorList, NamespaceList, descriptor};
-pub use namespace::{ExtendedFormat, IndependentNamespace, LbaFormat, Namespace, NvmController, NvmNamespace};
-pub use parts::{Fabrics, PowerState};
+use bitfield_struct::bitfield;
+use zerocopy::little_endian::U128;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Nsid;
+use crate::page::{Text, page};
+use crate::regs::Cap;
+
+/// Identify Controller, CNS 01h (Base 5.1.13.2.1). Fields by byte offset. Fields that no crate here
+/// reads or writes are part of the hidden `reserved…` arrays, as in every structure of this crate.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Controller {
+    /// VID, 1:0. PCI vendor.
+    pub vid: u16,
+    /// SSVID, 3:2. PCI subsystem vendor.
+    pub ssvid: u16,
+    /// SN, 23:4. Serial number.
+    pub sn: Text<20>,
+    /// MN, 63:24. Model number.
+    pub mn: Text<40>,
+    /// FR, 71:64. Firmware revision.
+    pub fr: Text<8>,
+    /// RAB, 72. Recommended arbitration burst, 2^RAB commands.
+    pub rab: u8,
+    #[doc(hidden)]
+    pub reserved73: [u8; 3],
+    /// CMIC, 76. Multi-path and sharing; see [`MultiPath`].
+    pub cmic: MultiPath,
+    /// MDTS, 77. The most data in one command, 2^MDTS pages of CAP.MPSMIN; 0 is no limit. See
+    /// [`Controller::max_transfer`].
+    pub mdts: u8,
+    /// CNTLID, 79:78. Controller identifier within the subsystem.
+    pub cntlid: u16,
+    /// VER, 83:80. As in the VS property.
+    pub ver: u32,
+    #[doc(hidden)]
+    pub reserved84: [u8; 4],
+    /// RTD3E, 91:88. Typical time to enter D3, in µs: how long a host should wait for a shutdown.
+    pub rtd3e: u32,
+    /// OAES, 95:92. Which asynchronous events can be enabled; the bits of [`crate::features::AsyncEventConfig`].
+    pub oaes: u32,
+    /// CTRATT, 99:96. Controller attributes.
+    pub ctratt: u32,
+    #[doc(hidden)]
+    pub reserved100: [u8; 11],
+    /// CNTRLTYPE, 111. Controller type; see [`Controller::TYPE_IO`].
+    pub cntrltype: u8,
+    #[doc(hidden)]
+    pub reserved112: [u8; 144],
+    /// OACS, 257:256. Optional admin commands.
+    pub oacs: u16,
+    /// ACL, 258. Concurrent Abort commands, 0's based.
+    pub acl: u8,
+    /// AERL, 259. Concurrent Asynchronous Event Requests, 0's based.
+    pub aerl: u8,
+    /// FRMW, 260. Firmware updates: bit 0 slot 1 is read-only, 3:1 slots, 4 activation without reset.
+    pub frmw: u8,
+    /// LPA, 261. Log page attributes; see [`Controller::LPA_EXTENDED_DATA`].
+    pub lpa: u8,
+    /// ELPE, 262. Error Information log entries, 0's based.
+    pub elpe: u8,
+    /// NPSS, 263. Power states, 0's based.
+    pub npss: u8,
+    #[doc(hidden)]
+    pub reserved264: [u8; 2],
+    /// WCTEMP, 267:266. Warning temperature, in kelvin.
+    pub wctemp: u16,
+    /// CCTEMP, 269:268. Critical temperature, in kelvin.
+    pub cctemp: u16,
+    #[doc(hidden)]
+    pub reserved270: [u8; 10],
+    /// TNVMCAP, 295:280. All the capacity, in bytes.
+    pub tnvmcap: U128,
+    #[doc(hidden)]
+    pub reserved296: [u8; 24],
+    /// KAS, 321:320. Granularity of the Keep Alive Timer in units of 100 ms; 0: there is none.
+    pub kas: u16,
+    #[doc(hidden)]
+    pub reserved322: [u8; 20],
+    /// ANATT, 342. The longest that a group stays in the state Change, in seconds.
+    pub anatt: u8,
+    /// ANACAP, 343. ANA capabilities: bit *n* of 4:0 is [`crate::AnaState::capability`]; see [`Controller::ANACAP_STATIC_GROUPS`].
+    pub anacap: u8,
+    /// ANAGRPMAX, 347:344. Highest ANA group identifier.
+    pub anagrpmax: u32,
+    /// NANAGRPID, 351:348. Number of ANA groups, at most ANAGRPMAX.
+    pub nanagrpid: u32,
+    #[doc(hidden)]
+    pub reserved352: [u8; 34],
+    /// CQT, 387:386. Command quiesce time, in ms.
+    pub cqt: u16,
+    #[doc(hidden)]
+    pub reserved388: [u8; 124],
+    /// SQES, 512. Submission queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
+    pub sqes: u8,
+    /// CQES, 513. Completion queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
+    pub cqes: u8,
+    /// MAXCMD, 515:514. The most commands outstanding on one queue; 0: not said.
+    pub maxcmd: u16,
+    /// NN, 519:516. The highest namespace identifier.
+    pub nn: u32,
+    /// ONCS, 521:520. Optional NVM commands; see `Controller::ONCS_…`.
+    pub oncs: u16,
+    #[doc(hidden)]
+    pub reserved522: [u8; 3],
+    /// VWC, 525. Volatile write cache.
+    pub vwc: VolatileCache,
+    /// AWUN, 527:526. Atomic write unit in normal operation, in logical blocks, 0's based.
+    pub awun: u16,
+    /// AWUPF, 529:528. Atomic write unit over a power failure, in logical blocks, 0's based.
+    pub awupf: u16,
+    #[doc(hidden)]
+    pub reserved530: [u8; 6],
+    /// SGLS, 539:536. SGL support ([`Controller::has_sgls`]); 0: PRPs only.
+    pub sgls: u32,
+    /// MNAN, 543:540. Most namespaces; 0: as many as NN.
+    pub mnan: u32,
+    #[doc(hidden)]
+    pub reserved544: [u8; 224],
+    /// SUBNQN, 1023:768. NVMe Qualified Name of the subsystem.
+    pub subnqn: Text<256>,
+    #[doc(hidden)]
+    pub reserved1024: [u8; 3072],
+}
+
+page!(Controller, 4096);
+
+/// Identify Controller VWC, byte 525 (Base 5.1.13.2.1).
+#[bitfield(u8)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct VolatileCache {
+    /// VWCP: there is a volatile write cache; Flush matters, and feature 06h can switch it.
+    pub present: bool,
+    /// FB: what Flush to NSID FFFFFFFFh does; 2 refuses it, [`VolatileCache::ALL_FLUSHED`] does it.
+    #[bits(2)]
+    pub flush_all: u8,
+    #[bits(5)]
+    __: u8,
+}
+
+impl VolatileCache {
+    /// FB: Flush to all namespaces is done.
+    pub const ALL_FLUSHED: u8 = 3;
+}
+
+/// Identify Controller CMIC, byte 76 (Base 5.1.13.2.1): what of the subsystem is shared.
+#[bitfield(u8)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct MultiPath {
+    /// MPORTS: the subsystem may have several ports.
+    pub ports: bool,
+    /// MCTRS: the subsystem may have several controllers.
+    pub controllers: bool,
+    #[bits(1)]
+    __: u8,
+    /// ANARS: asymmetric namespace access is reported (Base 8.1.1).
+    pub ana: bool,
+    #[bits(4)]
+    __: u8,
+}
+
+impl Controller {
+    /// ANACAP bit 6: a namespace keeps its ANAGRPID while it is attached to any controller.
+    pub const ANACAP_STATIC_GROUPS: u8 = 1 << 6;
+    /// CNTRLTYPE: an I/O controller.
+    pub const TYPE_IO: u8 = 1;
+    /// LPA bit 1: Commands Supported and Effects log.
+    pub const LPA_EFFECTS: u8 = 1 << 1;
+    /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
+    pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
+    /// LPA bit 5, MLPS: log pages 00h, 12h and 13h, and the scope of each command in 05h.
+    pub const LPA_MISCELLANEOUS: u8 = 1 << 5;
+    /// OACS bit 8: Doorbell Buffer Config.
+    pub const OACS_DOORBELL_BUFFERS: u16 = 1 << 8;
+    /// ONCS bit 0: Compare.
+    pub const ONCS_COMPARE: u16 = 1 << 0;
+    /// ONCS bit 1: Write Uncorrectable.
+    pub const ONCS_WRITE_UNCORRECTABLE: u16 = 1 << 1;
+    /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.
+    pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// ONCS bit 3: Write Zeroes.
+    pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
+    /// ONCS bit 4: Set Features SV and Get Features SEL may be nonzero.
+    pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
+    /// ONCS bit 7: Verify.
+    pub const ONCS_VERIFY: u16 = 1 << 7;
+    /// SGLS bits 1:0, the value 10b: SGLs in I/O commands, of data blocks that are dword aligned and of whole dwords.
+    pub const SGLS_DWORDS: u32 = 0b10;
+    /// CTRATT bit 6: traffic based keep alive.
+    pub const CTRATT_TBKAS: u32 = 1 << 6;
+
+    /// The most data of one command in bytes, `None` if not limited. MDTS is untrusted: a value beyond 64 bits is
+    /// no limit either.
+    pub fn max_transfer(&self, cap: Cap) -> Option<u64> {
+        if self.mdts == 0 {
+            return None;
+        }
+        1u64.checked_shl(u32::from(self.mdts) + 12 + u32::from(cap.mpsmin()))
+    }
+
+    /// Whether I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords (SGLS bits 1:0; 11b is reserved).
+    pub fn has_sgls(&self) -> bool {
+        matches!(self.sgls & 0b11, 0b01 | Controller::SGLS_DWORDS)
+    }
+
+    /// Whether submission entries of 2^`log2` bytes are supported.
+    pub fn supports_sqes(&self, log2: u8) -> bool {
+        (self.sqes & 0xf..=self.sqes >> 4).contains(&log2)
+    }
+
+    /// Whether completion entries of 2^`log2` bytes are supported.
+    pub fn supports_cqes(&self, log2: u8) -> bool {
+        (self.cqes & 0xf..=self.cqes >> 4).contains(&log2)
+    }
+
+    /// How many Abort commands may be outstanding.
+    pub fn abort_limit(&self) -> u32 {
+        u32::from(self.acl) + 1
+    }
+
+    /// How many Asynchronous Event Requests may be outstanding.
+    pub fn async_event_limit(&self) -> u32 {
+        u32::from(self.aerl) + 1
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("mn", &self.mn).field("sn", &self.sn).field("fr", &self.fr).finish_non_exhaustive()
+    }
+}
+
+/// Identify Namespace of the NVM command set, CNS 00h (NVM 4.1.5.1). Sizes are in logical blocks.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Namespace {
+    /// NSZE, 7:0. Size; LBAs are below it. 0: the namespace is not active.
+    pub nsze: u64,
+    /// NCAP, 15:8. How many blocks may be allocated at one time.
+    pub ncap: u64,
+    /// NUSE, 23:16. How many blocks are allocated.
+    pub nuse: u64,
+    /// NSFEAT, 24. Features: bit 0 thin provisioning, 1 NAWUN…NACWU are set, 2 deallocated blocks give errors, 4 NPWG…NOWS are set.
+    pub nsfeat: u8,
+    /// NLBAF, 25. LBA formats, 0's based.
+    pub nlbaf: u8,
+    /// FLBAS, 26. The format in use; see [`Namespace::format`].
+    pub flbas: u8,
+    /// MC, 27. Metadata capabilities: bit 0 with the data, 1 in a buffer of its own.
+    pub mc: u8,
+    #[doc(hidden)]
+    pub reserved28: u8,
+    /// DPS, 29. Protection information in use; see [`Namespace::protection_type`].
+    pub dps: u8,
+    /// NMIC, 30. Sharing; see [`Namespace::NMIC_SHARED`].
+    pub nmic: u8,
+    #[doc(hidden)]
+    pub reserved31: [u8; 2],
+    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones; bit 3: Write Zeroes
+    /// deallocates where it is asked to.
+    pub dlfeat: u8,
+    #[doc(hidden)]
+    pub reserved34: [u8; 12],
+    /// NOIOB, 47:46. Optimal I/O boundary: commands that cross a multiple of it are slower. 0: none.
+    pub noiob: u16,
+    /// NVMCAP, 63:48. Capacity in bytes.
+    pub nvmcap: U128,
+    #[doc(hidden)]
+    pub reserved64: [u8; 18],
+    /// NULBAF, 82. LBA formats with attributes of their own.
+    pub nulbaf: u8,
+    #[doc(hidden)]
+    pub reserved83: [u8; 9],
+    /// ANAGRPID, 95:92. ANA group, whose state the log page 0Ch has; 0: none.
+    pub anagrpid: u32,
+    #[doc(hidden)]
+    pub reserved96: [u8; 3],
+    /// NSATTR, 99. Bit 0: write protected.
+    pub nsattr: u8,
+    #[doc(hidden)]
+    pub reserved100: [u8; 4],
+    /// NGUID, 119:104. Globally unique identifier, big-endian; 0: none.
+    pub nguid: [u8; 16],
+    /// EUI64, 127:120. IEEE identifier, big-endian; 0: none.
+    pub eui64: [u8; 8],
+    /// LBAF0 to LBAF63, 383:128.
+    pub lbaf: [LbaFormat; 64],
+    #[doc(hidden)]
+    pub reserved384: [u8; 3712],
+}
+
+page!(Namespace, 4096);
+
+/// I/O Command Set Independent Identify Namespace, CNS 08h (Base 5.1.13.2.8).
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct IndependentNamespace {
+    /// NSFEAT, 0. Bit 3 identifiers are not used again, 4 rotational media, 5 no volatile write cache.
+    pub nsfeat: u8,
+    /// NMIC, 1. Sharing; see [`Namespace::NMIC_SHARED`].
+    pub nmic: u8,
+    #[doc(hidden)]
+    pub reserved2: [u8; 2],
+    /// ANAGRPID, 7:4. ANA group; 0: none.
+    pub anagrpid: u32,
+    #[doc(hidden)]
+    pub reserved8: [u8; 6],
+    /// NSTAT, 14. Status; see [`IndependentNamespace::NSTAT_READY`].
+    pub nstat: u8,
+    #[doc(hidden)]
+    pub reserved15: [u8; 4081],
+}
+
+page!(IndependentNamespace, 4096);
+
+impl IndependentNamespace {
+    /// NSTAT bit 0, NRDY: the namespace is ready. A host leaves a namespace without it alone.
+    pub const NSTAT_READY: u8 = 1 << 0;
+}
+
+/// An LBA format: four bytes of [`Namespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data Structure").
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct LbaFormat {
+    /// MS: bytes of metadata per block.
+    pub ms: u16,
+    /// LBADS: data per block are 2^LBADS bytes; below 9 the format is not available.
+    pub lbads: u8,
+    /// RP: relative performance; 0 best, 3 degraded.
+    #[bits(2)]
+    pub rp: u8,
+    #[bits(6)]
+    __: u8,
+}
+
+impl LbaFormat {
+    /// Bytes of data in a block, if the format is available and the size is one that 32 bits hold (LBADS 9 to 31).
+    pub fn block_size(self) -> Option<u32> {
+        matches!(self.lbads(), 9..=31).then(|| 1 << self.lbads())
+    }
+}
+
+impl Namespace {
+    /// NMIC bit 0, SHRNS: several controllers of the subsystem may be attached to the namespace at one time.
+    pub const NMIC_SHARED: u8 = 1 << 0;
+    /// DLFEAT bits 2:0: deallocated blocks read as zeroes.
+    pub const DLFEAT_ZEROES: u8 = 1;
+    /// DLFEAT bit 3: Write Zeroes takes the Deallocate bit (DEAC).
+    pub const DLFEAT_WRITE_ZEROES: u8 = 1 << 3;
+
+    /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16 formats.
+    pub fn format_index(&self) -> usize {
+        let upper = if u16::from(self.nlbaf) + u16::from(self.nulbaf) + 1 > 16 { self.flbas >> 5 & 3 } else { 0 };
+        usize::from(upper << 4 | self.flbas & 0xf)
+    }
+
+    /// The format in use. Always one of the 64 that the structure has; whether it is available is
+    /// [`LbaFormat::block_size`].
+    pub fn format(&self) -> LbaFormat {
+        self.lbaf.get(self.format_index()).copied().unwrap_or_default()
+    }
+
+    /// DPS.PIT: type of protection information, 0 for none.
+    pub fn protection_type(&self) -> u8 {
+        self.dps & 7
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Namespace").field("nsze", &self.nsze).field("format", &self.format()).finish_non_exhaustive()
+    }
+}
+
+/// What the NVM command set adds to Identify Namespace, CNS 05h (NVM 4.1.5.3).
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NvmNamespace {
+    #[doc(hidden)]
+    pub reserved0: [u8; 12],
+    /// ELBAF0 to ELBAF63, 267:12. What is extended of each LBA format.
+    pub elbaf: [ExtendedFormat; 64],
+    #[doc(hidden)]
+    pub reserved268: [u8; 3828],
+}
+
+page!(NvmNamespace, 4096);
+
+/// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM 4.1.5.3, figure "Extended LBA Format Data Structure").
+/// All zeroes, as every format of a controller from before version 2.0: no storage tag, guards of 16 bits.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct ExtendedFormat {
+    /// STS: bits of the storage and reference space that are the storage tag.
+    #[bits(7)]
+    pub sts: u8,
+    /// PIF: the format of protection information; [`ExtendedFormat::PIF_QUALIFIED`] is said by QPIF.
+    #[bits(2)]
+    pub pif: u8,
+    /// QPIF: the same in more bits.
+    #[bits(4)]
+    pub qpif: u8,
+    #[bits(19)]
+    __: u32,
+}
+
+impl ExtendedFormat {
+    /// PIF: see QPIF.
+    pub const PIF_QUALIFIED: u8 = 3;
+
+    /// What the specification calls its protection information (NVM 5.3.1).
+    pub fn guard(self) -> &'static str {
+        match (self.pif(), self.qpif()) {
+            (0, _) | (ExtendedFormat::PIF_QUALIFIED, 0) => "16b Guard",
+            (1, _) | (ExtendedFormat::PIF_QUALIFIED, 1) => "32b Guard",
+            (2, _) | (ExtendedFormat::PIF_QUALIFIED, 2) => "64b Guard",
+            _ => "a format of guard that is reserved",
+        }
+    }
+}
+
+impl NvmNamespace {
+    /// What is extended of an LBA format; of one beyond the 64, nothing.
+    pub fn format(&self, index: usize) -> ExtendedFormat {
+        self.elbaf.get(index).copied().unwrap_or_default()
+    }
+}
+
+/// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands other than Read and
+/// Write; 0 is "not said".
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NvmController {
+    /// VSL, 0. Verify: 2^VSL pages of CAP.MPSMIN.
+    pub vsl: u8,
+    /// WZSL, 1. Write Zeroes: 2^WZSL pages of CAP.MPSMIN.
+    pub wzsl: u8,
+    /// WUSL, 2. Write Uncorrectable: 2^WUSL pages of CAP.MPSMIN.
+    pub wusl: u8,
+    /// DMRL, 3. Dataset Management: ranges.
+    pub dmrl: u8,
+    /// DMRSL, 7:4. Dataset Management: blocks in a range.
+    pub dmrsl: u32,
+    /// DMSL, 15:8. Dataset Management: blocks in a command.
+    pub dmsl: u64,
+    #[doc(hidden)]
+    pub reserved16: [u8; 4080],
+}
+
+page!(NvmController, 4096);
+
+/// A Namespace List: up to 1024 identifiers in ascending order, then zeroes (Base 4.6.2). Identify CNS 02h
+/// (Base 5.1.13.2.2), and the Changed Attached Namespace List log page (Base 5.1.12.1.5).
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NamespaceList {
+    ids: [u32; NamespaceList::CAPACITY],
+}
+
+page!(NamespaceList, 4096);
+
+impl NamespaceList {
+    /// The most identifiers in one list.
+    pub const CAPACITY: usize = 1024;
+
+    /// The first [`NamespaceList::CAPACITY`] of `ids`, which are in ascending order. As the answer to CNS 02h they are
+    /// all above the NSID of the command.
+    pub fn of(ids: impl IntoIterator<Item = Nsid>) -> NamespaceList {
+        let mut list = NamespaceList::default();
+        for (slot, id) in list.ids.iter_mut().zip(ids) {
+            *slot = id.0;
+        }
+        list
+    }
+
+    /// The log page that says: more changed than fit (Base 5.1.12.1.5).
+    pub fn too_many() -> NamespaceList {
+        NamespaceList::of([Nsid::ALL])
+    }
+
+    /// Whether this is the log page that says: more changed than fit. Then everything is to be looked at again.
+    pub fn is_too_many(&self) -> bool {
+        self.ids.first() == Some(&Nsid::ALL.0)
+    }
+
+    /// The identifiers, up to the first zero. A list that is full may go on: ask again from its last.
+    pub fn iter(&self) -> impl Iterator<Item = Nsid> {
+        self.ids.iter().take_while(|&&id| id != 0).map(|&id| Nsid(id))
+    }
+}
+
+/// Values of [`Descriptor::kind`] (Base 5.1.13.2.3, NIDT), each with the length of its identifier.
+pub mod descriptor {
+    /// EUI64, 8 bytes.
+    pub const EUI64: u8 = 1;
+    /// NGUID, 16 bytes.
+    pub const NGUID: u8 = 2;
+    /// UUID, 16 bytes.
+    pub const UUID: u8 = 3;
+    /// CSI, 1 byte: the I/O command set of the namespace.
+    pub const CSI: u8 = 4;
+}
+
+/// One Namespace Identification Descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor<'a> {
+    /// NIDT: which kind of identifier; see [`descriptor`].
+    pub kind: u8,
+    /// NID: the identifier, NIDL bytes.
+    pub id: &'a [u8],
+}
+
+/// Namespace Identification Descriptor list, CNS 03h (Base 5.1.13.2.3).
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct DescriptorList {
+    bytes: [u8; 4096],
+}
+
+page!(DescriptorList, 4096);
+
+impl DescriptorList {
+    /// NIDT, NIDL and two reserved bytes before each identifier.
+    const HEADER: usize = 4;
+
+    /// Appends an identifier (1 to 255 bytes). Returns false, and appends nothing, if there is no room.
+    pub fn push(&mut self, kind: u8, id: &[u8]) -> bool {
+        let end = self.iter().map(|d| DescriptorList::HEADER + d.id.len()).sum::<usize>();
+        let (Ok(len @ 1..), Some(room)) = (u8::try_from(id.len()), self.bytes.get_mut(end..)) else { return false };
+        let Some((header, rest)) = room.split_first_chunk_mut::<{ DescriptorList::HEADER }>() else { return false };
+        let Some(nid) = rest.get_mut(..id.len()) else { return false };
+        *header = [kind, len, 0, 0];
+        nid.copy_from_slice(id);
+        true
+    }
+
+    /// The descriptors, up to the first of length 0 or the first that does not fit.
+    pub fn iter(&self) -> impl Iterator<Item = Descriptor<'_>> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (&[kind, len, ..], after) = rest.split_first_chunk::<{ DescriptorList::HEADER }>()?;
+            let (id, after) = after.split_at_checked(usize::from(len))?;
+            rest = after;
+            (len != 0).then_some(Descriptor { kind, id })
+        })
+    }
+
+    /// The first identifier of this kind.
+    pub fn find(&self, kind: u8) -> Option<&[u8]> {
+        self.iter().find(|d| d.kind == kind).map(|d| d.id)
+    }
+}
 
 #[cfg(test)]
 mod tests;

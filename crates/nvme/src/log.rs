@@ -8,9 +8,6 @@ use crate::page::{Text, page};
 use crate::{Cid, QueueId, Status};
 
 pub mod ana;
-mod effects;
-
-pub use effects::{CommandSupported, CommandsSupported, FeaturesSupported, FidSupported, LidSupported, SupportedLogPages, scope};
 
 pub use crate::identify::NamespaceList as ChangedNamespaces;
 
@@ -54,20 +51,14 @@ pub struct ErrorEntry {
     pub lba: u64,
     /// NSID, 27:24.
     pub nsid: u32,
-    /// VSIA, 28. A vendor specific log page has more; 0: none has.
-    pub vendor_log: u8,
-    /// TRTYPE, 29. Transport type; 0 for PCIe.
-    pub transport: u8,
-    /// CSI, 30. The command set of the command, if LPVER is 1 or more.
-    pub csi: u8,
+    #[doc(hidden)]
+    pub reserved28: [u8; 3],
     /// OPC, 31. The opcode of the command, if LPVER is 1 or more.
     pub opcode: u8,
     /// CSINFO, 39:32. Command specific information.
     pub command_info: u64,
-    /// TTSI, 41:40. Transport type specific information.
-    pub transport_info: u16,
     #[doc(hidden)]
-    pub reserved42: [u8; 21],
+    pub reserved40: [u8; 23],
     /// LPVER, 63. 1: CSI and OPC are set.
     pub version: u8,
 }
@@ -101,12 +92,8 @@ pub struct Smart {
     pub available_spare: u8,
     /// AVSPT, 4. Below this much spare capacity, in percent, there may be an event.
     pub available_spare_threshold: u8,
-    /// PUSED, 5. Life used, in percent; may exceed 100, stops at 255.
-    pub percentage_used: u8,
-    /// EGCWS, 6. Critical warnings of endurance groups.
-    pub endurance_group_warning: u8,
     #[doc(hidden)]
-    pub reserved7: [u8; 25],
+    pub reserved5: [u8; 27],
     /// DUR, 47:32. Data read, in thousands of 512-byte units, rounded up.
     pub data_units_read: U128,
     /// DUW, 63:48. Data written, in thousands of 512-byte units, rounded up.
@@ -115,8 +102,8 @@ pub struct Smart {
     pub host_reads: U128,
     /// HWC, 95:80. Write commands.
     pub host_writes: U128,
-    /// CBT, 111:96. Minutes busy with I/O.
-    pub busy_minutes: U128,
+    #[doc(hidden)]
+    pub reserved96: [u8; 16],
     /// PWRC, 127:112. Power cycles.
     pub power_cycles: U128,
     /// POH, 143:128. Hours powered on.
@@ -127,18 +114,8 @@ pub struct Smart {
     pub media_errors: U128,
     /// NEILE, 191:176. Error Information log entries over the controller's life.
     pub error_log_entries: U128,
-    /// WCTT, 195:192. Minutes above the warning temperature.
-    pub warning_temperature_minutes: u32,
-    /// CCTT, 199:196. Minutes above the critical temperature.
-    pub critical_temperature_minutes: u32,
-    /// TSEN1 to TSEN8, 215:200. Temperature sensors, in kelvin; 0: not there.
-    pub temperature_sensors: [u16; 8],
-    /// TMT1TC and TMT2TC, 223:216. Transitions of thermal management.
-    pub thermal_transitions: [u32; 2],
-    /// TTTMT1 and TTTMT2, 231:224. Seconds in thermal management.
-    pub thermal_seconds: [u32; 2],
     #[doc(hidden)]
-    pub reserved232: [u8; 280],
+    pub reserved192: [u8; 320],
 }
 
 page!(Smart, 512);
@@ -151,15 +128,11 @@ pub struct CriticalWarning {
     pub spare: bool,
     /// TTC: a temperature is beyond its threshold.
     pub temperature: bool,
-    /// NDR: reliability is degraded.
-    pub degraded: bool,
+    #[bits(1)]
+    __: u8,
     /// AMRO: all media are read-only.
     pub read_only: bool,
-    /// VMBF: the backup of volatile memory failed.
-    pub backup_failed: bool,
-    /// PMRRO: the persistent memory region is read-only or unreliable.
-    pub pmr_read_only: bool,
-    #[bits(2)]
+    #[bits(4)]
     __: u8,
 }
 
@@ -186,11 +159,86 @@ impl FirmwareSlots {
         slots.revisions[0] = revision;
         slots
     }
+}
 
-    /// The revision that runs, if AFI names a slot.
-    pub fn running(&self) -> Option<Text<8>> {
-        self.revisions.get(usize::from(self.active & 7).checked_sub(1)?).copied()
-    }
+/// Bits of CSP and FSP: what a command, or setting a feature, may change (Base 5.1.12.1.6 and 5.1.12.1.18).
+pub mod scope {
+    /// NSCPE: namespaces.
+    pub const NAMESPACE: u16 = 1 << 0;
+    /// CSCPE: the controller.
+    pub const CONTROLLER: u16 = 1 << 1;
+}
+
+/// Supported Log Pages (Base 5.1.12.1.1): 1024 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SupportedLogPages {
+    /// LIDS0 to LIDS255, by log page identifier.
+    pub lids: [LidSupported; 256],
+}
+
+page!(SupportedLogPages, 1024);
+
+/// LID Supported and Effects (Base 5.1.12.1.1).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct LidSupported {
+    /// LSUPP: Get Log Page takes the identifier.
+    pub lsupp: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// Commands Supported and Effects (Base 5.1.12.1.6): 4096 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CommandsSupported {
+    /// ACS0 to ACS255, admin commands by opcode.
+    pub admin: [CommandSupported; 256],
+    /// IOCS0 to IOCS255, I/O commands by opcode.
+    pub io: [CommandSupported; 256],
+    #[doc(hidden)]
+    pub reserved2048: [u8; 2048],
+}
+
+page!(CommandsSupported, 4096);
+
+/// Commands Supported and Effects of one opcode (Base 5.1.12.1.6).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct CommandSupported {
+    /// CSUPP: the controller takes the opcode.
+    pub csupp: bool,
+    /// LBCC: logical blocks may change.
+    pub lbcc: bool,
+    #[bits(18)]
+    __: u32,
+    /// CSP: [`scope`]; 0 is not said.
+    #[bits(12)]
+    pub csp: u16,
+}
+
+/// Feature Identifiers Supported and Effects (Base 5.1.12.1.18): 1024 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FeaturesSupported {
+    /// FIS0 to FIS255, by feature identifier.
+    pub fids: [FidSupported; 256],
+}
+
+page!(FeaturesSupported, 1024);
+
+/// FID Supported and Effects (Base 5.1.12.1.18).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct FidSupported {
+    /// FSUPP: Get Features and Set Features take the identifier.
+    pub fsupp: bool,
+    #[bits(19)]
+    __: u32,
+    /// FSP: one of [`scope`].
+    #[bits(12)]
+    pub fsp: u16,
 }
 
 #[cfg(test)]

@@ -7,11 +7,9 @@
 //!
 //! The host calls [`build`], the controller drives a [`Walker`]. Neither allocates.
 
-mod build;
-mod walk;
+use zerocopy::IntoBytes;
 
-pub use build::{BuildError, build, list_len};
-pub use walk::Walker;
+use crate::Status;
 
 /// Bytes of a PRP entry.
 pub const ENTRY_LEN: u64 = 8;
@@ -59,31 +57,26 @@ impl PageSize {
     pub const MIN: PageSize = PageSize { bytes: 4096 };
 
     /// The page size for a value of CC.MPS, CAP.MPSMIN or CAP.MPSMAX (4 bits).
-    #[inline]
     pub const fn from_mps(mps: u8) -> PageSize {
         PageSize { bytes: 4096 << (mps & 0xf) }
     }
 
     /// Bytes.
-    #[inline]
     pub const fn bytes(self) -> u64 {
         self.bytes
     }
 
     /// The bits of an address that are the offset in a page.
-    #[inline]
     const fn mask(self) -> u64 {
         self.bytes - 1
     }
 
     /// Which page an address is in.
-    #[inline]
     const fn number(self, addr: u64) -> u64 {
         addr >> self.bytes.trailing_zeros()
     }
 
     /// From an address to the end of its page.
-    #[inline]
     const fn left_in_page(self, addr: u64) -> u64 {
         self.bytes - (addr & self.mask())
     }
@@ -96,6 +89,226 @@ pub struct Segment {
     pub addr: u64,
     /// Bytes.
     pub len: u64,
+}
+
+/// Why there are no PRPs for a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// There is nothing to point to.
+    #[error("an empty buffer has no PRPs; a command without data takes Dptr::NONE")]
+    Empty,
+    /// PRP1 must be dword aligned, and a list qword aligned.
+    #[error("address {addr:#x} is not a multiple of {align}, as a PRP has to be")]
+    Unaligned {
+        /// The address.
+        addr: u64,
+        /// What it has to be a multiple of.
+        align: u64,
+    },
+    /// The buffer or the list passes the end of the address space.
+    #[error("{len:#x} bytes at bus address {addr:#x} pass the end of the address space", addr = .0.addr, len = .0.len)]
+    Wraps(Segment),
+    /// More pages than the list memory holds entries for.
+    #[error("a PRP list of {need} bytes does not fit the {got} bytes set aside for it: make the transfer smaller")]
+    ListTooShort {
+        /// Bytes that the list takes.
+        need: u64,
+        /// Bytes given.
+        got: u64,
+    },
+}
+
+/// How many bytes of list memory, from the start of a page, suffice for any buffer of `len` bytes, wherever it begins.
+/// 0: it never takes a list.
+pub fn list_len(len: u64, page: PageSize) -> u64 {
+    // At worst the buffer begins with the last dword of a page.
+    let pages_after_first = len.saturating_sub(4).div_ceil(page.bytes());
+    if pages_after_first < 2 { 0 } else { slots(pages_after_first, page.bytes() / ENTRY_LEN, page).saturating_mul(ENTRY_LEN) }
+}
+
+/// The data pointer for `buffer`, which is contiguous in bus addresses. Buffers of more than two pages take a list in
+/// `list`, memory that is contiguous too and that the command owns until it completes; `put(addr, entry)` stores an entry
+/// there, little-endian.
+///
+/// [`list_len`] says how large `list` has to be. For one or two pages this is [`Dptr::short`] and stores nothing.
+#[inline]
+pub fn build(buffer: Segment, page: PageSize, list: Segment, put: impl FnMut(u64, u64)) -> Result<Dptr, BuildError> {
+    match Dptr::short(buffer.addr, buffer.len, page) {
+        Some(dptr) => Ok(dptr),
+        None => build_list(buffer, page, list, put),
+    }
+}
+
+#[inline(never)]
+fn build_list(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMut(u64, u64)) -> Result<Dptr, BuildError> {
+    if buffer.len == 0 {
+        return Err(BuildError::Empty);
+    }
+    check_aligned(buffer.addr, 4)?;
+    check_aligned(list.addr, ENTRY_LEN)?;
+    let last = last_byte(buffer)?;
+    let data_entries = page.number(last) - page.number(buffer.addr);
+    let need = slots(data_entries, page.left_in_page(list.addr) / ENTRY_LEN, page).saturating_mul(ENTRY_LEN);
+    if need > list.len {
+        return Err(BuildError::ListTooShort { need, got: list.len });
+    }
+    last_byte(list)?;
+
+    let mut slot = list.addr;
+    let mut data = buffer.addr & !page.mask();
+    for left in (1..=data_entries).rev() {
+        let next_page_of_list = slot.wrapping_add(ENTRY_LEN);
+        if left > 1 && next_page_of_list & page.mask() == 0 {
+            // The list is contiguous, so its next page begins where this one ends.
+            put(slot, next_page_of_list);
+            slot = next_page_of_list;
+        }
+        data += page.bytes();
+        put(slot, data);
+        slot = slot.wrapping_add(ENTRY_LEN);
+    }
+    Ok(Dptr { prp1: buffer.addr, prp2: list.addr })
+}
+
+fn check_aligned(addr: u64, align: u64) -> Result<(), BuildError> {
+    if addr.is_multiple_of(align) { Ok(()) } else { Err(BuildError::Unaligned { addr, align }) }
+}
+
+/// The address of the last byte of a run that is not empty.
+fn last_byte(run: Segment) -> Result<u64, BuildError> {
+    run.addr.checked_add(run.len - 1).ok_or(BuildError::Wraps(run))
+}
+
+/// Slots that a list of `entries` data entries takes if its first page has `first_page` slots: one more for each page
+/// that it chains to.
+fn slots(entries: u64, first_page: u64, page: PageSize) -> u64 {
+    let per_page = page.bytes() / ENTRY_LEN;
+    if entries <= first_page {
+        return entries;
+    }
+    let beyond = entries - (first_page - 1);
+    entries + 1 + beyond.saturating_sub(per_page).div_ceil(per_page - 1)
+}
+
+/// List entries fetched at one time.
+const FETCH: usize = 16;
+
+/// Walks the data of one command, page by page, joining pages that follow each other into one [`Segment`].
+///
+/// The host may be wrong or malicious: every entry is checked, and the walk ends after `len` bytes whatever the lists say.
+#[derive(Clone, Debug)]
+pub struct Walker {
+    page: PageSize,
+    /// The segment that [`Walker::next`] returns next, as far as it is known; empty at the end.
+    pending: Segment,
+    /// Bytes beyond `pending`.
+    left: u64,
+    rest: Rest,
+}
+
+/// Where the pages after the first are.
+#[derive(Clone, Debug)]
+enum Rest {
+    /// As PRP2 says: unused, the second page, or a list of which nothing has been fetched.
+    Prp2(u64),
+    /// As the list says that PRP2 points to.
+    List(List),
+}
+
+/// The part of a list that has been fetched.
+#[derive(Clone, Debug)]
+struct List {
+    /// The address of the next entry.
+    at: u64,
+    entries: [u64; FETCH],
+    taken: usize,
+    fetched: usize,
+}
+
+impl Walker {
+    /// Begins a walk over `len` bytes. Refuses a PRP1 that is not dword aligned, a second page with an offset, and a
+    /// list that is not qword aligned: PRP Offset Invalid (Base 4.3.1).
+    #[inline]
+    pub fn new(dptr: Dptr, len: u64, page: PageSize) -> Result<Walker, Status> {
+        let first = len.min(page.left_in_page(dptr.prp1));
+        let left = len - first;
+        let list = left > page.bytes();
+        let prp2_offset = if list { dptr.prp2 & (ENTRY_LEN - 1) } else { dptr.prp2 & page.mask() };
+        if dptr.prp1 & 3 != 0 || (left > 0 && prp2_offset != 0) {
+            return Err(Status::PRP_OFFSET_INVALID.with_dnr());
+        }
+        Ok(Walker { page, pending: Segment { addr: dptr.prp1, len: first }, left, rest: Rest::Prp2(dptr.prp2) })
+    }
+
+    /// The next segment, `None` after the last. `fetch(addr, into)` reads a piece of a PRP list, which never crosses a
+    /// page; if it fails the command ends with Data Transfer Error.
+    ///
+    /// After an error the walk is over.
+    #[inline]
+    pub fn next<E>(&mut self, fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Option<Segment>, Status> {
+        let segment = std::mem::take(&mut self.pending);
+        if self.left == 0 {
+            return Ok((segment.len != 0).then_some(segment));
+        }
+        self.grow(segment, fetch).map(Some)
+    }
+
+    /// Adds pages to `segment` as long as they follow it; the first that does not becomes pending.
+    fn grow<E>(&mut self, mut segment: Segment, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Segment, Status> {
+        if let Rest::Prp2(list) = self.rest
+            && self.left > self.page.bytes()
+        {
+            self.rest = Rest::List(List { at: list, entries: [0; FETCH], taken: 0, fetched: 0 });
+        }
+        while self.left > 0 {
+            let entry = match &mut self.rest {
+                Rest::Prp2(second) => Ok(*second),
+                Rest::List(list) => list.next(self.left, self.page, &mut fetch),
+            };
+            let addr = entry.inspect_err(|_| self.left = 0)?;
+            let len = self.left.min(self.page.bytes());
+            self.left -= len;
+            if segment.addr.checked_add(segment.len) != Some(addr) {
+                self.pending = Segment { addr, len };
+                break;
+            }
+            segment.len += len;
+        }
+        Ok(segment)
+    }
+}
+
+impl List {
+    /// The next data entry, given that `left` bytes (at least 1) are still without one.
+    fn next<E>(&mut self, left: u64, page: PageSize, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<u64, Status> {
+        loop {
+            if self.taken == self.fetched {
+                self.fetch(left, page, fetch)?;
+            }
+            let entry = self.entries[self.taken];
+            self.taken += 1;
+            if entry & page.mask() != 0 {
+                return Err(Status::PRP_OFFSET_INVALID.with_dnr());
+            }
+            let was_last_slot = page.left_in_page(self.at) == ENTRY_LEN;
+            self.at = self.at.wrapping_add(ENTRY_LEN);
+            if !was_last_slot || left <= page.bytes() {
+                return Ok(entry);
+            }
+            // More than one page of data is left, so the last slot is a pointer. A page of the list has at least 512
+            // slots: this loop turns at most twice.
+            (self.at, self.taken, self.fetched) = (entry, 0, 0);
+        }
+    }
+
+    /// Reads as many entries as are needed, the list's page has, and fit.
+    fn fetch<E>(&mut self, left: u64, page: PageSize, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), Status> {
+        let in_page = page.left_in_page(self.at) / ENTRY_LEN;
+        let wanted = (page.number(left - 1) + 1).min(in_page).min(FETCH as u64) as usize;
+        fetch(self.at, self.entries[..wanted].as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        (self.taken, self.fetched) = (0, wanted);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,6 @@ use crate::QueueId;
 pub const CAP: u32 = 0x00;
 /// VS, Version (Base 3.1.4.2).
 pub const VS: u32 = 0x08;
-/// INTMS, Interrupt Mask Set: pin-based and single-message MSI only (Base 3.1.4.3).
-pub const INTMS: u32 = 0x0c;
-/// INTMC, Interrupt Mask Clear (Base 3.1.4.4).
-pub const INTMC: u32 = 0x10;
 /// CC, Controller Configuration (Base 3.1.4.5).
 pub const CC: u32 = 0x14;
 /// CSTS, Controller Status (Base 3.1.4.6).
@@ -74,29 +70,20 @@ pub struct Cap {
     /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin only.
     #[bits(8)]
     pub css: u8,
-    /// BPS: boot partitions are supported.
-    pub bps: bool,
-    /// CPS: scope of a power loss; 0 not reported, 1 controller, 2 domain, 3 subsystem.
-    #[bits(2)]
-    pub cps: u8,
+    #[bits(3)]
+    __: u8,
     /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes; see [`Cap::min_page_size`].
     #[bits(4)]
     pub mpsmin: u8,
     /// MPSMAX: the largest memory page is 2^(12 + MPSMAX) bytes.
     #[bits(4)]
     pub mpsmax: u8,
-    /// PMRS: a persistent memory region is supported.
-    pub pmrs: bool,
-    /// CMBS: a controller memory buffer is supported.
-    pub cmbs: bool,
-    /// NSSS: NVM Subsystem Shutdown is supported.
-    pub nsss: bool,
+    #[bits(3)]
+    __: u8,
     /// CRMS: controller ready modes; bit 0 with media, bit 1 independent of media.
     #[bits(2)]
     pub crms: u8,
-    /// NSSES: enhanced NVM Subsystem Shutdown is supported.
-    pub nsses: bool,
-    #[bits(2)]
+    #[bits(3)]
     __: u8,
 }
 
@@ -171,7 +158,7 @@ pub struct Cc {
     /// AMS: arbitration; 0 round robin, 1 weighted round robin, 7 vendor specific.
     #[bits(3)]
     pub ams: u8,
-    /// SHN: shutdown notification; [`Cc::SHN_NORMAL`] or [`Cc::SHN_ABRUPT`].
+    /// SHN: shutdown notification; [`Cc::SHN_NORMAL`], or 2 for an abrupt one.
     #[bits(2)]
     pub shn: u8,
     /// IOSQES: I/O submission queue entries of 2^IOSQES bytes; the NVM command set asks for 6.
@@ -180,9 +167,6 @@ pub struct Cc {
     /// IOCQES: I/O completion queue entries of 2^IOCQES bytes; the NVM command set asks for 4.
     #[bits(4)]
     pub iocqes: u8,
-    /// CRIME: ready independent of media.
-    pub crime: bool,
-    #[bits(7)]
     __: u8,
 }
 
@@ -197,12 +181,8 @@ impl Cc {
     pub const SHN_NONE: u8 = 0;
     /// SHN: normal shutdown.
     pub const SHN_NORMAL: u8 = 1;
-    /// SHN: abrupt shutdown.
-    pub const SHN_ABRUPT: u8 = 2;
     /// AMS: round robin.
     pub const AMS_ROUND_ROBIN: u8 = 0;
-    /// AMS: weighted round robin with urgent priority class.
-    pub const AMS_WEIGHTED: u8 = 1;
 
     /// The memory page size in bytes.
     pub fn page_size(self) -> u64 {
@@ -218,22 +198,16 @@ pub struct Csts {
     pub rdy: bool,
     /// CFS: Controller Fatal Status. Only a reset helps.
     pub cfs: bool,
-    /// SHST: shutdown status; [`Csts::SHST_NORMAL`], [`Csts::SHST_OCCURRING`] or [`Csts::SHST_COMPLETE`].
+    /// SHST: shutdown status; 0 none, [`Csts::SHST_OCCURRING`] or [`Csts::SHST_COMPLETE`].
     #[bits(2)]
     pub shst: u8,
     /// NSSRO: an NVM Subsystem Reset occurred; write 1 to clear.
     pub nssro: bool,
-    /// PP: processing is paused.
-    pub pp: bool,
-    /// ST: the shutdown that SHST reports is one of the whole subsystem.
-    pub st: bool,
-    #[bits(25)]
+    #[bits(27)]
     __: u32,
 }
 
 impl Csts {
-    /// SHST: no shutdown.
-    pub const SHST_NORMAL: u8 = 0;
     /// SHST: a shutdown is under way.
     pub const SHST_OCCURRING: u8 = 1;
     /// SHST: a shutdown is complete.
@@ -288,8 +262,7 @@ impl Aqa {
 pub struct Crto {
     /// CRWMT: until ready with media.
     pub crwmt: u16,
-    /// CRIMT: until ready independent of media.
-    pub crimt: u16,
+    __: u16,
 }
 
 #[cfg(test)]

@@ -28,26 +28,22 @@ impl Producer {
     }
 
     /// The slot that the next entry goes to; also the value of the tail doorbell.
-    #[inline]
     pub fn slot(&self) -> u32 {
         self.tail
     }
 
     /// The phase tag of the next entry.
-    #[inline]
     pub fn phase(&self) -> bool {
         self.phase
     }
 
     /// How many entries fit, given how far the other side has consumed.
-    #[inline]
     pub fn room(&self, head: u32) -> u32 {
         let used = if self.tail >= head { self.tail - head } else { self.tail + self.entries - head };
         self.entries - 1 - used
     }
 
     /// Moves past the slot just written, or about to be.
-    #[inline]
     pub fn advance(&mut self) {
         self.tail += 1;
         if self.tail == self.entries {
@@ -65,25 +61,21 @@ impl Consumer {
     }
 
     /// The slot looked at next; also the value of the head doorbell.
-    #[inline]
     pub fn slot(&self) -> u32 {
         self.head
     }
 
     /// The phase tag that marks the entry at [`Consumer::slot`] as new.
-    #[inline]
     pub fn phase(&self) -> bool {
         self.phase
     }
 
     /// How many entries wait, given the other side's tail doorbell; `None` if that tail is outside the ring.
-    #[inline]
     pub fn available(&self, tail: u32) -> Option<u32> {
         (tail < self.entries).then(|| if tail >= self.head { tail - self.head } else { tail + self.entries - self.head })
     }
 
     /// Moves past `slots` slots just taken, none of them beyond the ring's end.
-    #[inline]
     pub fn advance_by(&mut self, slots: u32) {
         debug_assert!(slots <= self.entries - self.head);
         self.head += slots;
@@ -94,7 +86,6 @@ impl Consumer {
     }
 
     /// Moves past the slot just taken.
-    #[inline]
     pub fn advance(&mut self) {
         self.head += 1;
         if self.head == self.entries {

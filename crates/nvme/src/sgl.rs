@@ -58,14 +58,12 @@ impl Descriptor {
     }
 
     /// The descriptor in a command's data pointer (DPTR.SGL1).
-    #[inline]
     pub const fn of(dptr: Dptr) -> Descriptor {
         let [l0, l1, l2, l3, r0, r1, r2, kind] = dptr.prp2.to_le_bytes();
         Descriptor { addr: dptr.prp1, len: u32::from_le_bytes([l0, l1, l2, l3]), reserved: [r0, r1, r2], kind }
     }
 
     /// The same as a command's data pointer, for commands with [`crate::Sqe::PSDT_SGL`].
-    #[inline]
     pub const fn dptr(self) -> Dptr {
         let ([l0, l1, l2, l3], [r0, r1, r2]) = (self.len.to_le_bytes(), self.reserved);
         Dptr { prp1: self.addr, prp2: u64::from_le_bytes([l0, l1, l2, l3, r0, r1, r2, self.kind]) }

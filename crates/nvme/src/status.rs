@@ -23,13 +23,11 @@ impl Status {
     }
 
     /// Whether the command succeeded; the retry hints do not matter.
-    #[inline]
     pub fn is_success(self) -> bool {
         self.failure() == 0
     }
 
     /// SCT and SC, bits 10:0: why the command failed, or 0 if it succeeded.
-    #[inline]
     pub const fn failure(self) -> u16 {
         self.0 & 0x7ff
     }
@@ -42,11 +40,6 @@ impl Status {
     /// SCT: the status code type. 0 generic, 1 command specific, 2 media and data integrity, 3 path related, 7 vendor.
     pub const fn code_type(self) -> u8 {
         (self.0 >> 8 & 7) as u8
-    }
-
-    /// CRD: 0, retry at once; 1 to 3, after Identify Controller CRDT1 to CRDT3. Only if Host Behavior Support enabled it.
-    pub const fn retry_delay(self) -> u8 {
-        (self.0 >> 11 & 3) as u8
     }
 
     /// M: the Error Information log has more.
@@ -69,13 +62,7 @@ impl Status {
         Status(self.0 | MORE)
     }
 
-    /// The same status with this CRD (2 bits).
-    pub const fn with_retry_delay(self, crd: u8) -> Status {
-        Status(self.0 & !(3 << 11) | (crd as u16 & 3) << 11)
-    }
-
     /// Type and code without retry hints: what the constants of this type can be compared with.
-    #[inline]
     pub const fn kind(self) -> Status {
         Status(self.0 & 0x7ff)
     }

@@ -125,34 +125,41 @@ impl Lost {
     pub(crate) fn total(&self) -> u64 {
         self.interrupts + self.program_runs + self.lines + self.queues + self.requests + self.classes
     }
-
-    fn since(&self, earlier: &Lost) -> Lost {
-        Lost {
-            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
-            program_runs: self.program_runs.saturating_sub(earlier.program_runs),
-            lines: self.lines.saturating_sub(earlier.lines),
-            queues: self.queues.saturating_sub(earlier.queues),
-            requests: self.requests.saturating_sub(earlier.requests),
-            classes: self.classes.saturating_sub(earlier.classes),
-        }
-    }
 }
 
 impl Counts {
     /// What was counted after `earlier`, an older state of the same run.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
-        let mut now = self.clone();
+        fn subtract(mine: &mut u64, theirs: u64) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        let (mut now, lost) = (self.clone(), earlier.lost);
         now.time = self.time.saturating_sub(earlier.time);
-        now.lost = self.lost.since(&earlier.lost);
+        subtract(&mut now.lost.interrupts, lost.interrupts);
+        subtract(&mut now.lost.program_runs, lost.program_runs);
+        subtract(&mut now.lost.lines, lost.lines);
+        subtract(&mut now.lost.queues, lost.queues);
+        subtract(&mut now.lost.requests, lost.requests);
+        subtract(&mut now.lost.classes, lost.classes);
         for line in &mut now.lines {
-            if let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) {
-                line.subtract(before);
+            let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) else { continue };
+            subtract(&mut line.interrupts, before.interrupts);
+            line.per_interrupt = line.per_interrupt.since(&before.per_interrupt);
+            line.to_softirq = line.to_softirq.since(&before.to_softirq);
+            line.to_completion = line.to_completion.since(&before.to_completion);
+            for (mine, theirs) in line.per_cpu.iter_mut().zip(&before.per_cpu) {
+                subtract(&mut mine.interrupts, theirs.interrupts);
+                subtract(&mut mine.hard_ns, theirs.hard_ns);
+                subtract(&mut mine.soft_ns, theirs.soft_ns);
             }
         }
         for queue in &mut now.queues {
-            if let Some(before) = earlier.queues.iter().find(|before| before.disk == queue.disk && before.number == queue.number) {
-                queue.subtract(before);
-            }
+            let same = |before: &&Queue| before.disk == queue.disk && before.number == queue.number;
+            let Some(before) = earlier.queues.iter().find(same) else { continue };
+            queue.places.iter_mut().zip(before.places).for_each(|(mine, theirs)| subtract(mine, theirs));
+            queue.per_cpu.iter_mut().zip(&before.per_cpu).for_each(|(mine, theirs)| subtract(mine, *theirs));
+            queue.per_interrupt = queue.per_interrupt.since(&before.per_interrupt);
+            queue.to_completion = queue.to_completion.since(&before.to_completion);
         }
         for class in &mut now.latencies {
             let same = |before: &&Latency| (&before.name, before.op, before.size) == (&class.name, class.op, class.size);
@@ -187,28 +194,7 @@ pub(crate) fn sum(all: impl Iterator<Item = Places>) -> Places {
     })
 }
 
-impl Line {
-    fn subtract(&mut self, before: &Line) {
-        self.interrupts = self.interrupts.saturating_sub(before.interrupts);
-        self.per_interrupt = self.per_interrupt.since(&before.per_interrupt);
-        self.to_softirq = self.to_softirq.since(&before.to_softirq);
-        self.to_completion = self.to_completion.since(&before.to_completion);
-        for (mine, theirs) in self.per_cpu.iter_mut().zip(&before.per_cpu) {
-            mine.interrupts = mine.interrupts.saturating_sub(theirs.interrupts);
-            mine.hard_ns = mine.hard_ns.saturating_sub(theirs.hard_ns);
-            mine.soft_ns = mine.soft_ns.saturating_sub(theirs.soft_ns);
-        }
-    }
-}
-
 impl Queue {
-    fn subtract(&mut self, before: &Queue) {
-        self.places.iter_mut().zip(before.places).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));
-        self.per_cpu.iter_mut().zip(&before.per_cpu).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
-        self.per_interrupt = self.per_interrupt.since(&before.per_interrupt);
-        self.to_completion = self.to_completion.since(&before.to_completion);
-    }
-
     /// As printed: `nvme0n1 queue 3`, `nvme0n1 poll queue 5`.
     pub(crate) fn name(&self) -> String {
         format!("{} {}queue {}", self.disk, if self.polled { "poll " } else { "" }, self.number)

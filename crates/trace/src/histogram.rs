@@ -22,133 +22,93 @@ pub const LINEAR_VALUES: usize = 128;
 /// Buckets of [`Log2`]: the last begins at 2³⁹.
 pub const LOG2_BUCKETS: usize = 40;
 
-/// One bucket per value up to 127, and one for all larger values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Linear {
-    tally: Tally<{ LINEAR_VALUES + 1 }>,
-}
-
-/// One bucket per power of two: 0 → 1, 2 → 3, 4 → 7 and so on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log2 {
-    tally: Tally<LOG2_BUCKETS>,
-}
-
 /// Counts by bucket, with what the buckets lose: the sum and the largest value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Tally<const N: usize> {
-    counts: [u64; N],
+pub struct Histogram<const BUCKETS: usize> {
+    buckets: [u64; BUCKETS],
     sum: u64,
     max: u64,
 }
 
-impl<const N: usize> Default for Tally<N> {
+/// One bucket per value up to 127, and one for all larger values.
+pub type Linear = Histogram<{ LINEAR_VALUES + 1 }>;
+
+/// One bucket per power of two: 0 → 1, 2 → 3, 4 → 7 and so on.
+pub type Log2 = Histogram<LOG2_BUCKETS>;
+
+impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
     fn default() -> Self {
-        Tally { counts: [0; N], sum: 0, max: 0 }
+        Histogram { buckets: [0; BUCKETS], sum: 0, max: 0 }
     }
 }
 
-impl<const N: usize> Tally<N> {
-    fn record(&mut self, bucket: usize, value: u64) {
-        if let Some(count) = self.counts.get_mut(bucket.min(N - 1)) {
-            *count += 1;
-        }
+impl<const BUCKETS: usize> Histogram<BUCKETS> {
+    /// Takes counts that were gathered elsewhere, with the sum and the largest of the values. Counts beyond the last bucket are
+    /// added to it.
+    pub fn from_parts(counts: &[u64], sum: u64, max: u64) -> Self {
+        let mut histogram = Histogram { buckets: [0; BUCKETS], sum, max };
+        counts.iter().enumerate().for_each(|(bucket, count)| histogram.buckets[bucket.min(BUCKETS - 1)] += count);
+        histogram
+    }
+
+    fn add(&mut self, bucket: usize, value: u64) {
+        self.buckets[bucket.min(BUCKETS - 1)] += 1;
         self.sum = self.sum.saturating_add(value);
         self.max = self.max.max(value);
     }
 
-    fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
-        }
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
-    fn total(&self) -> u64 {
-        self.counts.iter().sum()
+    /// How many values were recorded.
+    pub fn total(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The sum of the values, exact.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The largest value.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The exact mean; `None` when nothing was recorded.
+    pub fn mean(&self) -> Option<f64> {
+        (self.total() > 0).then(|| self.sum as f64 / self.total() as f64)
+    }
+
+    /// Counts by bucket, up to the last one that is not 0.
+    pub fn counts(&self) -> &[u64] {
+        let used = self.buckets.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        &self.buckets[..used]
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.counts().is_empty()
+    }
+
+    /// What was recorded here and not yet in `earlier`, an older state of this histogram. The largest value is that of the whole
+    /// time: which interval it fell into is not known.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut difference = self.clone();
+        difference.buckets.iter_mut().zip(&earlier.buckets).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
+        difference.sum = self.sum.saturating_sub(earlier.sum);
+        difference
     }
 }
 
-macro_rules! histogram {
-    ($name:ident, $buckets:expr) => {
-        impl Default for $name {
-            fn default() -> Self {
-                $name { tally: Tally::default() }
-            }
-        }
-
-        impl $name {
-            /// Takes counts that were gathered elsewhere, with the sum and the largest of the values. Counts beyond the last bucket are
-            /// added to it.
-            pub fn from_parts(counts: &[u64], sum: u64, max: u64) -> Self {
-                let mut tally = Tally { counts: [0; $buckets], sum, max };
-                for (bucket, count) in counts.iter().enumerate() {
-                    if let Some(mine) = tally.counts.get_mut(bucket.min($buckets - 1)) {
-                        *mine += count;
-                    }
-                }
-                $name { tally }
-            }
-
-            /// Adds all that `other` counted.
-            pub fn merge(&mut self, other: &Self) {
-                self.tally.merge(&other.tally);
-            }
-
-            /// How many values were recorded.
-            pub fn total(&self) -> u64 {
-                self.tally.total()
-            }
-
-            /// The sum of the values, exact.
-            pub fn sum(&self) -> u64 {
-                self.tally.sum
-            }
-
-            /// The largest value.
-            pub fn max(&self) -> u64 {
-                self.tally.max
-            }
-
-            /// The exact mean; `None` when nothing was recorded.
-            pub fn mean(&self) -> Option<f64> {
-                (self.total() > 0).then(|| self.sum() as f64 / self.total() as f64)
-            }
-
-            /// Counts by bucket, up to the last one that is not 0.
-            pub fn counts(&self) -> &[u64] {
-                let used = self.tally.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
-                self.tally.counts.get(..used).unwrap_or_default()
-            }
-
-            /// Whether nothing was recorded.
-            pub fn is_empty(&self) -> bool {
-                self.counts().is_empty()
-            }
-
-            /// What was recorded here and not yet in `earlier`, an older state of this histogram. The largest value is that of the whole
-            /// time: which interval it fell into is not known.
-            pub fn since(&self, earlier: &Self) -> Self {
-                let mut difference = self.clone();
-                for (mine, theirs) in difference.tally.counts.iter_mut().zip(&earlier.tally.counts) {
-                    *mine = mine.saturating_sub(*theirs);
-                }
-                difference.tally.sum = self.tally.sum.saturating_sub(earlier.tally.sum);
-                difference
-            }
-        }
-    };
-}
-
-histogram!(Linear, LINEAR_VALUES + 1);
-histogram!(Log2, LOG2_BUCKETS);
-
 impl Linear {
     /// Counts one value.
-    #[inline]
     pub fn record(&mut self, value: u64) {
-        self.tally.record(usize::try_from(value).unwrap_or(usize::MAX), value);
+        self.add(usize::try_from(value).unwrap_or(usize::MAX), value);
     }
 
     /// The histogram as text, `label` naming the values: a header, then one line per value from 0 to the largest, where those in a row
@@ -179,15 +139,13 @@ impl Linear {
 
 impl Log2 {
     /// The bucket that a value falls into.
-    #[inline]
     pub fn bucket(value: u64) -> usize {
         (value.max(1).ilog2() as usize).min(LOG2_BUCKETS - 1)
     }
 
     /// Counts one value.
-    #[inline]
     pub fn record(&mut self, value: u64) {
-        self.tally.record(Self::bucket(value), value);
+        self.add(Self::bucket(value), value);
     }
 
     /// The histogram as text, `label` naming the unit: a header, then one line per power of two from 0 → 1 on; nothing when it is empty.

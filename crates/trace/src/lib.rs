@@ -19,7 +19,6 @@ pub mod histogram;
 mod machine;
 mod preflight;
 mod report;
-mod settings;
 
 pub use error::Error;
 pub use preflight::lacks;

@@ -1,7 +1,7 @@
 //! What the kernel must have and the user must be allowed, asked before anything is loaded, so that each lack is said by its name.
 
 use crate::Error;
-use crate::settings::Mode;
+use crate::cli::Mode;
 use std::fs;
 use std::path::Path;
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn privilege_is_root_or_the_two_capabilities() {
+    fn root_or_two_capabilities_suffice() {
         assert!(may_trace("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         assert!(may_trace("CapEff:\t000000c000000000\n"));
         assert!(!may_trace("CapEff:\t0000008000000000\n"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_is_found_by_its_whole_name_only() {
+    fn hook_needs_its_whole_name() {
         let types = b"\0int\0btf_trace_softirq_entry\0btf_trace_block_rq_completed\0";
         assert!(has_hook(types, "softirq_entry"));
         assert!(!has_hook(types, "softirq_ent"));

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_nothing_is_not_guessed_at() {
+    fn unlike_names_get_no_hint() {
         let long = "poll".repeat(17);
         for given in ["", "x", "frobnicate", long.as_str()] {
             assert_eq!(nearest(given, NAMES), None, "{given}");
@@ -53,7 +53,7 @@ mod tests {
 
     /// Who is left out at first sight would have been too far away.
     #[test]
-    fn no_name_is_nearer_than_it_looks() {
+    fn hints_respect_edit_distance() {
         let mut words: Vec<String> = NAMES.map(str::to_owned).into();
         words.extend(["", "a", "ab", "ba", "aab", "Poll", "llop", "pöll", "irq poll", "interrupts", "ppoollll"].map(str::to_owned));
         for (one, other) in words.iter().flat_map(|one| words.iter().map(move |other| (one, other))) {

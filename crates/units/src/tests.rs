@@ -7,13 +7,13 @@ fn never_stays_never() {
 }
 
 #[test]
-fn spans_print_in_the_unit_a_person_would_choose() {
+fn durations_print_in_readable_units() {
     let shown = [999, 12_300, 80_000_000, 30_000_000_000].map(|n| Nanos(n).to_string());
     assert_eq!(shown, ["999 ns", "12.3 µs", "80.0 ms", "30.0 s"]);
 }
 
 #[test]
-fn classes_are_dense_and_split_at_powers_of_two() {
+fn size_classes_split_at_powers() {
     let all = Op::ALL.map(|op| [0, 512, 513, 4096, 4097, u32::MAX].map(|n| Class::new(op, n).index()));
     assert_eq!(all[0], [0, 0, 1, 3, 4, 11]);
     assert!(all.iter().flatten().all(|&i| i < Class::COUNT));
@@ -27,13 +27,13 @@ fn classes_are_dense_and_split_at_powers_of_two() {
 }
 
 #[test]
-fn a_class_says_how_much_its_commands_move_at_most() {
+fn size_class_upper_bounds() {
     assert_eq!([1, 512, 513, 4096, 1 << 20].map(|n| Class::new(Op::Write, n).most_bytes()), [512, 512, 1024, 4096, 1 << 20]);
     assert_eq!([Op::Flush, Op::WriteZeroes, Op::Deallocate].map(|op| Class::new(op, u32::MAX).most_bytes()), [512; 3]);
 }
 
 #[test]
-fn what_changes_blocks_is_not_only_what_moves_data() {
+fn writes_include_zeroes_and_deallocate() {
     let of = |is: fn(Op) -> bool| Op::ALL.into_iter().filter(|&op| is(op)).collect::<Vec<_>>();
     assert_eq!(of(Op::moves_data), [Op::Read, Op::Write]);
     assert_eq!(of(Op::has_data), [Op::Read, Op::Write, Op::Compare]);
@@ -41,7 +41,7 @@ fn what_changes_blocks_is_not_only_what_moves_data() {
 }
 
 #[test]
-fn lists_of_cpus_are_read_and_written() {
+fn cpu_lists_round_trip() {
     assert_eq!(cpus("8, 0-3,2"), Ok(vec![0, 1, 2, 3, 8]));
     for (text, shown) in [("0-3,8", "0-3,8"), ("1,2", "1-2"), ("5", "5"), ("0,2,4-4", "0,2,4")] {
         assert_eq!(cpu_ranges(&cpus(text).unwrap()), shown);

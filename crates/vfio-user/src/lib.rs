@@ -1,18 +1,12 @@
 //! vfio-user: how a process serves a PCI device to another one, over a Unix socket.
 //!
-//! | question | file |
-//! | --- | --- |
-//! | where does a message begin and end, and which descriptors are its own? | `assembler.rs` |
-//! | what stands in a header? | `header.rs` |
-//! | what does a request say? | `request.rs`, `irqs.rs`, `version.rs` |
-//! | how is it answered? | `reply.rs` |
-//! | how does a client read an answer, and whose is it? | `answers.rs`, `calls.rs` |
-//! | what may a server ask of its client? | `dma.rs` |
-//! | how do bytes and descriptors travel? | `socket.rs` |
-//! | how do the threads of a client share a connection? | `client.rs` (`client/`: shared, out, ear) |
-//!
-//! All but the last two are without I/O. Nothing of what a peer sends is believed: a size, a count or a number of descriptors that cannot be is a
+//! `codec.rs` has the messages and cuts them out of a stream, without I/O; `socket.rs` carries bytes and descriptors; `client.rs` is a client
+//! that many threads share. Nothing of what a peer sends is believed: a size, a count or a number of descriptors that cannot be is a
 //! [`Malformed`], and the stream stays in step after any message whose size is possible.
+//!
+//! The crate `vfio_user` of rust-vmm is not used: its client takes `&mut self` and blocks without a deadline, checks neither identifier nor
+//! error of an answer, and cannot serve DMA_READ and DMA_WRITE. It subtracts from a size that the peer says and reads the command number
+//! into a Rust `enum`, so a peer can make it panic or worse.
 //!
 //! The source is "vfio-user Protocol Specification", version 0.9.2 of the document (`docs/vfio-user.rst` of libvfio-user, and QEMU's
 //! `docs/interop/vfio-user.rst`); the structures are those of `linux/vfio.h`. Both processes are on one machine, so numbers are in its own
@@ -20,31 +14,16 @@
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
-mod answers;
-mod assembler;
-mod bytes;
-mod calls;
 mod client;
-mod dma;
-mod header;
-mod irqs;
-mod reply;
-mod request;
+mod codec;
 mod socket;
-mod version;
 
-pub use answers::{Area, Device, Interrupts, Region, region_data};
-pub use assembler::{Assembler, Message};
-pub use bytes::Malformed;
-pub use calls::Calls;
-pub use client::{Answer, CallError, Client, ClientMemory, End, Ticket};
-pub use dma::DmaAsk;
-pub use header::{Command, Flags, Header};
-pub use irqs::{IrqAction, IrqData, SetIrqs};
-pub use reply::{RegionInfo, Reply};
-pub use request::{Access, DmaMap, DmaUnmap, Request};
+pub use client::{Answer, CallError, Calls, Client, ClientMemory, End, Ticket};
+pub use codec::{
+    Access, Area, Assembler, Capabilities, Command, Device, DmaAsk, DmaMap, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData,
+    Malformed, Message, Region, RegionInfo, Reply, Request, SetIrqs, Version, region_data,
+};
 pub use socket::{Received, Socket, SocketError};
-pub use version::{Capabilities, Version};
 
 /// Indices of a PCI device's regions (`VFIO_PCI_*_REGION_INDEX`).
 pub mod region {

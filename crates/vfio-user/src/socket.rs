@@ -14,8 +14,7 @@ use rustix::net::{
     sendmsg,
 };
 
-use crate::assembler::{Assembler, Message};
-use crate::bytes::Malformed;
+use crate::codec::{Assembler, Malformed, Message, Region};
 
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +53,7 @@ pub struct Socket {
 
 impl Socket {
     /// Descriptors that a message may have.
-    pub const MOST_FDS: usize = 16;
+    pub const MOST_FDS: usize = Region::MOST_AREAS;
 
     /// Answers that wait for a peer at most. One that asks more and reads none of it is given up.
     const MOST_UNSENT: usize = 1 << 20;
@@ -154,7 +153,7 @@ impl Socket {
     /// # Errors
     /// What `poll` says.
     pub fn wait(&self, most: Duration) -> io::Result<()> {
-        let looked_for = if self.owes() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let looked_for = if self.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let most = Timespec::try_from(most).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&*self.stream, looked_for)], Some(&most)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -163,7 +162,7 @@ impl Socket {
     }
 
     /// Whether something waits to be sent.
-    pub fn owes(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 

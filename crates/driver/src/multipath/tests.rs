@@ -86,7 +86,7 @@ fn statuses_of_the_path_go_elsewhere_and_others_do_not() {
             _ => Verdict::Over,
         };
         assert_eq!(verdict(Status(bits)), expected, "{}", Status(bits));
-        assert_eq!(verdict(Status(bits).with_more().with_retry_delay(2)), expected, "hints do not matter");
+        assert_eq!(verdict(Status(bits | 2 << 11).with_more()), expected, "hints do not matter");
         assert_eq!(verdict(Status(bits).with_dnr()), Verdict::Over, "{}", Status(bits).with_dnr());
     }
 }

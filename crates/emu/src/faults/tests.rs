@@ -69,7 +69,7 @@ fn entries_are_falsified_as_planned() {
 }
 
 #[test]
-fn a_status_error_is_the_one_that_was_asked_for() {
+fn injected_status_is_returned() {
     let (mut host, mut pair) = host(FaultPlan::new().at(2, Fault::Status(Status::NAMESPACE_NOT_READY)));
     let (sent, found) = run(&mut host, &mut pair, 4);
     assert_eq!(cids(&found), sent);
@@ -78,7 +78,7 @@ fn a_status_error_is_the_one_that_was_asked_for() {
 }
 
 #[test]
-fn a_swallowed_command_does_nothing_and_a_swallowed_entry_does() {
+fn lost_command_and_lost_entry_differ() {
     for (fault, expected) in [(Fault::SwallowCommand, 9), (Fault::SwallowEntry, 0)] {
         let (mut host, mut pair) = host(FaultPlan::new().at(0, fault));
         let to = host.page(1);
@@ -108,7 +108,7 @@ fn messages_are_lost_late_and_doubled() {
 }
 
 #[test]
-fn a_fatal_controller_is_silent_until_it_is_reset() {
+fn fatal_fault_lasts_until_reset() {
     let (mut host, mut pair) = host(FaultPlan::new().at(1, Fault::Fatal));
     let (sent, found) = run(&mut host, &mut pair, 4);
     assert_eq!((cids(&found), host.csts().cfs()), (vec![sent[0]], true));
@@ -125,7 +125,7 @@ fn a_fatal_controller_is_silent_until_it_is_reset() {
 }
 
 #[test]
-fn the_admin_queue_is_spared_unless_it_is_asked_for() {
+fn admin_queue_is_spared_by_default() {
     let always = FaultPlan::new().with_chance(1_000_000, Fault::Status(Status::INTERNAL_ERROR));
     let (mut host, _) = host(always.clone());
     assert_eq!(host.admin(nvme::admin::keep_alive()).status(), Status::SUCCESS);
@@ -134,7 +134,7 @@ fn the_admin_queue_is_spared_unless_it_is_asked_for() {
 }
 
 #[test]
-fn chances_are_met_as_often_as_they_say_and_the_same_each_time() {
+fn chances_are_met_and_reproducible() {
     let run = |seed| {
         let plan = FaultPlan::new().with_chance(200_000, Fault::DoubleEntry).with_chance(100_000, Fault::SwallowEntry).with_seed(seed);
         let (mut host, mut pair) = host(plan);
@@ -163,7 +163,7 @@ mod late_doorbells {
     proptest! {
         /// A doorbell's writes arrive in order, each at most so late, and the last one in the end.
         #[test]
-        fn writes_arrive_in_order_and_in_time(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
+        fn doorbell_writes_arrive_in_order(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
             let mut bells = LateDoorbells::new(MOST, seed);
             let mut written: Vec<(Nanos, Doorbell, u32)> = Vec::new();
             let mut now = Nanos(1);
@@ -193,7 +193,7 @@ mod late_doorbells {
     }
 
     #[test]
-    fn writes_to_different_doorbells_arrive_in_another_order() {
+    fn different_doorbells_may_be_reordered() {
         let overtakes = |seed| {
             let mut bells = LateDoorbells::new(MOST, seed);
             let (first, second) = ((QueueId(1), false), (QueueId(2), false));
@@ -206,7 +206,7 @@ mod late_doorbells {
     }
 
     #[test]
-    fn what_is_on_its_way_ends_with_its_queue() {
+    fn late_writes_end_with_their_queue() {
         let (mut bells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
         bells.set(doorbell, 0);
         (1..9).for_each(|value| assert!(bells.see(doorbell, value, Nanos(0)) <= value));
@@ -224,7 +224,7 @@ mod late_doorbells {
 
     /// A write to a doorbell that nobody looks at, because its queue is gone, has arrived all the same.
     #[test]
-    fn a_write_that_nobody_looks_at_is_no_event_for_ever() {
+    fn unread_write_is_no_endless_event() {
         let (mut bells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
         bells.set(doorbell, 0);
         bells.see(doorbell, 1, Nanos(0));
@@ -300,7 +300,7 @@ mod late_doorbells {
     }
 
     #[test]
-    fn a_host_that_takes_a_doorbell_for_a_fetch_is_found_out_by_a_late_one() {
+    fn late_doorbell_catches_early_reuse() {
         assert_eq!(trusts_the_doorbell(Nanos::ZERO), [1, 2]);
         assert_ne!(trusts_the_doorbell(MOST), [1, 2]);
     }

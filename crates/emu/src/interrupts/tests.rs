@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn with_coalescing_off_every_entry_has_its_message(
+    fn uncoalesced_entries_each_raise_messages(
         name in prop::sample::select(vec!["null", "optane", "tlc", "bimodal"]),
         batches in prop::collection::vec(1usize..60, 1..12),
     ) {
@@ -61,7 +61,7 @@ proptest! {
 }
 
 #[test]
-fn the_rule_above_notices_a_message_too_many_or_too_few() {
+fn extra_or_missing_message_is_caught() {
     for fault in [Fault::LoseMessage, Fault::DoubleMessage] {
         let faults = FaultInjector::new(FaultPlan::new().at(9, fault));
         assert!(one_message_per_entry(Profile::optane(), &[4, 30], Some(faults)).is_err(), "{fault:?}");
@@ -80,7 +80,7 @@ fn a_queue_without_interrupts_sends_none() {
 }
 
 #[test]
-fn messages_attempted_and_messages_sent_are_told_apart() {
+fn attempted_and_sent_messages_differ() {
     let mut host = host();
     let mut pair = host.pair(1, 16);
     let before = host.device.counters();
@@ -107,7 +107,7 @@ fn unmask_after(pending: PendingBit, posted: usize, taken: usize) -> (Host<TestP
 }
 
 #[test]
-fn what_is_pending_goes_out_once_when_the_vector_is_unmasked_unless_all_is_acknowledged() {
+fn unmasking_sends_a_pending_message() {
     let sent = |pending, posted, taken| unmask_after(pending, posted, taken).0.port.pended.borrow().len();
     for (posted, taken) in [(1, 0), (5, 0), (5, 4)] {
         assert_eq!([PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent].map(|p| sent(p, posted, taken)), [1, 1, 0]);
@@ -118,7 +118,7 @@ fn what_is_pending_goes_out_once_when_the_vector_is_unmasked_unless_all_is_ackno
 }
 
 #[test]
-fn an_event_that_is_satisfied_and_comes_again_is_pending_again() {
+fn satisfied_event_can_pend_again() {
     let (mut host, mut pair) = unmask_after(PendingBit::Cleared, 3, 3);
     host.port.masked.set(true);
     issue(&mut host, &mut pair, 1);
@@ -130,7 +130,7 @@ fn an_event_that_is_satisfied_and_comes_again_is_pending_again() {
 }
 
 #[test]
-fn a_vector_of_several_queues_stays_pending_until_all_are_acknowledged() {
+fn shared_vector_pends_until_acknowledged() {
     let mut host = host();
     let (mut a, mut b) = (host.pair_with(1, 1, 16, 16, Some(Vector(1))), host.pair_with(2, 2, 16, 16, Some(Vector(1))));
     for taken in [false, true] {
@@ -169,13 +169,13 @@ fn a_message_brings_an_entry(pending: PendingBit) -> bool {
 }
 
 #[test]
-fn a_host_that_trusts_each_message_to_bring_an_entry_is_found_out_by_kept_bits_alone() {
+fn trusting_each_message_is_caught() {
     assert!(a_message_brings_an_entry(PendingBit::Absent) && a_message_brings_an_entry(PendingBit::Cleared));
     assert!(!a_message_brings_an_entry(PendingBit::Kept));
 }
 
 #[test]
-fn a_late_message_that_meets_a_mask_goes_out_after_it() {
+fn late_message_waits_for_unmask() {
     let plan = FaultPlan::new().at(0, Fault::DelayMessage(Nanos::from_micros(10)));
     let (faults, port) = (FaultInjector::new(plan), TestPort::new(1 << 20));
     assert_eq!(faults.message(Vector(1), &port, false), Message::Lost, "it is on its way");
@@ -204,7 +204,7 @@ fn entries_are_gathered_until_the_threshold() {
 }
 
 #[test]
-fn entries_wait_no_longer_than_the_time() {
+fn coalescing_time_bounds_the_wait() {
     let mut host = host();
     let mut pair = host.pair(1, 64);
     coalesce(&mut host, 200, 3);
@@ -218,7 +218,7 @@ fn entries_wait_no_longer_than_the_time() {
 }
 
 #[test]
-fn a_time_or_a_threshold_of_zero_is_no_coalescing() {
+fn zero_time_or_threshold_disables_coalescing() {
     for (thr, time) in [(0, 5), (5, 0)] {
         let mut host = host();
         let mut pair = host.pair(1, 64);
@@ -230,7 +230,7 @@ fn a_time_or_a_threshold_of_zero_is_no_coalescing() {
 }
 
 #[test]
-fn switching_coalescing_off_releases_what_was_held() {
+fn disabling_coalescing_releases_entries() {
     let mut host = host();
     let mut pair = host.pair(1, 64);
     coalesce(&mut host, 100, 255);
@@ -256,7 +256,7 @@ fn a_vector_can_be_exempt() {
 }
 
 #[test]
-fn a_shared_vector_counts_the_entries_of_all_its_queues() {
+fn shared_vector_counts_all_queues() {
     let mut host = host();
     let mut pairs = [host.pair_with(1, 1, 16, 16, Some(Vector(3))), host.pair_with(2, 2, 16, 16, Some(Vector(3)))];
     coalesce(&mut host, 4, 255);
@@ -267,7 +267,7 @@ fn a_shared_vector_counts_the_entries_of_all_its_queues() {
 }
 
 #[test]
-fn the_admin_queue_is_never_coalesced_even_on_a_shared_vector() {
+fn admin_queue_is_never_coalesced() {
     let mut host = host();
     let mut pair = host.pair_with(1, 1, 16, 16, Some(Vector(0)));
     coalesce(&mut host, 50, 255);
@@ -280,7 +280,7 @@ fn the_admin_queue_is_never_coalesced_even_on_a_shared_vector() {
 
 /// However the hidden rules hold a message back, a host that only ever sleeps until the next one is never forgotten.
 #[test]
-fn hidden_rules_never_lose_the_last_message() {
+fn last_message_is_never_lost() {
     for seed in 0..50 {
         let mut roll = crate::testing::dice(seed);
         let mut host = Host::new(Config { seed, ..Config::new(Profile::cloud()) }, vec![mem(1 << 20, 512)]).ready();

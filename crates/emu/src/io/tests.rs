@@ -41,7 +41,7 @@ fn pointer(host: &mut Host<TestPort>, addr: u64, len: u64) -> Dptr {
 }
 
 #[test]
-fn commands_are_refused_for_the_reason_that_the_specification_names() {
+fn bad_commands_get_their_status() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512), mem(8 << 20, 4096)]);
     let to = host.page(2);
     let valid = read(0, 1, to, 512);
@@ -75,7 +75,7 @@ fn commands_are_refused_for_the_reason_that_the_specification_names() {
 }
 
 #[test]
-fn a_list_outside_the_hosts_memory_is_refused_too() {
+fn list_outside_memory_is_refused() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512)]);
     let to = host.page(8);
     let sqe = Sqe { prp2: 0xdead_0000, ..nvme::io::read(Nsid(1), Lba(0), 64, Dptr { prp1: to, prp2: 0 }, Flags::NONE) };
@@ -83,7 +83,7 @@ fn a_list_outside_the_hosts_memory_is_refused_too() {
 }
 
 #[test]
-fn a_read_overwrites_whatever_the_buffer_held() {
+fn read_overwrites_the_buffer() {
     for profile in [Profile::optane(), Profile::tlc(), Profile::cloud(), Profile::bimodal()] {
         let mut host = Host::new(Config::new(profile), vec![mem(1 << 20, 512)]).ready();
         let mut pair = host.pair(1, 16);
@@ -135,7 +135,7 @@ impl Media for Refusing {
 }
 
 #[test]
-fn a_mediums_refusal_becomes_a_media_status() {
+fn media_errors_become_media_status() {
     let refuse = Arc::new(Mutex::new(None));
     let (mut host, mut pair) = host(vec![Namespace::new(Refusing(refuse.clone()), 512).unwrap()]);
     let page = host.page(1);
@@ -154,7 +154,7 @@ fn a_mediums_refusal_becomes_a_media_status() {
 }
 
 #[test]
-fn a_full_budget_fails_writes_with_capacity_exceeded_and_the_device_lives() {
+fn full_budget_fails_only_writes() {
     let mem = Mem::new(1 << 40, Budget::new(1 << 20));
     let (mut host, mut pair) = host(vec![Namespace::mem(mem, 4096).unwrap()]);
     let page = host.page(1);
@@ -281,13 +281,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_flush_or_fua_acknowledged_survives_a_power_cut(seed in any::<u64>()) {
+    fn flush_and_fua_survive_power_cuts(seed in any::<u64>()) {
         survives_power_cuts(seed, |cache| cache).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
-fn the_law_above_notices_a_flush_that_does_nothing() {
+fn missing_flush_is_caught() {
     let caught = (0..40).filter_map(|seed| survives_power_cuts(seed, NoFlush).err()).next();
     assert!(caught.is_some_and(|what| what.contains("durable")));
 }

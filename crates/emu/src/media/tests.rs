@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::dice;
 
 #[test]
-fn a_sparse_terabyte_costs_what_is_written() {
+fn sparse_terabyte_is_cheap() {
     let budget = Budget::new(8 << 20);
     let mut mem = Mem::new(4 << 40, budget.clone());
     let mut page = [1; 4096];
@@ -22,7 +22,7 @@ fn a_sparse_terabyte_costs_what_is_written() {
 }
 
 #[test]
-fn beyond_the_budget_writes_fail_and_nothing_else_does() {
+fn beyond_budget_only_writes_fail() {
     let budget = Budget::new(2 << 20);
     let (mut first, mut second) = (Mem::new(1 << 30, budget.clone()), Mem::new(1 << 30, budget));
     let fill = |mem: &mut Mem| (0..).map(|n| mem.write_at(n * 4096, &[5; 4096], false)).take_while(Result::is_ok).count();
@@ -215,13 +215,13 @@ fn cache(capacity: usize) -> WriteCache<Mem> {
 
 proptest! {
     #[test]
-    fn a_power_cut_loses_nothing_acknowledged_and_tears_no_block(seed in any::<u64>(), capacity in 0usize..30) {
+    fn power_cut_keeps_acknowledged_blocks(seed in any::<u64>(), capacity in 0usize..30) {
         survives_power_cuts(cache(capacity), seed).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
-fn the_law_above_notices_a_flush_or_fua_that_does_nothing_and_torn_blocks() {
+fn missing_flush_and_torn_blocks_caught() {
     let caught = |twin: &dyn Fn(u64) -> Result<(), String>| (0..20).filter_map(|seed| twin(seed).err()).next();
     let lazy = caught(&|seed| survives_power_cuts(LazyFlush(cache(99)), seed));
     assert!(lazy.is_some_and(|what| what.contains("acknowledged")));
@@ -232,7 +232,7 @@ fn the_law_above_notices_a_flush_or_fua_that_does_nothing_and_torn_blocks() {
 }
 
 #[test]
-fn a_cut_keeps_some_and_loses_some() {
+fn power_cut_keeps_some_blocks() {
     let outcomes: std::collections::HashSet<_> = (0..20)
         .map(|seed| {
             let mut cache = cache(99);

@@ -118,7 +118,7 @@ fn cloud(check: bool, (wake, cost): (u64, u64)) -> Job {
 
 /// Post 000, calibrated: 130K IOPS by interrupts on whatever host.
 #[test]
-fn cloud_by_interrupts_gives_130k_on_any_host() {
+fn cloud_by_interrupts_gives_130k() {
     for host in HOSTS {
         let iops = cloud(false, host).closed_loop(Nanos::from_millis(100));
         assert!((117e3..143e3).contains(&iops), "{host:?}: {iops:.0} IOPS");
@@ -127,7 +127,7 @@ fn cloud_by_interrupts_gives_130k_on_any_host() {
 
 /// Post 000, the shape: looking after submission lifts the limit.
 #[test]
-fn cloud_with_a_look_after_submission_gives_more_than_twice_as_much() {
+fn cloud_with_submit_check_doubles() {
     for host in HOSTS {
         let iops = cloud(true, host).closed_loop(Nanos::from_millis(100));
         assert!((260e3..430e3).contains(&iops), "{host:?}: {iops:.0} IOPS");
@@ -136,7 +136,7 @@ fn cloud_with_a_look_after_submission_gives_more_than_twice_as_much() {
 
 /// Post 000, calibrated: 13–14K messages a second at 110K IOPS, whether commands come one by one or in lots.
 #[test]
-fn cloud_at_110k_sends_13_to_14k_messages() {
+fn cloud_message_rate_at_110k() {
     for host in HOSTS {
         for lot in [1, 16] {
             let messages = cloud(false, host).limited(110_000, lot, Nanos::from_millis(100));
@@ -147,7 +147,7 @@ fn cloud_at_110k_sends_13_to_14k_messages() {
 
 /// Post 000: 40–50K messages a second at most.
 #[test]
-fn cloud_under_heavy_load_sends_40_to_50k_messages() {
+fn cloud_message_rate_under_load() {
     let mem = Mem::new(1 << 36, Budget::new(1 << 20));
     let mut host = Host::new(Config::new(Profile::cloud()), vec![Namespace::mem(mem, 512).unwrap()]).ready();
     let mut pairs: Vec<_> = (1..=8).map(|n| host.pair(n, 256)).collect();
@@ -167,7 +167,7 @@ fn cloud_under_heavy_load_sends_40_to_50k_messages() {
 
 /// "its Interrupt Coalescing feature register shows zero".
 #[test]
-fn cloud_does_not_say_what_it_does() {
+fn cloud_reports_no_coalescing() {
     use nvme::admin::{GetFeatures, SetFeatures};
     use nvme::features::{Capabilities, fid, select};
     let mut job = cloud(false, HOSTS[0]);
@@ -192,7 +192,7 @@ fn names_and_profiles_correspond() {
 
 /// Only `null` may, as its name tells.
 #[test]
-fn every_profile_but_null_moves_data_and_takes_time() {
+fn profiles_move_data_and_take_time() {
     for name in Profile::NAMES {
         let profile: Profile = name.parse().unwrap();
         assert_eq!((profile.moves_data, profile.is_instant()), (name != "null", name == "null"), "{name}");

@@ -1,4 +1,4 @@
-use nvme::admin::{CreateCq, DeleteCq, DeleteSq};
+use nvme::admin::{CreateCq, delete_cq, delete_sq};
 use nvme::{QueueId, Status};
 use units::Nanos;
 
@@ -6,7 +6,7 @@ use crate::testing::{Host, mem, read};
 use crate::{Config, Profile, Service};
 
 #[test]
-fn queues_that_come_and_go_leave_no_room_behind() {
+fn deleted_queues_leave_no_memory() {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
     let mut host = Host::new(Config::new(Profile { read: fixed, ..Profile::null() }), vec![mem(1 << 20, 512)]).ready();
     let mut stays = host.pair(1, 16);
@@ -20,11 +20,11 @@ fn queues_that_come_and_go_leave_no_room_behind() {
         host.settle();
     }
     let ring = host.page(1);
-    let (delete_sq, delete_cq) = (DeleteSq { queue: QueueId(2) }.to_sqe(), DeleteCq { queue: QueueId(2) }.to_sqe());
+    let (no_sq, no_cq) = (delete_sq(QueueId(2)), delete_cq(QueueId(2)));
     let create = CreateCq { queue: QueueId(2), entries: 64, addr: ring, contiguous: true, vector: None }.to_sqe();
-    assert_eq!(host.admin(delete_sq).status(), Status::SUCCESS);
+    assert_eq!(host.admin(no_sq).status(), Status::SUCCESS);
     for _ in 0..50 {
-        for sqe in [delete_cq, create] {
+        for sqe in [no_cq, create] {
             assert_eq!(host.admin(sqe).status(), Status::SUCCESS);
         }
     }

@@ -42,14 +42,14 @@ fn means_are_those_of_the_profile() {
 }
 
 #[test]
-fn optane_is_about_10_us_and_steady() {
+fn optane_is_steady_at_10_us() {
     let times = alone(Profile::optane(), Op::Read, 4096, 100_000);
     assert!((9_500..10_500).contains(&quantile(&times, 0.5)));
     assert!(quantile(&times, 0.999) < 15_000);
 }
 
 #[test]
-fn tlc_is_about_80_us_with_a_tail() {
+fn tlc_has_80_us_and_tail() {
     let times = alone(Profile::tlc(), Op::Read, 4096, 100_000);
     assert!((70_000..85_000).contains(&quantile(&times, 0.5)));
     assert!((75_000.0..85_000.0).contains(&mean(&times)));
@@ -57,7 +57,7 @@ fn tlc_is_about_80_us_with_a_tail() {
 }
 
 #[test]
-fn bimodal_alternates_between_phases_of_10_and_500_us() {
+fn bimodal_alternates_10_and_500_us() {
     let times = alone(Profile::bimodal(), Op::Read, 4096, 5_000);
     for (n, time) in times.iter().enumerate() {
         assert_eq!(*time, if n % 1000 < 900 { 10_000 } else { 500_000 }, "command {n}");
@@ -65,7 +65,7 @@ fn bimodal_alternates_between_phases_of_10_and_500_us() {
 }
 
 #[test]
-fn commands_queue_when_all_channels_are_busy() {
+fn busy_channels_queue_commands() {
     let service = Service { base: Nanos(1_000), ..Service::default() };
     let mut schedule = Schedule::new(&Profile { read: service, channels: 3, ..Profile::null() }, 0);
     let done: Vec<_> = (0..7).map(|_| schedule.start(Nanos(500), Op::Read, 512, None).done.0).collect();
@@ -76,7 +76,7 @@ fn commands_queue_when_all_channels_are_busy() {
 
 /// Commands that a reset has taken away hold up nothing.
 #[test]
-fn after_a_reset_channels_and_link_are_free() {
+fn reset_frees_channels_and_link() {
     let service = Service { base: Nanos(1_000_000), ..Service::default() };
     let profile = Profile { read: service, channels: 2, bandwidth: 1_000_000, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
@@ -99,7 +99,7 @@ fn bandwidth_limits_what_is_transferred() {
 }
 
 #[test]
-fn the_ceiling_spaces_commands_but_lets_a_burst_pass() {
+fn rate_limit_lets_bursts_pass() {
     let profile = Profile { iops: 400_000, iops_burst: 4, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
     let begun: Vec<_> = (0..7).map(|_| schedule.start(Nanos(1_000_000), Op::Read, 512, None).done.0 - 1_000_000).collect();
@@ -111,7 +111,7 @@ fn the_ceiling_spaces_commands_but_lets_a_burst_pass() {
 
 /// The dice are replaced, what stands around them is not: a known time holds a channel for as long as it lasts.
 #[test]
-fn a_known_time_replaces_the_dice_alone() {
+fn known_time_replaces_the_random_one() {
     let known = |service| KnownTime { service: Nanos(service), late: Nanos(0) };
     let service = Service { base: Nanos(9_999), ..Service::default() };
     let profile = Profile { read: service, channels: 1, bandwidth: 1_000_000_000, ..Profile::null() };
@@ -128,7 +128,7 @@ fn a_known_time_replaces_the_dice_alone() {
 }
 
 #[test]
-fn completions_come_by_time_and_then_by_order() {
+fn completions_sort_by_time_then_order() {
     let mut schedule = Schedule::new(&Profile::optane(), 0);
     for (at, order) in [(30, 1), (10, 2), (10, 3), (20, 4)] {
         schedule.push(Due { at: Nanos(at), order, slot: 0 });

@@ -121,7 +121,7 @@ impl Connection {
 
     /// Whether something waits for the client to take it.
     pub(super) fn owes(&self) -> bool {
-        self.inner.borrow().socket.owes()
+        self.inner.borrow().socket.has_unsent()
     }
 
     /// Whether the client can be asked for its memory, as far as is known.

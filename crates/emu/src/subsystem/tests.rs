@@ -83,7 +83,7 @@ impl Host<TestPort> {
 }
 
 #[test]
-fn what_one_controller_writes_the_other_reads() {
+fn controllers_share_their_data() {
     let (_, mut hosts) = two();
     let [(a, on_a), (b, on_b)] = &mut hosts[..] else { panic!() };
     let from = a.fill(7);
@@ -116,7 +116,7 @@ fn any_medium_is_shared() {
 }
 
 #[test]
-fn controllers_say_who_they_are_and_what_they_share() {
+fn controllers_identify_what_they_share() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
     let nguid = Identifiers { nguid: [5; 16], ..Identifiers::default() };
     subsystem.share(mem(1 << 20, 512)).unwrap();
@@ -163,7 +163,7 @@ fn private_namespaces_are_one_controllers_own() {
 }
 
 #[test]
-fn each_controller_has_faults_and_a_profile_of_its_own() {
+fn faults_and_profile_are_per_controller() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
     subsystem.share(mem(1 << 20, 512)).unwrap();
     let plan = crate::FaultPlan::new().with_chance(1_000_000, crate::Fault::Status(Status::INTERNAL_PATH_ERROR));
@@ -188,7 +188,7 @@ fn each_controller_has_faults_and_a_profile_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_subsystems_are_refused() {
     for bad in ["", "iqn.2026-11.test:a", &format!("nqn.{}", "x".repeat(220))] {
         assert_eq!(Subsystem::new(bad).unwrap_err(), SubsystemError::Nqn(bad.into()));
     }

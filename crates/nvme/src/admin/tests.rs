@@ -86,7 +86,7 @@ macro_rules! round_trip {
     ($values:expr, $command:ident, $opcode:ident) => {{
         let law = |command: &$command| {
             let sqe = Sqe::from_words(command.to_sqe().to_words());
-            sqe.opcode == opcode::admin::$opcode && sqe.check_flags().is_ok() && $command::from_sqe(&sqe) == *command
+            sqe.opcode == opcode::admin::$opcode && sqe.flags == 0 && $command::from_sqe(&sqe) == *command
         };
         assert_eq!(counterexample(500, $values, law), None);
     }};
@@ -94,11 +94,8 @@ macro_rules! round_trip {
 
 #[test]
 fn commands_round_trip() {
-    let queues = || any::<u16>().prop_map(QueueId);
     round_trip!(create_cq(), CreateCq, CREATE_CQ);
     round_trip!(create_sq(), CreateSq, CREATE_SQ);
-    round_trip!(queues().prop_map(|queue| DeleteSq { queue }), DeleteSq, DELETE_SQ);
-    round_trip!(queues().prop_map(|queue| DeleteCq { queue }), DeleteCq, DELETE_CQ);
     round_trip!(identify(), Identify, IDENTIFY);
     round_trip!(get_log_page(), GetLogPage, GET_LOG_PAGE);
     round_trip!(get_features(), GetFeatures, GET_FEATURES);
@@ -107,7 +104,7 @@ fn commands_round_trip() {
 }
 
 #[test]
-fn a_decoder_that_forgets_an_edge_is_caught() {
+fn mutated_decoder_is_caught() {
     let lower_half_of_numd = |c: &GetLogPage| GetLogPage::from_sqe(&Sqe { cdw11: c.to_sqe().cdw11 & !0xffff, ..c.to_sqe() }) == *c;
     let vector_without_ien = |c: &CreateCq| {
         let sqe = c.to_sqe();
@@ -118,7 +115,7 @@ fn a_decoder_that_forgets_an_edge_is_caught() {
 }
 
 #[test]
-fn commands_have_the_dwords_of_the_specification() {
+fn command_dwords_match_the_specification() {
     let cq = CreateCq { queue: QueueId(3), entries: 1024, addr: 0x7000, contiguous: true, vector: Some(Vector(5)) };
     let sqe = cq.to_sqe();
     assert_eq!((sqe.opcode, sqe.prp1, sqe.cdw10, sqe.cdw11), (0x05, 0x7000, 0x03ff_0003, 0x0005_0003));
@@ -142,11 +139,13 @@ fn commands_have_the_dwords_of_the_specification() {
 
     let sqe = Abort { sq: QueueId(2), cid: Cid(0xabcd) }.to_sqe();
     assert_eq!((sqe.opcode, sqe.cdw10), (0x08, 0xabcd_0002));
+    let deletes = [delete_sq(QueueId(7)), delete_cq(QueueId(8))];
+    assert_eq!(deletes.map(|sqe| (sqe.opcode, sqe.cdw10)), [(0x00, 7), (0x04, 8)]);
     assert_eq!((async_event_request().opcode, keep_alive().opcode), (0x0c, 0x18));
 }
 
 #[test]
-fn any_entry_decodes_to_what_encodes_again() {
+fn any_entry_round_trips() {
     // Reserved bits are dropped; what is left is stable.
     let law = |words: &[u64; 8]| {
         let sqe = Sqe::from_words(*words);
@@ -158,7 +157,7 @@ fn any_entry_decodes_to_what_encodes_again() {
                 }),*]
             };
         }
-        let stable = stable![CreateCq, CreateSq, DeleteSq, DeleteCq, Identify, GetLogPage, GetFeatures, SetFeatures, Abort];
+        let stable = stable![CreateCq, CreateSq, Identify, GetLogPage, GetFeatures, SetFeatures, Abort];
         let _ = GetLogPage::from_sqe(&sqe).range_of(words[1]);
         stable.into_iter().all(|s| s)
     };
@@ -166,7 +165,7 @@ fn any_entry_decodes_to_what_encodes_again() {
 }
 
 #[test]
-fn a_log_page_is_cut_to_what_was_asked_for() {
+fn log_page_is_cut_to_length() {
     let page = |offset, len| GetLogPage { offset, ..GetLogPage::new(2, len, Dptr::NONE) };
     assert_eq!(page(0, 512).range_of(512), Ok(0..512));
     assert_eq!(page(0, 4096).range_of(512), Ok(0..512));
@@ -177,7 +176,7 @@ fn a_log_page_is_cut_to_what_was_asked_for() {
 }
 
 #[test]
-fn any_range_of_a_log_page_lies_in_it() {
+fn log_page_ranges_stay_inside() {
     let law = |(command, page): &(GetLogPage, u64)| match command.range_of(*page) {
         Ok(range) => range.start <= range.end && range.end <= *page && range.end - range.start <= command.len,
         Err(status) => status == Status::INVALID_FIELD,
@@ -186,14 +185,9 @@ fn any_range_of_a_log_page_lies_in_it() {
 }
 
 #[test]
-fn events_are_where_the_specification_has_them() {
+fn event_fields_match_the_specification() {
     let event = AsyncEvent::new().with_event_type(event_type::NOTICE).with_info(notice::NAMESPACE_ATTRIBUTE_CHANGED).with_lid(4);
     assert_eq!(event.into_bits(), 0x0004_0002);
     let event = AsyncEvent::from_bits(0x0001_0100);
     assert_eq!((event.event_type(), event.info(), event.lid()), (event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, 1));
-}
-
-#[test]
-fn an_abort_says_whether_it_aborted() {
-    assert!(Abort::was_aborted(Abort::ABORTED) && !Abort::was_aborted(Abort::NOT_ABORTED));
 }

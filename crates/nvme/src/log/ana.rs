@@ -29,7 +29,6 @@ impl AnaState {
         [AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE, AnaState::PERSISTENT_LOSS, AnaState::CHANGE];
 
     /// Whether I/O commands are carried out in this state.
-    #[inline]
     pub const fn is_accessible(self) -> bool {
         matches!(self, AnaState::OPTIMIZED | AnaState::NON_OPTIMIZED)
     }

@@ -14,7 +14,7 @@ fn text_is_padded_cut_and_cleaned() {
 }
 
 #[test]
-fn text_prints_without_padding_and_without_control_characters() {
+fn text_prints_without_padding() {
     assert_eq!(Text(*b" SN1  ").to_string(), "SN1");
     assert_eq!(Text(*b"nqn\0xx").to_string(), "nqn");
     assert_eq!(Text(*b"a\x1b[31m\xff").to_string(), "a?[31m?");
@@ -30,7 +30,7 @@ fn any_field_prints_printable_text() {
 }
 
 #[test]
-fn a_page_that_is_not_whole_is_refused() {
+fn short_page_is_refused() {
     use crate::log::Smart;
     let short = Smart::from_page(&[0; 511]).expect_err("a byte is missing");
     assert_eq!(short, TooShort { need: 512, got: 511 });

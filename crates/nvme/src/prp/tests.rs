@@ -173,7 +173,7 @@ fn what_is_built_means_the_buffer() {
 }
 
 #[test]
-fn a_builder_that_forgets_the_chain_or_chains_too_eagerly_is_caught() {
+fn mutated_prp_builder_is_caught() {
     let forgets: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |_| false));
     let too_eager: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |_| true));
     let right: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |left| left > 1));
@@ -184,7 +184,7 @@ fn a_builder_that_forgets_the_chain_or_chains_too_eagerly_is_caught() {
 }
 
 #[test]
-fn the_list_length_suffices_and_is_needed() {
+fn prp_list_length_is_exact() {
     let law = |&(dword, len, exact): &(u64, u64, bool)| {
         let page = PageSize::MIN;
         // Exact lengths begin with the last dword of a page: the worst case, for which the length is just enough.
@@ -206,7 +206,7 @@ fn list_lengths_at_the_edges() {
 }
 
 #[test]
-fn what_cannot_be_pointed_to_is_refused_and_nothing_is_stored() {
+fn unreachable_memory_is_refused() {
     let list = Segment { addr: 0x10_0000, len: 64 };
     let refusal = |addr, len, list| {
         let built = build(Segment { addr, len }, PageSize::MIN, list, |_, _| panic!("an entry was stored"));
@@ -224,7 +224,7 @@ fn what_cannot_be_pointed_to_is_refused_and_nothing_is_stored() {
 }
 
 #[test]
-fn the_last_byte_of_the_address_space_can_be_pointed_to() {
+fn last_address_is_reachable() {
     let buffer = Segment { addr: u64::MAX - 0x3fff, len: 0x4000 };
     assert!(means_the_buffer_at_the_end(buffer));
     let two_pages = Segment { addr: u64::MAX - 0x1fff, len: 0x2000 };
@@ -264,7 +264,7 @@ fn agrees_with_naive((dptr, len, mps, memory): &(Dptr, u64, u8, Memory), rules: 
 }
 
 #[test]
-fn whatever_the_host_wrote_both_walkers_agree() {
+fn both_walkers_agree() {
     let outcomes = (Cell::new(0), Cell::new(0));
     let law = |case: &(Dptr, u64, u8, Memory)| {
         let walked = walk(case.0, case.1, PageSize::from_mps(case.2), &case.3);
@@ -277,7 +277,7 @@ fn whatever_the_host_wrote_both_walkers_agree() {
 }
 
 #[test]
-fn a_walker_that_leaves_out_a_rule_is_caught() {
+fn mutated_walker_is_caught() {
     let twins = [
         Rules { list_has_offset: false, ..RULES },
         Rules { last_slot_may_hold_data: false, ..RULES },
@@ -289,7 +289,7 @@ fn a_walker_that_leaves_out_a_rule_is_caught() {
 }
 
 #[test]
-fn a_walk_covers_its_length_and_fetches_within_a_page() {
+fn walk_covers_its_length() {
     let law = |(dptr, len, mps, memory): &(Dptr, u64, u8, Memory)| {
         let page = PageSize::from_mps(*mps);
         let Ok(mut walker) = Walker::new(*dptr, *len, page) else { return true };
@@ -313,7 +313,7 @@ fn a_walk_covers_its_length_and_fetches_within_a_page() {
 }
 
 #[test]
-fn malformed_pointers_get_the_status_that_the_specification_names() {
+fn malformed_pointers_get_their_status() {
     let invalid = Err(Status::PRP_OFFSET_INVALID.with_dnr());
     let mut memory = Memory::default();
     let walked = |prp1, prp2, len, memory: &Memory| walk(Dptr { prp1, prp2 }, len, PageSize::MIN, memory);
@@ -330,14 +330,14 @@ fn malformed_pointers_get_the_status_that_the_specification_names() {
 }
 
 #[test]
-fn a_list_that_cannot_be_read_is_a_transfer_error() {
+fn unreadable_list_is_transfer_error() {
     let mut walker = Walker::new(Dptr { prp1: 0x1000, prp2: 0x5000 }, 12288, PageSize::MIN).expect("the pointers are aligned");
     assert_eq!(walker.next(|_, _| Err("outside")), Err(Status::DATA_TRANSFER_ERROR));
     assert_eq!(walker.next(|_, _| Ok::<(), ()>(())), Ok(None));
 }
 
 #[test]
-fn a_command_without_data_has_no_segments() {
+fn no_data_no_segments() {
     assert_eq!(walk(Dptr::NONE, 0, PageSize::MIN, &Memory::default()), Ok(Vec::new()));
 }
 

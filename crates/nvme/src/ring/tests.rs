@@ -37,12 +37,12 @@ fn steps() -> impl Strategy<Value = (u32, Vec<bool>)> {
 }
 
 #[test]
-fn a_ring_is_a_queue_of_one_entry_less() {
+fn ring_holds_one_entry_less() {
     assert_eq!(counterexample(500, steps(), |(entries, steps)| is_a_queue(*entries, steps, Producer::advance)), None);
 }
 
 #[test]
-fn a_producer_that_never_turns_the_phase_is_caught() {
+fn stuck_phase_is_caught() {
     let keeps_phase = |producer: &mut Producer| {
         producer.advance();
         producer.phase = true;
@@ -51,7 +51,7 @@ fn a_producer_that_never_turns_the_phase_is_caught() {
 }
 
 #[test]
-fn a_tail_outside_the_ring_is_not_believed() {
+fn tail_outside_the_ring_is_refused() {
     let consumer = Consumer::new(4);
     assert_eq!([0, 3, 4, u32::MAX].map(|tail| consumer.available(tail)), [Some(0), Some(3), None, None]);
 }

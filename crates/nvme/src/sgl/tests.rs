@@ -47,7 +47,7 @@ fn segment(addr: u64, len: u64) -> Segment {
 }
 
 #[test]
-fn a_descriptor_is_laid_out_as_the_specification_says() {
+fn sgl_descriptor_layout() {
     let bytes = Descriptor::last_segment(0x0102_0304_0506_0708, 2);
     assert_eq!(bytes.as_bytes(), [8, 7, 6, 5, 4, 3, 2, 1, 32, 0, 0, 0, 0, 0, 0, 0x30]);
     assert_eq!(Descriptor::segment(0, 1).kind, 0x20);
@@ -56,7 +56,7 @@ fn a_descriptor_is_laid_out_as_the_specification_says() {
 }
 
 #[test]
-fn a_data_block_in_the_command_needs_no_fetch() {
+fn data_block_needs_no_fetch() {
     let mut memory = Memory::default();
     assert_eq!(memory.walk(block(DATA + 4, 8192), 8192), Ok(vec![segment(DATA + 4, 8192)]));
     // What it says of reserved bytes has no meaning.
@@ -64,7 +64,7 @@ fn a_data_block_in_the_command_needs_no_fetch() {
 }
 
 #[test]
-fn segments_follow_one_another_and_runs_that_touch_are_one() {
+fn touching_segments_are_merged() {
     let mut memory = Memory::of(&[
         (LIST, &[block(DATA, 512), block(DATA + 512, 512), Descriptor::last_segment(LIST + 4096, 3)]),
         (LIST + 4096, &[block(DATA + 8192, 1024), block(DATA, 0), block(DATA + 4096, 2048)]),
@@ -111,7 +111,7 @@ fn each_mistake_has_its_status() {
 }
 
 #[test]
-fn a_list_without_an_end_is_left() {
+fn endless_list_is_refused() {
     // A segment that leads to itself, with nothing on the way: no length gives it away.
     let mut memory = Memory::of(&[(LIST, &[block(DATA, 0), Descriptor::segment(LIST, 2)])]);
     let refused = memory.walk(Descriptor::segment(LIST, 2), 512);

@@ -18,7 +18,7 @@ fn refusal(line: &str) -> String {
 }
 
 #[test]
-fn the_posts_command_lines_mean_what_they_meant() {
+fn command_lines_of_the_posts_work() {
     let none = settings("").unwrap();
     assert_eq!((none.mode, none.interval, none.count, none.freq), (Mode::Completions, Duration::from_secs(2), u64::MAX, 1));
     let tenfold = settings("1 10").unwrap();
@@ -29,7 +29,7 @@ fn the_posts_command_lines_mean_what_they_meant() {
 }
 
 #[test]
-fn a_mode_may_stand_before_and_options_anywhere() {
+fn mode_and_options_in_any_order() {
     let mixed = settings("delay -Q 0.5 -d vda 3 --freq 7 --duration 9").unwrap();
     assert_eq!((mixed.mode, mixed.interval, mixed.count, mixed.freq), (Mode::Delay, Duration::from_millis(500), 3, 7));
     assert_eq!((mixed.devices, mixed.duration), (vec!["vda".to_owned()], Some(Duration::from_secs(9))));
@@ -39,7 +39,7 @@ fn a_mode_may_stand_before_and_options_anywhere() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_a_sentence() {
+fn bad_arguments_are_refused() {
     assert_eq!(refusal("speed"), "`speed` is neither a mode (completions, delay, rate, latency) nor a number of seconds");
     assert!(refusal("delay soon").contains("neither a mode"));
     assert!(refusal("0").contains("between 0.001"));
@@ -61,7 +61,7 @@ fn what_makes_no_sense_is_refused_by_a_sentence() {
 
 #[cfg(not(feature = "ebpf"))]
 #[test]
-fn without_the_feature_it_says_how_to_get_it() {
+fn missing_feature_says_how_to_build() {
     let said = run(&TraceArgs::default(), &mut std::io::sink()).unwrap_err().to_string();
     assert!(said.contains("clang") && said.contains("--features ebpf"), "{said}");
     assert!(!said.contains('\n'));

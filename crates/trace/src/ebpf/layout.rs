@@ -95,13 +95,13 @@ pub(super) struct QueueStats {
     pub places: [u64; 5],
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Hist {
+pub(super) struct Hist<const SLOTS: usize> {
     pub n: u64,
     pub sum: u64,
     pub max: u64,
-    pub slots: [u64; LINEAR_SLOTS],
+    pub slots: [u64; SLOTS],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -113,24 +113,15 @@ pub(super) struct LatencyKey {
     pub pad: u32,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(super) struct LatencyHist {
-    pub n: u64,
-    pub sum: u64,
-    pub max: u64,
-    pub slots: [u64; LOG2_SLOTS],
-}
-
 const _: () = {
     assert!(size_of::<Config>() == 32 + FILTERS * DISK_NAME);
     assert!(size_of::<Globals>() == 48);
     assert!(size_of::<Line>() == 128);
     assert!(size_of::<Queue>() == 88);
     assert!(size_of::<QueueName>() == 40);
-    assert!(size_of::<Hist>() == 24 + 8 * LINEAR_SLOTS);
+    assert!(size_of::<Hist<LINEAR_SLOTS>>() == 24 + 8 * LINEAR_SLOTS);
     assert!(size_of::<LatencyKey>() == 16);
-    assert!(size_of::<LatencyHist>() == 24 + 8 * LOG2_SLOTS);
+    assert!(size_of::<Hist<LOG2_SLOTS>>() == 24 + 8 * LOG2_SLOTS);
 };
 
 /// A disk's name as the kernel keeps it: padded with zeros. Longer names lose their end, as in the kernel.

@@ -1,14 +1,14 @@
 //! The program in the kernel: loaded, attached, read. Everything hangs on file descriptors of this process, nothing is pinned: however the
 //! process ends, the kernel takes it all away.
 
-use super::layout::{self, Config, Globals, Hist, LatencyHist, LatencyKey, LineStats, QueueName, QueueStats};
+use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
+use crate::cli::{Mode, Settings};
 use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
-use crate::histogram::{Linear, Log2};
+use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::preflight;
-use crate::settings::{Mode, Settings};
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
@@ -60,8 +60,10 @@ pub(super) struct Tracer {
 impl Tracer {
     /// Loads and attaches what the mode needs.
     pub(super) fn start(settings: &Settings, machine: &Machine, choice: &Choice) -> Result<Tracer, Error> {
-        quiet();
-
+        // libbpf explains each failed attempt at length; the error that comes back says enough. `REAP_TRACE_LIBBPF=1` shows all of it.
+        if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
+            libbpf_rs::set_print(None);
+        }
         let known = machine.queue_lines();
         let queues: usize = machine.disks.iter().map(|disk| disk.queues.len()).sum();
         let mut filter = [[0; layout::DISK_NAME]; layout::FILTERS];
@@ -81,7 +83,10 @@ impl Tracer {
         introduce_lines(&object, machine, &known, choice)?;
         let mut links = Vec::new();
         for hook in preflight::hooks(settings.mode) {
-            let program = object.progs_mut().find(|program| is_for(program.section(), hook) && program.autoload());
+            let program = object.progs_mut().find(|program| {
+                let section = program.section().to_str().unwrap_or_default();
+                program.autoload() && section.rsplit('/').next() == Some(hook)
+            });
             let program = program.ok_or_else(|| refused(hook, "the program is not in the object"))?;
             links.push(program.attach().map_err(|error| refused(&format!("to attach to `{hook}`"), error))?);
         }
@@ -135,28 +140,21 @@ impl Tracer {
                 }
             }
             if self.per_queue {
-                self.close_queue_cycles(&mut counts.queues)?;
+                for index in 0..self.globals()?.next_queue.min(self.map("queues")?.max_entries()) {
+                    let state = self.value::<layout::Queue>("queues", &index.to_ne_bytes())?;
+                    let Some(state) = state.filter(|state| state.cycle_count > 0) else { continue };
+                    let same = |queue: &&mut Queue| queue.number == state.number && queue.disk == layout::name(&state.name);
+                    if let Some(queue) = counts.queues.iter_mut().find(same) {
+                        queue.per_interrupt.record(state.cycle_count.into());
+                    }
+                }
             }
         }
         Ok(counts)
     }
 
-    fn close_queue_cycles(&self, queues: &mut [Queue]) -> Result<(), Error> {
-        for index in 0..self.globals()?.next_queue.min(self.map("queues")?.max_entries()) {
-            let Some(state) = self.value::<layout::Queue>("queues", &index.to_ne_bytes())?.filter(|state| state.cycle_count > 0) else {
-                continue;
-            };
-            let same = |queue: &&mut Queue| queue.number == state.number && queue.disk == layout::name(&state.name);
-            if let Some(queue) = queues.iter_mut().find(same) {
-                queue.per_interrupt.record(state.cycle_count.into());
-            }
-        }
-        Ok(())
-    }
-
     fn globals(&self) -> Result<Globals, Error> {
-        let map = self.object.maps().find(|map| is_section(map, ".data")).ok_or_else(|| refused(".data", "no such map"))?;
-        let bytes = lookup(&map, &0u32.to_ne_bytes())?.unwrap_or_default();
+        let bytes = lookup(&self.map(".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
         read::<Globals>(&bytes).ok_or_else(|| refused(".data", "too short"))
     }
 
@@ -171,10 +169,10 @@ impl Tracer {
             let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
             let mut line = Line { irq, name: machine.line_name(irq), interrupts: state.seq, ..Line::default() };
             match self.mode {
-                Mode::Completions => line.per_interrupt = linear(&self.per_cpu("hists", &state.slot.to_ne_bytes())?),
+                Mode::Completions => line.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?,
                 Mode::Delay => {
-                    line.to_softirq = log2(&self.per_cpu("hists", &(2 * state.slot).to_ne_bytes())?);
-                    line.to_completion = log2(&self.per_cpu("hists", &(2 * state.slot + 1).to_ne_bytes())?);
+                    line.to_softirq = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot).to_ne_bytes())?;
+                    line.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot + 1).to_ne_bytes())?;
                 }
                 Mode::Rate | Mode::Latency => {
                     let cpus = self.per_cpu::<LineStats>("line_stats", &state.slot.to_ne_bytes())?.into_iter();
@@ -208,8 +206,8 @@ impl Tracer {
             let first = if self.mode == Mode::Delay { 2 * self.max_lines } else { self.max_lines };
             let key = (first + index).to_ne_bytes();
             match self.mode {
-                Mode::Completions if self.per_queue => queue.per_interrupt = linear(&self.per_cpu("hists", &key)?),
-                Mode::Delay if self.per_queue => queue.to_completion = log2(&self.per_cpu("hists", &key)?),
+                Mode::Completions if self.per_queue => queue.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
+                Mode::Delay if self.per_queue => queue.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
                 _ => {}
             }
             ids.insert(state.disk, queue.disk.clone());
@@ -226,10 +224,7 @@ impl Tracer {
         for key in map.keys() {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
             let Some(name) = ids.get(&class.id) else { continue };
-            let mut time = Log2::default();
-            for on in self.per_cpu::<LatencyHist>("latencies", &key)? {
-                time.merge(&Log2::from_parts(&on.slots, on.sum, on.max));
-            }
+            let time = self.histogram::<LOG2_SLOTS, _>("latencies", &key)?;
             found.push(Latency { name: name.clone(), op: Operation(class.op), size: SizeClass(class.size), time });
         }
         found.sort_by(|a, b| (&a.name, a.op, a.size).cmp(&(&b.name, b.op, b.size)));
@@ -257,6 +252,15 @@ impl Tracer {
         let values = self.map(map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
         Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
     }
+
+    /// The sum over all CPUs of a histogram that the program keeps in `SLOTS` slots.
+    fn histogram<const SLOTS: usize, const BUCKETS: usize>(&self, map: &str, key: &[u8]) -> Result<Histogram<BUCKETS>, Error> {
+        let mut all = Histogram::default();
+        for on in self.per_cpu::<Hist<SLOTS>>(map, key)? {
+            all.merge(&Histogram::from_parts(&on.slots, on.sum, on.max));
+        }
+        Ok(all)
+    }
 }
 
 /// Opens the object, sizes its maps for this machine, and has the kernel verify the programs of this mode.
@@ -266,9 +270,7 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
     let mut object = ObjectBuilder::default().open_memory(&aligned).map_err(|error| refused("the object", error))?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let of_latency = name.contains("latency");
-        let wanted = of_latency == (mode == Mode::Latency);
-        program.set_autoload(wanted);
+        program.set_autoload(name.contains("latency") == (mode == Mode::Latency));
     }
     let tracing = mode != Mode::Latency;
     let when = |wanted: bool, size: u32| if wanted { size } else { 1 };
@@ -289,11 +291,6 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
         ("starts", when(!tracing, REQUESTS)),
         ("latencies", when(!tracing, CLASSES)),
     ];
-    configure(&mut object, config, &sizes)?;
-    object.load().map_err(|error| refused("the programs", error))
-}
-
-fn configure(object: &mut OpenObject, config: &Config, sizes: &[(&str, u32)]) -> Result<(), Error> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata") {
@@ -303,7 +300,7 @@ fn configure(object: &mut OpenObject, config: &Config, sizes: &[(&str, u32)]) ->
             map.set_max_entries(*size).map_err(|error| refused(&format!("the size of `{name}`"), error))?;
         }
     }
-    Ok(())
+    object.load().map_err(|error| refused("the programs", error))
 }
 
 /// Tells the program what is known of this machine: which queue has which line, which lines are block devices', which are not wanted.
@@ -344,7 +341,7 @@ fn introduce_lines(object: &Object, machine: &Machine, known: &[(String, u32, u3
             }
         }
     }
-    let data = object.maps().find(|map| is_section(map, ".data")).ok_or_else(|| refused(".data", "no such map"))?;
+    let data = find_map(object, ".data")?;
     let mut bytes = lookup(&data, &0u32.to_ne_bytes())?.unwrap_or_default();
     if let Ok((globals, _)) = Globals::mut_from_prefix(&mut bytes) {
         globals.next_slot = slots;
@@ -354,40 +351,15 @@ fn introduce_lines(object: &Object, machine: &Machine, known: &[(String, u32, u3
 
 /// Counting begins and ends on all CPUs at once, not hook by hook.
 fn switch(object: &Object, on: bool) -> Result<(), Error> {
-    let counting = object.maps().find(|map| is_section(map, ".data.switch")).ok_or_else(|| refused(".data.switch", "no such map"))?;
+    let counting = find_map(object, ".data.switch")?;
     let value = u32::from(on).to_ne_bytes();
     counting.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(|error| refused("to switch the counting", error))
 }
 
-/// libbpf explains each failed attempt at length; the error that comes back says enough. `REAP_TRACE_LIBBPF=1` shows all of it.
-fn quiet() {
-    if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
-        libbpf_rs::set_print(None);
-    }
-}
-
-fn linear(per_cpu: &[Hist]) -> Linear {
-    let mut all = Linear::default();
-    per_cpu.iter().for_each(|on| all.merge(&Linear::from_parts(&on.slots, on.sum, on.max)));
-    all
-}
-
-fn log2(per_cpu: &[Hist]) -> Log2 {
-    let mut all = Log2::default();
-    per_cpu.iter().for_each(|on| all.merge(&Log2::from_parts(&on.slots, on.sum, on.max)));
-    all
-}
-
-fn is_for(section: &std::ffi::OsStr, hook: &str) -> bool {
-    section.to_str().and_then(|section| section.rsplit('/').next()) == Some(hook)
-}
-
-fn is_section(map: &Map<'_>, section: &str) -> bool {
-    map.name().to_string_lossy().ends_with(section)
-}
-
+/// The map of this name, or of this section, which begins with a dot.
 fn find_map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, Error> {
-    object.maps().find(|map| map.name() == name).ok_or_else(|| refused(name, "no such map"))
+    let is_it = |map: &Map<'_>| map.name() == name || name.starts_with('.') && map.name().to_string_lossy().ends_with(name);
+    object.maps().find(is_it).ok_or_else(|| refused(name, "no such map"))
 }
 
 fn lookup(map: &Map<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn a_linear_histogram_looks_like_the_posts() {
+fn linear_histogram_matches_the_post() {
     // Post 002's second table: 11,690 interrupts brought one completion, 46 two, one three.
     let drawn = Linear::from_parts(&[0, 11_690, 46, 1], 11_785, 3).draw("completed").to_string();
     let expected = "     \
@@ -16,7 +16,7 @@ fn a_linear_histogram_looks_like_the_posts() {
 }
 
 #[test]
-fn a_log2_histogram_looks_like_the_posts() {
+fn log2_histogram_matches_the_post() {
     // Post 002, five queues, the first of them.
     let drawn = Log2::from_parts(&[701, 177, 56, 24, 6, 1], 0, 0).draw("usecs").to_string();
     let expected = "     \
@@ -32,7 +32,7 @@ fn a_log2_histogram_looks_like_the_posts() {
 }
 
 #[test]
-fn values_that_did_not_occur_share_a_line() {
+fn empty_buckets_share_a_line() {
     let mut counts = Linear::default();
     [2, 32, 32, 300].into_iter().for_each(|value| counts.record(value));
     let drawn = counts.draw("completions").to_string();
@@ -48,7 +48,7 @@ fn nothing_recorded_draws_nothing() {
 }
 
 #[test]
-fn large_values_share_the_last_bucket_but_keep_their_sum() {
+fn large_values_keep_their_sum() {
     let mut counts = Linear::default();
     counts.record(127);
     counts.record(128);
@@ -64,14 +64,14 @@ fn large_values_share_the_last_bucket_but_keep_their_sum() {
 
 proptest! {
     #[test]
-    fn each_value_lies_within_its_drawn_bounds(value in 0..1u64 << 38) {
+    fn values_lie_in_their_bucket(value in 0..1u64 << 38) {
         let bucket = Log2::bucket(value);
         let (low, high) = (if bucket == 0 { 0 } else { 1u64 << bucket }, (1u64 << (bucket + 1)) - 1);
         prop_assert!(low <= value && value <= high, "{low} {value} {high}");
     }
 
     #[test]
-    fn an_interval_is_the_later_state_less_the_earlier(before in prop::collection::vec(0..300u64, 0..50), after in prop::collection::vec(0..300u64, 0..50)) {
+    fn interval_is_the_difference(before in prop::collection::vec(0..300u64, 0..50), after in prop::collection::vec(0..300u64, 0..50)) {
         let (mut all, mut only_after) = (Linear::default(), Linear::default());
         before.iter().for_each(|&value| all.record(value));
         let earlier = all.clone();

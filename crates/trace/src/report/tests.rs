@@ -1,6 +1,5 @@
 use super::*;
-use crate::counts::{Latency, Line, LineOnCpu, Lost, Operation, SizeClass};
-use crate::histogram::Linear;
+use crate::counts::{Latency, LineOnCpu, Lost, Operation, SizeClass};
 use std::time::Duration;
 
 fn settings(mode: Mode) -> Settings {
@@ -52,7 +51,7 @@ fn counts() -> Counts {
 }
 
 #[test]
-fn completions_tell_the_places_apart_and_end_in_totals() {
+fn completions_are_split_by_place() {
     let said = printed(&settings(Mode::Completions), &counts());
     assert!(said.starts_with("line = nvme0q1\n     completions   : count     distribution\n"), "{said}");
     let row = said.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
@@ -96,7 +95,7 @@ fn an_idle_interval_is_one_line() {
 }
 
 #[test]
-fn an_interval_holds_what_came_since_the_last() {
+fn interval_holds_new_counts_only() {
     let before = counts();
     let mut after = counts();
     after.time = Duration::from_secs(5);
@@ -110,7 +109,7 @@ fn an_interval_holds_what_came_since_the_last() {
 }
 
 #[test]
-fn the_document_holds_intervals_and_total_alike() {
+fn json_holds_intervals_and_total() {
     for mode in Mode::ALL {
         let document = document(&settings(mode), "6.1", &[counts()], &counts());
         assert_eq!(document["schema"], 1);

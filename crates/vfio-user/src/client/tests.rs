@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::sync::mpsc;
 
 use super::*;
-use crate::header::Header;
-use crate::reply::Reply;
-use crate::socket::Received;
+use crate::Reply;
+
+mod calls;
 
 /// Longer than an answer takes, and short for a test of silence.
 const SHORT: Duration = Duration::from_millis(300);
@@ -112,7 +112,7 @@ fn a_lying_server_costs_an_error() {
 }
 
 #[test]
-fn silence_ends_the_connection_and_says_so() {
+fn silence_ends_the_connection() {
     let client = served(SHORT, Box::new(|_, _| Vec::new()));
     let said = client.device().expect_err("no answer").to_string();
     assert_eq!(said, "the server has not answered DEVICE_GET_INFO within 300ms");
@@ -120,7 +120,7 @@ fn silence_ends_the_connection_and_says_so() {
 }
 
 #[test]
-fn what_is_no_server_is_told_from_one() {
+fn non_server_is_recognised() {
     // It says nothing; it speaks something else; another version; it closes.
     let speak = |said: &'static [u8], closes: bool| {
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
@@ -143,7 +143,7 @@ fn what_is_no_server_is_told_from_one() {
 
 /// A server that reads nothing does not hold up who rings, and finds the last value of each doorbell once it reads again.
 #[test]
-fn doorbells_that_meet_a_full_socket_are_kept_and_their_last_value_is_sent() {
+fn full_socket_keeps_last_doorbell() {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets");
     let answer = thread::spawn(move || {
         let mut header = [0; 16];
@@ -197,7 +197,7 @@ impl ClientMemory for Sixteen {
 
 /// A server asks for memory: what is lent is served, and everything else is an error, after which the connection goes on.
 #[test]
-fn a_server_reaches_what_is_lent_and_nothing_else() {
+fn server_reaches_only_lent_memory() {
     let (heard, hears) = mpsc::channel();
     let client = served(
         LONG,
@@ -239,7 +239,7 @@ fn a_server_reaches_what_is_lent_and_nothing_else() {
 }
 
 #[test]
-fn late_answers_are_fetched_and_told_of() {
+fn late_replies_are_received() {
     let client = served(LONG, Box::new(|header, _| info(header)));
     let (tell, told) = mpsc::channel();
     client.tell(Arc::new(move || _ = tell.send(())));

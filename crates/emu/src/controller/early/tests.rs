@@ -56,7 +56,7 @@ fn written_although_changed(fetch: Fetch) -> u8 {
 /// Two broken hosts. One fills its buffer after the doorbell, and gets away with it where data are fetched late. The other uses its buffer
 /// again before the completion, and gets away with it where they are fetched early.
 #[test]
-fn touching_a_buffer_in_service_is_found_out_by_one_of_the_two() {
+fn touched_buffer_is_noticed() {
     let fills_late = |fetch| written_although_changed(fetch) != 2;
     let reuses_early = |fetch| written_although_changed(fetch) != 1;
     assert_eq!((ALL.map(fills_late), ALL.map(reuses_early)), ([false, true], [true, false]));
@@ -64,7 +64,7 @@ fn touching_a_buffer_in_service_is_found_out_by_one_of_the_two() {
 
 /// A host that lets a list of pointers go, or has yet to write it, while the command is in service.
 #[test]
-fn lists_of_pointers_are_fetched_early_too() {
+fn pointer_lists_are_fetched_early() {
     for (fetch, expected) in [(Fetch::Late, Status::DATA_TRANSFER_ERROR), (Fetch::Early, Status::SUCCESS)] {
         for op in [nvme::io::read, nvme::io::write] {
             let (mut host, mut pair) = host(fetch);
@@ -79,7 +79,7 @@ fn lists_of_pointers_are_fetched_early_too() {
 }
 
 #[test]
-fn a_read_by_an_early_list_brings_what_is_stored_when_it_ends() {
+fn early_list_reads_current_data() {
     let (mut host, mut pair) = host(Fetch::Early);
     let (from, to) = (host.page(8), host.page(8));
     let pattern: Vec<u8> = (0..32 << 10).map(|n| (n % 251) as u8).collect();
@@ -92,7 +92,7 @@ fn a_read_by_an_early_list_brings_what_is_stored_when_it_ends() {
 }
 
 #[test]
-fn memory_that_is_out_of_reach_when_it_is_fetched_ends_the_command_when_its_time_is_over() {
+fn unreachable_memory_fails_in_time() {
     let (mut host, mut pair) = host(Fetch::Early);
     let begun = host.now;
     let status = run(&mut host, &mut pair, write(0, 1, 0x1000, 512), |_| ()).status();
@@ -102,7 +102,7 @@ fn memory_that_is_out_of_reach_when_it_is_fetched_ends_the_command_when_its_time
 
 /// By the seed some commands fetch early and some late: over a few, each kind of broken host meets the other kind.
 #[test]
-fn mixed_is_some_of_each_and_the_same_for_the_same_seed() {
+fn mixed_order_follows_the_seed() {
     let kinds = |seed| {
         let config = Config { fetch: Fetch::Mixed, seed, ..Config::new(Profile::optane()) };
         let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -123,7 +123,7 @@ fn mixed_is_some_of_each_and_the_same_for_the_same_seed() {
 
 /// A path that is lost takes along what was fetched, and not what the host has there now.
 #[test]
-fn a_lost_path_carries_out_what_it_had_fetched() {
+fn lost_path_executes_fetched_commands() {
     for (fetch, expected) in [(Fetch::Late, 2), (Fetch::Early, 1)] {
         let (mut host, mut pair) = host(fetch);
         let from = host.page(1);
@@ -146,7 +146,7 @@ fn a_lost_path_carries_out_what_it_had_fetched() {
 
 /// Nothing of a command that ends otherwise is kept.
 #[test]
-fn what_was_fetched_goes_with_its_command() {
+fn fetched_data_goes_with_its_command() {
     let (mut host, mut pair) = host(Fetch::Early);
     let from = host.page(1);
     for n in 0..3 {
@@ -155,7 +155,7 @@ fn what_was_fetched_goes_with_its_command() {
         host.ring(&pair);
         host.settle();
         let abort = nvme::admin::Abort { sq: nvme::QueueId(1), cid };
-        assert!(nvme::admin::Abort::was_aborted(host.admin(abort.to_sqe()).result));
+        assert!(host.admin(abort.to_sqe()).result == nvme::admin::Abort::ABORTED);
         assert!(host.device.early.fetched.is_empty());
     }
     host.reap(&mut pair, 9);

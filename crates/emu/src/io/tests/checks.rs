@@ -13,7 +13,7 @@ fn page_of(host: &mut Host<TestPort>, byte: u8) -> u64 {
 }
 
 #[test]
-fn they_are_refused_for_the_reason_that_the_specification_names() {
+fn bad_checks_get_their_status() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512), mem(8 << 20, 4096)]);
     let zeroes = page_of(&mut host, 0);
     for (good, has_data) in [(compare(Nsid(1), Lba(0), 1, Dptr { prp1: zeroes, prp2: 0 }), true), (verify(Nsid(1), Lba(0), 1), false)] {
@@ -38,7 +38,7 @@ fn they_are_refused_for_the_reason_that_the_specification_names() {
 }
 
 #[test]
-fn without_the_commands_their_opcodes_are_invalid() {
+fn unsupported_check_opcodes_are_invalid() {
     let config = Config { checks: false, ..Config::new(Profile::optane()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
     let mut pair = host.pair(1, 16);
@@ -50,7 +50,7 @@ fn without_the_commands_their_opcodes_are_invalid() {
 
 /// On memory and on any other medium, whenever the data are fetched; nothing is changed by it.
 #[test]
-fn a_compare_tells_the_first_bit_from_the_last() {
+fn compare_covers_every_bit() {
     let other = || Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512).unwrap();
     for (fetch, namespace) in [Fetch::Late, Fetch::Early].into_iter().flat_map(|fetch| [(fetch, mem(1 << 20, 512)), (fetch, other())]) {
         let mut host = Host::new(Config { fetch, ..Config::new(Profile::optane()) }, vec![namespace]).ready();
@@ -70,7 +70,7 @@ fn a_compare_tells_the_first_bit_from_the_last() {
 }
 
 #[test]
-fn a_medium_that_cannot_be_read_is_found() {
+fn verify_finds_unreadable_blocks() {
     let refuse = Arc::new(Mutex::new(None));
     let (mut host, mut pair) = host(vec![Namespace::new(Refusing(refuse.clone()), 512).unwrap()]);
     let data = Dptr { prp1: page_of(&mut host, 0), prp2: 0 };

@@ -14,7 +14,7 @@ fn deallocate_at(host: &mut Host<TestPort>, ranges: &[(u64, u32)]) -> Sqe {
 }
 
 #[test]
-fn they_are_refused_for_the_reason_that_the_specification_names() {
+fn bad_dataless_commands_get_their_status() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512), mem(64 << 20, 4096)]);
     let zeroes = |lba, blocks| write_zeroes(Nsid(1), Lba(lba), blocks, Flags::NONE);
     let good = deallocate_at(&mut host, &[(0, 1), (2047, 1), (9999, 0)]);
@@ -53,7 +53,7 @@ fn they_are_refused_for_the_reason_that_the_specification_names() {
 }
 
 #[test]
-fn without_the_commands_their_opcodes_are_invalid() {
+fn unsupported_dataless_opcodes_are_invalid() {
     for (write_zeroes_there, dataset_management) in [(false, true), (true, false)] {
         let config = Config { write_zeroes: write_zeroes_there, dataset_management, ..Config::new(Profile::optane()) };
         let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -66,7 +66,7 @@ fn without_the_commands_their_opcodes_are_invalid() {
 
 /// If one range is wrong none is deallocated; hints without Deallocate change nothing.
 #[test]
-fn ranges_are_deallocated_together_or_not_at_all() {
+fn ranges_deallocate_all_or_none() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 4096)]);
     let page = host.page(1);
     host.port.memory.write(page, &[7; 4096]).unwrap();
@@ -90,7 +90,7 @@ fn ranges_are_deallocated_together_or_not_at_all() {
 }
 
 #[test]
-fn a_mediums_refusal_to_zero_is_a_write_fault() {
+fn refused_zeroing_is_write_fault() {
     let refuse = Arc::new(Mutex::new(Some(Access::Write)));
     let (mut host, mut pair) = host(vec![Namespace::new(Refusing(refuse.clone()), 512).unwrap()]);
     let list = deallocate_at(&mut host, &[(0, 8)]);
@@ -120,7 +120,7 @@ fn zeroes_are_as_durable_as_writes() {
 
 /// What was inside a controller when its path was lost is carried out all the same, as a write is.
 #[test]
-fn a_lost_controller_goes_on_with_them() {
+fn lost_controller_finishes_dataless_commands() {
     let cache = Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
     let (mut host, mut pair) = host(vec![Namespace::new(cache.clone(), 512).unwrap()]);
     cache.lock().unwrap().write_at(0, &[7; 1 << 16], false).unwrap();

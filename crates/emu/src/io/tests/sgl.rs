@@ -23,7 +23,7 @@ fn put(host: &Host<TestPort>, at: u64, list: &[Descriptor]) {
 }
 
 #[test]
-fn a_controller_that_does_not_offer_sgls_refuses_them() {
+fn sgls_need_their_capability() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512)]);
     let to = host.page(1);
     let sqe = with_sgl(read(0, 1, to, 512), Descriptor::data_block(to, 512));
@@ -31,7 +31,7 @@ fn a_controller_that_does_not_offer_sgls_refuses_them() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_any_data_move() {
+fn bad_sgls_move_no_data() {
     let (mut host, mut pair) = host_with(mem(1 << 20, 512), crate::Fetch::Late);
     let (to, list) = (host.page(2), host.page(1));
     let block = Descriptor::data_block(to, 1024);

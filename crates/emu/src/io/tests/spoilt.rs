@@ -10,7 +10,7 @@ fn spoil(lba: u64, blocks: u32) -> Sqe {
 }
 
 #[test]
-fn it_is_refused_for_the_reason_that_the_specification_names() {
+fn bad_write_uncorrectable_gets_status() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512), mem(64 << 20, 4096)]);
     for (sqe, expected) in [
         (spoil(0, 2048), Status::SUCCESS),
@@ -43,7 +43,7 @@ fn lost(host: &mut Host<TestPort>, pair: &mut Pair, page: u64) -> Vec<u64> {
 
 /// On memory, on any other medium, and on one that several controllers share; whenever the data are fetched.
 #[test]
-fn blocks_are_lost_until_they_are_written() {
+fn uncorrectable_blocks_recover_when_written() {
     let other = || Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512).unwrap();
     let shared = || mem(1 << 20, 512).share();
     for (fetch, namespace) in

@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn memory_that_is_zeroed_and_deallocated_is_memory(steps in steps()) {
+    fn zeroing_memory_matches_the_model(steps in steps()) {
         let budget = Budget::new(16 << 20);
         let mut mem = Mem::new(BYTES as u64, budget.clone());
         let model = like_a_vector(&mut mem, &steps).map_err(TestCaseError::fail)?;
@@ -96,20 +96,20 @@ proptest! {
     }
 
     #[test]
-    fn so_is_a_cache_over_it_and_a_medium_without_zeroing_of_its_own(steps in steps(), capacity in 0usize..3000) {
+    fn zeroing_through_a_cache_matches(steps in steps(), capacity in 0usize..3000) {
         let mem = || Mem::new(BYTES as u64, Budget::new(16 << 20));
         like_a_vector(&mut WriteCache::new(mem(), 4096, capacity), &steps).map_err(TestCaseError::fail)?;
         like_a_vector(&mut LazyFlush(WriteCache::new(mem(), 4096, capacity)), &steps).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn after_a_power_cut_a_block_holds_one_of_what_it_was_given(seed in any::<u64>(), capacity in 0usize..30) {
+    fn power_cut_leaves_a_given_value(seed in any::<u64>(), capacity in 0usize..30) {
         any_version_survives(cache(capacity), seed).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
-fn the_law_above_notices_parts_of_pages_that_stay() {
+fn partly_zeroed_pages_are_caught() {
     let coarse = || Coarse(Mem::new(BYTES as u64, Budget::new(16 << 20)));
     assert!(like_a_vector(&mut coarse(), &[Step::Write(0, 4096, 1), Step::Zero(0, 4096, true)]).is_ok());
     assert!(like_a_vector(&mut coarse(), &[Step::Write(0, 4096, 1), Step::Zero(512, 512, true)]).is_err());
@@ -160,13 +160,13 @@ fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn a_flush_that_does_nothing_loses_zeroes_too() {
+fn missing_flush_loses_zeroes() {
     let caught = (0..20).filter_map(|seed| any_version_survives(LazyFlush(cache(99)), seed).err()).next();
     assert!(caught.is_some_and(|what| what.contains("none of")));
 }
 
 #[test]
-fn what_is_deallocated_can_be_written_elsewhere() {
+fn deallocated_room_is_reused() {
     let budget = Budget::new(2 << 20);
     let mut mem = Mem::new(1 << 40, budget.clone());
     // Scattered, so that no slab is ever free as a whole until the end.
@@ -190,7 +190,7 @@ fn what_is_deallocated_can_be_written_elsewhere() {
 }
 
 #[test]
-fn what_is_zeroed_without_deallocating_keeps_its_room() {
+fn zeroing_without_deallocate_keeps_room() {
     let mut mem = Mem::new(1 << 20, Budget::new(1 << 20));
     mem.write_at(0, &[9; 8192], false).unwrap();
     mem.zero_at(0, 1 << 20, false, false).unwrap();

@@ -47,7 +47,7 @@ fn what_is_read_only_stays() {
 }
 
 #[test]
-fn a_function_level_reset_is_asked_for_by_one_bit() {
+fn one_bit_requests_function_reset() {
     let mut space = ConfigSpace::new(65, 0x4000);
     assert!(!space.write(DEVICE_CONTROL, &0x7fffu16.to_le_bytes()));
     assert!(space.write(DEVICE_CONTROL, &0x8000u16.to_le_bytes()));

@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_at_a_line_that_it_has(text in "([a-z0-9.µ#; \n]|at 1s path 0 |lost|ana ){0,40}") {
+    fn script_errors_name_a_line(text in "([a-z0-9.µ#; \n]|at 1s path 0 |lost|ana ){0,40}") {
         if let Err(error) = text.parse::<Script>() {
             prop_assert!(text.lines().nth(error.line - 1).is_some(), "{error}");
         }

@@ -16,7 +16,7 @@ fn events(host: &mut Host<TestPort>) -> Vec<AsyncEvent> {
 }
 
 #[test]
-fn each_state_answers_with_its_status_on_its_own_path_alone() {
+fn ana_state_affects_its_path_only() {
     let (subsystem, mut hosts) = two();
     let [(a, on_a), (b, on_b)] = &mut hosts[..] else { panic!() };
     let (at, other) = (a.fill(1), b.fill(2));
@@ -36,7 +36,7 @@ fn each_state_answers_with_its_status_on_its_own_path_alone() {
 }
 
 #[test]
-fn a_command_in_service_fails_if_the_state_changes_and_leaves_no_trace() {
+fn state_change_fails_commands_in_service() {
     let (subsystem, mut hosts) = two();
     let (a, on_a) = &mut hosts[0];
     let at = a.fill(1);
@@ -75,7 +75,7 @@ fn groups_change_one_by_one() {
 
 /// One event, then none until the log page has been read; the page tells of everything meanwhile.
 #[test]
-fn changes_are_told_once_until_the_log_is_read() {
+fn one_event_until_log_is_read() {
     let (subsystem, mut hosts) = two();
     let (a, _) = &mut hosts[0];
     listen(a);
@@ -100,7 +100,7 @@ fn changes_are_told_once_until_the_log_is_read() {
 }
 
 #[test]
-fn who_does_not_ask_for_events_gets_none_and_a_reset_counts_anew() {
+fn ana_events_need_a_request() {
     let (subsystem, mut hosts) = two();
     let (a, _) = &mut hosts[0];
     a.post_admin(nvme::admin::async_event_request());

@@ -1,22 +1,20 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::*;
-use crate::bytes::Put;
+use super::super::{CAPS, MMAP, READ, SPARSE_MMAP, WRITE, region_data};
+use crate::{Access, Area, Device, Interrupts, Region};
 
 /// An answer to GET_REGION_INFO: flags, first capability, size, offset in the file, and what follows.
 fn info(flags: u32, first: u32, bytes: u64, offset: u64, more: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.u32(32 + more.len() as u32).u32(flags).u32(0).u32(first).u64(bytes).u64(offset);
-    body.extend(more);
-    body
+    let words = [32 + more.len() as u32, flags, 0, first].map(u32::to_ne_bytes).concat();
+    [&words, &[bytes, offset].map(u64::to_ne_bytes).concat(), more].concat()
 }
 
 /// A capability with its header.
 fn capability(id: u16, next: u32, areas: &[(u64, u64)]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes.u16(id).u16(1).u32(next).u32(areas.len() as u32).u32(0);
-    areas.iter().for_each(|(offset, len)| _ = bytes.u64(*offset).u64(*len));
+    let mut bytes = [id, 1].map(u16::to_ne_bytes).concat();
+    bytes.extend([next, areas.len() as u32, 0].map(u32::to_ne_bytes).concat());
+    areas.iter().for_each(|(offset, len)| bytes.extend([*offset, *len].map(u64::to_ne_bytes).concat()));
     bytes
 }
 
@@ -60,9 +58,8 @@ fn lies_are_refused() {
         (0x14, 0, 8, 8, false),
         (0x14, 0, 4, 9, true),
     ] {
-        let mut body = Vec::new();
-        body.u64(offset).u32(region).u32(count);
-        body.extend(vec![7; data]);
+        let words = [region, count].map(u32::to_ne_bytes).concat();
+        let body = [&u64::to_ne_bytes(offset)[..], &words, &vec![7; data]].concat();
         assert_eq!(region_data(&asked, &body).is_ok(), good, "{offset:#x} {region} {count} {data}");
     }
 }

@@ -1,10 +1,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Access, DmaMap, DmaUnmap, Request};
 use crate::{
-    Area, Capabilities, Command, Device, Flags, Header, Interrupts, IrqAction, IrqData, Malformed, Region, RegionInfo, Reply, SetIrqs,
-    Version,
+    Access, Area, Capabilities, Command, Device, DmaMap, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData, Malformed, Region,
+    RegionInfo, Reply, Request, SetIrqs, Version,
 };
 
 /// A request of any kind, whose data are `data`.
@@ -123,7 +122,7 @@ fn the_answer_to_version_is_short() {
 }
 
 #[test]
-fn answers_have_the_question_s_identifier_and_say_what_failed() {
+fn replies_carry_identifier_and_error() {
     let header = Header { id: 0xabcd, command: 5, size: 48, flags: Flags::REQUEST, error: 0 };
     let refused = Reply::Error(rustix::io::Errno::INVAL).to_bytes(&header);
     let read = Header::from_bytes(&refused).expect("a header");
@@ -140,7 +139,7 @@ fn answers_have_the_question_s_identifier_and_say_what_failed() {
 
 /// A part that can be mapped goes, with its descriptor, to who has room for it; who has not is told how much it takes, and asks again.
 #[test]
-fn parts_go_to_who_has_room_for_them() {
+fn messages_are_split_to_fit() {
     let header = Header { id: 1, command: 5, size: 48, flags: Flags::REQUEST, error: 0 };
     let part = Area { offset: 0x1000, bytes: 0x1000 };
     let info = |room| RegionInfo { index: 0, size: 0x2000, mappable: Some(part), room };

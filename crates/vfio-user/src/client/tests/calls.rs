@@ -1,14 +1,13 @@
 use proptest::prelude::*;
 
-use super::Calls;
-use crate::{Flags, Header, Malformed};
+use crate::{Calls, Flags, Header, Malformed};
 
 fn header(id: u16, command: u16) -> Header {
     Header { id, command, size: 16, flags: Flags::REPLY, error: 0 }
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_refused() {
+fn unexpected_reply_is_refused() {
     let mut calls = Calls::default();
     let id = calls.begin(9, "reader").expect("room");
     assert_eq!(calls.answered(&header(id.wrapping_add(1), 9)), Err(Malformed::Unasked { id: id.wrapping_add(1) }));
@@ -19,7 +18,7 @@ fn an_answer_that_nobody_waits_for_is_refused() {
 }
 
 #[test]
-fn there_is_an_end_to_what_may_be_out() {
+fn outstanding_requests_are_bounded() {
     let mut calls = Calls::default();
     assert!((0..Calls::<()>::MOST).all(|_| calls.begin(1, ()).is_some()));
     assert_eq!(calls.begin(1, ()), None);

@@ -1,8 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::Assembler;
-use crate::{Flags, Header, Malformed};
+use crate::{Assembler, Flags, Header, Malformed};
 
 /// A message: header, body, descriptors.
 type Got = (Header, Vec<u8>, Vec<u32>);
@@ -60,7 +59,7 @@ proptest! {
 }
 
 #[test]
-fn descriptors_have_a_limit_over_all_of_a_message() {
+fn descriptor_limit_spans_a_message() {
     let mut assembler = Assembler::new(64, 2);
     let message = Header { id: 1, command: 8, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[0; 8]);
     let mut fds = vec![Vec::new(); message.len()];

@@ -1,8 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::DmaAsk;
-use crate::{Flags, Header};
+use crate::{DmaAsk, Flags, Header};
 
 const MOST: u32 = 4096;
 

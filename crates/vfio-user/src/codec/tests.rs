@@ -1,0 +1,4 @@
+mod answers;
+mod assembler;
+mod dma;
+mod request;

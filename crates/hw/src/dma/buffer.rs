@@ -3,8 +3,8 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
 
 use sync::lease;
 
@@ -326,14 +326,6 @@ impl Lent {
         Some((piece, at, bytes))
     }
 
-    /// What is told once the memory behind it has gone.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner(match &self.0.0.region {
-            Some(region) => OneOf::Region(Arc::downgrade(region)),
-            None => OneOf::Pool(Arc::downgrade(&self.0.0.pool)),
-        })
-    }
-
     fn extent(&self) -> &Extent {
         self.0.0.region.as_ref().map_or(&self.0.0.pool.own, |region| &region.extent)
     }
@@ -348,26 +340,6 @@ impl Lent {
         std::mem::forget(self);
         buf.0.end();
         buf
-    }
-}
-
-/// Whose memory a buffer is of.
-#[derive(Clone, Debug)]
-pub(crate) struct Owner(OneOf);
-
-#[derive(Clone, Debug)]
-enum OneOf {
-    Pool(Weak<Pool>),
-    Region(Weak<AnyRegion>),
-}
-
-impl Owner {
-    /// Nobody has any of the memory any more.
-    pub(crate) fn is_gone(&self) -> bool {
-        match &self.0 {
-            OneOf::Pool(pool) => pool.strong_count() == 0,
-            OneOf::Region(region) => region.strong_count() == 0,
-        }
     }
 }
 

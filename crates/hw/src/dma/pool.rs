@@ -118,7 +118,7 @@ impl PoolOptions {
         let (mut mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         mapping.keep_from_children()?;
-        let (memory, addr) = (mapping.memory(), space.pool());
+        let (memory, addr) = (mapping.memory, space.pool());
         let file = mapping.file().map(|file| file.try_clone_to_owned()).transpose()?.map(|file| (file, 0));
         let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }, file));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
@@ -181,7 +181,7 @@ impl DmaPool {
     /// As of [`Pages::new`].
     pub fn pages(&self, bytes: usize) -> io::Result<Pages> {
         match &self.0.pinning {
-            Some(pinning) if pinning.wants_file() => Pages::shared(bytes),
+            Some(pinning) if pinning.pinner.wants_file() => Pages::shared(bytes),
             _ => Pages::new(bytes),
         }
     }

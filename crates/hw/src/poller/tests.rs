@@ -107,7 +107,7 @@ fn writability_is_reported_once_room_has_come_and_to_those_who_ask() {
     let (mut near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     let poller = Poller::new().unwrap();
-    poller.add_for(&near, 5, Interest::READ).unwrap();
+    poller.add(&near, 5).unwrap();
     // Writable at once, and nobody has asked for that.
     assert_eq!(keys(&poller, LOOK), []);
     poller.change(&near, 5, Interest { read: true, write: true }).unwrap();

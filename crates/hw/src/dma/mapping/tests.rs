@@ -57,7 +57,7 @@ fn set_aside() -> usize {
 #[test]
 fn huge_pages_are_what_they_say_or_nothing() {
     let (mapping, got) = Mapping::new(4 << 20, Backing::Hugepages).unwrap();
-    let page = kernel_page(mapping.memory()).unwrap();
+    let page = kernel_page(mapping.memory).unwrap();
     println!("{} huge pages set aside: {got:?}, of pages of {page} kB", set_aside());
     match got {
         Backing::Hugepages => assert_eq!(page, 2048),

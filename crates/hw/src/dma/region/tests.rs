@@ -210,7 +210,7 @@ fn what_stands_beside_a_region_is_lent_as_long_as_the_region_is_there() {
     });
     let region = region.unwrap();
     let lent = region.buffer(0..4096).unwrap().lend();
-    let &Beside { base, addr, ref written } = lent.beside().unwrap();
+    let &Beside { base, addr, ref written, .. } = lent.beside().unwrap();
     assert!(written.len() == 1 && !written[0].load(std::sync::atomic::Ordering::Relaxed));
     let mut seen = [0; 8];
     pool.dma_read(addr, &mut seen).unwrap();

@@ -172,7 +172,7 @@ impl DmaBuf {
         DmaBuf(Box::new(Block {
             data: extent.at(offset),
             len,
-            addr: extent.base() + offset,
+            addr: extent.base + offset,
             marks: NonNull::from(extent.marks(offset, len as u64)),
             lent,
             one_mark: len as u64 <= unit,
@@ -186,7 +186,7 @@ impl DmaBuf {
         DmaBuf(Box::new(Block {
             data: NonNull::dangling(),
             len: 0,
-            addr: pool.own.base(),
+            addr: pool.own.base,
             marks: NonNull::from(&NOTHING[..]),
             lent: PIECE_LOG2,
             one_mark: true,
@@ -269,7 +269,7 @@ impl Drop for DmaBuf {
         match region {
             _ if len == 0 || !pool.born.is_here() => {}
             Some(region) => region.give_back(addr),
-            None => pool.give_back(addr - pool.own.base(), len),
+            None => pool.give_back(addr - pool.own.base, len),
         }
     }
 }

@@ -152,12 +152,12 @@ impl DmaPool {
     /// Bytes in the pool.
     #[allow(clippy::len_without_is_empty)] // a pool is never empty
     pub fn len(&self) -> u64 {
-        self.0.own.bytes()
+        self.0.own.bytes
     }
 
     /// Bus address of the pool's first byte: page-aligned, and never the value of a pointer.
     pub fn base(&self) -> u64 {
-        self.0.own.base()
+        self.0.own.base
     }
 
     /// What stands behind its memory: huge pages only if there were enough.
@@ -226,7 +226,7 @@ impl DmaPool {
 
 impl Pool {
     pub fn full(&self, wanted: usize) -> AllocError {
-        AllocError::Full { wanted, pool: self.own.bytes() }
+        AllocError::Full { wanted, pool: self.own.bytes }
     }
 
     /// Bytes of a block for `len` bytes. It begins at a multiple of its size, and so at one of the alignment.

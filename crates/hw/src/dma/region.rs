@@ -189,7 +189,7 @@ impl<M: Memory> Region<M> {
             Ok(placed) => placed,
             Err(why) => return Err((why, owner)),
         };
-        let (base, bytes) = (extent.base(), extent.bytes());
+        let (base, bytes) = (extent.base, extent.bytes);
         let mut region = Registered { extent, out: Mutex::default(), addresses, beside: None, owner: Mutex::new(owner) };
         match describe(base, bytes) {
             Ok(lent) => {
@@ -219,7 +219,7 @@ impl<M: Memory> Region<M> {
         if !pool.born.is_here() {
             return Err(RangeError::Forked);
         }
-        if start >= end || end > extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
+        if start >= end || end > extent.bytes || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
             return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
         }
         if start % alignment != 0 {
@@ -227,7 +227,7 @@ impl<M: Memory> Region<M> {
         }
         let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
         self.0.give_out(start..end).map_err(taken)?;
-        extent.pin(start, end - start).inspect_err(|_| self.0.give_back(extent.base() + start))?;
+        extent.pin(start, end - start).inspect_err(|_| self.0.give_back(extent.base + start))?;
         let paged = start % PAGE == 0 && end % PAGE == 0;
         Ok(DmaBuf::new(extent, (start, range.len()), paged, pool.clone(), Some(self.0.clone())))
     }
@@ -235,12 +235,12 @@ impl<M: Memory> Region<M> {
     /// Bytes of the region.
     #[allow(clippy::len_without_is_empty)] // a region is never empty
     pub fn len(&self) -> usize {
-        self.0.extent.bytes() as usize
+        self.0.extent.bytes as usize
     }
 
     /// Bus address of its first byte.
     pub fn base(&self) -> u64 {
-        self.0.extent.base()
+        self.0.extent.base
     }
 
     /// The owner again, if no range is given out: from now on the device does not know its memory.
@@ -256,7 +256,7 @@ impl<M: Memory> Region<M> {
 impl<M> fmt::Debug for Region<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let extent = &self.0.extent;
-        f.debug_struct("Region").field("base", &extent.base()).field("bytes", &extent.bytes()).finish_non_exhaustive()
+        f.debug_struct("Region").field("base", &extent.base).field("bytes", &extent.bytes).finish_non_exhaustive()
     }
 }
 
@@ -309,7 +309,7 @@ impl<O: ?Sized> Registered<O> {
     /// The range that begins at bus address `addr` is nobody's any more.
     #[cold] // buffers are kept: no I/O's code has room for it
     pub fn give_back(&self, addr: u64) {
-        lock(&self.out).remove(&(addr - self.extent.base()));
+        lock(&self.out).remove(&(addr - self.extent.base));
     }
 }
 

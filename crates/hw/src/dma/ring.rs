@@ -19,7 +19,7 @@ pub struct RingMemory(Arc<RingBlock>);
 impl RingMemory {
     /// Bus address of the first byte, page-aligned.
     pub fn addr(&self) -> u64 {
-        self.0.pool.own.base() + self.0.offset
+        self.0.pool.own.base + self.0.offset
     }
 
     /// Bytes, whole pages.
@@ -59,7 +59,7 @@ impl DmaPool {
     /// `entries` entries at `addr`, if a ring block holds all of them.
     fn slots<const WORDS: usize>(&self, addr: u64, entries: u32) -> Option<Slots<WORDS>> {
         let own = &self.0.own;
-        let offset = addr.checked_sub(own.base()).filter(|o| *o < own.bytes() && o % 8 == 0)?;
+        let offset = addr.checked_sub(own.base).filter(|o| *o < own.bytes && o % 8 == 0)?;
         let (_, block) = lock(&self.0.rings).range(..=offset).next_back().map(|(&at, block)| (at, block.upgrade()))?;
         let block = block?;
         let end = offset + u64::from(entries) * 8 * WORDS as u64;

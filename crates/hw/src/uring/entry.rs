@@ -66,13 +66,6 @@ pub struct Fixed {
     pub(super) piece: Piece,
 }
 
-impl Fixed {
-    /// Its place in the table.
-    pub fn slot(self) -> u16 {
-        self.slot
-    }
-}
-
 /// Some bytes of a lent buffer. The buffer stays lent until the completion of the entry that names them.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {

@@ -90,11 +90,9 @@ pub(super) fn memlock(error: &io::Error) -> String {
 /// Why io_uring_enter(2) did nothing, or only a part, or why a file or a buffer was not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// EAGAIN: the kernel has no memory for a request now. Take completions and try again.
+    /// EAGAIN, EBUSY: the kernel has no memory for a request now, or completions that did not fit wait for room. Take completions and try
+    /// again.
     #[error("the kernel has no room for another request now; take completions and try again")]
-    Again,
-    /// EBUSY: completions that did not fit wait for room. Take completions and try again.
-    #[error("completions that did not fit the ring wait for room; take completions and try again")]
     Busy,
     /// EBADR: the kernel had no memory for completions that did not fit, and they are lost.
     #[error("the kernel was out of memory and has lost completions of the io_uring; close the device")]
@@ -513,8 +511,7 @@ fn without_entries(error: io::Error) -> Result<Entered, RingError> {
     match error.raw_os_error() {
         Some(libc::ETIME) => nothing(Ended::TimedOut),
         Some(libc::EINTR) => nothing(Ended::Interrupted),
-        Some(libc::EAGAIN) => Err(RingError::Again),
-        Some(libc::EBUSY) => Err(RingError::Busy),
+        Some(libc::EAGAIN | libc::EBUSY) => Err(RingError::Busy),
         Some(libc::EBADR) => Err(RingError::Lost),
         Some(libc::EEXIST) => Err(RingError::WrongThread),
         _ => Err(RingError::System(error)),

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_buffer_is_at_an_odd_multiple() {
+    fn buffers_are_aligned_no_better() {
         for (length, alignment) in [(512, 4), (4096, 512), (4096, 4096), (65_536, 8_192)] {
             let mut guarded = Guarded::new(length, alignment).unwrap();
             let at = guarded.bytes().as_ptr().addr();

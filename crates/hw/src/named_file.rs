@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_none_has_a_line() {
+    fn invalid_utf8_names_its_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("text");
         fs::write(&path, b"a\nb\n\xff\n").unwrap();

@@ -66,7 +66,7 @@ fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
 }
 
 #[test]
-fn nobody_sleeps_with_commands_out_in_silence() {
+fn silent_commands_prevent_sleep() {
     holds(LAWFUL, any_script(), |script| never_sleeps_in_silence(LAWFUL, script)).unwrap();
     let deaf = Mutant { breaks: Some(Rule::NapInSilence), ..LAWFUL };
     let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script)).expect_err("not caught");
@@ -74,7 +74,7 @@ fn nobody_sleeps_with_commands_out_in_silence() {
 }
 
 #[test]
-fn a_nap_in_silence_is_as_long_as_the_wait_so_far_and_short_again_once_something_was_found() {
+fn silent_naps_double() {
     let mut waiter = Waiter::new(Policy::new(Mode::INTERRUPT), Lawful);
     waiter.set_silent(3);
     let mut ask = |now, found| {
@@ -92,7 +92,7 @@ fn a_nap_in_silence_is_as_long_as_the_wait_so_far_and_short_again_once_something
 }
 
 #[test]
-fn a_sleep_is_for_as_many_as_the_caller_needs() {
+fn sleeps_wait_for_wanted_completions() {
     let at_least = |mode, wants| {
         let mut waiter = Waiter::new(Policy::new(mode), Lawful);
         waiter.seen = Seen { in_flight: 20, wants, ..Seen::default() };
@@ -107,7 +107,7 @@ fn a_sleep_is_for_as_many_as_the_caller_needs() {
 }
 
 #[test]
-fn what_is_kept_armed_is_masked_before_it_may_not_be() {
+fn kept_arms_are_masked_in_time() {
     let (mut waiter, mut shared) = (Waiter::new(Policy::new(Mode::ADAPTIVE), Lawful), Shared::default());
     let mut vector = Bound(&mut shared, 0);
     waiter.owner = true;
@@ -127,7 +127,7 @@ fn what_is_kept_armed_is_masked_before_it_may_not_be() {
 
 /// A plan that is not asked for is the one that would have been made, whatever was seen and done before.
 #[test]
-fn what_is_looked_for_first_would_have_been_planned() {
+fn early_polls_match_the_plan() {
     let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {
         let (mut waiter, mut now) = (Waiter::new(Policy::new(mode), Lawful), Nanos(1));
         for (n, (pause, silent, seen)) in (0..).zip(script) {

@@ -96,7 +96,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
 }
 
 #[test]
-fn every_built_in_policy_keeps_every_law() {
+fn built_in_policies_keep_every_law() {
     for mode in Mode::ALL {
         for law in Law::ALL {
             tried(law, &|| Policy::new(mode)).unwrap_or_else(|broken| panic!("{mode}: {broken}"));
@@ -178,7 +178,7 @@ fn spins_on_leaving(now: Nanos, seen: &Seen, plan: Plan) -> Plan {
 }
 
 #[test]
-fn each_law_catches_its_breach_in_every_built_in_policy() {
+fn tampered_built_in_policies_are_caught() {
     for mode in Mode::ALL {
         caught(
             mode,
@@ -196,7 +196,7 @@ fn each_law_catches_its_breach_in_every_built_in_policy() {
 }
 
 #[test]
-fn the_world_catches_what_loses_completions_in_built_in_policies() {
+fn lost_completions_are_caught() {
     let law = Law::FindsEverything;
     caught(Mode::INTERRUPT, &[(law, rests, "rests"), (law, looks_always, "round and round")]);
     caught(Mode::HYBRID_MEAN, &[(law, naps_for_ever, "waits for ever")]);
@@ -205,7 +205,7 @@ fn the_world_catches_what_loses_completions_in_built_in_policies() {
 }
 
 #[test]
-fn everything_is_found_when_modes_are_switched_with_commands_in_flight() {
+fn switches_in_flight_lose_nothing() {
     let policy = |n: usize| Policy::new(Mode::ALL[n % Mode::ALL.len()]);
     in_the_world(Law::SurvivesSwitches, |case| world::run(case, policy, true)).unwrap();
 }
@@ -246,7 +246,7 @@ fn bounded_answers_lose_nothing() {
 }
 
 #[test]
-fn the_cases_of_two_seeds_have_nothing_in_common() {
+fn seeds_share_no_cases() {
     let pauses = |seed| script::events(seed).iter().map(|event| event.pause).collect::<Vec<_>>();
     let (all, mut once): (Vec<u64>, Vec<u64>) = ((0..CASES).flat_map(pauses).collect(), (0..CASES).flat_map(pauses).collect());
     once.sort_unstable();

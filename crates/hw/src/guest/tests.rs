@@ -109,7 +109,7 @@ fn rights_are_kept() {
 
 /// A descriptor that can only be read from is mapped so, and nothing is written through it.
 #[test]
-fn a_file_that_can_only_be_read() {
+fn read_only_files_stay_so() {
     let mut named = tempfile::NamedTempFile::new().expect("a file");
     named.write_all(&[7; 0x1000]).expect("written");
     let mut guest = GuestMemory::default();
@@ -194,7 +194,7 @@ fn shortened_before_it_is_sealed() {
 }
 
 #[test]
-fn one_mapping_of_a_file_however_many_ranges() {
+fn ranges_share_a_files_mapping() {
     let file = memory(0x100_0000, true);
     let mut guest = GuestMemory::default();
     for page in 0..0x800 {
@@ -293,7 +293,7 @@ proptest! {
 
 /// Doorbells that the guest keeps in memory, of both kinds.
 #[test]
-fn halves_of_words_go_both_ways_and_only_where_they_may() {
+fn doorbell_words_go_both_ways() {
     for sealed in [true, false] {
         let file = memory(0x3000, sealed);
         let mut guest = GuestMemory::default();

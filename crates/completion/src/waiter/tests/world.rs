@@ -285,7 +285,7 @@ fn run(case: &Case, habits: Mutant) -> Result<(), String> {
 }
 
 #[test]
-fn everything_is_found_by_the_thread_that_waits() {
+fn waiting_threads_find_everything() {
     holds(LAWFUL, any_case(), |case| run(&case, LAWFUL)).unwrap();
 }
 

@@ -1,14 +1,13 @@
 //! A completion policy of one's own, with the whole command `reap`: spin for as long as a sleep costs, then sleep.
 //! `cargo run --release --example policy -p reap-nvme-cli -- compare --modes poll,interrupt,patient`
 
-use std::any::Any;
 use std::process::ExitCode;
 
 use reap::policy::{CustomPolicy, Facts, Plan, Seen, Tuning, WEIGHT};
 use reap::{Mode, Nanos};
 
 /// Spins no longer than it would pay for the sleep that it may be spared.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Patient {
     patience: Nanos,
     since: Option<Nanos>,
@@ -28,12 +27,6 @@ impl CustomPolicy for Patient {
             return Plan::sleep(Nanos::MAX);
         }
         Plan::Spin { until }
-    }
-
-    fn inherit(&mut self, earlier: &dyn Any) {
-        if let Some(earlier) = earlier.downcast_ref::<Patient>() {
-            self.patience = earlier.patience;
-        }
     }
 }
 

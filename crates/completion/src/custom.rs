@@ -1,6 +1,5 @@
 //! Policies that a program brings: the trait and its contract, the facts of such a mode, and the names that are registered.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -11,7 +10,8 @@ use crate::{Batch, Check, Delivery, Done, Placement, Plan, Route, Seen, Tuning, 
 
 /// When to look at one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
 ///
-/// Each queue has a policy of its own, and asks it from one thread at a time. `docs/policy.md` has a worked example, and
+/// Each queue has a policy of its own, made anew at each switch to its mode, and asks it from one thread at a time. What is to outlive a
+/// switch lies in what its maker shares, an `Arc` for example. `docs/policy.md` has a worked example, and
 /// `reap::policy::testing` the laws as functions.
 ///
 /// # Contract
@@ -32,7 +32,7 @@ use crate::{Batch, Check, Delivery, Done, Placement, Plan, Route, Seen, Tuning, 
 ///
 /// Instants are of the executor's clock, which the simulator's is as well: a policy reads no clock of its own.
 #[allow(unused_variables)] // The names that the defaults do without are for those who read them.
-pub trait CustomPolicy: Cloned + fmt::Debug + Send {
+pub trait CustomPolicy: fmt::Debug + Send {
     /// What to do next, given what the last step has seen. With commands in flight each answer finds them in finite time, or sleeps.
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
 
@@ -53,29 +53,6 @@ pub trait CustomPolicy: Cloned + fmt::Debug + Send {
     /// [`Seen::held`] tells what came of it.
     fn holds(&self) -> u16 {
         0
-    }
-
-    /// Called before anything else where the queue was in this mode before: `earlier` is the policy that it had then, as it was left.
-    /// What that one has learnt still holds; of what is in flight it knows nothing any more.
-    fn inherit(&mut self, earlier: &dyn Any) {}
-}
-
-/// What any policy that is `Clone` has: nobody implements it by hand.
-pub trait Cloned {
-    /// A copy of it.
-    fn cloned(&self) -> Box<dyn CustomPolicy>;
-
-    /// What [`CustomPolicy::inherit`] is given.
-    fn as_any(&self) -> &dyn Any;
-}
-
-impl<P: CustomPolicy + Clone + 'static> Cloned for P {
-    fn cloned(&self) -> Box<dyn CustomPolicy> {
-        Box::new(self.clone())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -234,7 +211,6 @@ const SHORTEST: Nanos = Nanos::from_micros(20);
 /// A queue's policy of the program's own. Answers outside its contract become the nearest inside, so that none loses a completion.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    pub(crate) id: CustomId,
     pub(crate) facts: Facts,
     pub(crate) rule: Box<dyn CustomPolicy>,
 }
@@ -264,11 +240,5 @@ impl Custom {
             Plan::Nap { until } => Plan::Nap { until: wait(until) },
             Plan::Sleep { until, at_least } => Plan::Sleep { until: later(until), at_least: at_least.clamp(1, seen.in_flight) },
         }
-    }
-}
-
-impl Clone for Custom {
-    fn clone(&self) -> Custom {
-        Custom { id: self.id, facts: self.facts, rule: self.rule.cloned() }
     }
 }

@@ -51,7 +51,7 @@ pub mod testing;
 mod tuning;
 mod waiter;
 
-pub use custom::{Cloned, CustomId, CustomPolicy, Facts, RegisterError};
+pub use custom::{CustomId, CustomPolicy, Facts, RegisterError};
 pub use decisions::Decisions;
 pub use group::{Group, QueueSet, Round, Turn, combine};
 pub use mode::{Delivery, Mode, ModeError, Moderation, Placement, Preset};
@@ -59,7 +59,7 @@ pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
-pub use sleep::{Habits, Lawful, SLEEP, SleepStep, Sleeper, Step, fall_asleep, last_step};
+pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Sleeper, Step, fall_asleep, last_step};
 pub use spin::Spin;
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

@@ -98,20 +98,20 @@ mod tests {
     }
 
     #[test]
-    fn what_raises_throughput_is_kept_and_seldom_questioned() {
+    fn better_placement_is_kept() {
         let (away, tries) = play(&mut Placer::default(), 2_000, 250, 300, 0);
         assert_eq!((away, tries), (1_997, 2));
     }
 
     /// It finds 64 at a time, and sleeps in between.
     #[test]
-    fn a_thread_that_sleeps_for_many_at_a_time_is_not_what_limits() {
+    fn sleeping_threads_are_not_moved() {
         let mut placer = Placer::default();
         assert!((0..100).all(|_| placer.window(4_000, 60, 60) == Mode::ADAPTIVE));
     }
 
     #[test]
-    fn what_does_not_is_tried_ever_less_often() {
+    fn failed_trials_become_rare() {
         for other in [100, 250, 257] {
             let (away, tries) = play(&mut Placer::default(), 1_900, 250, other, 0);
             assert!(away == 2 * tries && (1..=6).contains(&tries), "{other}: {away} {tries}");
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_or_has_little_to_complete_is_let_be() {
+    fn waiting_threads_are_not_moved() {
         assert_eq!(play(&mut Placer::default(), 2_000, 250, 300, 10), (0, 0));
         assert_eq!(play(&mut Placer::default(), 2_000, 30, 300, 0), (0, 0));
     }
 
     #[test]
-    fn when_the_load_falls_the_thread_completes_by_itself_again() {
+    fn lower_load_moves_back() {
         let mut placer = Placer::default();
         play(&mut placer, 100, 250, 300, 0);
         let (away, _) = play(&mut placer, 1_000, 120, 120, 60);

@@ -25,7 +25,7 @@ const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
 const SUSPEND_DEFER: u32 = 10;
 
 /// When to look at one queue.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Policy {
     mode: Mode,
     /// The same as a word: compared for each plan.
@@ -39,12 +39,10 @@ pub struct Policy {
     checks: bool,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
-    /// Policies of the program's own, of modes that the queue was in before.
-    earlier: Vec<Custom>,
 }
 
 /// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Rule {
     Interrupt,
     IrqPoll,
@@ -74,7 +72,7 @@ impl Policy {
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
             Preset::Custom(id) => {
-                id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(Custom { id, facts: id.facts(), rule })))
+                id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(Custom { facts: id.facts(), rule })))
             }
         };
         // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
@@ -86,29 +84,18 @@ impl Policy {
             Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
             _ => (false, check != Check::No),
         };
-        Policy { mode, word: mode.into(), check, rule, masks: mode.masks(), records, checks, learnt: None, earlier: Vec::new() }
+        Policy { mode, word: mode.into(), check, rule, masks: mode.masks(), records, checks, learnt: None }
     }
 
-    /// Takes over what `adaptive`, or a policy of the program's own, has learnt of device and machine under an earlier policy of the same
-    /// queue, whatever their modes are: it is kept until it is of use again.
+    /// Takes over what `adaptive` has learnt of device and machine under an earlier policy of the same queue, whatever their modes are: it is
+    /// kept until it is of use again.
     pub fn inherit(&mut self, earlier: Policy) {
-        self.earlier = earlier.earlier;
         let learnt = match earlier.rule {
             Rule::Adaptive(rule) => Some(rule),
-            Rule::Custom(custom) => {
-                self.earlier.push(*custom);
-                earlier.learnt
-            }
             _ => earlier.learnt,
         };
         match (&mut self.rule, learnt) {
             (Rule::Adaptive(rule), Some(learnt)) => rule.inherit(*learnt),
-            (Rule::Custom(custom), learnt) => {
-                self.learnt = learnt;
-                if let Some(at) = self.earlier.iter().position(|earlier| earlier.id == custom.id) {
-                    custom.rule.inherit(self.earlier.swap_remove(at).rule.as_any());
-                }
-            }
             (_, learnt) => self.learnt = learnt,
         }
     }

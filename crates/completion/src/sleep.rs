@@ -26,7 +26,22 @@ pub enum SleepStep {
 /// [`SleepStep::Look`] finds.
 pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Look, SleepStep::Block];
 
-/// The habits of a [`crate::Waiter`]. Each of them is lawful unless a broken twin says otherwise.
+/// What a [`crate::Waiter`] does so that no wake-up is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A switch of mode, which may take a mask off, is followed by a look.
+    LookAfterSwitch,
+    /// A thread that masks a notification that had stayed armed arms it before the next sleep.
+    RearmAfterMask,
+    /// A thread that stops waiting on a shared queue hands its notification on.
+    HandOn,
+    /// A thread that has commands out on a lane that cannot notify naps where its policy sleeps.
+    NapInSilence,
+    /// A thread that goes away from entries that it knows of notifies the owner of the look.
+    NotifyOwner,
+}
+
+/// The habits of a [`crate::Waiter`]: it keeps every rule unless a negative test says otherwise.
 pub trait Habits {
     /// What going to sleep consists of.
     #[inline]
@@ -34,33 +49,9 @@ pub trait Habits {
         SLEEP
     }
 
-    /// A switch of mode, which may take a mask off, is followed by a look.
+    /// Whether it keeps a rule.
     #[inline]
-    fn looks_after_switch(&self) -> bool {
-        true
-    }
-
-    /// A thread that masks a notification that had stayed armed arms it before the next sleep.
-    #[inline]
-    fn knows_its_mask(&self) -> bool {
-        true
-    }
-
-    /// A thread that stops waiting on a shared queue hands its notification on.
-    #[inline]
-    fn hands_on(&self) -> bool {
-        true
-    }
-
-    /// A thread that has commands out on a lane that cannot notify naps where its policy sleeps.
-    #[inline]
-    fn naps_in_silence(&self) -> bool {
-        true
-    }
-
-    /// A thread that goes away from entries that it knows of tells the owner of the look.
-    #[inline]
-    fn tells_owner(&self) -> bool {
+    fn keeps(&self, _: Rule) -> bool {
         true
     }
 }

@@ -10,7 +10,7 @@
 
 use units::Nanos;
 
-use crate::{Habits, Lawful, Plan, Policy, Seen, WEIGHT, Woke};
+use crate::{Habits, Lawful, Plan, Policy, Rule, Seen, WEIGHT, Woke};
 
 /// A hardware queue's notification and its look role, as one software queue meets them.
 pub trait Notification {
@@ -57,7 +57,7 @@ pub trait Notification {
 const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1));
 
 /// One software queue's side of waiting.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Waiter<H = Lawful> {
     /// When to look.
     pub policy: Policy,
@@ -101,7 +101,7 @@ impl<H: Habits> Waiter<H> {
     pub fn adopt(&mut self, policy: Policy) {
         let earlier = std::mem::replace(&mut self.policy, policy);
         self.policy.inherit(earlier);
-        if self.habits.looks_after_switch() {
+        if self.habits.keeps(Rule::LookAfterSwitch) {
             self.woken(Woke::OTHER);
         }
     }
@@ -145,7 +145,7 @@ impl<H: Habits> Waiter<H> {
         (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
         self.plan = plan;
         if self.kept_armed && !self.policy.stays_armed(plan, self.seen.in_flight) {
-            self.kept_armed = !self.habits.knows_its_mask();
+            self.kept_armed = !self.habits.keeps(Rule::RearmAfterMask);
             n.mask();
         }
         plan
@@ -183,7 +183,7 @@ impl<H: Habits> Waiter<H> {
             self.silent_since = None;
         }
         let Plan::Sleep { until, .. } = plan else { return plan };
-        if !self.habits.naps_in_silence() {
+        if !self.habits.keeps(Rule::NapInSilence) {
             return plan;
         }
         let (shortest, longest) = SILENT_NAP;
@@ -291,7 +291,7 @@ impl<H: Habits> Waiter<H> {
             return None;
         }
         let mut heir = None;
-        if self.registered && self.habits.hands_on() {
+        if self.registered && self.habits.keeps(Rule::HandOn) {
             (self.registered, self.owner) = (false, false);
             heir = n.release_role();
         }
@@ -303,7 +303,7 @@ impl<H: Habits> Waiter<H> {
     #[inline]
     #[must_use = "the thread that is named has to be woken"]
     pub fn leaves_behind<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
-        let tells = n.is_shared() && self.seen.pending && self.habits.tells_owner();
+        let tells = n.is_shared() && self.seen.pending && self.habits.keeps(Rule::NotifyOwner);
         if tells { n.other_owner() } else { None }
     }
 }

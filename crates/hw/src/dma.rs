@@ -26,7 +26,6 @@ mod region;
 mod ring;
 mod space;
 
-pub(crate) use buffer::Owner;
 pub use buffer::{DmaBuf, Lent, PoolKey};
 pub use doorbells::{DoorbellPages, DoorbellWords};
 pub use extent::{OutOfPool, Piece};

@@ -219,20 +219,12 @@ impl GuestMemory {
         self.refused.get()
     }
 
-    /// Copies out of the guest's memory.
+    /// Copies out of the guest's memory. `elsewhere` reads what was mapped without a file, if it can: from this address on.
     ///
     /// # Errors
     /// Not all of the range can be read; some of it may have been.
-    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Unreachable> {
-        self.read_with(addr, into, |_, _| false)
-    }
-
-    /// The same, where `elsewhere` reads what was mapped without a file, if it can: from this address on.
-    ///
-    /// # Errors
-    /// As of [`GuestMemory::read`].
     #[inline]
-    pub fn read_with(&self, addr: u64, into: &mut [u8], mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool) -> Result<(), Unreachable> {
+    pub fn read(&self, addr: u64, into: &mut [u8], mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool) -> Result<(), Unreachable> {
         let mut rest = into;
         self.each_piece(addr, rest.len() as u64, Rights { read: true, write: false }, |piece, len| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
@@ -244,20 +236,12 @@ impl GuestMemory {
         })
     }
 
-    /// Copies into the guest's memory.
+    /// Copies into the guest's memory. `elsewhere` writes what was mapped without a file, if it can: from this address on.
     ///
     /// # Errors
     /// Not all of the range can be written to; some of it may have been.
-    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Unreachable> {
-        self.write_with(addr, from, |_, _| false)
-    }
-
-    /// The same, where `elsewhere` writes what was mapped without a file, if it can: from this address on.
-    ///
-    /// # Errors
-    /// As of [`GuestMemory::write`].
     #[inline]
-    pub fn write_with(&self, addr: u64, from: &[u8], mut elsewhere: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Unreachable> {
+    pub fn write(&self, addr: u64, from: &[u8], mut elsewhere: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Unreachable> {
         let mut rest = from;
         self.each_piece(addr, rest.len() as u64, Rights { read: false, write: true }, |piece, len| {
             let (now, later) = rest.split_at(len);
@@ -269,19 +253,11 @@ impl GuestMemory {
         })
     }
 
-    /// Whether all of a range can be reached so.
+    /// Whether all of a range can be reached so. `elsewhere` says whether what was mapped without a file can be.
     ///
     /// # Errors
     /// It cannot.
-    pub fn check(&self, addr: u64, len: u64, rights: Rights) -> Result<(), Unreachable> {
-        self.check_with(addr, len, rights, || false)
-    }
-
-    /// The same, where `elsewhere` says whether what was mapped without a file can be reached.
-    ///
-    /// # Errors
-    /// As of [`GuestMemory::check`].
-    pub fn check_with(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), Unreachable> {
+    pub fn check(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), Unreachable> {
         self.each_piece(addr, len, rights, |piece, _| matches!(piece, Piece::File(..)) || elsewhere())
     }
 

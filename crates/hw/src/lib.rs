@@ -47,7 +47,7 @@ pub use dma::{
 pub use eventfd::{EventFd, Vectors, vectors};
 pub use guarded::Guarded;
 pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
-pub use named_file::{read_at_most, read_file, read_open, read_text};
+pub use named_file::{read_at_most, read_file, read_text};
 pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::{Interest, Poller};

@@ -1,6 +1,6 @@
 //! Files that a user names, read whole.
 
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -28,7 +28,8 @@ pub fn read_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         return read_at_most(file, most);
     }
-    read_open(&file, most)
+    check(file.metadata()?.file_type())?;
+    read_at_most(file, most)
 }
 
 /// The same as text.
@@ -41,15 +42,6 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
         io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8 text"))
     })
-}
-
-/// The bytes of a regular file that is open, from its offset on.
-///
-/// # Errors
-/// As of [`read_file`].
-pub fn read_open(file: &File, most: u64) -> io::Result<Vec<u8>> {
-    check(file.metadata()?.file_type())?;
-    read_at_most(file, most)
 }
 
 /// All bytes that come.
@@ -78,6 +70,7 @@ fn check(kind: FileType) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::fd::AsRawFd;
     use std::path::PathBuf;
     use std::process::Command;
@@ -104,7 +97,6 @@ mod tests {
             let error = read_file(&path, most).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        assert!(read_open(&File::open("/dev/zero").unwrap(), 100).is_err());
     }
 
     #[test]
@@ -119,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_none_has_a_line() {
+    fn invalid_utf8_names_its_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("text");
         fs::write(&path, b"a\nb\n\xff\n").unwrap();

@@ -65,15 +65,7 @@ impl Poller {
     /// # Errors
     /// `AlreadyExists` if it is added twice; what else `epoll_ctl` says.
     pub fn add(&self, fd: impl AsFd, key: u64) -> io::Result<()> {
-        self.add_for(fd, key, Interest::READ)
-    }
-
-    /// The same for whatever `interest` says, and at once if that is so already.
-    ///
-    /// # Errors
-    /// As of [`Poller::add`].
-    pub fn add_for(&self, fd: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), interest.flags())?)
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), Interest::READ.flags())?)
     }
 
     /// From now on another interest in `fd`, which has been added: reported at once if it is so already, whether or not it was

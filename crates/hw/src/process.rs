@@ -1,10 +1,10 @@
 //! The process at the other end of a Unix socket: whether it is the one that was there before, and whether it has ended.
 
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process that listens at a socket.
@@ -20,14 +20,7 @@ impl Process {
     /// # Errors
     /// It cannot be seen from here (a PID namespace of its own), or is gone.
     pub fn behind(socket: impl AsFd) -> io::Result<Process> {
-        let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut bytes = mem::size_of_val(&told) as libc::socklen_t;
-        let fd = socket.as_fd().as_raw_fd();
-        // SAFETY: the kernel writes at most `bytes` bytes, which `told` has, and any bits are a valid value of it.
-        if unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut told).cast(), &raw mut bytes) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let id = Pid::from_raw(told.pid).ok_or(io::ErrorKind::NotFound)?;
+        let id = socket_peercred(socket)?.pid;
         Ok(Process { id, fd: pidfd_open(id, PidfdFlags::empty())? })
     }
 

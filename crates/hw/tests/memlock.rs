@@ -95,12 +95,12 @@ fn child_without_pinning() {
 }
 
 #[test]
-fn what_is_pinned_counts_by_chunk_on_first_use() {
+fn pinned_chunks_count_on_first_use() {
     child("child_that_pins");
 }
 
 #[test]
-#[ignore = "runs in a process of its own: what_is_pinned_counts_by_chunk_on_first_use"]
+#[ignore = "runs in a process of its own: pinned_chunks_count_on_first_use"]
 fn child_that_pins() {
     give_up_exemption();
     limit(2 * CHUNK as u64);

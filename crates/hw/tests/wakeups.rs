@@ -95,7 +95,7 @@ impl Drop for StopOnDrop<'_> {
 
 /// Rounds of: ring the doorbell, arm, look once more, sleep. The entry arrives at any point of that.
 #[test]
-fn no_wake_up_is_lost_between_two_threads() {
+fn two_threads_lose_no_wakeup() {
     const ROUNDS: u32 = 100_000;
     let machine = Machine::new();
     thread::scope(|scope| {
@@ -251,7 +251,7 @@ impl Shared {
 
 /// Two threads, each with one command in flight at a time: the role changes hands at nearly every completion.
 #[test]
-fn no_wake_up_is_lost_between_threads_that_share_a_queue() {
+fn shared_queues_lose_no_wakeup() {
     const ROUNDS: u32 = 20_000;
     let shared = Shared::new();
     thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! How executors keep the laws, as data, so that tests can break it.
 
-use completion::SleepStep;
+use completion::{Rule, SleepStep};
 
 /// The habits of a run's executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,23 +46,13 @@ impl completion::Habits for Habits {
         self.sleep
     }
 
-    fn looks_after_switch(&self) -> bool {
-        self.looks_after_switch
-    }
-
-    fn knows_its_mask(&self) -> bool {
-        self.knows_its_mask
-    }
-
-    fn hands_on(&self) -> bool {
-        self.hands_on
-    }
-
-    fn naps_in_silence(&self) -> bool {
-        self.naps_in_silence
-    }
-
-    fn tells_owner(&self) -> bool {
-        self.releases_look
+    fn keeps(&self, rule: Rule) -> bool {
+        match rule {
+            Rule::LookAfterSwitch => self.looks_after_switch,
+            Rule::RearmAfterMask => self.knows_its_mask,
+            Rule::HandOn => self.hands_on,
+            Rule::NapInSilence => self.naps_in_silence,
+            Rule::NotifyOwner => self.releases_look,
+        }
     }
 }

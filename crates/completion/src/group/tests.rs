@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn the_most_urgent_plan_wins_and_the_earliest_instant() {
+fn most_urgent_plan_wins() {
     let (spin, nap, sleep) = (Plan::Spin { until: Nanos(9) }, Plan::Nap { until: Nanos(5) }, Plan::sleep(Nanos(7)));
     assert_eq!(combine([]), Plan::Rest);
     assert_eq!(combine([Plan::Rest, sleep]), sleep);

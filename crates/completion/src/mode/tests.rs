@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn every_mode_is_read_back_from_its_name() {
+fn mode_names_round_trip() {
     for mode in Mode::ALL {
         assert_eq!(mode.to_string().parse(), Ok(mode));
         assert_eq!(Mode::try_from(u32::from(mode)), Ok(mode));
@@ -12,7 +12,7 @@ fn every_mode_is_read_back_from_its_name() {
 }
 
 #[test]
-fn the_kernels_own_modes_are_refused_by_name_but_where_they_may_be() {
+fn kernel_modes_need_kernel_devices() {
     for mode in Mode::KERNELS {
         let name = mode.to_string();
         let error = name.parse::<Mode>().unwrap_err().to_string();
@@ -26,7 +26,7 @@ fn the_kernels_own_modes_are_refused_by_name_but_where_they_may_be() {
 }
 
 #[test]
-fn the_table_of_modes_is_the_designs() {
+fn mode_table_is_the_designs() {
     let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
     assert_eq!(with(|m| m.placement() == Placement::DrainThread), "threaded threaded+submit-check");
     assert_eq!(with(|m| m.delivery() == Delivery::Posted), "posted posted+submit-check");
@@ -36,7 +36,7 @@ fn the_table_of_modes_is_the_designs() {
 }
 
 #[test]
-fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
+fn misspelt_modes_get_a_hint() {
     let error = "intrrupt+submit-chek".parse::<Mode>().unwrap_err().to_string();
     assert!(error.contains("did you mean 'interrupt+submit-check'?"), "{error}");
     assert!(Mode::ALL.iter().all(|m| error.contains(&m.to_string())), "{error}");
@@ -46,7 +46,7 @@ fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
 }
 
 #[test]
-fn submit_check_is_refused_by_name_where_it_makes_no_sense() {
+fn useless_submit_check_is_refused() {
     for name in ["poll+submit-check", "hybrid-mean+submit-check", "adaptive+submit-check", "dim+submit-check"] {
         let error = name.parse::<Mode>().unwrap_err();
         assert!(matches!(error, ModeError::NoSubmitCheck { .. }), "{error}");

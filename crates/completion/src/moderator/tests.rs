@@ -49,7 +49,7 @@ fn any_ticks() -> impl Strategy<Value = Vec<(u64, Rates)>> {
 
 proptest! {
     #[test]
-    fn no_moderator_changes_more_often_than_every_ten_milliseconds(ticks in any_ticks()) {
+    fn changes_are_ten_milliseconds_apart(ticks in any_ticks()) {
         for moderation in ALL {
             let mut moderator = Moderator::new(moderation);
             let tick = |now: Nanos, rates: &Rates| moderator.tick(now, rates).inspect(|&setting| moderator.confirmed(setting));
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_device_that_refuses_is_left_alone(ticks in any_ticks()) {
+    fn refusing_devices_are_left_alone(ticks in any_ticks()) {
         for moderation in ALL {
             let mut moderator = Moderator::new(moderation);
             moderator.refused();
@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn a_moderator_without_a_pace_is_caught() {
+fn no_pace_mutant_is_caught() {
     // The twin forgets when it last changed.
     let law = |ticks: Vec<(u64, Rates)>| {
         let mut moderator = Moderator::new(Moderation::Vic);
@@ -93,7 +93,7 @@ fn a_moderator_without_a_pace_is_caught() {
 }
 
 #[test]
-fn a_fixed_setting_is_set_once_and_again_after_a_reset() {
+fn fixed_setting_returns_after_reset() {
     let mut moderator = Moderator::new(Moderation::Fixed);
     assert_eq!(moderator.tick(Nanos(1), &Rates::default()), Some(Coalesce::new(8, 1)));
     assert_eq!(moderator.tick(Nanos(2), &Rates::default()), None, "not confirmed, but too soon");
@@ -104,7 +104,7 @@ fn a_fixed_setting_is_set_once_and_again_after_a_reset() {
 }
 
 #[test]
-fn vic_holds_back_only_with_enough_in_flight_and_enough_to_come() {
+fn vic_coalesces_at_depth() {
     let setting = |in_flight, completions| vic(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 });
     assert_eq!(setting(3, 10_000), Coalesce::OFF);
     assert_eq!(setting(64, 10), Coalesce::OFF);
@@ -113,7 +113,7 @@ fn vic_holds_back_only_with_enough_in_flight_and_enough_to_come() {
 }
 
 #[test]
-fn dim_climbs_at_depth_and_stays_down_without() {
+fn dim_climbs_at_depth() {
     let deep = settle(&mut Moderator::new(Moderation::Dim), 1, 40, 64);
     assert!(deep.entries() >= 8, "{deep:?}");
     // At depth 1 a threshold of two makes each command wait for 100 µs: the moderator tries it, and comes back.
@@ -122,7 +122,7 @@ fn dim_climbs_at_depth_and_stays_down_without() {
 }
 
 #[test]
-fn dim_comes_down_when_the_depth_does() {
+fn dim_follows_the_depth_down() {
     let mut moderator = Moderator::new(Moderation::Dim);
     assert!(settle(&mut moderator, 1, 40, 64).entries() >= 8);
     let after = settle(&mut moderator, 41, 60, 2);

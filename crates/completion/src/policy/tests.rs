@@ -18,7 +18,7 @@ fn read(bytes: u32) -> Class {
 }
 
 #[test]
-fn submit_check_looks_after_each_commit_and_changes_nothing_else() {
+fn submit_check_polls_after_commit() {
     let batch = Batch { commands: 4, in_flight: 9, ..Batch::default() };
     for mode in Mode::ALL {
         let expected = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
@@ -31,7 +31,7 @@ fn submit_check_looks_after_each_commit_and_changes_nothing_else() {
 }
 
 #[test]
-fn what_is_looked_for_anyway_goes_where_no_message_is_sent() {
+fn polling_modes_route_to_polling() {
     let batch = Batch { commands: 1, in_flight: 1, class: Some(read(4096)), urgent: 0 };
     let polled = |mode: &Mode| Policy::new(*mode).route(Nanos(1), &batch) == Route::Poll;
     let names: Vec<_> = Mode::ALL.into_iter().filter(polled).map(|mode| mode.to_string()).collect();
@@ -39,7 +39,7 @@ fn what_is_looked_for_anyway_goes_where_no_message_is_sent() {
 }
 
 #[test]
-fn adaptive_sends_to_where_it_looks_while_it_stays_awake() {
+fn awake_adaptive_routes_to_polling() {
     let mut policy = Policy::new(Mode::ADAPTIVE);
     let batch = Batch { commands: 1, in_flight: 2, class: Some(read(4096)), urgent: 0 };
     let mut now = Nanos(1);
@@ -64,7 +64,7 @@ fn adaptive_sends_to_where_it_looks_while_it_stays_awake() {
 }
 
 #[test]
-fn poll_never_sleeps_with_commands_in_flight_unless_the_thread_leaves() {
+fn poll_sleeps_only_on_leaving() {
     let wrong = scripts().find_map(|script| {
         ask(&mut Policy::new(Mode::POLL), &script, |_, question, plan| {
             match (plan, question?) {
@@ -79,7 +79,7 @@ fn poll_never_sleeps_with_commands_in_flight_unless_the_thread_leaves() {
 }
 
 #[test]
-fn interrupt_keeps_looking_until_the_queue_is_empty_then_sleeps() {
+fn interrupt_drains_then_sleeps() {
     let mut policy = Policy::new(Mode::INTERRUPT);
     let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
     assert_eq!(policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }), Plan::Look { budget: WEIGHT });
@@ -90,7 +90,7 @@ fn interrupt_keeps_looking_until_the_queue_is_empty_then_sleeps() {
 }
 
 #[test]
-fn a_policy_that_wants_no_class_plans_the_same_without_one() {
+fn unwanted_class_changes_no_plan() {
     for mode in Mode::ALL {
         let mut policies = [Some(Class::new(Op::Read, 4096)), None].map(|class| (Policy::new(mode), class));
         let wants = policies[0].0.wants_class();

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_price_is_read_as_a_number_or_no_limit() {
+fn prices_are_parsed() {
     for (text, thousandths) in [("0.3", 300), ("0.025", 25), ("0", 0), ("1", 1_000), ("50", 50_000), ("inf", u32::MAX)] {
         assert_eq!(text.parse(), Ok(LatencyPrice(thousandths)), "{text}");
     }

@@ -8,43 +8,26 @@ mod world;
 
 use world::{Bound, Shared};
 
-/// Habits as data, so that a twin differs in one of them.
+/// Habits as data: a mutant sleeps otherwise or breaks one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Twin {
+struct Mutant {
     sleep: &'static [SleepStep],
-    looks_after_switch: bool,
-    knows_its_mask: bool,
-    hands_on: bool,
-    naps_in_silence: bool,
-    tells_owner: bool,
+    breaks: Option<Rule>,
 }
 
-const LAWFUL: Twin =
-    Twin { sleep: SLEEP, looks_after_switch: true, knows_its_mask: true, hands_on: true, naps_in_silence: true, tells_owner: true };
+const LAWFUL: Mutant = Mutant { sleep: SLEEP, breaks: None };
 
-impl Habits for Twin {
+impl Habits for Mutant {
     fn sleep(&self) -> &'static [SleepStep] {
         self.sleep
     }
-    fn looks_after_switch(&self) -> bool {
-        self.looks_after_switch
-    }
-    fn knows_its_mask(&self) -> bool {
-        self.knows_its_mask
-    }
-    fn hands_on(&self) -> bool {
-        self.hands_on
-    }
-    fn naps_in_silence(&self) -> bool {
-        self.naps_in_silence
-    }
-    fn tells_owner(&self) -> bool {
-        self.tells_owner
+    fn keeps(&self, rule: Rule) -> bool {
+        self.breaks != Some(rule)
     }
 }
 
 /// Runs a law over random cases. The lawful meet new ones in each run; the twins the same ones, so that they are caught or not.
-fn holds<S: Strategy>(habits: Twin, cases: S, law: impl Fn(S::Value) -> Result<(), String>) -> Result<(), String> {
+fn holds<S: Strategy>(habits: Mutant, cases: S, law: impl Fn(S::Value) -> Result<(), String>) -> Result<(), String> {
     let config = Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(3_000) };
     let mut runner = match habits {
         LAWFUL => TestRunner::new(config),
@@ -54,7 +37,7 @@ fn holds<S: Strategy>(habits: Twin, cases: S, law: impl Fn(S::Value) -> Result<(
 }
 
 /// With commands out on a lane that cannot notify no plan is to sleep, and each nap ends.
-fn never_sleeps_in_silence(habits: Twin, (mode, script): (Mode, Vec<(u64, u32, Seen)>)) -> Result<(), String> {
+fn never_sleeps_in_silence(habits: Mutant, (mode, script): (Mode, Vec<(u64, u32, Seen)>)) -> Result<(), String> {
     let mut waiter = Waiter::new(Policy::new(mode), habits);
     let mut now = Nanos(1);
     for (pause, silent, seen) in script {
@@ -83,15 +66,15 @@ fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
 }
 
 #[test]
-fn nobody_sleeps_with_commands_out_in_silence() {
+fn silent_commands_prevent_sleep() {
     holds(LAWFUL, any_script(), |script| never_sleeps_in_silence(LAWFUL, script)).unwrap();
-    let deaf = Twin { naps_in_silence: false, ..LAWFUL };
+    let deaf = Mutant { breaks: Some(Rule::NapInSilence), ..LAWFUL };
     let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script)).expect_err("not caught");
     assert!(message.contains("out in silence"), "{message}");
 }
 
 #[test]
-fn a_nap_in_silence_is_as_long_as_the_wait_so_far_and_short_again_once_something_was_found() {
+fn silent_naps_double() {
     let mut waiter = Waiter::new(Policy::new(Mode::INTERRUPT), Lawful);
     waiter.set_silent(3);
     let mut ask = |now, found| {
@@ -109,7 +92,7 @@ fn a_nap_in_silence_is_as_long_as_the_wait_so_far_and_short_again_once_something
 }
 
 #[test]
-fn a_sleep_is_for_as_many_as_the_caller_needs() {
+fn sleeps_wait_for_wanted_completions() {
     let at_least = |mode, wants| {
         let mut waiter = Waiter::new(Policy::new(mode), Lawful);
         waiter.seen = Seen { in_flight: 20, wants, ..Seen::default() };
@@ -124,7 +107,7 @@ fn a_sleep_is_for_as_many_as_the_caller_needs() {
 }
 
 #[test]
-fn what_is_kept_armed_is_masked_before_it_may_not_be() {
+fn kept_arms_are_masked_in_time() {
     let (mut waiter, mut shared) = (Waiter::new(Policy::new(Mode::ADAPTIVE), Lawful), Shared::default());
     let mut vector = Bound(&mut shared, 0);
     waiter.owner = true;
@@ -144,25 +127,23 @@ fn what_is_kept_armed_is_masked_before_it_may_not_be() {
 
 /// A plan that is not asked for is the one that would have been made, whatever was seen and done before.
 #[test]
-fn what_is_looked_for_first_would_have_been_planned() {
+fn early_polls_match_the_plan() {
     let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {
         let (mut waiter, mut now) = (Waiter::new(Policy::new(mode), Lawful), Nanos(1));
         for (n, (pause, silent, seen)) in (0..).zip(script) {
             now += Nanos(pause);
             waiter.set_silent(silent);
             waiter.seen = Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
-            let mut asked = waiter.clone();
+            let before = waiter.seen;
             // In `poll` and `adaptive` something has to be there, and asking is told so.
             let found = waiter.looks_first(|| true);
             let told = mode == Mode::POLL || mode == Mode::ADAPTIVE && found.is_some();
             let first = found.or_else(|| waiter.looks_when_woken());
-            asked.seen.pending |= told;
-            asked.seen.lock_busy &= !told;
-            let planned = asked.next(now, &mut Bound(&mut Shared::default(), 0));
+            waiter.seen = Seen { pending: before.pending || told, lock_busy: before.lock_busy && !told, ..before };
+            let planned = waiter.next(now, &mut Bound(&mut Shared::default(), 0));
             if first.is_some_and(|first| first != planned) {
                 return Err(format!("{first:?}, and {planned:?} was to be planned"));
             }
-            waiter = asked;
         }
         Ok(())
     };

@@ -6,7 +6,7 @@
 //! use units::Nanos;
 //!
 //! /// `interrupt`, written as a policy of one's own.
-//! #[derive(Clone, Debug)]
+//! #[derive(Debug)]
 //! struct Sleeps;
 //!
 //! impl CustomPolicy for Sleeps {
@@ -67,8 +67,6 @@ pub enum Law {
     SurvivesSwitches,
     /// On the same queue, what was posted while the thread waits is found within a second.
     BoundedLateness,
-    /// One that has inherited from another keeps the laws as well.
-    Inherits,
 }
 
 /// A law that a policy does not keep.
@@ -85,7 +83,7 @@ pub struct Broken {
 
 impl Law {
     /// Every law.
-    pub const ALL: [Law; 12] = [
+    pub const ALL: [Law; 11] = [
         Law::DoesNotPanic,
         Law::RepeatsItself,
         Law::Looks,
@@ -97,7 +95,6 @@ impl Law {
         Law::FindsEverything,
         Law::SurvivesSwitches,
         Law::BoundedLateness,
-        Law::Inherits,
     ];
 }
 
@@ -115,7 +112,6 @@ impl fmt::Display for Law {
             Law::FindsEverything => "everything is found",
             Law::SurvivesSwitches => "everything is found when policies are switched",
             Law::BoundedLateness => "nothing waits for more than a second",
-            Law::Inherits => "it keeps the laws after inheriting",
         })
     }
 }
@@ -180,7 +176,6 @@ fn caught(call: impl FnOnce() -> Wrong) -> Wrong {
 
 /// Whether a script shows that a law is broken.
 fn breach<S: Subject>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong {
-    let told = |policy: &mut S| ask(policy, script, |now, question, plan| answer(law, now, question, plan));
     match law {
         Law::RepeatsItself => {
             let answers = || {
@@ -194,14 +189,7 @@ fn breach<S: Subject>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wron
             let differs = answers().into_iter().zip(answers()).find(|(one, other)| one != other);
             differs.map(|(one, other)| format!("{one:?} the first time, {other:?} the second"))
         }
-        Law::Inherits => {
-            let (mut earlier, mut heir) = (make(), make());
-            ask(&mut earlier, script, |_, _, _| None);
-            heir.inherit(earlier);
-            let laws = [Law::Looks, Law::LooksForAReason, Law::BoundedLooks, Law::GoesOn, Law::WaitsEnd, Law::LeavesArmed];
-            ask(&mut heir, script, |now, question, plan| laws.into_iter().find_map(|law| answer(law, now, question, plan)))
-        }
-        _ => told(&mut make()),
+        _ => ask(&mut make(), script, |now, question, plan| answer(law, now, question, plan)),
     }
 }
 

@@ -197,7 +197,7 @@ pub(super) struct GuestCq {
 impl SqSlots for GuestSq {
     fn store(&self, slot: u32, sqe: &Sqe) {
         let bytes: Vec<u8> = sqe.to_words().iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.host.note(self.host.memory.borrow().write(self.addr + (u64::from(slot) << Sqe::SIZE_LOG2), &bytes));
+        self.host.note(self.host.memory.borrow().write(self.addr + (u64::from(slot) << Sqe::SIZE_LOG2), &bytes, |_, _| false));
     }
 
     fn load(&self, slot: u32) -> Sqe {
@@ -238,16 +238,16 @@ impl Port for GuestPort {
 
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().read_with(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece))).map_err(refused)
+        self.0.memory.borrow().read(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece))).map_err(refused)
     }
 
     #[inline]
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().write_with(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece))).map_err(refused)
+        self.0.memory.borrow().write(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece))).map_err(refused)
     }
 
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.0.memory.borrow().check_with(addr, len, READ, || self.0.ask(Connection::answers)).map_err(refused)
+        self.0.memory.borrow().check(addr, len, READ, || self.0.ask(Connection::answers)).map_err(refused)
     }
 
     #[inline]
@@ -332,7 +332,7 @@ impl GuestPort {
         if !addr.is_multiple_of(8) {
             return Err(BusError { addr, len });
         }
-        self.0.memory.borrow().check(addr, len, rights).map_err(refused)
+        self.0.memory.borrow().check(addr, len, rights, || false).map_err(refused)
     }
 }
 

@@ -65,8 +65,8 @@ impl Shadow {
         doorbells: u32,
         register: impl Fn(QueueId, bool) -> u32,
     ) -> Result<Shadow, Unreachable> {
-        memory.check(buffers.bells, buffers.bytes, Rights { read: true, write: false })?;
-        memory.check(buffers.events, buffers.bytes, Rights { read: false, write: true })?;
+        memory.check(buffers.bells, buffers.bytes, Rights { read: true, write: false }, || false)?;
+        memory.check(buffers.events, buffers.bytes, Rights { read: false, write: true }, || false)?;
         let count = (buffers.bytes / buffers.stride).min(u64::from(doorbells));
         let bell = |n: u64| {
             let words = words(&buffers, memory, n);

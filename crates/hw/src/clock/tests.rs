@@ -12,7 +12,7 @@ fn work() {
 }
 
 #[test]
-fn work_costs_the_thread_and_the_process_cpu_time() {
+fn work_costs_cpu_time() {
     let (process, thread) = (process_cpu(), thread_cpu());
     work();
     assert!(thread_cpu() - thread >= Nanos::from_millis(2));
@@ -20,7 +20,7 @@ fn work_costs_the_thread_and_the_process_cpu_time() {
 }
 
 #[test]
-fn the_cpu_time_of_another_thread_can_be_read_while_it_lives() {
+fn other_threads_clocks_are_readable() {
     let (give, take) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let worker = thread::spawn(move || {
@@ -45,7 +45,7 @@ fn a_sleep_lasts_until_its_instant() {
 }
 
 #[test]
-fn usage_counts_cpu_time_faults_and_switches() {
+fn usage_counts_faults_and_switches() {
     let before = thread_usage();
     while thread_usage().user + thread_usage().system == before.user + before.system {
         black_box(vec![1u8; 64 << 10]);
@@ -57,7 +57,7 @@ fn usage_counts_cpu_time_faults_and_switches() {
 }
 
 #[test]
-fn what_children_cost_is_known_once_they_were_waited_for() {
+fn reaped_children_cost_cpu_time() {
     let before = children_cpu();
     let mut child = std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).spawn().unwrap();
     assert!(child.wait().unwrap().success());

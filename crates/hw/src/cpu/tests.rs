@@ -3,7 +3,7 @@ use std::thread;
 use super::*;
 
 #[test]
-fn a_thread_is_pinned_to_a_cpu_that_it_may_use() {
+fn threads_are_pinned() {
     thread::spawn(|| {
         let allowed = allowed_cpus().unwrap();
         let last = *allowed.last().unwrap();
@@ -15,7 +15,7 @@ fn a_thread_is_pinned_to_a_cpu_that_it_may_use() {
 }
 
 #[test]
-fn a_cpu_that_the_machine_lacks_is_refused() {
+fn missing_cpus_are_refused() {
     for cpu in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
         assert_eq!(pin(cpu).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
@@ -35,14 +35,14 @@ fn run_delay_never_shrinks() {
 }
 
 #[test]
-fn a_run_delay_tells_whose_it_is() {
+fn run_delays_know_their_thread() {
     let Ok(delay) = RunDelay::of_current() else { return };
     assert!(delay.is_of_current());
     assert!(!thread::spawn(move || delay.is_of_current()).join().unwrap());
 }
 
 #[test]
-fn steal_is_the_eighth_number_of_a_cpus_line() {
+fn steal_is_the_eighth_field() {
     let stat = "cpu  9 9 9 9 9 9 9 99 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 2 3 4 5 6 7 30 9 10\ncpu10 0 0 0 0 0 0 0 500 0 0\nintr 1 2\n";
     assert_eq!([steal(stat, &[0]), steal(stat, &[0, 1]), steal(stat, &[10]), steal(stat, &[2])], [8, 38, 500, 0]);
     assert_eq!([steal("cpu0 1 2\n", &[0]), steal("", &[0]), steal("cpu0 a b c d e f g h\n", &[0])], [0, 0, 0]);
@@ -52,7 +52,7 @@ fn steal_is_the_eighth_number_of_a_cpus_line() {
 
 /// Also where the thread that started it is pinned.
 #[test]
-fn a_thread_that_avoids_a_cpu_runs_on_another_if_there_is_one() {
+fn avoided_cpus_are_left() {
     let all = allowed_cpus().unwrap();
     let ran_on = |cpu: usize| {
         let pinned = std::thread::spawn(move || {

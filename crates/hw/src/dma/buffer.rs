@@ -3,8 +3,8 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
 
 use sync::lease;
 
@@ -172,7 +172,7 @@ impl DmaBuf {
         DmaBuf(Box::new(Block {
             data: extent.at(offset),
             len,
-            addr: extent.base() + offset,
+            addr: extent.base + offset,
             marks: NonNull::from(extent.marks(offset, len as u64)),
             lent,
             one_mark: len as u64 <= unit,
@@ -186,7 +186,7 @@ impl DmaBuf {
         DmaBuf(Box::new(Block {
             data: NonNull::dangling(),
             len: 0,
-            addr: pool.own.base(),
+            addr: pool.own.base,
             marks: NonNull::from(&NOTHING[..]),
             lent: PIECE_LOG2,
             one_mark: true,
@@ -269,7 +269,7 @@ impl Drop for DmaBuf {
         match region {
             _ if len == 0 || !pool.born.is_here() => {}
             Some(region) => region.give_back(addr),
-            None => pool.give_back(addr - pool.own.base(), len),
+            None => pool.give_back(addr - pool.own.base, len),
         }
     }
 }
@@ -326,14 +326,6 @@ impl Lent {
         Some((piece, at, bytes))
     }
 
-    /// What is told once the memory behind it has gone.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner(match &self.0.0.region {
-            Some(region) => OneOf::Region(Arc::downgrade(region)),
-            None => OneOf::Pool(Arc::downgrade(&self.0.0.pool)),
-        })
-    }
-
     fn extent(&self) -> &Extent {
         self.0.0.region.as_ref().map_or(&self.0.0.pool.own, |region| &region.extent)
     }
@@ -348,26 +340,6 @@ impl Lent {
         std::mem::forget(self);
         buf.0.end();
         buf
-    }
-}
-
-/// Whose memory a buffer is of.
-#[derive(Clone, Debug)]
-pub(crate) struct Owner(OneOf);
-
-#[derive(Clone, Debug)]
-enum OneOf {
-    Pool(Weak<Pool>),
-    Region(Weak<AnyRegion>),
-}
-
-impl Owner {
-    /// Nobody has any of the memory any more.
-    pub(crate) fn is_gone(&self) -> bool {
-        match &self.0 {
-            OneOf::Pool(pool) => pool.strong_count() == 0,
-            OneOf::Region(region) => region.strong_count() == 0,
-        }
     }
 }
 

@@ -48,7 +48,7 @@ impl DmaPool {
 impl DoorbellPages {
     /// Bus addresses of both: doorbells, EventIdx.
     pub fn addrs(&self) -> (u64, u64) {
-        let first = self.block.pool.own.base() + self.block.offset;
+        let first = self.block.pool.own.base + self.block.offset;
         (first, first + PAGE)
     }
 

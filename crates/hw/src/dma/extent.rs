@@ -43,8 +43,9 @@ pub struct Piece {
 #[derive(Debug)]
 pub(super) struct Extent {
     memory: NonNull<u8>,
-    bytes: u64,
-    base: u64,
+    pub bytes: u64,
+    /// Bus address of the first byte.
+    pub base: u64,
     /// One mark per 512 bytes.
     marks: Box<[AtomicU8]>,
     pins: Option<Pins>,
@@ -67,16 +68,6 @@ impl Extent {
         let marks = <[AtomicU8]>::new_box_zeroed_with_elems(bytes.div_ceil(MIN_BLOCK) as usize)
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Extent { memory, bytes, base, marks, pins, id })
-    }
-
-    /// Bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Bus address of the first byte.
-    pub fn base(&self) -> u64 {
-        self.base
     }
 
     /// Where the byte at `offset` is, at most one past the last.

@@ -28,8 +28,8 @@ pub enum Backing {
 /// A mapping of this process's own, zero at first, readable and writable; unmapped when it is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    memory: NonNull<u8>,
-    bytes: usize,
+    pub memory: NonNull<u8>,
+    pub bytes: usize,
     file: Option<OwnedFd>,
     /// Of one that forked children do not have, the process that does.
     born: Option<Birth>,
@@ -93,16 +93,6 @@ impl Mapping {
     fn at(memory: *mut c_void, bytes: usize, file: Option<OwnedFd>) -> io::Result<Mapping> {
         let memory = NonNull::new(memory.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { memory, bytes, file, born: None })
-    }
-
-    /// The first byte.
-    pub fn memory(&self) -> NonNull<u8> {
-        self.memory
-    }
-
-    /// Bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// The file behind it; the mapping begins at its first byte.

@@ -69,7 +69,7 @@ impl Pages {
 // SAFETY: the mapping is the owner's alone, zeroed, and stays until it is dropped.
 unsafe impl Memory for Pages {
     fn bytes(&mut self) -> NonNull<[u8]> {
-        NonNull::slice_from_raw_parts(self.0.memory(), self.0.bytes())
+        NonNull::slice_from_raw_parts(self.0.memory, self.0.bytes)
     }
 
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
@@ -82,20 +82,20 @@ impl Deref for Pages {
     fn deref(&self) -> &[u8] {
         // SAFETY: the mapping is initialised, and is written to only through `&mut self`: while it is registered nobody
         // has a `&Pages`.
-        unsafe { std::slice::from_raw_parts(self.0.memory().as_ptr(), self.0.bytes()) }
+        unsafe { std::slice::from_raw_parts(self.0.memory.as_ptr(), self.0.bytes) }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.0.memory().as_ptr(), self.0.bytes()) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.memory.as_ptr(), self.0.bytes) }
     }
 }
 
 impl fmt::Debug for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pages").field(&self.0.bytes()).finish()
+        f.debug_tuple("Pages").field(&self.0.bytes).finish()
     }
 }
 

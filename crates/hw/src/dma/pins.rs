@@ -84,7 +84,7 @@ pub enum PinError {
 /// A device's way of pinning, and how much it has pinned.
 #[derive(Debug)]
 pub(super) struct Pinning {
-    pinner: Arc<dyn Pinner>,
+    pub pinner: Arc<dyn Pinner>,
     bytes: AtomicU64,
     chunk: u64,
 }
@@ -98,16 +98,6 @@ impl Pinning {
     /// Bytes that are pinned.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether memory has to have a file behind it.
-    pub fn wants_file(&self) -> bool {
-        self.pinner.wants_file()
-    }
-
-    /// Whether the process that gets the files is trusted to take no pages away.
-    pub fn trusts(&self) -> bool {
-        self.pinner.trusts()
     }
 
     fn failed(&self, wanted: u64, source: io::Error) -> PinError {

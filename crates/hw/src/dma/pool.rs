@@ -118,7 +118,7 @@ impl PoolOptions {
         let (mut mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         mapping.keep_from_children()?;
-        let (memory, addr) = (mapping.memory(), space.pool());
+        let (memory, addr) = (mapping.memory, space.pool());
         let file = mapping.file().map(|file| file.try_clone_to_owned()).transpose()?.map(|file| (file, 0));
         let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }, file));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
@@ -152,12 +152,12 @@ impl DmaPool {
     /// Bytes in the pool.
     #[allow(clippy::len_without_is_empty)] // a pool is never empty
     pub fn len(&self) -> u64 {
-        self.0.own.bytes()
+        self.0.own.bytes
     }
 
     /// Bus address of the pool's first byte: page-aligned, and never the value of a pointer.
     pub fn base(&self) -> u64 {
-        self.0.own.base()
+        self.0.own.base
     }
 
     /// What stands behind its memory: huge pages only if there were enough.
@@ -181,7 +181,7 @@ impl DmaPool {
     /// As of [`Pages::new`].
     pub fn pages(&self, bytes: usize) -> io::Result<Pages> {
         match &self.0.pinning {
-            Some(pinning) if pinning.wants_file() => Pages::shared(bytes),
+            Some(pinning) if pinning.pinner.wants_file() => Pages::shared(bytes),
             _ => Pages::new(bytes),
         }
     }
@@ -226,7 +226,7 @@ impl DmaPool {
 
 impl Pool {
     pub fn full(&self, wanted: usize) -> AllocError {
-        AllocError::Full { wanted, pool: self.own.bytes() }
+        AllocError::Full { wanted, pool: self.own.bytes }
     }
 
     /// Bytes of a block for `len` bytes. It begins at a multiple of its size, and so at one of the alignment.

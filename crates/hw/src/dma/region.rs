@@ -123,15 +123,7 @@ impl DmaPool {
 
 /// Memory that its owner gave to a device: ranges of it are buffers, as the pool's own are. It is given back by
 /// [`Region::into_owner`], or dropped with the region or its last buffer.
-pub struct Region<M>(Arc<Registered<Kept<M>>>);
-
-/// What a region keeps. Fields are dropped in this order, once its memory is no longer pinned.
-struct Kept<M> {
-    addresses: Addresses,
-    description: Description,
-    /// Never locked: nobody reaches the owner before it is alone.
-    owner: Mutex<M>,
-}
+pub struct Region<M>(Arc<Registered<Mutex<M>>>);
 
 /// Bus addresses of a pool's device that are a region's.
 struct Addresses {
@@ -147,16 +139,6 @@ impl Drop for Addresses {
     }
 }
 
-/// What is lent beside a region.
-struct Description(Option<Lent>);
-
-impl Drop for Description {
-    fn drop(&mut self) {
-        // Nothing of the region is lent, so no command needs what describes it.
-        drop(self.0.take().map(Lent::take_back));
-    }
-}
-
 /// A place among the bus addresses of `pool` for the memory of `owner`.
 fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
     if !pool.born.is_here() {
@@ -169,10 +151,10 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
         return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
     }
     let file = owner.file().map(|(file, at)| Ok((file.try_clone_to_owned()?, at))).transpose().map_err(RegisterError::System)?;
-    if let Some(pinning) = pool.pinning.as_ref().filter(|pinning| pinning.wants_file()) {
+    if let Some(pinning) = pool.pinning.as_ref().filter(|pinning| pinning.pinner.wants_file()) {
         let Some((file, _)) = &file else { return Err(RegisterError::NoFile) };
         match keeps_pages(file) {
-            Err(why) if !pinning.trusts() => return Err(RegisterError::MayLosePages(why.to_string())),
+            Err(why) if !pinning.pinner.trusts() => return Err(RegisterError::MayLosePages(why.to_string())),
             _ => {}
         }
     }
@@ -186,12 +168,12 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
 }
 
 /// The owner of a region that goes, which it does in the order of its fields.
-fn into_owner<M>(region: Registered<Kept<M>>) -> M {
-    let Registered { extent, keeps: Kept { addresses, description, owner }, .. } = region;
+fn into_owner<M>(region: Registered<Mutex<M>>) -> M {
+    let Registered { extent, addresses, beside, owner, .. } = region;
     // Nothing is pinned any more before somebody else can have the bus addresses.
     drop(extent);
     drop(addresses);
-    drop(description);
+    drop(beside);
     owner.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -207,15 +189,14 @@ impl<M: Memory> Region<M> {
             Ok(placed) => placed,
             Err(why) => return Err((why, owner)),
         };
-        let (base, bytes) = (extent.base(), extent.bytes());
-        let mut region = Registered::new(extent, Kept { addresses, description: Description(None), owner: Mutex::new(owner) });
+        let (base, bytes) = (extent.base, extent.bytes);
+        let mut region = Registered { extent, out: Mutex::default(), addresses, beside: None, owner: Mutex::new(owner) };
         match describe(base, bytes) {
             Ok(lent) => {
-                region.beside = lent.as_ref().map(|lent| {
+                region.beside = lent.map(|lent| {
                     let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
-                    Beside { base, addr: lent.addr(), written }
-                });
-                region.keeps.description = Description(lent);
+                    Beside { base, addr: lent.addr(), written, lent: Some(lent) }
+                })
             }
             Err(why) => return Err((why, into_owner(region))),
         }
@@ -232,13 +213,13 @@ impl<M: Memory> Region<M> {
     /// # Errors
     /// See [`RangeError`].
     pub fn buffer(&self, range: Range<usize>) -> Result<DmaBuf, RangeError> {
-        let Registered { extent, keeps, .. } = &*self.0;
+        let Registered { extent, addresses: Addresses { pool, .. }, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
-        let alignment = keeps.addresses.pool.alignment;
-        if !keeps.addresses.pool.born.is_here() {
+        let alignment = pool.alignment;
+        if !pool.born.is_here() {
             return Err(RangeError::Forked);
         }
-        if start >= end || end > extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
+        if start >= end || end > extent.bytes || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
             return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
         }
         if start % alignment != 0 {
@@ -246,20 +227,20 @@ impl<M: Memory> Region<M> {
         }
         let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
         self.0.give_out(start..end).map_err(taken)?;
-        extent.pin(start, end - start).inspect_err(|_| self.0.give_back(extent.base() + start))?;
+        extent.pin(start, end - start).inspect_err(|_| self.0.give_back(extent.base + start))?;
         let paged = start % PAGE == 0 && end % PAGE == 0;
-        Ok(DmaBuf::new(extent, (start, range.len()), paged, keeps.addresses.pool.clone(), Some(self.0.clone())))
+        Ok(DmaBuf::new(extent, (start, range.len()), paged, pool.clone(), Some(self.0.clone())))
     }
 
     /// Bytes of the region.
     #[allow(clippy::len_without_is_empty)] // a region is never empty
     pub fn len(&self) -> usize {
-        self.0.extent.bytes() as usize
+        self.0.extent.bytes as usize
     }
 
     /// Bus address of its first byte.
     pub fn base(&self) -> u64 {
-        self.0.extent.base()
+        self.0.extent.base
     }
 
     /// The owner again, if no range is given out: from now on the device does not know its memory.
@@ -275,7 +256,7 @@ impl<M: Memory> Region<M> {
 impl<M> fmt::Debug for Region<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let extent = &self.0.extent;
-        f.debug_struct("Region").field("base", &extent.base()).field("bytes", &extent.bytes()).finish_non_exhaustive()
+        f.debug_struct("Region").field("base", &extent.base).field("bytes", &extent.bytes).finish_non_exhaustive()
     }
 }
 
@@ -288,29 +269,33 @@ pub struct Beside {
     pub addr: u64,
     /// Which pages of it are written, for those who write it page by page.
     pub written: Box<[AtomicBool]>,
+    /// What stands there.
+    lent: Option<Lent>,
 }
 
-/// A region that is registered. Fields are dropped in this order: nobody names the memory any more when what it `keeps` goes.
-pub(super) struct Registered<K: ?Sized> {
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Nothing of the region is lent, so no command needs what describes it.
+        drop(self.lent.take().map(Lent::take_back));
+    }
+}
+
+/// A region that is registered. Fields are dropped in this order: nobody names the memory any more when its owner goes.
+pub(super) struct Registered<O: ?Sized> {
     /// The device's view of it.
     pub extent: Extent,
     /// Ranges that are given out: the first byte of each, and one past its last.
     out: Mutex<BTreeMap<u64, u64>>,
+    addresses: Addresses,
     pub beside: Option<Beside>,
-    pub keeps: K,
+    /// A mutex that is never locked, which is `Sync`: nobody reaches the owner before it is alone.
+    owner: O,
 }
 
 /// Any of them, no matter who owns its memory.
 pub(super) type AnyRegion = Registered<dyn Send + Sync>;
 
-impl<K> Registered<K> {
-    /// Nothing of it is given out.
-    pub fn new(extent: Extent, keeps: K) -> Registered<K> {
-        Registered { extent, out: Mutex::default(), beside: None, keeps }
-    }
-}
-
-impl<K: ?Sized> Registered<K> {
+impl<O: ?Sized> Registered<O> {
     /// Gives out a range, unless one that is given out already is in the way: that one.
     pub fn give_out(&self, range: Range<u64>) -> Result<(), Range<u64>> {
         let mut out = lock(&self.out);
@@ -324,11 +309,11 @@ impl<K: ?Sized> Registered<K> {
     /// The range that begins at bus address `addr` is nobody's any more.
     #[cold] // buffers are kept: no I/O's code has room for it
     pub fn give_back(&self, addr: u64) {
-        lock(&self.out).remove(&(addr - self.extent.base()));
+        lock(&self.out).remove(&(addr - self.extent.base));
     }
 }
 
-impl<K: ?Sized> fmt::Debug for Registered<K> {
+impl<O: ?Sized> fmt::Debug for Registered<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Registered { extent, out, beside, .. } = self;
         f.debug_struct("Registered").field("extent", extent).field("out", out).field("beside", beside).finish_non_exhaustive()

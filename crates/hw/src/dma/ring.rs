@@ -19,7 +19,7 @@ pub struct RingMemory(Arc<RingBlock>);
 impl RingMemory {
     /// Bus address of the first byte, page-aligned.
     pub fn addr(&self) -> u64 {
-        self.0.pool.own.base() + self.0.offset
+        self.0.pool.own.base + self.0.offset
     }
 
     /// Bytes, whole pages.
@@ -48,25 +48,25 @@ impl DmaPool {
     /// Maps a submission queue of `entries` entries at bus address `addr`. `None` unless all of it lies in one
     /// [`RingMemory`], 8-byte aligned.
     pub fn sq(&self, addr: u64, entries: u32) -> Option<SqRing> {
-        self.ring_block(addr, entries, 64).map(|(block, at)| SqRing::new(block, at, entries))
+        self.slots(addr, entries).map(SqRing)
     }
 
     /// Maps a completion queue, as [`DmaPool::sq`] does.
     pub fn cq(&self, addr: u64, entries: u32) -> Option<CqRing> {
-        self.ring_block(addr, entries, 16).map(|(block, at)| CqRing::new(block, at, entries))
+        self.slots(addr, entries).map(CqRing)
     }
 
-    /// The ring block that holds `entries` entries of `size` bytes at `addr`, and where they begin.
-    fn ring_block(&self, addr: u64, entries: u32, size: u64) -> Option<(Arc<RingBlock>, NonNull<u8>)> {
+    /// `entries` entries at `addr`, if a ring block holds all of them.
+    fn slots<const WORDS: usize>(&self, addr: u64, entries: u32) -> Option<Slots<WORDS>> {
         let own = &self.0.own;
-        let offset = addr.checked_sub(own.base()).filter(|o| *o < own.bytes() && o % 8 == 0)?;
+        let offset = addr.checked_sub(own.base).filter(|o| *o < own.bytes && o % 8 == 0)?;
         let (_, block) = lock(&self.0.rings).range(..=offset).next_back().map(|(&at, block)| (at, block.upgrade()))?;
         let block = block?;
-        let end = offset + u64::from(entries) * size;
+        let end = offset + u64::from(entries) * 8 * WORDS as u64;
         if entries == 0 || end > block.offset + block.len {
             return None;
         }
-        Some((block, own.at(offset)))
+        Some(Slots { first: own.at(offset).cast(), entries, _block: block })
     }
 }
 
@@ -99,7 +99,7 @@ impl<const WORDS: usize> Slots<WORDS> {
         if slot >= self.entries {
             out_of_ring(slot, self.entries);
         }
-        // SAFETY: the slot is inside the ring, which `DmaPool::ring_block` has found to be inside the block and 8-byte
+        // SAFETY: the slot is inside the ring, which `DmaPool::slots` has found to be inside the block and 8-byte
         // aligned. The memory is initialised (zeroed), lives at least as long as `_block`, and is only ever accessed
         // as `AtomicU64`s. The reference ends with this call.
         f(unsafe { &*self.first.as_ptr().add(slot as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
@@ -120,20 +120,6 @@ impl<const WORDS: usize> Slots<WORDS> {
 #[cold]
 fn out_of_ring(slot: u32, entries: u32) -> ! {
     panic!("slot {slot} of a ring of {entries} entries")
-}
-
-impl SqRing {
-    /// `at` is where `entries` entries begin inside `block`, 8-byte aligned.
-    fn new(block: Arc<RingBlock>, at: NonNull<u8>, entries: u32) -> SqRing {
-        SqRing(Slots { first: at.cast(), entries, _block: block })
-    }
-}
-
-impl CqRing {
-    /// `at` is where `entries` entries begin inside `block`, 8-byte aligned.
-    fn new(block: Arc<RingBlock>, at: NonNull<u8>, entries: u32) -> CqRing {
-        CqRing(Slots { first: at.cast(), entries, _block: block })
-    }
 }
 
 impl SqSlots for SqRing {

@@ -41,7 +41,7 @@ fn what_the_device_writes_comes_back() {
 }
 
 #[test]
-fn the_device_is_refused_whatever_is_not_lent() {
+fn only_lent_memory_is_reached() {
     let pool = pool();
     let (held, small, large) = (pool.alloc(512).unwrap(), pool.alloc(512).unwrap().lend(), pool.alloc(8192).unwrap().lend());
     let ring = pool.alloc_ring(4096).unwrap();
@@ -71,7 +71,7 @@ fn the_device_is_refused_whatever_is_not_lent() {
 }
 
 #[test]
-fn neighbours_that_are_both_lent_are_one_range() {
+fn adjacent_lent_blocks_are_one_range() {
     let pool = pool();
     let lent: Vec<Lent> = [512, 512, 1024, 2048, 4096].map(|len| pool.alloc(len).unwrap().lend()).into();
     let first = lent.iter().map(Lent::addr).min().unwrap();
@@ -80,7 +80,7 @@ fn neighbours_that_are_both_lent_are_one_range() {
 }
 
 #[test]
-fn a_lent_buffer_that_is_dropped_is_leaked_and_counted() {
+fn dropped_lent_buffers_are_counted() {
     let pool = pool();
     let lent = pool.alloc(3000).unwrap().lend();
     let addr = lent.addr();
@@ -94,7 +94,7 @@ fn a_lent_buffer_that_is_dropped_is_leaked_and_counted() {
 }
 
 #[test]
-fn a_full_pool_says_what_to_do() {
+fn full_pools_say_what_helps() {
     let pool = pool();
     let _all: Vec<DmaBuf> = std::iter::from_fn(|| pool.alloc(CHUNK as usize).ok()).collect();
     assert_eq!(
@@ -139,7 +139,7 @@ fn bus_addresses_fit_the_device() {
 }
 
 #[test]
-fn ring_memory_is_zeroed_and_outlives_its_owner() {
+fn rings_are_zeroed_and_stay() {
     let pool = pool();
     let mut buf = pool.alloc(4096).unwrap();
     buf.fill(0xff);
@@ -159,7 +159,7 @@ fn ring_memory_is_zeroed_and_outlives_its_owner() {
 }
 
 #[test]
-fn rings_are_mapped_only_over_ring_memory() {
+fn rings_need_ring_memory() {
     let pool = pool();
     let memory = pool.alloc_ring(8192).unwrap();
     let at = memory.addr();
@@ -176,7 +176,7 @@ fn rings_are_mapped_only_over_ring_memory() {
 
 #[test]
 #[should_panic = "slot 4 of a ring of 4 entries"]
-fn a_slot_outside_the_ring_is_not_reached() {
+fn slots_outside_the_ring_panic() {
     let pool = pool();
     let memory = pool.alloc_ring(4096).unwrap();
     pool.cq(memory.addr(), 4).unwrap().is_new(4, true);
@@ -236,7 +236,7 @@ fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
 
 proptest! {
     #[test]
-    fn the_device_reaches_what_is_lent_and_nothing_else(
+    fn random_copies_keep_to_lent_memory(
         steps in steps(),
         probes in prop::collection::vec((0..CHUNK / 8, 1..9000u64), 20),
     ) {
@@ -246,13 +246,13 @@ proptest! {
 }
 
 #[test]
-fn a_check_of_the_range_alone_is_caught() {
+fn range_check_mutant_is_caught() {
     let inside = |pool: &DmaPool, addr: u64, len: u64| addr - pool.base() + len <= pool.len();
     assert!(reach_is_exact(&[(0, 512), (1, 0)], &[], inside).is_err());
 }
 
 #[test]
-fn a_check_of_the_first_byte_alone_is_caught() {
+fn first_byte_mutant_is_caught() {
     let first = |pool: &DmaPool, addr: u64, _| pool.check(addr, 1).is_ok();
     assert!(reach_is_exact(&[(0, 4096), (1, 0)], &[], first).is_err());
 }
@@ -260,7 +260,7 @@ fn a_check_of_the_first_byte_alone_is_caught() {
 /// A device thread takes SQEs, writes the data they name and completes them; the host sees each once, whole, with its
 /// data. 4 slots, so that the rings wrap often. As many rounds as ten seconds allow: beside others a turn of the CPU is long.
 #[test]
-fn a_device_thread_and_a_host_thread_share_rings_and_buffers() {
+fn host_and_device_threads_share_rings() {
     const ENTRIES: u32 = 4;
     const ROUNDS: u64 = 20_000;
     let pool = pool();
@@ -339,7 +339,7 @@ fn a_buffer_of_nothing_takes_nothing() {
 /// A device that copies at the moment at which its host takes the buffer back, without having completed anything: it is against the rules,
 /// and the host's bytes are the host's all the same.
 #[test]
-fn a_buffer_that_is_taken_back_is_the_hosts_alone() {
+fn take_back_waits_for_copies() {
     const BYTES: usize = 1 << 20;
     let pool = DmaPool::new(8 << 20).unwrap();
     let mut buf = pool.alloc(BYTES).unwrap();

@@ -26,7 +26,7 @@ fn other_descriptors_are_refused() {
 const V: u16 = 1;
 
 #[test]
-fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
+fn armed_vectors_send_each_message() {
     let vectors = vectors(2, true).unwrap();
     assert!(!vectors.message(V));
     vectors.flag(V).unwrap().arm();
@@ -38,7 +38,7 @@ fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
 }
 
 #[test]
-fn a_vector_that_does_not_exist_sends_nothing() {
+fn missing_vectors_send_nothing() {
     let vectors = vectors(2, true).unwrap();
     assert_eq!(vectors.len(), 2);
     assert!(!vectors.message(2) && vectors.flag(2).is_none() && vectors.signal(2).is_none());
@@ -46,7 +46,7 @@ fn a_vector_that_does_not_exist_sends_nothing() {
 }
 
 #[test]
-fn posted_messages_share_one_notification_and_go_their_own_way_again() {
+fn posted_messages_share_one_notification() {
     let (vectors, home) = (vectors(4, true).unwrap(), 1);
     for vector in [1, 2] {
         vectors.route(vector, Some(home));

@@ -35,6 +35,18 @@ fn range(addr: u64, bytes: u64, rights: Rights) -> GuestRange {
     GuestRange { addr, bytes, rights }
 }
 
+fn read(guest: &GuestMemory, addr: u64, into: &mut [u8]) -> Result<(), Unreachable> {
+    guest.read(addr, into, |_, _| false)
+}
+
+fn write(guest: &GuestMemory, addr: u64, from: &[u8]) -> Result<(), Unreachable> {
+    guest.write(addr, from, |_, _| false)
+}
+
+fn check(guest: &GuestMemory, addr: u64, len: u64, rights: Rights) -> Result<(), Unreachable> {
+    guest.check(addr, len, rights, || false)
+}
+
 /// Both ways of reaching a file do the same.
 #[test]
 fn bytes_go_both_ways_across_ranges() {
@@ -49,18 +61,18 @@ fn bytes_go_both_ways_across_ranges() {
         guest.map(range(0x11000, 0x2000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
         assert_eq!(guest.ranges.values().all(|mapped| mapped.memory.as_ref().is_some_and(|(file, _)| file.is_mapped())), sealed || trusted);
         let data: Vec<u8> = (0..0x1800).map(|n| (n % 251) as u8).collect();
-        guest.write(0x10800, &data).expect("written");
+        write(&guest, 0x10800, &data).expect("written");
         let mut back = vec![0; data.len()];
-        guest.read(0x10800, &mut back).expect("read");
+        read(&guest, 0x10800, &mut back).expect("read");
         assert_eq!(back, data);
         let (mut first, mut second) = ([0; 0x800], [0; 0x1000]);
         file.read_exact_at(&mut first, 0x4800).expect("read");
         file.read_exact_at(&mut second, 0x1000).expect("read");
         assert_eq!([&first[..], &second].concat(), data);
         // Past the last byte, and into nothing.
-        assert_eq!(guest.write(0x12801, &[0; 0x800]), Err(Unreachable { addr: 0x12801, len: 0x800 }));
-        assert_eq!(guest.read(0xffff, &mut [0]), Err(Unreachable { addr: 0xffff, len: 1 }));
-        assert_eq!(guest.check(u64::MAX, 2, READ), Err(Unreachable { addr: u64::MAX, len: 2 }));
+        assert_eq!(write(&guest, 0x12801, &[0; 0x800]), Err(Unreachable { addr: 0x12801, len: 0x800 }));
+        assert_eq!(read(&guest, 0xffff, &mut [0]), Err(Unreachable { addr: 0xffff, len: 1 }));
+        assert_eq!(check(&guest, u64::MAX, 2, READ), Err(Unreachable { addr: u64::MAX, len: 2 }));
         assert_eq!(guest.refused(), 3);
     }
 }
@@ -89,27 +101,27 @@ fn rights_are_kept() {
     guest.map(range(0, 0x1000, READ), Some((fd(&file), 0))).expect("mapped");
     guest.map(range(0x1000, 0x1000, WRITE), Some((fd(&file), 0x1000))).expect("mapped");
     guest.map(range(0x2000, 0x1000, BOTH), None).expect("mapped");
-    assert!(guest.read(0, &mut [0; 16]).is_ok() && guest.write(0, &[0; 16]).is_err());
-    assert!(guest.read(0x1000, &mut [0; 16]).is_err() && guest.write(0x1000, &[0; 16]).is_ok());
-    assert!(guest.read(0x2000, &mut [0; 16]).is_err() && guest.write(0x2000, &[0; 16]).is_err());
-    assert!(guest.check(0, 0x1000, BOTH).is_err() && guest.check(0, 0x1000, READ).is_ok());
+    assert!(read(&guest, 0, &mut [0; 16]).is_ok() && write(&guest, 0, &[0; 16]).is_err());
+    assert!(read(&guest, 0x1000, &mut [0; 16]).is_err() && write(&guest, 0x1000, &[0; 16]).is_ok());
+    assert!(read(&guest, 0x2000, &mut [0; 16]).is_err() && write(&guest, 0x2000, &[0; 16]).is_err());
+    assert!(check(&guest, 0, 0x1000, BOTH).is_err() && check(&guest, 0, 0x1000, READ).is_ok());
 }
 
 /// A descriptor that can only be read from is mapped so, and nothing is written through it.
 #[test]
-fn a_file_that_can_only_be_read() {
+fn read_only_files_stay_so() {
     let mut named = tempfile::NamedTempFile::new().expect("a file");
     named.write_all(&[7; 0x1000]).expect("written");
     let mut guest = GuestMemory::default();
     let file = File::open(named.path()).expect("opened");
     guest.map(range(0, 0x1000, BOTH), Some((file.into(), 0))).expect("mapped");
     let mut byte = [0];
-    assert!(guest.read(0xfff, &mut byte).is_ok() && byte == [7]);
-    assert!(guest.write(0, &[1]).is_err() && guest.store(0, [0; 2]).is_err());
+    assert!(read(&guest, 0xfff, &mut byte).is_ok() && byte == [7]);
+    assert!(write(&guest, 0, &[1]).is_err() && guest.store(0, [0; 2]).is_err());
     let sealed = memory(0x1000, false);
     fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::WRITE).expect("seals");
     guest.map(range(0x1000, 0x1000, BOTH), Some((sealed.into(), 0))).expect("mapped");
-    assert!(guest.read(0x1000, &mut byte).is_ok() && guest.write(0x1000, &[1]).is_err() && guest.store(0x1000, [0; 2]).is_err());
+    assert!(read(&guest, 0x1000, &mut byte).is_ok() && write(&guest, 0x1000, &[1]).is_err() && guest.store(0x1000, [0; 2]).is_err());
 }
 
 /// What a peer that lies hands over.
@@ -139,10 +151,10 @@ fn a_file_that_is_shortened() {
     let file = memory(0x4000, false);
     let mut guest = GuestMemory::default();
     guest.map(range(0, 0x4000, BOTH), Some((fd(&file), 0))).expect("mapped");
-    assert!(guest.write(0x3000, &[1; 16]).is_ok());
+    assert!(write(&guest, 0x3000, &[1; 16]).is_ok());
     ftruncate(&file, 0x1000).expect("shortened");
-    assert!(guest.read(0x3000, &mut [0; 16]).is_err() && guest.load::<8>(0x3000).is_err());
-    assert!(guest.read(0, &mut [0; 16]).is_ok());
+    assert!(read(&guest, 0x3000, &mut [0; 16]).is_err() && guest.load::<8>(0x3000).is_err());
+    assert!(read(&guest, 0, &mut [0; 16]).is_ok());
 }
 
 /// Its owner shortens the file while it is being mapped, and seals it then: its size was never what the seal keeps. Mapped so, reading is a signal.
@@ -174,7 +186,7 @@ fn shortened_before_it_is_sealed() {
             }
             round.store(n, Ordering::Release);
             if guest.map(range(0, 0x4000, BOTH), Some((file.into(), 0))).is_ok() {
-                _ = guest.read(0x3000, &mut [0; 16]);
+                _ = read(&guest, 0x3000, &mut [0; 16]);
             }
         }
         drop(give);
@@ -182,7 +194,7 @@ fn shortened_before_it_is_sealed() {
 }
 
 #[test]
-fn one_mapping_of_a_file_however_many_ranges() {
+fn ranges_share_a_files_mapping() {
     let file = memory(0x100_0000, true);
     let mut guest = GuestMemory::default();
     for page in 0..0x800 {
@@ -254,7 +266,7 @@ proptest! {
                     let places: Option<Vec<u64>> = (at..at + len)
                         .map(|at| table[(at >> 12) as usize].filter(|(.., write)| *write).map(|(_, page, _)| page << 12 | at & 0xfff))
                         .collect();
-                    let done = guest.write(at, &vec![byte; len as usize]);
+                    let done = write(&guest, at, &vec![byte; len as usize]);
                     prop_assert_eq!(done.is_ok(), places.is_some());
                     if let Some(places) = places {
                         places.into_iter().for_each(|place| contents[place as usize] = byte);
@@ -268,7 +280,7 @@ proptest! {
                         .map(|at| table[(at >> 12) as usize].map(|(_, page, _)| contents[(page << 12 | at & 0xfff) as usize]))
                         .collect();
                     let mut got = vec![0; len as usize];
-                    let done = guest.read(at, &mut got);
+                    let done = read(&guest, at, &mut got);
                     prop_assert_eq!(done.is_ok(), wanted.is_some());
                     if let Some(wanted) = wanted {
                         prop_assert_eq!(got, wanted);
@@ -281,7 +293,7 @@ proptest! {
 
 /// Doorbells that the guest keeps in memory, of both kinds.
 #[test]
-fn halves_of_words_go_both_ways_and_only_where_they_may() {
+fn doorbell_words_go_both_ways() {
     for sealed in [true, false] {
         let file = memory(0x3000, sealed);
         let mut guest = GuestMemory::default();
@@ -311,7 +323,7 @@ fn memory_that_is_elsewhere() {
     guest.map(range(0x2000, 0x1000, READ), None).expect("mapped");
     let mut asked = Vec::new();
     let mut bytes = [0; 0x1004];
-    let done = guest.read_with(0xffe, &mut bytes, |at, piece| {
+    let done = guest.read(0xffe, &mut bytes, |at, piece| {
         asked.push((at, piece.len()));
         piece.fill(7);
         true
@@ -320,7 +332,7 @@ fn memory_that_is_elsewhere() {
     assert_eq!(asked, [(0xffe, 2), (0x2000, 2)]);
     let mut written = Vec::new();
     let mut write = |addr, from: &[u8]| {
-        guest.write_with(addr, from, |at, piece| {
+        guest.write(addr, from, |at, piece| {
             written.push((at, piece.to_vec()));
             at < 0x800
         })
@@ -328,8 +340,8 @@ fn memory_that_is_elsewhere() {
     assert_eq!((write(0x10, &[1, 2]), write(0x1ffe, &[3; 4])), (Ok(()), Err(Unreachable { addr: 0x1ffe, len: 4 })));
     assert!(write(0x900, &[5]).is_err() && write(0x3000, &[6]).is_err());
     assert_eq!(written, [(0x10, vec![1, 2]), (0x900, vec![5])]);
-    assert!(guest.check_with(0, 0x2000, BOTH, || true).is_ok() && guest.check_with(0, 0x2000, BOTH, || false).is_err());
-    assert!(guest.check_with(0x2000, 1, WRITE, || true).is_err() && guest.check_with(0x3000, 1, READ, || true).is_err());
+    assert!(guest.check(0, 0x2000, BOTH, || true).is_ok() && guest.check(0, 0x2000, BOTH, || false).is_err());
+    assert!(guest.check(0x2000, 1, WRITE, || true).is_err() && guest.check(0x3000, 1, READ, || true).is_err());
     // Words are in files alone.
     assert!(guest.load::<8>(0).is_err() && guest.store(0, [0; 2]).is_err() && guest.load_half(0).is_err());
 }

@@ -16,21 +16,21 @@ fn machine(online: &str, nodes: &[(u16, &str, &str)]) -> Nodes {
 }
 
 #[test]
-fn cpus_are_on_nodes_that_are_so_far_apart() {
+fn cpus_and_distances_are_read() {
     let nodes = machine("0-1\n", &[(0, "0-1,4\n", "10 21\n"), (1, "2-3,5\n", "21 10\n")]);
     assert_eq!([0, 1, 2, 3, 4, 5, 99].map(|cpu| nodes.of(cpu)), [0, 0, 1, 1, 0, 1, 0]);
     assert_eq!((nodes.count(), nodes.distance(0, 1), nodes.distance(1, 1), nodes.distance(0, 2)), (2, Some(21), Some(10), None));
 }
 
 #[test]
-fn a_node_may_be_missing_and_another_have_no_cpu() {
+fn sparse_nodes_are_read() {
     let nodes = machine("0,2\n", &[(0, "0-3\n", "10 28\n"), (2, "\n", "28 10\n")]);
     assert_eq!((nodes.count(), nodes.distance(0, 2), nodes.distance(2, 2)), (3, Some(28), Some(10)));
     assert_eq!(nodes.distance(1, 0), None);
 }
 
 #[test]
-fn a_machine_that_does_not_tell_has_one_node() {
+fn no_sysfs_is_one_node() {
     let nodes = Nodes::read(Path::new("/nowhere"));
     assert_eq!((nodes.count(), nodes.of(3), nodes.distance(0, 0)), (1, 0, Some(10)));
     assert!(Nodes::here().count() >= 1);

@@ -5,7 +5,7 @@ use nvme::admin::cns;
 use super::*;
 
 #[test]
-fn what_is_no_nvme_device_is_told_by_an_error() {
+fn other_devices_are_errors() {
     let null = File::open("/dev/null").unwrap();
     assert_eq!(nsid(&null).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
     let error = identify(&null, &Identify::new(cns::CONTROLLER, Nsid(0), Dptr::NONE)).unwrap_err();

@@ -10,7 +10,7 @@ fn at(domain: u32, bus: u8, device: u8, function: u8) -> Bdf {
 }
 
 #[test]
-fn an_address_is_read_as_the_kernel_and_lspci_write_it() {
+fn pci_addresses_are_parsed() {
     assert_eq!("0000:01:00.0".parse(), Ok(at(0, 1, 0, 0)));
     assert_eq!("c1:1f.7".parse(), Ok(at(0, 0xc1, 0x1f, 7)));
     assert_eq!("10000:e1:00.0".parse(), Ok(at(0x10000, 0xe1, 0, 0)), "behind VMD");
@@ -72,7 +72,7 @@ fn bus() -> (tempfile::TempDir, Bus) {
 }
 
 #[test]
-fn functions_are_found_with_driver_and_group() {
+fn functions_have_driver_and_group() {
     let (_root, bus) = bus();
     let one = bus.find(at(0, 1, 0, 0)).unwrap().unwrap();
     assert_eq!((one.class, one.driver().as_deref(), one.iommu_group()), (CLASS_NVME, Some("nvme"), Some(7)));
@@ -86,7 +86,7 @@ fn functions_are_found_with_driver_and_group() {
 }
 
 #[test]
-fn controllers_are_listed_by_address_and_nothing_else_is() {
+fn only_nvme_controllers_are_listed() {
     let (_root, bus) = bus();
     let found: Vec<_> = bus.controllers().unwrap().iter().map(|function| function.bdf.bus).collect();
     assert_eq!(found, [1, 2, 3]);
@@ -94,7 +94,7 @@ fn controllers_are_listed_by_address_and_nothing_else_is() {
 }
 
 #[test]
-fn a_class_that_is_no_number_is_an_error() {
+fn bad_class_codes_are_errors() {
     let (root, bus) = bus();
     fs::write(root.path().join("devices/0000:01:00.0/class"), "huh").unwrap();
     assert_eq!(bus.find(at(0, 1, 0, 0)).unwrap_err().kind(), io::ErrorKind::InvalidData);

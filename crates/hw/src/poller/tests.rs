@@ -11,7 +11,7 @@ fn keys(poller: &Poller, timeout: Option<Nanos>) -> Vec<u64> {
 }
 
 #[test]
-fn each_new_signal_is_reported_once_drained_or_not() {
+fn each_signal_is_reported_once() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     poller.add(&eventfd, 5).unwrap();
     assert_eq!(keys(&poller, LOOK), []);
@@ -25,7 +25,7 @@ fn each_new_signal_is_reported_once_drained_or_not() {
 
 /// Why messages are counted by looking: between the signal and the sleeper's report another thread may come.
 #[test]
-fn looking_at_a_count_takes_no_wake_up_and_taking_it_does() {
+fn only_draining_takes_a_wakeup() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     poller.add(&eventfd, 5).unwrap();
     eventfd.signal();
@@ -37,7 +37,7 @@ fn looking_at_a_count_takes_no_wake_up_and_taking_it_does() {
 }
 
 #[test]
-fn a_signal_given_before_the_descriptor_is_added_is_reported() {
+fn earlier_signals_are_reported() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     eventfd.signal();
     poller.add(&eventfd, 5).unwrap();
@@ -45,7 +45,7 @@ fn a_signal_given_before_the_descriptor_is_added_is_reported() {
 }
 
 #[test]
-fn a_descriptor_is_added_and_removed_once() {
+fn descriptors_are_added_once() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     poller.add(&eventfd, 1).unwrap();
     assert_eq!(poller.add(&eventfd, 2).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
@@ -56,7 +56,7 @@ fn a_descriptor_is_added_and_removed_once() {
 }
 
 #[test]
-fn more_events_than_fit_come_with_the_next_call() {
+fn excess_events_come_next_call() {
     let poller = Poller::new().unwrap();
     let eventfds: Vec<EventFd> = (0..100).map(|_| EventFd::new().unwrap()).collect();
     for (key, eventfd) in (0..).zip(&eventfds) {
@@ -70,7 +70,7 @@ fn more_events_than_fit_come_with_the_next_call() {
 }
 
 #[test]
-fn waiting_in_two_steps_is_the_same() {
+fn fallback_wait_is_the_same() {
     let (poller, eventfd, mut keys) = (Poller::new().unwrap(), EventFd::new().unwrap(), Vec::new());
     poller.add(&eventfd, 5).unwrap();
     poller.wait_in_two_steps(Some(&timespec(Nanos(1_500))), &mut keys).unwrap();
@@ -89,7 +89,7 @@ fn a_timeout_is_waited_out() {
 }
 
 #[test]
-fn a_poller_is_readable_while_it_has_something_to_say() {
+fn pollers_nest_in_epoll() {
     let (inner, outer, eventfd) = (Poller::new().unwrap(), Poller::new().unwrap(), EventFd::new().unwrap());
     inner.add(&eventfd, 1).unwrap();
     outer.add(&inner, 2).unwrap();
@@ -100,14 +100,14 @@ fn a_poller_is_readable_while_it_has_something_to_say() {
 
 /// A socket that is full, or just not, in a poller; the far end makes room.
 #[test]
-fn writability_is_reported_once_room_has_come_and_to_those_who_ask() {
+fn writability_is_reported_on_request() {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     let (mut near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     let poller = Poller::new().unwrap();
-    poller.add_for(&near, 5, Interest::READ).unwrap();
+    poller.add(&near, 5).unwrap();
     // Writable at once, and nobody has asked for that.
     assert_eq!(keys(&poller, LOOK), []);
     poller.change(&near, 5, Interest { read: true, write: true }).unwrap();

@@ -28,6 +28,6 @@ fn one_that_was_killed_has_ended() {
 }
 
 #[test]
-fn what_is_no_connection_has_nobody_behind_it() {
+fn unconnected_sockets_have_no_peer() {
     assert!(Process::behind(std::io::pipe().unwrap().0).is_err());
 }

@@ -66,13 +66,6 @@ pub struct Fixed {
     pub(super) piece: Piece,
 }
 
-impl Fixed {
-    /// Its place in the table.
-    pub fn slot(self) -> u16 {
-        self.slot
-    }
-}
-
 /// Some bytes of a lent buffer. The buffer stays lent until the completion of the entry that names them.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
@@ -277,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_fields_are_where_the_kernel_reads_them() {
+    fn passthrough_layout_is_the_kernels() {
         let words: [u64; 8] = std::array::from_fn(|n| 0x0101_0101_0101_0101 * (n as u64 + 1));
         let bytes = nvme_uring_cmd(&Sqe::from_words(words), 0x1122_3344_5566_7788, 4096);
         let dword = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());

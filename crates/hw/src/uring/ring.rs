@@ -1,6 +1,5 @@
 //! A ring: how it is made, entering the kernel, looking without it, what is registered with it, and what lives as long.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -19,7 +18,7 @@ use super::queues::{Cq, Sq};
 use super::view::View;
 use crate::EventFd;
 use crate::birth::Birth;
-use crate::dma::{Lent, Owner, lock};
+use crate::dma::{Lent, lock};
 
 /// IORING_SETUP_HYBRID_IOPOLL (6.13).
 const HYBRID_IOPOLL: u32 = 1 << 17;
@@ -91,11 +90,9 @@ pub(super) fn memlock(error: &io::Error) -> String {
 /// Why io_uring_enter(2) did nothing, or only a part, or why a file or a buffer was not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// EAGAIN: the kernel has no memory for a request now. Take completions and try again.
+    /// EAGAIN, EBUSY: the kernel has no memory for a request now, or completions that did not fit wait for room. Take completions and try
+    /// again.
     #[error("the kernel has no room for another request now; take completions and try again")]
-    Again,
-    /// EBUSY: completions that did not fit wait for room. Take completions and try again.
-    #[error("completions that did not fit the ring wait for room; take completions and try again")]
     Busy,
     /// EBADR: the kernel had no memory for completions that did not fit, and they are lost.
     #[error("the kernel was out of memory and has lost completions of the io_uring; close the device")]
@@ -164,8 +161,6 @@ pub(super) struct Inner {
     pub id: NonZeroU64,
     sqpoll: bool,
     enters: AtomicU64,
-    /// Whose memory the places of the table of buffers are.
-    pub buffers: Mutex<BTreeMap<u16, Owner>>,
     kept: Mutex<Vec<OwnedFd>>,
 }
 
@@ -255,7 +250,6 @@ impl Ring {
             id: NonZeroU64::MIN.saturating_add(RINGS.fetch_add(1, Ordering::Relaxed)),
             sqpoll,
             enters: AtomicU64::new(0),
-            buffers: Mutex::default(),
             kept: Mutex::default(),
         }));
         Ok((ring.clone(), Sq::new(ring.clone()), Cq::new(ring)))
@@ -389,40 +383,19 @@ impl Ring {
     /// Puts the chunk of memory that `lent` lies in into a place of the table: 4 MiB, or less at the end of a region. All of
     /// it is touched and pinned, and counts against RLIMIT_MEMLOCK.
     ///
-    /// The kernel holds the pages, not the mapping: a pool or region that goes takes no page away from a request. Its place
-    /// is of no use from then on, and [`Ring::forget_gone`] gives the pages back.
+    /// The kernel holds the pages, not the mapping: a pool or region that goes takes no page away from a request. They are given back
+    /// when the place is filled anew or the ring closes.
     ///
     /// # Errors
     /// See [`RingError`]; after [`RingError::Memlock`] the buffer can be used unregistered.
     pub fn register_buffer(&self, slot: u16, lent: &Lent) -> Result<Fixed, RingError> {
         let (piece, at, bytes) = lent.chunk().ok_or(RingError::Crosses)?;
-        // Locked while the kernel is asked: nobody else fills the place meanwhile.
-        let mut buffers = lock(&self.0.buffers);
-        self.set_buffer(slot, libc::iovec { iov_base: at.as_ptr().cast(), iov_len: bytes })?;
-        buffers.insert(slot, lent.owner());
-        Ok(Fixed { slot, piece })
-    }
-
-    /// Empties the places whose pool or region has gone, and tells which.
-    ///
-    /// # Errors
-    /// See [`RingError`].
-    pub fn forget_gone(&self) -> Result<Vec<u16>, RingError> {
-        let mut buffers = lock(&self.0.buffers);
-        let gone: Vec<u16> = buffers.iter().filter(|(_, owner)| owner.is_gone()).map(|(&slot, _)| slot).collect();
-        for slot in &gone {
-            self.set_buffer(*slot, NOTHING)?;
-            buffers.remove(slot);
-        }
-        Ok(gone)
-    }
-
-    fn set_buffer(&self, slot: u16, buffer: libc::iovec) -> Result<(), RingError> {
         self.here()?;
+        let buffer = libc::iovec { iov_base: at.as_ptr().cast(), iov_len: bytes };
         // SAFETY: the buffer is mapped now, which is all that is needed: the kernel pins its pages, and compares the
         // addresses of later requests with the range without following them.
         let registered = unsafe { self.0.rings.submitter().register_buffers_update(slot.into(), &[buffer], None) };
-        registered.map_err(|error| failed(error, buffer.iov_len as u64))
+        registered.map_err(|error| failed(error, bytes as u64)).map(|()| Fixed { slot, piece })
     }
 
     /// From now on `event` is signalled when a completion is posted, or begins to wait in the task; with `None`, nothing is.
@@ -445,9 +418,6 @@ impl Ring {
         if self.0.birth.is_here() { Ok(()) } else { Err(RingError::Forked) }
     }
 }
-
-/// An empty place.
-const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 fn failed(error: io::Error, wanted: u64) -> RingError {
     match (error.raw_os_error(), getrlimit(Resource::Memlock).current) {
@@ -541,8 +511,7 @@ fn without_entries(error: io::Error) -> Result<Entered, RingError> {
     match error.raw_os_error() {
         Some(libc::ETIME) => nothing(Ended::TimedOut),
         Some(libc::EINTR) => nothing(Ended::Interrupted),
-        Some(libc::EAGAIN) => Err(RingError::Again),
-        Some(libc::EBUSY) => Err(RingError::Busy),
+        Some(libc::EAGAIN | libc::EBUSY) => Err(RingError::Busy),
         Some(libc::EBADR) => Err(RingError::Lost),
         Some(libc::EEXIST) => Err(RingError::WrongThread),
         _ => Err(RingError::System(error)),

@@ -25,7 +25,7 @@ fn refused(class: &str, driver: Option<&str>, grouped: bool, bdf: &str) -> Strin
 }
 
 #[test]
-fn what_is_missing_is_named_with_what_mends_it() {
+fn errors_name_the_remedy() {
     let nothing = refused("0x010802", None, true, "01:00.1");
     assert_eq!(nothing, "there is no such PCI function here; NVMe controllers are at 0000:01:00.0");
     let card = refused("0x020000", Some("e1000e"), true, "01:00.0");
@@ -38,14 +38,14 @@ fn what_is_missing_is_named_with_what_mends_it() {
 }
 
 #[test]
-fn a_function_that_vfio_has_is_found_with_its_group() {
+fn bound_functions_are_found() {
     let (_root, bus) = bus("0x010802\n", Some("vfio-pci"), true);
     let (function, group) = find(&bus, "01:00.0".parse().unwrap()).unwrap();
     assert_eq!((function.bdf.to_string().as_str(), group), ("0000:01:00.0", 12));
 }
 
 #[test]
-fn files_that_do_not_open_are_told_apart() {
+fn open_errors_are_told_apart() {
     let said = |errno| refusal(io::Error::from_raw_os_error(errno), "01:00.0".parse().unwrap(), Path::new("/dev/vfio/12"), 12).to_string();
     assert!(said(libc::EACCES).contains("may not open /dev/vfio/12; `reap bind 0000:01:00.0 --user NAME`"));
     assert!(said(libc::EBUSY).contains("another process"));

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use completion::{Habits, Mode, Notification, Plan, Policy, SleepStep, Sleeper, Step, Waiter, Woke, fall_asleep};
+use completion::{Habits, Mode, Notification, Plan, Policy, Rule, SleepStep, Sleeper, Step, Waiter, Woke, fall_asleep};
 use units::Nanos;
 
 use super::{EventFds, LostWakeUp};
@@ -48,16 +48,13 @@ impl Habits for Omit {
         if *self == Omit::LookBeforeSleep { &[SleepStep::Arm, SleepStep::Block] } else { completion::SLEEP }
     }
 
-    fn looks_after_switch(&self) -> bool {
-        *self != Omit::LookAfterEnd
-    }
-
-    fn hands_on(&self) -> bool {
-        *self != Omit::HandOn
-    }
-
-    fn tells_owner(&self) -> bool {
-        *self != Omit::WakeOwner
+    fn keeps(&self, rule: Rule) -> bool {
+        match rule {
+            Rule::LookAfterSwitch => *self != Omit::LookAfterEnd,
+            Rule::HandOn => *self != Omit::HandOn,
+            Rule::NotifyOwner => *self != Omit::WakeOwner,
+            Rule::RearmAfterMask | Rule::NapInSilence => true,
+        }
     }
 }
 

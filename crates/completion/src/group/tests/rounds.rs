@@ -149,7 +149,7 @@ fn unfair_and_unbounded_twins_are_caught() {
 }
 
 #[test]
-fn looks_that_find_nothing_end_the_round_too() {
+fn empty_polls_end_the_round() {
     let mut round = Round::new(Group::default());
     round.begin(Nanos(1));
     let mut turns = 0;
@@ -161,7 +161,7 @@ fn looks_that_find_nothing_end_the_round_too() {
 }
 
 #[test]
-fn a_group_with_nothing_to_spend_still_looks() {
+fn zero_budget_groups_still_poll() {
     let mut round = Round::new(Group { weight: 0, budget: 0, time_limit: Nanos::ZERO });
     for _ in 0..3 {
         round.begin(Nanos(1));

@@ -30,7 +30,7 @@ fn waiting(in_flight: u32) -> Seen {
 }
 
 #[test]
-fn it_spins_until_it_knows_a_mean_then_naps_for_half_of_it_from_the_submission() {
+fn hybrid_naps_half_the_mean() {
     let mut fresh = taught(&[]);
     submit(&mut fresh, 1_000, 4096);
     assert!(matches!(fresh.next(Nanos(1_000), &waiting(1)), Plan::Spin { .. }));
@@ -46,7 +46,7 @@ fn it_spins_until_it_knows_a_mean_then_naps_for_half_of_it_from_the_submission()
 }
 
 #[test]
-fn it_wakes_for_the_earliest_of_several() {
+fn hybrid_wakes_for_the_earliest() {
     let mut policy = taught(&[100_000]);
     submit(&mut policy, 0, 65_536);
     complete(&mut policy, 65_536, Found::Looking, 20_000);
@@ -58,7 +58,7 @@ fn it_wakes_for_the_earliest_of_several() {
 }
 
 #[test]
-fn an_age_found_after_a_sleep_lowers_the_mean_but_never_raises_it() {
+fn ages_after_sleep_only_lower() {
     let nap = |policy: &mut Policy| {
         submit(policy, 0, 4096);
         let plan = policy.next(Nanos(1), &waiting(1));
@@ -87,7 +87,7 @@ fn the_mean_follows_the_device() {
 }
 
 #[test]
-fn it_does_not_nap_over_commands_that_it_never_heard_of() {
+fn unknown_commands_prevent_naps() {
     let mut policy = taught(&[80_000]);
     submit(&mut policy, 0, 4096);
     assert!(matches!(policy.next(Nanos(1), &waiting(2)), Plan::Spin { .. }));
@@ -95,7 +95,7 @@ fn it_does_not_nap_over_commands_that_it_never_heard_of() {
 }
 
 #[test]
-fn what_a_reset_gave_up_is_forgotten_oldest_first() {
+fn reset_forgets_the_oldest() {
     let mut policy = taught(&[80_000]);
     for i in 0..100 {
         submit(&mut policy, i * 1_000, 4096);
@@ -106,7 +106,7 @@ fn what_a_reset_gave_up_is_forgotten_oldest_first() {
 }
 
 #[test]
-fn hybrid_min_naps_for_half_of_the_shortest_of_the_last_times() {
+fn hybrid_min_naps_half_the_shortest() {
     let nap = |ages: &[u64]| {
         let mut policy = taught_in(Mode::HYBRID_MIN, ages);
         submit(&mut policy, 0, 4096);

@@ -31,7 +31,7 @@ fn found(mode: Mode, tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
 }
 
 #[test]
-fn irq_poll_keeps_it_and_no_other_mode_does() {
+fn only_irq_poll_keeps_the_contract() {
     for mode in Mode::ALL {
         let broken = found(mode, |_, plan| plan);
         assert_eq!(broken.is_none(), mode.preset() == Preset::IrqPoll, "{mode}: {broken:?}");
@@ -39,7 +39,7 @@ fn irq_poll_keeps_it_and_no_other_mode_does() {
 }
 
 #[test]
-fn a_poller_that_completes_after_its_whole_weight_is_caught() {
+fn whole_weight_mutant_is_caught() {
     let hasty = |seen: &Seen, plan| match plan {
         Plan::Look { .. } if seen.budget_used_up => Plan::sleep(Nanos::MAX),
         _ => plan,

@@ -7,7 +7,7 @@ fn plans(policy: &mut Policy, found: u32, times: usize) -> Vec<Plan> {
 }
 
 #[test]
-fn it_stays_masked_for_a_number_of_looks_in_vain_and_as_long_again_once_it_has_found_something() {
+fn suspend_masks_until_polls_fail() {
     let mut policy = Policy::new(Mode::SUSPEND);
     let naps = |plans: &[Plan]| plans.iter().take_while(|plan| matches!(plan, Plan::Nap { .. })).count();
     let quiet = plans(&mut policy, 0, 12);

@@ -64,7 +64,7 @@ impl Notification for Bound<'_> {
     }
 }
 
-struct Drowsy<'a>(&'a mut Waiter<Twin>, Bound<'a>);
+struct Drowsy<'a>(&'a mut Waiter<Mutant>, Bound<'a>);
 
 impl Sleeper for Drowsy<'_> {
     fn arm(&mut self) -> bool {
@@ -87,7 +87,7 @@ enum At {
 }
 
 struct Thread {
-    waiter: Waiter<Twin>,
+    waiter: Waiter<Mutant>,
     at: At,
     /// Its bell was rung.
     called: bool,
@@ -125,7 +125,7 @@ struct World {
 }
 
 impl World {
-    fn new(case: &Case, habits: Twin) -> World {
+    fn new(case: &Case, habits: Mutant) -> World {
         let shared = Shared { shared: case.threads.len() > 1, ..Shared::default() };
         let thread = |&(mode, switch, in_flight, later): &(Mode, Option<Mode>, u32, u32)| {
             let seen = Seen { cpu_wanted: case.cpu_wanted, ..Seen::default() };
@@ -262,7 +262,7 @@ impl World {
 }
 
 /// Plays the moves, and then everybody in turn, until all is found.
-fn run(case: &Case, habits: Twin) -> Result<(), String> {
+fn run(case: &Case, habits: Mutant) -> Result<(), String> {
     let mut world = World::new(case, habits);
     for &who in &case.moves {
         if who < world.threads.len() { world.step(who) } else { world.post() }
@@ -285,7 +285,7 @@ fn run(case: &Case, habits: Twin) -> Result<(), String> {
 }
 
 #[test]
-fn everything_is_found_by_the_thread_that_waits() {
+fn waiting_threads_find_everything() {
     holds(LAWFUL, any_case(), |case| run(&case, LAWFUL)).unwrap();
 }
 
@@ -293,13 +293,13 @@ fn everything_is_found_by_the_thread_that_waits() {
 fn waiters_with_other_habits_are_caught() {
     use SleepStep::{Arm, Block, Look};
     let twins = [
-        Twin { sleep: &[Arm, Block], ..LAWFUL },
-        Twin { sleep: &[Look, Arm, Block], ..LAWFUL },
-        Twin { sleep: &[Look, Block], ..LAWFUL },
-        Twin { looks_after_switch: false, ..LAWFUL },
-        Twin { knows_its_mask: false, ..LAWFUL },
-        Twin { hands_on: false, ..LAWFUL },
-        Twin { tells_owner: false, ..LAWFUL },
+        Mutant { sleep: &[Arm, Block], ..LAWFUL },
+        Mutant { sleep: &[Look, Arm, Block], ..LAWFUL },
+        Mutant { sleep: &[Look, Block], ..LAWFUL },
+        Mutant { breaks: Some(Rule::LookAfterSwitch), ..LAWFUL },
+        Mutant { breaks: Some(Rule::RearmAfterMask), ..LAWFUL },
+        Mutant { breaks: Some(Rule::HandOn), ..LAWFUL },
+        Mutant { breaks: Some(Rule::NotifyOwner), ..LAWFUL },
     ];
     for twin in twins {
         let message = holds(twin, any_case(), |case| run(&case, twin)).expect_err(&format!("no case finds {twin:?}"));

@@ -52,7 +52,7 @@ fn interrupts_of_io_come_first() {
 }
 
 #[test]
-fn a_partition_and_a_mapping_stand_on_their_disk() {
+fn stacked_devices_find_their_disk() {
     let part = format!("{DISK}/vda1");
     let tree = Tree::new(&part);
     tree.write(&format!("{part}/partition"), "1");

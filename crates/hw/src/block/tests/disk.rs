@@ -43,7 +43,7 @@ fn disk(root: &TempDir, minor: u32) -> Option<Disk> {
 }
 
 #[test]
-fn a_partition_takes_its_queue_and_identity_from_the_disk() {
+fn partitions_share_their_disks_queue() {
     let root = tree();
     let (whole, part) = (disk(&root, 0).unwrap(), disk(&root, 1).unwrap());
     assert!(!whole.is_partition() && part.is_partition());
@@ -58,7 +58,7 @@ fn a_partition_takes_its_queue_and_identity_from_the_disk() {
 }
 
 #[test]
-fn a_disk_answers_for_its_partitions_and_a_partition_for_the_disk_only() {
+fn families_leave_siblings_out() {
     let root = tree();
     let names = |disk: Disk| disk.family().iter().map(Disk::name).collect::<Vec<_>>();
     assert_eq!(names(disk(&root, 0).unwrap()), ["nvme0n1", "nvme0n1p1", "nvme0n1p2"]);
@@ -66,7 +66,7 @@ fn a_disk_answers_for_its_partitions_and_a_partition_for_the_disk_only() {
 }
 
 #[test]
-fn what_stands_on_a_device_is_found() {
+fn holders_are_found() {
     let root = tree();
     let holders = disk(&root, 1).unwrap().holders();
     assert_eq!(holders.iter().map(Disk::name).collect::<Vec<_>>(), ["dm-0"]);
@@ -78,7 +78,7 @@ fn what_stands_on_a_device_is_found() {
 
 /// As sysfs has it: beside the disk in its controller's directory, or, of several paths, in the subsystem's.
 #[test]
-fn a_character_device_of_a_namespace_stands_beside_its_disk() {
+fn generic_devices_find_their_disk() {
     let root = tree();
     let character = |name: &str, number: u32, class: &str| {
         let dir = root.path().join("devices/nvme0").join(name);

@@ -8,7 +8,7 @@ const MOUNTS: &[u8] = b"22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p
 broken line\n";
 
 #[test]
-fn mounts_are_read_with_their_optional_fields_and_escapes() {
+fn mountinfo_is_parsed() {
     let mounts = parse_mounts(MOUNTS);
     assert_eq!(mounts.len(), 3);
     assert_eq!((mounts[0].number, &*mounts[0].filesystem), (makedev(259, 2), "ext4"));
@@ -16,7 +16,7 @@ fn mounts_are_read_with_their_optional_fields_and_escapes() {
 }
 
 #[test]
-fn a_file_is_on_the_mount_of_its_number_or_else_of_its_path() {
+fn files_find_their_mount() {
     let mounts = parse_mounts(MOUNTS);
     let found = |number, path: &str| mount_of(&mounts, number, Path::new(path)).map(|mount| &*mount.filesystem);
     assert_eq!(found(makedev(259, 2), "/anything"), Some("ext4"));
@@ -34,7 +34,7 @@ fn swaps_are_read_behind_their_heading() {
 }
 
 #[test]
-fn every_mount_of_this_machine_is_understood() {
+fn own_mounts_are_understood() {
     // In a chroot none of them need be `/`, and there may be none.
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     assert_eq!(parse_mounts(&text).len(), text.iter().filter(|&&byte| byte == b'\n').count());
@@ -42,7 +42,7 @@ fn every_mount_of_this_machine_is_understood() {
 
 /// A system of files: a disk whose partition is mounted under a volume's holder, and one that is swap.
 #[test]
-fn users_are_told_of_each_device_apart_and_of_what_stands_on_it() {
+fn users_include_those_of_holders() {
     let root = tempfile::tempdir().unwrap();
     let file = |path: &str, text: &str| {
         let path = root.path().join(path);
@@ -74,7 +74,7 @@ fn users_are_told_of_each_device_apart_and_of_what_stands_on_it() {
 }
 
 #[test]
-fn a_file_that_is_open_is_told_with_its_process() {
+fn open_files_name_their_process() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_owned();
     assert_eq!(openers(std::slice::from_ref(&path)), BTreeSet::from([(path, "this process".to_owned())]));
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_that_the_kernel_escapes_is_read_back(bytes in prop::collection::vec(1u8.., 0..50)) {
+    fn escaped_paths_are_read_back(bytes in prop::collection::vec(1u8.., 0..50)) {
         // mangle_path() escapes these four.
         let escaped: Vec<u8> = bytes.iter().flat_map(|&b| match b {
             b' ' | b'\t' | b'\n' | b'\\' => format!("\\{b:03o}").into_bytes(),

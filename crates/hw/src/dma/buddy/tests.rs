@@ -5,7 +5,7 @@ use super::*;
 const POOL: u64 = 3 * CHUNK;
 
 #[test]
-fn blocks_are_powers_of_two_up_to_a_chunk_and_chunks_beyond() {
+fn blocks_are_powers_of_two() {
     let sizes = [0, 1, 512, 513, 4096, 4097, 4 << 20, (4 << 20) + 1, 9 << 20].map(block_size);
     let chunks = [512, 512, 512, 1024, 4096, 8192, CHUNK, 2 * CHUNK, 3 * CHUNK].map(Some);
     assert_eq!(sizes, chunks);
@@ -13,7 +13,7 @@ fn blocks_are_powers_of_two_up_to_a_chunk_and_chunks_beyond() {
 }
 
 #[test]
-fn a_run_needs_chunks_side_by_side() {
+fn runs_need_adjacent_chunks() {
     let mut buddy = Buddy::new(POOL);
     assert_eq!([(); 3].map(|()| buddy.alloc(CHUNK)), [0, CHUNK, 2 * CHUNK].map(Some));
     buddy.free(0, CHUNK);
@@ -65,13 +65,13 @@ proptest! {
 }
 
 #[test]
-fn an_allocator_that_gives_the_same_block_twice_is_caught() {
+fn double_allocation_mutant_is_caught() {
     let twice = |buddy: &mut Buddy, size| buddy.alloc(size).inspect(|&offset| buddy.free(offset, size));
     assert!(blocks_are_disjoint(&[(true, 512), (true, 512)], twice, free).is_err());
 }
 
 #[test]
-fn one_that_does_not_merge_is_caught() {
+fn no_merge_mutant_is_caught() {
     let split = |buddy: &mut Buddy, (offset, size): Block| _ = buddy.free[order_of(size)].insert(offset);
     assert!(blocks_are_disjoint(&[(true, 512)], Buddy::alloc, split).is_err());
 }

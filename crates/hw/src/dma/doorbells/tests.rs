@@ -6,7 +6,7 @@ fn pool() -> DmaPool {
 }
 
 #[test]
-fn each_doorbell_has_words_of_its_own_as_far_apart_as_registers_are() {
+fn doorbells_keep_their_stride() {
     let pool = pool();
     for dstrd in [0, 1, 4, 9, 10, 15, 255] {
         let pages = pool.alloc_doorbells(dstrd).expect("memory");
@@ -25,7 +25,7 @@ fn each_doorbell_has_words_of_its_own_as_far_apart_as_registers_are() {
 }
 
 #[test]
-fn nobody_maps_a_queue_over_them_and_they_go_back_when_the_last_user_has_gone() {
+fn doorbell_pages_are_given_back() {
     let pool = pool();
     let pages = pool.alloc_doorbells(0).expect("memory");
     let (bells, events) = pages.addrs();

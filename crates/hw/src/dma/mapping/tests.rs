@@ -37,7 +37,7 @@ fn a_memory_file_is_the_pool() {
 }
 
 #[test]
-fn only_a_memory_file_has_a_descriptor() {
+fn only_memory_files_have_descriptors() {
     for backing in [Backing::Anonymous, Backing::Hugepages] {
         let pool = pool(backing);
         // SAFETY: there is none.
@@ -55,9 +55,9 @@ fn set_aside() -> usize {
 }
 
 #[test]
-fn huge_pages_are_what_they_say_or_nothing() {
+fn huge_pages_are_huge() {
     let (mapping, got) = Mapping::new(4 << 20, Backing::Hugepages).unwrap();
-    let page = kernel_page(mapping.memory()).unwrap();
+    let page = kernel_page(mapping.memory).unwrap();
     println!("{} huge pages set aside: {got:?}, of pages of {page} kB", set_aside());
     match got {
         Backing::Hugepages => assert_eq!(page, 2048),
@@ -73,7 +73,7 @@ fn huge_pages_are_what_they_say_or_nothing() {
 }
 
 #[test]
-fn where_there_are_too_few_huge_pages_there_are_ordinary_ones() {
+fn missing_huge_pages_fall_back() {
     let more = ((set_aside() + 2) as u64) << 21;
     let pool = PoolOptions { backing: Backing::Hugepages, ..PoolOptions::default() }.open(more).unwrap();
     assert_eq!(pool.backing(), Backing::Anonymous);
@@ -82,7 +82,7 @@ fn where_there_are_too_few_huge_pages_there_are_ordinary_ones() {
 
 /// What parent and child share until one of them writes, a device would write past one of them.
 #[test]
-fn a_forked_child_does_not_have_the_pool() {
+fn forked_children_lack_the_pool() {
     for backing in [Backing::Anonymous, Backing::Memfd, Backing::Hugepages] {
         let pool = pool(backing);
         let memory = pool.0.own.at(0);

@@ -39,7 +39,7 @@ fn pool(chunks: u64, most: u64) -> (DmaPool, Arc<Noted>) {
 }
 
 #[test]
-fn chunks_are_pinned_on_first_use_and_unpinned_with_the_pool() {
+fn chunks_are_pinned_on_first_use() {
     let (pool, pinner) = pool(8, 8);
     assert_eq!(pool.pinned(), 0);
     let small: Vec<_> = (0..100).map(|_| pool.alloc(4096).unwrap()).collect();
@@ -58,7 +58,7 @@ fn chunks_are_pinned_on_first_use_and_unpinned_with_the_pool() {
 }
 
 #[test]
-fn what_cannot_be_pinned_is_not_given_out_and_not_lost() {
+fn unpinnable_blocks_are_given_back() {
     let (pool, _) = pool(3, 1);
     let first = pool.alloc(CHUNK as usize).unwrap();
     for len in [512, 2 * CHUNK as usize] {
@@ -71,7 +71,7 @@ fn what_cannot_be_pinned_is_not_given_out_and_not_lost() {
 }
 
 #[test]
-fn regions_are_pinned_by_the_same_chunks() {
+fn regions_are_pinned_by_chunks() {
     let (pool, pinner) = pool(1, 2);
     let region = pool.register(Pages::new(CHUNK as usize + 8192).unwrap()).unwrap();
     let chunk = CHUNK as usize;
@@ -89,7 +89,7 @@ fn regions_are_pinned_by_the_same_chunks() {
 }
 
 #[test]
-fn the_error_names_the_limit_and_what_to_do() {
+fn pin_errors_name_the_limit() {
     let limit = PinError::Limit { wanted: 4 << 20, pinned: 8 << 20, limit: 8 << 20 };
     assert_eq!(
         limit.to_string(),

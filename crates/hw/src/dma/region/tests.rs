@@ -49,7 +49,7 @@ fn regions_cross_threads() {
 }
 
 #[test]
-fn memory_that_is_no_whole_pages_comes_back() {
+fn partial_pages_are_refused() {
     let pool = pool();
     for range in [0..0, 0..4095, 512..4608, 1..4097] {
         let (why, part) = pool.register(Part(Pages::new(8192).unwrap(), range.clone())).unwrap_err();
@@ -172,7 +172,7 @@ fn a_range_is_given_out_once() {
 }
 
 #[test]
-fn a_page_may_be_lent_in_part() {
+fn pages_are_lent_in_part() {
     let pool = pool();
     let region = pool.register(Pages::new(8192).unwrap()).unwrap();
     let held = region.buffer(1024..1536).unwrap();
@@ -187,7 +187,7 @@ fn a_page_may_be_lent_in_part() {
 }
 
 #[test]
-fn no_copy_crosses_from_one_region_into_the_next() {
+fn copies_stay_in_their_region() {
     let pool = pool();
     let [one, two] = [(); 2].map(|()| pool.register(Pages::new(4096).unwrap()).unwrap());
     assert_eq!((one.base(), two.base()), (pool.base() + pool.len(), one.base() + 4096));
@@ -201,7 +201,7 @@ fn no_copy_crosses_from_one_region_into_the_next() {
 }
 
 #[test]
-fn what_stands_beside_a_region_is_lent_as_long_as_the_region_is_there() {
+fn region_descriptions_stay_lent() {
     let pool = pool();
     let region = pool.register_with(Pages::new(8192).unwrap(), |base, bytes| {
         let mut beside = pool.alloc(512).unwrap();
@@ -210,7 +210,7 @@ fn what_stands_beside_a_region_is_lent_as_long_as_the_region_is_there() {
     });
     let region = region.unwrap();
     let lent = region.buffer(0..4096).unwrap().lend();
-    let &Beside { base, addr, ref written } = lent.beside().unwrap();
+    let &Beside { base, addr, ref written, .. } = lent.beside().unwrap();
     assert!(written.len() == 1 && !written[0].load(std::sync::atomic::Ordering::Relaxed));
     let mut seen = [0; 8];
     pool.dma_read(addr, &mut seen).unwrap();
@@ -224,7 +224,7 @@ fn what_stands_beside_a_region_is_lent_as_long_as_the_region_is_there() {
 
 /// A device that touches memory at any time, against all rules, never meets memory that is gone.
 #[test]
-fn a_device_that_probes_while_regions_come_and_go_is_refused() {
+fn probes_of_changing_regions_are_refused() {
     const ROUNDS: u32 = 2000;
     let pool = pool();
     let (over, met) = (AtomicBool::new(false), AtomicU32::new(0));

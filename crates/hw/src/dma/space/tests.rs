@@ -7,7 +7,7 @@ use super::*;
 const GIB: u64 = 1 << 30;
 
 #[test]
-fn a_pool_fits_the_width_or_is_told_how_much_does() {
+fn pools_fit_the_address_width() {
     for _ in 0..2 * TURNS {
         for (bytes, bits) in [(GIB, 34), (GIB, 39), (400 * GIB, 39), (508 * GIB, 39), (1024 * GIB, 48), (1024 * GIB, 64)] {
             let space = Space::new(bytes, bits, &[]).unwrap();
@@ -62,25 +62,25 @@ fn regions_are_disjoint(
 
 proptest! {
     #[test]
-    fn regions_never_overlap_and_fill_every_gap(steps in prop::collection::vec((prop::bool::weighted(0.6), 0u64..100), 1..60)) {
+    fn regions_never_overlap(steps in prop::collection::vec((prop::bool::weighted(0.6), 0u64..100), 1..60)) {
         prop_assert_eq!(regions_are_disjoint(&steps, Space::reserve, Space::forget), Ok(()));
     }
 }
 
 #[test]
-fn addresses_that_are_given_twice_are_caught() {
+fn overlap_mutant_is_caught() {
     let twice = |space: &Space, bytes| space.reserve(bytes).inspect(|&base| space.forget(base));
     assert!(regions_are_disjoint(&[(true, 0), (true, 0)], twice, Space::forget).is_err());
 }
 
 #[test]
-fn addresses_that_are_never_free_again_are_caught() {
+fn leak_mutant_is_caught() {
     let steps: Vec<_> = [(true, 7), (false, 0)].repeat(3);
     assert!(regions_are_disjoint(&steps, Space::reserve, |_, _| {}).is_err());
 }
 
 #[test]
-fn the_windows_of_intels_iommu_are_kept_to() {
+fn iommu_windows_are_kept_to() {
     // As Linux lists them: the local APIC's messages are left out, and addresses end at 39 bits.
     let windows = [0..0xfee0_0000, 0xfef0_0000..1 << 39];
     for _ in 0..2 * TURNS {

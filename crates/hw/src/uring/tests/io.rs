@@ -15,7 +15,7 @@ fn span(lent: &Lent, range: std::ops::Range<usize>, fixed: Option<Fixed>) -> Spa
 }
 
 #[test]
-fn what_was_written_is_read_whatever_is_registered() {
+fn writes_are_read_back() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
@@ -43,7 +43,7 @@ fn what_was_written_is_read_whatever_is_registered() {
 }
 
 #[test]
-fn reads_are_short_at_the_end_of_the_file() {
+fn reads_end_with_the_file() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
@@ -77,7 +77,7 @@ fn files_grow_and_get_holes() {
 }
 
 #[test]
-fn places_that_are_empty_or_not_there_are_errors_of_the_entry() {
+fn empty_file_slots_are_errors() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
@@ -112,7 +112,7 @@ fn batches() -> impl Strategy<Value = Vec<Vec<(usize, Option<u8>, bool)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
-    fn a_file_is_what_was_written_to_it(batches in batches()) {
+    fn random_writes_make_the_file(batches in batches()) {
         for options in kinds() {
             let mut whole = Whole::new(&options);
             let (pool, mut model) = (DmaPool::new(4 << 20).unwrap(), [0_u8; 16]);

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Poller, now};
 
 #[test]
-fn an_event_wakes_a_wait_again_and_again_until_the_poll_is_cancelled() {
+fn multishot_polls_until_cancelled() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let event = EventFd::new().unwrap();
@@ -46,7 +46,7 @@ fn wait(n: u32, timeout: Nanos) -> Enter {
 }
 
 #[test]
-fn a_wait_is_for_as_many_as_asked_or_until_its_time_out() {
+fn waits_end_by_count_or_timeout() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let events = polled(&mut whole, 3);
@@ -70,7 +70,7 @@ fn a_wait_is_for_as_many_as_asked_or_until_its_time_out() {
 }
 
 #[test]
-fn after_the_least_wait_the_first_completion_is_enough() {
+fn min_wait_takes_the_first() {
     if !features().is_some_and(|features| features.min_wait) {
         return eprintln!("NOT TESTED: the kernel has no min_wait (6.12)");
     }
@@ -134,7 +134,7 @@ fn a_signal_ends_a_wait() {
 }
 
 #[test]
-fn work_that_waits_in_the_task_shows_without_an_enter() {
+fn task_work_shows_without_enter() {
     for options in kinds().into_iter().filter(|options| options.owner) {
         let mut whole = Whole::new(&options);
         let events = polled(&mut whole, 1);
@@ -193,7 +193,7 @@ fn wakes(whole: &mut Whole, poller: &Poller, key: u64, what: &str) -> impl Sized
 }
 
 #[test]
-fn edge_triggered_epoll_wakes_for_completions_of_a_ring_without_an_owner() {
+fn epoll_wakes_for_shared_rings() {
     for options in kinds() {
         if options.owner {
             continue;
@@ -205,7 +205,7 @@ fn edge_triggered_epoll_wakes_for_completions_of_a_ring_without_an_owner() {
 }
 
 #[test]
-fn edge_triggered_epoll_wakes_by_a_rings_eventfd_whatever_its_kind() {
+fn epoll_wakes_by_ring_eventfd() {
     for options in kinds() {
         let (mut whole, poller, event) = (Whole::new(&options), Poller::new().unwrap(), EventFd::new().unwrap());
         whole.ring.notify(Some(&event)).unwrap();

@@ -14,7 +14,7 @@ fn registers(bytes: u64, mapped: u64) -> (Arc<File>, Result<PciRegisters, VfioEr
 }
 
 #[test]
-fn a_word_is_the_same_mapped_and_by_the_file() {
+fn mapped_and_called_registers_agree() {
     for mapped in [0, 0x1000, 0x2000] {
         let (file, registers) = registers(0x2000, mapped);
         let registers = registers.unwrap();
@@ -35,7 +35,7 @@ fn a_word_is_the_same_mapped_and_by_the_file() {
 }
 
 #[test]
-fn beyond_the_bar_there_are_ones_and_nothing_is_written() {
+fn offsets_beyond_the_bar_read_ones() {
     let (file, registers) = registers(0x2000, 0x1000);
     let registers = registers.unwrap();
     registers.ring_sq(QueueId(1000), 7);
@@ -45,7 +45,7 @@ fn beyond_the_bar_there_are_ones_and_nothing_is_written() {
 }
 
 #[test]
-fn a_bar_without_room_for_doorbells_is_refused() {
+fn short_bars_are_refused() {
     let (_, registers) = registers(0x1000, 0x1000);
     assert!(registers.unwrap_err().to_string().contains("BAR0 has 4096 bytes"));
 }

@@ -42,7 +42,7 @@ fn an_iommu_says_what_it_maps() {
 }
 
 #[test]
-fn chains_that_go_nowhere_or_back_are_malformed() {
+fn bad_capability_chains_are_malformed() {
     assert!(iommu_info(&iommu(2, 24)).unwrap_err().to_string().contains("at byte 28 of"), "to itself");
     assert!(iommu_info(&iommu(2, 8)).unwrap_err().to_string().contains("at byte 28 of"), "back");
     assert!(iommu_info(&iommu(2, 4000)).is_err(), "outside");
@@ -63,7 +63,7 @@ fn bar(flags: u32, bytes: u64, areas: &[(u64, u64)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_region_says_what_can_be_mapped() {
+fn mappable_areas_are_parsed() {
     let (map, caps) = (bind::VFIO_REGION_INFO_FLAG_MMAP, bind::VFIO_REGION_INFO_FLAG_CAPS);
     let mappable = |answer: &[u8]| region_info(answer, PAGE).unwrap().mappable;
     assert_eq!(mappable(&bar(0, 0x4000, &[])), [], "by the file alone");

@@ -39,7 +39,7 @@ fn shared(range: Range<u64>, file: OwnedFd, at: u64, trusted: bool) -> (PciRegis
 }
 
 #[test]
-fn a_sealed_part_is_mapped_and_ringing_it_takes_no_call() {
+fn sealed_doorbells_are_mapped() {
     let doorbells = file(0x3000, SealFlags::SHRINK);
     let (registers, notes, calls) = shared(0x1000..0x2000, doorbells.try_clone().unwrap(), 0x2000, false);
     assert!(registers.maps_doorbells() && notes.is_empty(), "{notes:?}");
@@ -53,7 +53,7 @@ fn a_sealed_part_is_mapped_and_ringing_it_takes_no_call() {
 
 /// Whatever a server lies about a part, it is not mapped, and works by calls; a sentence says why.
 #[test]
-fn what_could_end_this_process_is_not_mapped() {
+fn unsealed_files_are_not_mapped() {
     let sealed = |bytes| file(bytes, SealFlags::SHRINK);
     let (_, pipe) = std::io::pipe().unwrap();
     let lies = [
@@ -84,7 +84,7 @@ fn a_trusted_server_needs_no_seal() {
 
 /// The same registers, with the doorbells in another server's file: what is rung from now on is rung there.
 #[test]
-fn what_is_mapped_is_renewed_where_it_lies() {
+fn renewed_areas_keep_their_address() {
     let rung = |file: &OwnedFd| {
         let mut word = [0; 4];
         rustix::io::pread(file, &mut word, 8).unwrap();
@@ -114,7 +114,7 @@ fn what_is_mapped_is_renewed_where_it_lies() {
 }
 
 #[test]
-fn doorbells_in_huge_pages_are_not_mapped() {
+fn huge_page_doorbells_stay_unmapped() {
     let kind = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let Ok(file) = memfd_create("bar", kind) else { return println!("skipped: the kernel has no hugetlbfs") };
     ftruncate(&file, 2 << 20).unwrap();

@@ -339,7 +339,7 @@ impl UringLane {
         match self.ring.enter(enter) {
             Ok(entered) => Some(entered.ended),
             // Completions have to be taken first: the look that follows does.
-            Err(RingError::Again | RingError::Busy) => None,
+            Err(RingError::Busy) => None,
             Err(error) => {
                 tracing::error!(%error, "a queue of a file cannot enter the kernel");
                 None

@@ -250,7 +250,7 @@ fn lives_well(steps: &[Step], rules: Rules) -> Result<(), String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn memory_is_freed_once_and_never_while_the_device_may_reach_it(steps in prop::collection::vec(step(), 1..60)) {
+    fn region_memory_is_freed_once(steps in prop::collection::vec(step(), 1..60)) {
         prop_assert_eq!(lives_well(&steps, SOUND), Ok(()));
     }
 }
@@ -258,14 +258,14 @@ proptest! {
 const STEPS: [Step; 4] = [Take { start: 0, pieces: 8 }, Lend(0), DropRegion, DropLent(0)];
 
 #[test]
-fn a_lent_range_that_is_let_go_when_it_is_dropped_is_caught() {
+fn early_free_mutant_is_caught() {
     let caught = lives_well(&STEPS, Rules { drop_lent: |lent| drop(lent.take_back()), ..SOUND });
     assert_eq!(caught, Err("DropLent(0): alive: true, freed 1 times".into()));
     assert_eq!(lives_well(&STEPS, SOUND), Ok(()));
 }
 
 #[test]
-fn a_range_that_is_not_let_go_when_it_is_dropped_is_caught() {
+fn leaked_range_mutant_is_caught() {
     let forgetful = Rules { drop: |buf| std::mem::forget(buf), ..SOUND };
     assert!(lives_well(&STEPS[..1], forgetful).is_err());
     let again = [STEPS[0], Step::Drop(0), STEPS[0]];

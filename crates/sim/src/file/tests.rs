@@ -216,7 +216,7 @@ const MISTAKES: [(&str, &[&str]); 68] = [
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lost now\"",
-        &["s.toml:12:16", "`now` is no way to be lost"],
+        &["s.toml:12:10", "`lost now` is no change"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"power-lost\"",

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn slat_and_clat_meet_at_the_doorbell() {
+fn clat_starts_at_the_doorbell() {
     let job = Job { iodepth: 4, batch_submit: 4, complete_min: 4, ..Job::default() };
     let (generator, _) = run(&job);
     let read = &generator.stats().read;

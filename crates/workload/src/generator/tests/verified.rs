@@ -73,7 +73,7 @@ fn what_was_never_written_is_found() {
 }
 
 #[test]
-fn lost_write_over_old_data_is_found() {
+fn lost_overwrite_is_found() {
     let mut device = Device::new();
     let mut write = |loses_write| {
         let mut generator = generator(&writer(true));

@@ -44,7 +44,7 @@ fn commands_queue_per_die() {
 fn impossible_limits_are_refused() {
     let told = |inside: Inside| inside.check("disk").unwrap_err().to_string();
     assert!(told(Inside { dies: 4, stripe: 0 }).contains("stripe"));
-    assert!(told(Inside { dies: u32::MAX, stripe: 1, ..Inside::default() }).contains("65536"));
+    assert!(told(Inside { dies: u32::MAX, stripe: 1 }).contains("65536"));
 }
 
 fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {

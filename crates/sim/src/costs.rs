@@ -37,34 +37,24 @@ pub struct Costs {
 #[serde(deny_unknown_fields)]
 pub struct InterruptCosts {
     /// Delay from the device's message to its being pending at the CPU.
-    #[serde(with = "nanos")]
     pub message_delay: Nanos,
     /// From accepting an interrupt to the first instruction of its handler: registers saved, mitigations, accounting.
-    #[serde(with = "nanos")]
     pub entry: Nanos,
     /// Back to what was interrupted.
-    #[serde(with = "nanos")]
     pub exit: Nanos,
     /// Telling the interrupt controller that this one is done: dear where it traps into a hypervisor.
-    #[serde(with = "nanos")]
     pub end: Nanos,
     /// The handler of one vector, without whatever it finds.
-    #[serde(with = "nanos")]
     pub handler: Nanos,
     /// One round of a posted-interrupt notification's handler that finds bits: exchanging the pending bitmap for an empty one.
-    #[serde(with = "nanos")]
     pub demultiplex: Nanos,
     /// Sending another CPU an interrupt.
-    #[serde(with = "nanos")]
     pub send: Nanos,
     /// The handler of an expired timer, on top of entry, end and exit.
-    #[serde(with = "nanos")]
     pub timer: Nanos,
     /// Marking a softirq as pending, and the poller as scheduled.
-    #[serde(with = "nanos")]
     pub softirq_raise: Nanos,
     /// Going through the pending softirqs once: before and after the pollers.
-    #[serde(with = "nanos")]
     pub softirq_run: Nanos,
 }
 
@@ -73,92 +63,65 @@ pub struct InterruptCosts {
 #[serde(deny_unknown_fields)]
 pub struct ThreadCosts {
     /// Waking a thread: its waker's part, into the run queue. It is spent where the waker runs.
-    #[serde(with = "nanos")]
     pub wake: Nanos,
     /// What waking a thread of another CPU costs on top: that CPU's run queue, and, where an idle CPU does not watch memory, an
     /// interrupt to it. Spent where the waker runs. Not where `rouse` and `catch` are all that the giver pays.
-    #[serde(with = "nanos")]
     pub wake_remote: Nanos,
     /// Signalling an eventfd, on top of `wake` if anybody sleeps on it.
-    #[serde(with = "nanos")]
     pub signal: Nanos,
     /// Signalling an eventfd on which a thread of another, idle CPU sleeps: all that its giver pays, the interrupt to that CPU
     /// included. Where a controller is a thread of the machine's, it does nothing else meanwhile.
-    #[serde(with = "nanos")]
     pub rouse: Nanos,
     /// From one thread to another, cold caches included.
-    #[serde(with = "nanos")]
     pub switch: Nanos,
     /// What it costs on top where the CPU had nothing to do for `idle_after` before: its way out of the idle loop, which in a guest
     /// is the end of a halt. Spent by the thread that runs next.
-    #[serde(with = "nanos")]
     pub from_idle: Nanos,
     /// What a thread that is back on its CPU pays at most, on top of `switch`, because others had the caches in between: its working
     /// set, fetched again.
-    #[serde(with = "nanos")]
     pub refill: Nanos,
     /// It pays that much when others, interrupts among them, had the CPU for so long, and proportionally less when it was
     /// less. 0: for any time at all.
-    #[serde(with = "nanos")]
     pub refill_after: Nanos,
     /// Into a system call and out of it.
-    #[serde(with = "nanos")]
     pub syscall: Nanos,
     /// A wait that need not sleep because a signal waits already, on top of the system call: reading it, and what the thread
     /// does more slowly afterwards. User host only.
-    #[serde(with = "nanos")]
     pub ready: Nanos,
     /// Going to sleep inside a system call, without the switch.
-    #[serde(with = "nanos")]
     pub block: Nanos,
     /// Delay of an interrupt at a CPU that has been idle for `idle_after`: leaving the idle state.
-    #[serde(with = "nanos")]
     pub idle_exit: Nanos,
     /// The same where the interrupt is the CPU's own timer, which no other CPU, and no hypervisor's thread, has to bring.
-    #[serde(with = "nanos")]
     pub timer_exit: Nanos,
     /// A CPU that has been idle for less is still awake.
-    #[serde(with = "nanos")]
     pub idle_after: Nanos,
     /// A CPU that has been idle for so long is in a deeper state. 0: there is none.
-    #[serde(with = "nanos")]
     pub deeper_after: Nanos,
     /// Delay of an interrupt there, in place of `idle_exit`.
-    #[serde(with = "nanos")]
     pub deeper_exit: Nanos,
     /// A CPU that has been idle for so long is in the deepest state. 0: there is none.
-    #[serde(with = "nanos")]
     pub deepest_after: Nanos,
     /// Delay of an interrupt there, in place of both.
-    #[serde(with = "nanos")]
     pub deepest_exit: Nanos,
     /// A CPU that has had nothing to do for less is still on its way to idle. A signal that ends a thread's sleep then catches it:
     /// the CPU is interrupted on its way. 0: it cannot be told from one that is idle.
-    #[serde(with = "nanos")]
     pub caught_within: Nanos,
     /// What such a signal costs its giver, in place of `rouse`.
-    #[serde(with = "nanos")]
     pub catch: Nanos,
     /// What the sleeper pays for it, on top of the switch.
-    #[serde(with = "nanos")]
     pub caught: Nanos,
     /// Delay of such a wake-up, in place of `idle_exit`.
-    #[serde(with = "nanos")]
     pub caught_exit: Nanos,
     /// A CPU that has been idle for so long has switched its caches off.
-    #[serde(with = "nanos")]
     pub cold_after: Nanos,
     /// What its next system call that submits pays for that: its own working set, fetched again. Kernel host only.
-    #[serde(with = "nanos")]
     pub cold: Nanos,
     /// Setting a timer.
-    #[serde(with = "nanos")]
     pub timer: Nanos,
     /// Delay of a timer: how late it fires, at least.
-    #[serde(with = "nanos")]
     pub timer_slack: Nanos,
     /// Mean of an exponentially distributed delay on top.
-    #[serde(with = "nanos")]
     pub timer_jitter: Nanos,
 }
 
@@ -190,28 +153,20 @@ impl ThreadCosts {
 #[serde(deny_unknown_fields)]
 pub struct MemoryCosts {
     /// A write to a device's register.
-    #[serde(with = "nanos")]
     pub mmio: Nanos,
     /// Delay until the device sees it.
-    #[serde(with = "nanos")]
     pub mmio_delay: Nanos,
     /// A cache line that this CPU wrote last, or has read since.
-    #[serde(with = "nanos")]
     pub line_own: Nanos,
     /// One that another CPU of the node wrote last.
-    #[serde(with = "nanos")]
     pub line_node: Nanos,
     /// One that a CPU of another node wrote last.
-    #[serde(with = "nanos")]
     pub line_remote: Nanos,
     /// One that no cache has.
-    #[serde(with = "nanos")]
     pub line_memory: Nanos,
     /// Delay from a device's store of an entry until a CPU that spins on it sees it.
-    #[serde(with = "nanos")]
     pub device_line: Nanos,
     /// A lock that another CPU holds: on top of waiting for it, or of the failed attempt to take it.
-    #[serde(with = "nanos")]
     pub contended_lock: Nanos,
 }
 
@@ -220,32 +175,23 @@ pub struct MemoryCosts {
 #[serde(deny_unknown_fields)]
 pub struct LibraryCosts {
     /// A look at a completion queue's phase, without a lock, the line being in the cache.
-    #[serde(with = "nanos")]
     pub look: Nanos,
     /// A reap: the lock, the tags' return, the look after it. Without the doorbell.
-    #[serde(with = "nanos")]
     pub reap: Nanos,
     /// Each entry of a reap.
-    #[serde(with = "nanos")]
     pub entry: Nanos,
     /// Each completion handed to the thread that waits for it. User host only.
-    #[serde(with = "nanos")]
     pub deliver: Nanos,
     /// Each command built and stored. User host only.
-    #[serde(with = "nanos")]
     pub submit: Nanos,
     /// Each command that a controller in process serves: fetched, its data copied, posted. On the CPU that its thread has to
     /// itself.
-    #[serde(with = "nanos")]
     pub serve: Nanos,
     /// Each question to a policy.
-    #[serde(with = "nanos")]
     pub decide: Nanos,
     /// Masking a notification.
-    #[serde(with = "nanos")]
     pub mask: Nanos,
     /// Arming it: a store and a full fence.
-    #[serde(with = "nanos")]
     pub arm: Nanos,
 }
 
@@ -254,17 +200,13 @@ pub struct LibraryCosts {
 #[serde(deny_unknown_fields)]
 pub struct BlockCosts {
     /// Each command on its way down: bio, request, tag, DMA mapping, entry stored.
-    #[serde(with = "nanos")]
     pub submit: Nanos,
     /// Each further page of a command's data: pinned, and put into the bio. Its page structure comes from memory if the
     /// core has lost its caches.
-    #[serde(with = "nanos")]
     pub page: Nanos,
     /// Each completion on its way up, without its reap: unmapping, tag, bio.
-    #[serde(with = "nanos")]
     pub complete: Nanos,
     /// Handing a completion to the CPU that submitted it, where that is another one: list and remote softirq.
-    #[serde(with = "nanos")]
     pub remote: Nanos,
 }
 
@@ -273,19 +215,14 @@ pub struct BlockCosts {
 #[serde(deny_unknown_fields)]
 pub struct EngineCosts {
     /// A call that submits, on top of the system call.
-    #[serde(with = "nanos")]
     pub submit_call: Nanos,
     /// Each I/O of it, above the block layer.
-    #[serde(with = "nanos")]
     pub submit: Nanos,
     /// Each I/O that completes: its event in the ring.
-    #[serde(with = "nanos")]
     pub complete: Nanos,
     /// A call that waits for events, on top of the system call.
-    #[serde(with = "nanos")]
     pub wait_call: Nanos,
     /// Each event that the application takes from the ring.
-    #[serde(with = "nanos")]
     pub take: Nanos,
 }
 
@@ -295,31 +232,22 @@ pub struct EngineCosts {
 #[serde(deny_unknown_fields)]
 pub struct RingCosts {
     /// `io_uring_enter` on top of the system call, whatever it is for: finding the ring, its lock.
-    #[serde(with = "nanos")]
     pub enter: Nanos,
     /// Each I/O that it submits, above the block layer.
-    #[serde(with = "nanos")]
     pub submit: Nanos,
     /// Waiting in the call that submits, on top of `enter`.
-    #[serde(with = "nanos")]
     pub fused: Nanos,
     /// Waiting in a call of its own, on top of the system call and `enter`.
-    #[serde(with = "nanos")]
     pub wait: Nanos,
     /// Each completion where it is found: its task work queued.
-    #[serde(with = "nanos")]
     pub queue: Nanos,
     /// Running what has been queued, once.
-    #[serde(with = "nanos")]
     pub run: Nanos,
     /// Each completion of it: its event in the ring.
-    #[serde(with = "nanos")]
     pub event: Nanos,
     /// Each event that the library takes from the ring.
-    #[serde(with = "nanos")]
     pub take: Nanos,
     /// With IOPOLL, going once over what is polled for, on top of the look at the device's queue.
-    #[serde(with = "nanos")]
     pub iopoll: Nanos,
 }
 
@@ -381,20 +309,6 @@ impl Costs {
             late: thread.timer_slack + thread.timer_jitter + around + interrupt.timer + thread.timer_exit + back,
             message: around + interrupt.handler,
         }
-    }
-}
-
-/// Nanoseconds as plain numbers.
-pub(crate) mod nanos {
-    use serde::{Deserialize, Deserializer, Serializer};
-    use units::Nanos;
-
-    pub(crate) fn serialize<S: Serializer>(nanos: &Nanos, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(nanos.0)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error> {
-        u64::deserialize(from).map(Nanos)
     }
 }
 

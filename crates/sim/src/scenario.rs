@@ -313,11 +313,6 @@ impl Scenario {
         Tuning { price: self.latency_price, machine: self.machine.costs.cycle() }
     }
 
-    /// Whether a thread that looks by itself under a mode is told that others want its CPU. Rules that weigh it are told in any case.
-    pub(crate) fn tells_wanted(&self, mode: Mode) -> bool {
-        self.spin.tells_wanted(mode)
-    }
-
     /// Whether device vectors are posted under a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
         self.machine.posted || mode.delivery() == Delivery::Posted
@@ -326,11 +321,6 @@ impl Scenario {
     /// Whether a device sends its messages itself, without an interrupt.
     pub(crate) fn tells(&self, device: usize) -> bool {
         self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.machine.posted
-    }
-
-    /// Whether they ever are.
-    pub(crate) fn ever_posts(&self) -> bool {
-        self.switches.iter().map(|&(_, mode)| mode).chain([self.mode]).any(|mode| self.posts(mode))
     }
 
     /// Whether everything fits the simulator.
@@ -365,7 +355,10 @@ impl Scenario {
         if let Some((_, what)) = missing.iter().find(|(asked, _)| *asked) {
             return unfit(format!("job '{}': the simulated host has no {what}", job.job.name));
         }
-        let (least, name) = (job.least_time(), &job.job.name);
+        // One that ends with its I/Os may do so in its ramp.
+        let (job, name) = (&job.job, &job.job.name);
+        let lasting = job.runtime.filter(|_| job.time_based).map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
+        let least = job.start_delay.0 + lasting;
         if least > self.limit {
             return unfit(format!("job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)", self.limit));
         }
@@ -490,14 +483,6 @@ impl DeviceSpec {
 }
 
 impl JobSpec {
-    /// How long it lasts however fast the machine is.
-    fn least_time(&self) -> Nanos {
-        let job = &self.job;
-        // One that ends with its I/Os may do so in its ramp.
-        let lasting = job.runtime.filter(|_| job.time_based).map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
-        job.start_delay.0 + lasting
-    }
-
     fn check(&self) -> Result<(), SimError> {
         let (job, name) = (&self.job, &self.job.name);
         let largest = job.block.read.max.max(job.block.write.max);

@@ -5,14 +5,8 @@ mod bringup;
 mod cpus;
 mod interrupts;
 mod keeper;
-mod keeping;
-mod messages;
 mod outcome;
-mod paths;
-mod softirqs;
-mod task;
 mod tasks;
-mod ticks;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -32,14 +26,14 @@ use crate::habits::{Habits, LAWFUL};
 use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
-use crate::irq::Route;
+use crate::irq::{Irq, Route};
 use crate::limits::Limits;
 use crate::path::Way;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
 use keeper::Keeper;
-use task::Task;
+use tasks::Task;
 
 /// The vector of the admin queue. The keeper looks at it by itself.
 const ADMIN_VECTOR: Vector = Vector(0);
@@ -238,19 +232,15 @@ impl World<'_> {
             self.set_moderator(device);
         }
         self.start_stage();
-        self.play_script();
-        (0..self.cpus.len()).for_each(|cpu| self.stir(cpu));
-        self.settle()
-    }
-
-    /// From now on things happen to controllers.
-    fn play_script(&mut self) {
+        // From now on things happen to controllers.
         for step in &self.scenario.script.steps {
             let Some(device) = self.devices.get_mut(step.path) else { continue };
             let at = self.started + step.at;
             device.controller.change(at, step.change);
             self.calendar.set_by(self.sources.devices + step.path, at);
         }
+        (0..self.cpus.len()).for_each(|cpu| self.stir(cpu));
+        self.settle()
     }
 
     fn happen(&mut self, source: usize) -> Result<(), SimError> {
@@ -266,7 +256,8 @@ impl World<'_> {
             self.moderate(source - sources.moderators);
             Ok(())
         } else if source < sources.messages {
-            self.timer_fires(source - sources.timers);
+            let task = source - sources.timers;
+            self.interrupt(self.tasks[task].cpu, Irq::Timer(task));
             Ok(())
         } else if source == sources.messages {
             self.messages_arrive();
@@ -361,7 +352,7 @@ impl World<'_> {
     /// Another mode: every policy is another one from its next batch on, and everybody looks up.
     fn carry_out(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
-        self.tells_wanted = self.scenario.tells_wanted(mode);
+        self.tells_wanted = self.scenario.spin.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
             drain.switch(mode);
             queue.allow();

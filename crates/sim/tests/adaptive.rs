@@ -16,7 +16,7 @@ fn run(mode: Mode, price: LatencyPrice, costs: Costs, profile: Profile, job: Job
 
 /// The objection to polling in the interrupt's place (SOURCES, 001): the common case is one command per interrupt.
 #[test]
-fn at_one_command_per_interrupt_irq_poll_is_dearer_and_adaptive_is_not() {
+fn irq_poll_costs_more_at_depth_one() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
             let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), closed_loop(1, 10_000));
@@ -37,7 +37,7 @@ fn at_one_command_per_interrupt_irq_poll_is_dearer_and_adaptive_is_not() {
 
 /// The low end of the knob is poll's latency for no more than its CPU time, the high end no dearer than interrupts.
 #[test]
-fn the_knob_reaches_from_poll_to_interrupts() {
+fn knob_spans_poll_to_interrupt() {
     for (name, costs) in BOTH {
         for (depth, rate) in [(1, 20_000), (32, 100_000)] {
             let job = || Job { iodepth: depth, ..open_loop(rate, 10_000) };
@@ -54,7 +54,7 @@ fn the_knob_reaches_from_poll_to_interrupts() {
 }
 
 #[test]
-fn at_saturation_it_finds_as_much_as_poll_and_drains_within_its_budget() {
+fn saturated_adaptive_matches_poll() {
     for (name, costs) in BOTH {
         for depth in [32, 128] {
             let at = |mode| run(mode, LatencyPrice::default(), costs, Profile::optane(), closed_loop(depth, 20_000));
@@ -68,7 +68,7 @@ fn at_saturation_it_finds_as_much_as_poll_and_drains_within_its_budget() {
 /// At the low end of the knob the tail is that of the better of `poll` and `interrupt`, with 10 % to spare; at the default it does not grow with
 /// the run.
 #[test]
-fn the_tail_is_that_of_the_better_of_poll_and_interrupt() {
+fn tail_matches_the_better_mode() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc(), Profile::bimodal()] {
             for depth in [1, 32] {
@@ -92,7 +92,7 @@ fn the_tail_is_that_of_the_better_of_poll_and_interrupt() {
 /// With one in flight a sleep takes so much longer than the device that sleeping does not keep up with a caller with whom `poll`
 /// does: at the default price it stays awake then, and late ones are found as with `poll` but for what it takes to see that.
 #[test]
-fn it_keeps_up_with_whom_poll_keeps_up_with() {
+fn adaptive_keeps_up_with_poll() {
     for (costs, profile, rate) in [(Costs::BARE_METAL, Profile::optane(), 85_000), (Costs::VIRTUAL, Profile::tlc(), 11_000)] {
         for process in [RateProcess::Linear, RateProcess::Poisson] {
             let job = || Job { iodepth: 1, rate_process: process, ..open_loop(rate, 30_000) };
@@ -110,7 +110,7 @@ fn it_keeps_up_with_whom_poll_keeps_up_with() {
 /// After each step in load, what an I/O costs is within 15 % of what it costs in the end, from 10 ms on. The same seed gives
 /// the same beginning, so that runs of different lengths have windows of time for their differences.
 #[test]
-fn ten_milliseconds_after_a_step_in_load_it_has_settled() {
+fn adaptive_settles_within_ten_milliseconds() {
     const STEP: u64 = 40_000_000;
     const WINDOW: u64 = 5_000_000;
     for (name, costs) in BOTH {
@@ -138,7 +138,7 @@ fn ten_milliseconds_after_a_step_in_load_it_has_settled() {
 /// However much waits: entries per drain within the overall budget, and the CPU away from its thread's other work for no
 /// longer than 100 µs.
 #[test]
-fn no_drain_takes_longer_than_100_us_at_any_backlog() {
+fn drains_stay_under_100_us() {
     for (name, costs) in BOTH {
         for depth in [128, 1_024] {
             for price in [LatencyPrice::default(), LatencyPrice::NONE] {

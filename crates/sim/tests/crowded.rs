@@ -27,7 +27,7 @@ fn shown(file: (&str, &str), mode: &str, micros: u64) -> Outcome {
 
 /// Twice the drives on a socket's unit do no more by interrupts; with a bit for each message they do.
 #[test]
-fn eight_drives_do_what_four_do_unless_messages_are_posted() {
+fn eight_drives_need_posted_interrupts() {
     let four = |scenario: &mut Scenario| {
         scenario.devices.truncate(4);
         scenario.jobs.truncate(4);
@@ -46,7 +46,7 @@ fn eight_drives_do_what_four_do_unless_messages_are_posted() {
 }
 
 #[test]
-fn hybrid_polling_is_best_in_a_crowd_and_polling_is_worst() {
+fn hybrid_is_best_when_oversubscribed() {
     let iops = |file, mode| shown(file, mode, 20_000).iops();
     let [interrupt, hybrid, poll] = ["interrupt", "hybrid-mean", "poll"].map(|mode| iops(CROWDED, mode));
     assert!(hybrid > interrupt && interrupt > 1.5 * poll, "{hybrid} {interrupt} {poll}");
@@ -56,7 +56,7 @@ fn hybrid_polling_is_best_in_a_crowd_and_polling_is_worst() {
 
 /// Eight CPUs take the interrupts of ten drives: by plain interrupts their own threads hardly run, and what leaves them time gives more.
 #[test]
-fn where_few_cpus_take_all_interrupts_of_a_vm_a_poller_and_looks_after_submission_give_more() {
+fn few_interrupt_cpus_favour_polling() {
     let at = |mode| shown(TEN, mode, 10_000);
     let [interrupt, threaded, irq_poll, check] = ["interrupt", "threaded", "irq-poll", "interrupt+submit-check"].map(at);
     assert!(irq_poll.iops() > 1.2 * interrupt.iops(), "{} {}", irq_poll.iops(), interrupt.iops());

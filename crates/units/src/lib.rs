@@ -18,7 +18,10 @@ pub use names::nearest;
 
 /// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates, so that "never"
 /// ([`Nanos::MAX`]) stays never and a clock that steps back yields zero rather than a panic.
+///
+/// With the feature `serde` it is read and written as a plain number.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize), serde(transparent))]
 pub struct Nanos(pub u64);
 
 impl Nanos {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn alarms_ring_in_order_of_time_and_then_of_setting() {
+fn timers_fire_in_order() {
     let mut calendar = Calendar::new(5);
     for (source, at) in [(4, 30), (2, 10), (0, 30), (3, 20), (1, 10)] {
         calendar.set(source, Nanos(at));
@@ -16,7 +16,7 @@ fn alarms_ring_in_order_of_time_and_then_of_setting() {
 }
 
 #[test]
-fn a_source_that_would_be_next_is_before_all_others() {
+fn next_source_comes_first() {
     let mut calendar = Calendar::new(64);
     calendar.set(3, Nanos(10));
     calendar.set(63, Nanos(20));
@@ -30,7 +30,7 @@ fn a_source_that_would_be_next_is_before_all_others() {
 }
 
 #[test]
-fn an_alarm_for_an_instant_that_has_passed_goes_off_at_once() {
+fn past_timer_fires_at_once() {
     let mut calendar = Calendar::new(2);
     calendar.set(0, Nanos(5_000));
     assert_eq!(calendar.pop(), Some((Nanos(5_000), 0)));

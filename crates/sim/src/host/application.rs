@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use units::{Class, Nanos};
 use workload::{Generator, Io};
 
-use super::ground::Ground;
+use super::Ground;
 use super::head::{Head, Todo};
 use super::paths::Study;
 use crate::SimError;
@@ -85,24 +85,9 @@ impl Application {
         self.overdue && !self.stuck
     }
 
-    /// Whether something waits to be posted on this lane.
-    pub(super) fn waits_for(&self, lane: usize) -> bool {
-        self.backlog.get(lane).is_some_and(|parts| !parts.is_empty())
-    }
-
-    /// Completions that the application may take.
-    pub(super) fn ready(&self) -> usize {
-        self.ready.len()
-    }
-
     /// It runs: whether its core has lost its caches since it did last.
     pub(super) fn touch(&mut self, g: &Ground) {
         self.cold |= self.touched.replace(g.now).is_some_and(|touched| g.now - touched > g.costs.thread.cold_after);
-    }
-
-    /// Tags may be free again.
-    pub(super) fn unblock(&mut self) {
-        self.stuck = false;
     }
 
     /// The batch was announced, as far as there were tags. Whether all of it was.
@@ -186,11 +171,6 @@ impl Application {
             }
         }
         Ok(())
-    }
-
-    /// When the paths' head has to be asked at the latest.
-    pub(super) fn head_deadline(&self) -> Nanos {
-        self.head.as_ref().map_or(Nanos::MAX, Head::next_deadline)
     }
 
     pub(super) fn again(&mut self, lane: usize, token: Token) {

@@ -1,17 +1,19 @@
-//! The party that takes a queue's entries for others: an interrupt handler, a poller in a softirq, or a vector's thread. The queue's policy says
-//! when to look. What they do step by step is in `draining.rs`.
+//! The party that takes a queue's entries for others, and hands them to their owners: an interrupt handler, a poller in a softirq, or a
+//! vector's thread. The queue's policy says when to look.
 
 use std::convert::Infallible;
 
-use completion::{Mode, Notification, Policy, Sleeper, Tuning, Waiter, Woke};
+use completion::{Cause, Mode, Notification, Plan, Policy, Seen, Sleeper, Step, Tuning, Waiter, Woke, fall_asleep, last_step};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
 
-use crate::LibraryCosts;
+use super::{Context, Effect, Ground};
 use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
 use crate::report::Tally;
+use crate::requests::Token;
+use crate::{Engine, Host};
 
 /// Room for what one look takes: no policy's budget is larger.
 pub(crate) const TAKEN: usize = 1024;
@@ -33,7 +35,7 @@ pub(crate) struct Drain {
 #[derive(Debug, Default)]
 pub(crate) struct Cycles {
     /// The notification that nobody has looked for yet.
-    pub(super) notified: Option<Nanos>,
+    pub(crate) notified: Option<Nanos>,
     pub(super) taken: u64,
     /// From notifications to the first looks, in nanoseconds.
     pub(crate) delays: Histogram,
@@ -77,21 +79,6 @@ impl Drain {
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at == At::Decide
     }
-}
-
-/// A queue's notification has come: masks it, if the policy wants that. What that costs.
-pub(crate) fn notified(drain: &mut Drain, queue: &HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
-    drain.cycles.notified.get_or_insert(now);
-    let busy = drain.waiter.seen.lock_busy;
-    // The lock's holder at the last look may have released it before this entry came.
-    drain.waiter.woken(Woke::NOTIFIED);
-    drain.waiter.seen.lock_busy = busy && !habits.hears_anew;
-    drain.tally.begin_drain();
-    if !drain.waiter.policy.masks() {
-        return Nanos::ZERO;
-    }
-    queue.mask();
-    costs.mask
 }
 
 /// A hardware queue as its drain meets it: nobody else has to do with its notification.
@@ -147,5 +134,175 @@ impl Sleeper for Resting<'_> {
 
     fn look(&mut self) -> Option<bool> {
         self.0.look_once_more(&mut self.1)
+    }
+}
+
+/// What a step of a drain came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// Goes on after this time.
+    Busy(Nanos),
+    /// The policy wants a look: the next step does it, within the budget that it is given.
+    Look(u32),
+    /// Armed, and empty: until the next notification. With commands out of which none will tell, until this instant.
+    Over(Nanos),
+}
+
+/// The next step of a queue's drain.
+pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
+    match g.drains[queue].at {
+        At::Decide => decide(g, queue),
+        At::Release => {
+            release(g, queue);
+            g.drains[queue].at = At::Decide;
+            Drained::Busy(Nanos::ZERO)
+        }
+        At::Sleep(n) => sleep(g, queue, n),
+    }
+}
+
+fn decide(g: &mut Ground, index: usize) -> Drained {
+    let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
+    if std::mem::take(&mut drain.naps) {
+        drain.waiter.woken(Woke { cause: Cause::Timer, late: Nanos::ZERO });
+    }
+    drain.waiter.seen.in_flight = queue.in_flight();
+    drain.waiter.set_silent(queue.silent());
+    let plan = drain.waiter.next(g.now, &mut Vector(queue));
+    // Told once: an entry that comes while it goes to sleep is news.
+    drain.waiter.seen = Seen::default();
+    match plan {
+        Plan::Look { budget } => Drained::Look(budget),
+        Plan::Nap { .. } if drain.waiter.silent() > 0 => {
+            drain.at = At::Sleep(last_step(g.habits));
+            Drained::Busy(g.costs.library.decide)
+        }
+        // It is armed whether commands are in flight or not, since nobody arms it when the next are posted. What looks by itself has no
+        // handler; should it be asked all the same, it is armed.
+        Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
+            drain.waiter.plan = Plan::sleep(Nanos::MAX);
+            drain.at = At::Sleep(0);
+            Drained::Busy(g.costs.library.decide)
+        }
+    }
+}
+
+/// Takes at most `budget` entries: how many there were, and the look's time.
+pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
+    let (queue, drain) = (&mut g.queues[index], &mut g.drains[index]);
+    let mut taken = std::mem::take(&mut drain.taken);
+    let looked = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut taken);
+    let (mut cost, mut found) = (g.costs.library.decide, 0);
+    match looked {
+        None => {
+            drain.tally.busy += 1;
+            drain.waiter.seen.lock_busy = true;
+            cost += g.costs.library.look + g.costs.memory.contended_lock;
+        }
+        Some(looked) => {
+            let reaped = looked.reaped;
+            found = reaped.found;
+            drain.tally.looked(reaped.found);
+            let cycles = &mut drain.cycles;
+            if let Some(notified) = cycles.notified.take() {
+                cycles.delays.add((g.now - notified).0);
+            }
+            cycles.taken += u64::from(reaped.found);
+            drain.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+            drain.at = At::Release;
+            if let Some(violation) = reaped.violation {
+                g.out.push(Effect::Violation(queue.device, *violation));
+            }
+            cost += looked.cost + delivery(g, index, &taken);
+        }
+    }
+    g.drains[index].taken = taken;
+    (found, cost)
+}
+
+/// What it costs to hand these on, each to its owner.
+pub(crate) fn delivery(g: &mut Ground, queue: usize, taken: &[Completed]) -> Nanos {
+    let mut cost = Nanos::ZERO;
+    let mut told = None;
+    for completed in taken {
+        let Some(owner) = g.owners.get(Token::from_word(completed.token).task()) else { continue };
+        let way = if owner.cpu == g.cpu { Nanos::ZERO } else { g.lines.between(g.cpu, owner.cpu) };
+        cost += match g.host {
+            Host::User => way,
+            Host::Kernel if is_remote(g, queue, owner.cpu) => {
+                // One interrupt for all that follow each other.
+                let sending = if told.replace(owner.cpu) == Some(owner.cpu) { Nanos::ZERO } else { g.costs.interrupt.send };
+                g.costs.block.remote + sending
+            }
+            Host::Kernel => completion(g, owner.engine) + way + way,
+        };
+    }
+    cost
+}
+
+/// What the kernel does for each completion on the CPU that finishes it.
+pub(crate) fn completion(g: &Ground, engine: Engine) -> Nanos {
+    g.costs.block.complete + engine_costs(g, engine)
+}
+
+fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
+    match engine {
+        Engine::Libaio => g.costs.libaio.complete,
+        Engine::IoUring => g.costs.io_uring.complete,
+        // A thread that polls puts its events into the ring itself; else they are queued for it.
+        Engine::Reap if g.context == Context::Waiter => g.costs.kernel.event,
+        Engine::Reap => g.costs.kernel.queue,
+    }
+}
+
+/// Whether a completion is finished on its submitter's CPU instead: as the block layer does where several CPUs share the
+/// queue, and the submitter's is so far away that no cache is shared.
+fn is_remote(g: &Ground, queue: usize, cpu: usize) -> bool {
+    g.context != Context::Waiter && g.queues[queue].shared && g.lines.are_apart(g.cpu, cpu)
+}
+
+fn release(g: &mut Ground, index: usize) {
+    let (pending, _) = g.queues[index].release();
+    g.drains[index].waiter.seen.pending |= pending;
+    let mut taken = std::mem::take(&mut g.drains[index].taken);
+    hand_on(g, index, &mut taken);
+    g.drains[index].taken = taken;
+}
+
+/// Hands completions to their owners, and says that there are tags again.
+pub(crate) fn hand_on(g: &mut Ground, queue: usize, taken: &mut Vec<Completed>) {
+    if !taken.is_empty() {
+        g.out.push(Effect::TagsFree(queue));
+    }
+    for completed in taken.drain(..) {
+        let task = Token::from_word(completed.token).task();
+        let remote = g.host == Host::Kernel && g.owners.get(task).is_some_and(|owner| is_remote(g, queue, owner.cpu));
+        g.out.push(if remote { Effect::Remote(task, completed) } else { Effect::Deliver(task, completed) });
+    }
+}
+
+fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
+    let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
+    drain.at = At::Sleep(n + 1);
+    let library = &g.costs.library;
+    match fall_asleep(g.habits, n, std::iter::once(Resting(&mut drain.waiter, Vector(queue)))) {
+        Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
+        Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
+        Step::Found(looked) => {
+            queue.mask();
+            drain.at = At::Decide;
+            Drained::Busy(Nanos(library.look.0 * looked) + library.mask)
+        }
+        Step::Block => {
+            drain.at = At::Decide;
+            // Notified meanwhile: then it is masked again, and not to be left so.
+            if drain.waiter.seen.woke.is_some() {
+                return Drained::Busy(Nanos::ZERO);
+            }
+            let taken = std::mem::take(&mut drain.cycles.taken);
+            drain.cycles.entries.add(taken);
+            drain.naps = matches!(drain.waiter.plan, Plan::Nap { .. });
+            Drained::Over(if let Plan::Nap { until } = drain.waiter.plan { until } else { Nanos::MAX })
+        }
     }
 }

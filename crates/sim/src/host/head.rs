@@ -7,8 +7,8 @@ use nvme::Status;
 use units::{Class, Nanos, Op};
 use workload::Io;
 
-use super::ground::{Effect, Ground};
 use super::paths::{Chooser, Sent};
+use super::{Effect, Ground};
 use crate::requests::{Ended, Failed};
 
 /// What was sent by a path, and what came back.

@@ -9,7 +9,7 @@ use driver::paths::{PathId, PathSet, Policy, Selector, Token};
 use units::{Class, Nanos};
 use workload::Io;
 
-use super::ground::Ground;
+use super::Ground;
 use crate::DepthCounter;
 
 /// A thread's way of choosing.

@@ -10,10 +10,10 @@ use driver::multipath::Standing;
 use units::Nanos;
 
 use super::application::Application;
-use super::drain::TAKEN;
-use super::draining;
-use super::ground::{Context, Effect, Ground, Progress};
+use super::drain::{self, TAKEN};
+use super::head::Head;
 use super::lane::Lane;
+use super::{Context, Effect, Ground, Progress};
 use crate::report::Tally;
 use crate::requests::Token;
 use crate::sched::TaskId;
@@ -173,7 +173,7 @@ impl Thread {
     /// Another CPU has taken a completion for it. Whether that is what it waits for.
     pub(crate) fn deliver(&mut self, completed: Completed, context: Context) -> bool {
         self.inbox.push(completed);
-        let there = self.inbox.len() + self.app.ready();
+        let there = self.inbox.len() + self.app.ready.len();
         let enough = context == Context::Waiter || self.goal.is_none_or(|goal| there >= goal.min as usize);
         self.poked |= enough;
         enough
@@ -215,10 +215,10 @@ impl Thread {
         }
         self.hear_of_paths(g)?;
         if std::mem::take(&mut self.poked) {
-            self.app.unblock();
+            self.app.stuck = false;
         }
         if g.context == Context::Waiter {
-            self.adopt(g);
+            self.lanes.iter_mut().for_each(|lane| lane.adopt(&g.queues[lane.queue]));
         }
         if !self.leaving && (self.reached(g.now) || self.app.can_post()) {
             self.tell_owners(g);
@@ -236,12 +236,6 @@ impl Thread {
             At::Spun => self.spin(g, cost),
             _ => Progress::Private(cost),
         })
-    }
-
-    fn adopt(&mut self, g: &mut Ground) {
-        for lane in &mut self.lanes {
-            lane.adopt(&g.queues[lane.queue]);
-        }
     }
 
     /// Asks each lane's policy whose last answer has been carried out. What that costs.
@@ -273,7 +267,11 @@ impl Thread {
     /// Where the combined plan leads.
     fn follow(&mut self, g: &mut Ground, plan: Plan) -> Result<(), SimError> {
         if !matches!(plan, Plan::Look { .. } | Plan::Spin { .. }) {
-            self.leave_idle_lanes(g);
+            // Registers with the shared queues that it sleeps on, and hands the others' notifications on.
+            for lane in &mut self.lanes {
+                let (waiter, mut bound) = lane.bind(&g.queues[lane.queue]);
+                g.out.extend(waiter.register(&mut bound).map(Effect::Poke));
+            }
         }
         let last = last_step(g.habits);
         self.at = match plan {
@@ -296,14 +294,6 @@ impl Thread {
         };
         self.in_round = false;
         Ok(())
-    }
-
-    /// Registers with the shared queues that it sleeps on, and hands the others' notifications on.
-    fn leave_idle_lanes(&mut self, g: &mut Ground) {
-        for lane in &mut self.lanes {
-            let (waiter, mut bound) = lane.bind(&g.queues[lane.queue]);
-            g.out.extend(waiter.register(&mut bound).map(Effect::Poke));
-        }
     }
 
     /// Hands on every notification: it computes, or is done.
@@ -374,7 +364,7 @@ impl Thread {
         }
         self.at = At::Release { lane: at, after };
         let queue = self.lanes[at].queue;
-        Progress::Busy(looked.cost + draining::delivery(g, queue, &self.taken))
+        Progress::Busy(looked.cost + drain::delivery(g, queue, &self.taken))
     }
 
     /// Tells the policy what a look has taken.
@@ -420,7 +410,7 @@ impl Thread {
             // What is others' goes to them.
             let me = self.me;
             self.foreign.extend(taken.extract_if(.., |c| Token::from_word(c.token).task() != me));
-            draining::hand_on(g, index, &mut self.foreign);
+            drain::hand_on(g, index, &mut self.foreign);
         }
         let sorted = self.sort(g, &mut taken);
         self.taken = taken;
@@ -451,7 +441,7 @@ impl Thread {
     fn commit(&mut self, g: &mut Ground, at: usize, waited: bool) -> Result<Progress, SimError> {
         let Some(lane) = self.lanes.get_mut(at) else { return Ok(self.committed(g)) };
         self.at = At::Commit { lane: at + 1, waited: false };
-        if !self.app.waits_for(at) {
+        if self.app.backlog[at].is_empty() {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let index = lane.queue;
@@ -504,7 +494,8 @@ impl Thread {
 
     /// When the application goes on, whatever has completed, or the paths' head has something to do.
     fn deadline(&self) -> Nanos {
-        self.goal.map_or(Nanos::MAX, |goal| goal.until).min(self.app.head_deadline())
+        let head = self.app.head.as_ref().map_or(Nanos::MAX, Head::next_deadline);
+        self.goal.map_or(Nanos::MAX, |goal| goal.until).min(head)
     }
 
     /// The price list of its interface.

@@ -25,12 +25,12 @@ fn limits(inside: Inside) -> Rc<Limits> {
 }
 
 #[test]
-fn a_drive_that_shares_nothing_has_no_limits() {
+fn independent_drive_has_no_limits() {
     assert!(Limits::new(Inside::default(), &flat(), 512, 1).is_none());
 }
 
 #[test]
-fn commands_on_one_die_queue_and_those_on_others_do_not() {
+fn commands_queue_per_die() {
     let inside = Inside { dies: 4, stripe: 4_096 };
     let limits = limits(inside);
     let took = |lba| limits.time(&read(lba)).service.0;
@@ -41,10 +41,10 @@ fn commands_on_one_die_queue_and_those_on_others_do_not() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused() {
+fn impossible_limits_are_refused() {
     let told = |inside: Inside| inside.check("disk").unwrap_err().to_string();
     assert!(told(Inside { dies: 4, stripe: 0 }).contains("stripe"));
-    assert!(told(Inside { dies: u32::MAX, stripe: 1, ..Inside::default() }).contains("65536"));
+    assert!(told(Inside { dies: u32::MAX, stripe: 1 }).contains("65536"));
 }
 
 fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
@@ -56,7 +56,7 @@ fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
 /// The depth at which a drive's commands begin to queue is its own: dies at random collide long before there are as many
 /// commands as dies.
 #[test]
-fn reads_at_random_collide_on_dies_before_there_are_as_many_as_dies() {
+fn random_reads_collide_on_dies() {
     let at = |depth, dies| run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096 });
     let (alone, half, all) = (at(1, 32), at(16, 32), at(128, 32));
     let (free, channels) = (at(16, 0), run(closed_loop(16, 4_000), |s| s.devices[0].config.profile.channels = 32));

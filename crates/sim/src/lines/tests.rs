@@ -6,7 +6,7 @@ fn lines() -> Lines {
 }
 
 #[test]
-fn a_line_costs_what_the_way_to_its_last_writer_costs() {
+fn cache_line_cost_follows_distance() {
     let mut lines = lines();
     assert_eq!(lines.write(0, 0), Nanos(90), "from memory");
     assert_eq!(lines.write(0, 0), Nanos(1), "own");
@@ -19,7 +19,7 @@ fn a_line_costs_what_the_way_to_its_last_writer_costs() {
 }
 
 #[test]
-fn a_write_to_a_line_that_others_have_copies_of_takes_them_away() {
+fn write_invalidates_shared_copies() {
     let mut lines = lines();
     lines.write(0, 0);
     assert_eq!(lines.write(0, 0), Nanos(1));
@@ -29,6 +29,6 @@ fn a_write_to_a_line_that_others_have_copies_of_takes_them_away() {
 }
 
 #[test]
-fn lines_that_do_not_exist_harm_nobody() {
+fn unknown_cache_lines_are_harmless() {
     assert_eq!((lines().read(0, 9), lines().write(700, 9)), (Nanos(90), Nanos(90)));
 }

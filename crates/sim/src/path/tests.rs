@@ -11,12 +11,12 @@ fn message(entry: u32, from: usize, to: usize) -> Message {
 }
 
 #[test]
-fn nothing_is_shared_unless_somebody_says_so() {
+fn nothing_is_shared_by_default() {
     assert!(Way::new(InterruptPath::default(), 2).is_none());
 }
 
 #[test]
-fn messages_of_a_node_queue_and_those_of_another_do_not_meet_them() {
+fn interrupts_queue_per_node() {
     let mut way = way(InterruptPath { remap: Nanos(40), notify: Nanos(60), ..InterruptPath::default() }, 2);
     let sent: Vec<_> = (0..3).map(|entry| way.send(Nanos(1_000), message(entry, 0, 0)).arrives.0).collect();
     assert_eq!(sent, [1_100, 1_200, 1_300]);
@@ -25,7 +25,7 @@ fn messages_of_a_node_queue_and_those_of_another_do_not_meet_them() {
 }
 
 #[test]
-fn a_device_waits_for_its_own_message_and_a_buffer_spares_it_that() {
+fn message_buffer_spares_the_wait() {
     let path = InterruptPath { notify: Nanos(100), ..InterruptPath::default() };
     let accepted = |buffer| {
         let mut way = way(InterruptPath { buffer, ..path }, 1);
@@ -37,7 +37,7 @@ fn a_device_waits_for_its_own_message_and_a_buffer_spares_it_that() {
 }
 
 #[test]
-fn what_is_posted_without_telling_a_cpu_spares_the_telling() {
+fn posted_interrupts_spare_notifications() {
     let path = InterruptPath { remap: Nanos(10), notify: Nanos(100), post: Nanos(5), ..InterruptPath::default() };
     let mut way = way(path, 1);
     let posted = Message { posted: true, ..message(0, 0, 0) };
@@ -48,7 +48,7 @@ fn what_is_posted_without_telling_a_cpu_spares_the_telling() {
 }
 
 #[test]
-fn more_vectors_than_the_cache_has_entries_miss_and_fewer_do_not() {
+fn vector_cache_misses_when_full() {
     let misses = |vectors: u32| {
         let path = InterruptPath { remap: Nanos(10), miss: Nanos(200), cache: 8, ..InterruptPath::default() };
         let mut way = way(path, 1);
@@ -62,7 +62,7 @@ fn more_vectors_than_the_cache_has_entries_miss_and_fewer_do_not() {
 }
 
 #[test]
-fn another_node_is_farther_and_its_link_is_shared() {
+fn remote_node_shares_its_link() {
     let path = InterruptPath { cross: Nanos(300), cross_link: Nanos(50), ..InterruptPath::default() };
     let mut way = way(path, 2);
     assert_eq!(way.send(Nanos(0), message(0, 0, 0)).arrives, Nanos(0));
@@ -72,7 +72,7 @@ fn another_node_is_farther_and_its_link_is_shared() {
 }
 
 #[test]
-fn a_hypervisor_injects_as_many_at_once_as_it_has_injectors() {
+fn injections_are_bounded_by_injectors() {
     let arrives = |injectors| {
         let mut way = way(InterruptPath { inject: Nanos(1_000), injectors, ..InterruptPath::default() }, 2);
         (0..4).map(|n| way.send(Nanos(0), message(n, n as usize % 2, 0)).arrives.0).collect::<Vec<_>>()
@@ -83,7 +83,7 @@ fn a_hypervisor_injects_as_many_at_once_as_it_has_injectors() {
 }
 
 #[test]
-fn a_miss_needs_a_cache_that_is_bounded() {
+fn only_bounded_caches_miss() {
     let path = InterruptPath { miss: Nanos(10), ..InterruptPath::default() };
     let error = path.check().unwrap_err().to_string();
     assert!(error.contains("machine.interrupts.cache"), "{error}");
@@ -92,7 +92,7 @@ fn a_miss_needs_a_cache_that_is_bounded() {
 proptest! {
     /// No unit serves more than one message at a time, in order, and nothing comes before it was sent.
     #[test]
-    fn a_unit_is_never_faster_than_its_service_time(
+    fn service_time_bounds_a_unit(
         gaps in prop::collection::vec(0u64..300, 1..200),
         (remap, notify, buffer) in (1u64..200, 0u64..200, 0u32..8),
     ) {

@@ -33,7 +33,7 @@ fn both_sides_see_the_same_rings() {
 }
 
 #[test]
-fn a_masked_vector_holds_its_messages_back_and_counts_them() {
+fn masked_vector_counts_messages() {
     let port = SimPort::new(Memory::new(4096), 1, 2);
     let vectors = port.vectors();
     assert_eq!(port.message(Vector(1)), Message::Masked);
@@ -50,7 +50,7 @@ fn a_masked_vector_holds_its_messages_back_and_counts_them() {
 }
 
 #[test]
-fn a_pending_message_goes_out_when_its_vector_was_unmasked_and_is_one_that_was_held_back() {
+fn unmasking_sends_pending_message() {
     let port = SimPort::new(Memory::new(4096), 1, 2);
     let vectors = port.vectors();
     assert!(!vectors.arm(V) && !port.is_masked(V), "nothing is pending");

@@ -43,12 +43,12 @@ fn no_bit_is_forgotten() {
 }
 
 #[test]
-fn a_handler_that_does_not_look_once_more_is_caught() {
+fn missing_final_check_is_caught() {
     assert!(holds(false).unwrap_err().contains("lost wake-up"));
 }
 
 #[test]
-fn the_loop_is_bounded_and_one_notification_stands_for_many_vectors() {
+fn posted_loop_is_bounded() {
     let mut descriptor = Descriptor::default();
     assert!(descriptor.post(0));
     assert!((1..200).all(|bit| !descriptor.post(bit)));

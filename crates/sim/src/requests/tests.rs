@@ -42,7 +42,7 @@ fn read(slot: u32, len: u32) -> Io {
 }
 
 #[test]
-fn a_request_ends_with_its_last_part_and_its_first_error() {
+fn request_ends_with_last_part() {
     let (mut requests, mut parts) = (requests(), Vec::new());
     requests.begin(read(1, 64 << 10), &mut parts).unwrap();
     assert_eq!(parts.len(), 4);
@@ -59,7 +59,7 @@ fn a_request_ends_with_its_last_part_and_its_first_error() {
 
 /// Law 3: a part that ends twice, a request that is over, a slot that has another request now.
 #[test]
-fn whatever_ends_a_second_time_is_noticed() {
+fn second_completion_is_detected() {
     let (mut requests, mut parts) = (requests(), Vec::new());
     requests.begin(read(0, 32 << 10), &mut parts).unwrap();
     assert_eq!(requests.end(parts[0], Ok(())), Ok(None));

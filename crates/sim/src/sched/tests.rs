@@ -17,7 +17,7 @@ fn first(vruntime: u64) -> Share {
 }
 
 #[test]
-fn the_thread_that_has_had_least_is_next_after_interrupt_threads() {
+fn least_served_thread_runs_next() {
     let mut ready = Ready::default();
     for (task, vruntime) in [(1, 50), (2, 20), (3, 20)] {
         ready.add(task, &mut share(vruntime), false, &SCHEDULER);
@@ -28,7 +28,7 @@ fn the_thread_that_has_had_least_is_next_after_interrupt_threads() {
 }
 
 #[test]
-fn interrupt_threads_run_in_the_order_in_which_they_woke_whatever_they_have_had() {
+fn interrupt_threads_run_in_wake_order() {
     let mut ready = Ready::default();
     for (task, had) in [(7, 900), (8, 1), (9, 5)] {
         ready.add(task, &mut first(had), true, &SCHEDULER);
@@ -42,7 +42,7 @@ fn interrupt_threads_run_in_the_order_in_which_they_woke_whatever_they_have_had(
 }
 
 #[test]
-fn throttled_interrupt_threads_run_only_where_nobody_else_would() {
+fn throttled_interrupt_threads_run_last() {
     let mut ready = Ready::default();
     ready.add(9, &mut first(0), true, &SCHEDULER);
     ready.add(1, &mut share(50), false, &SCHEDULER);
@@ -67,7 +67,7 @@ fn a_quota_is_for_a_period() {
 }
 
 #[test]
-fn sleeping_saves_no_more_than_a_slice() {
+fn sleep_credit_is_one_slice() {
     let mut ready = Ready::default();
     ready.add(1, &mut share(100_000), false, &SCHEDULER);
     ready.take(false);
@@ -77,7 +77,7 @@ fn sleeping_saves_no_more_than_a_slice() {
 }
 
 #[test]
-fn a_waking_thread_preempts_only_who_has_had_clearly_more() {
+fn wakeup_preemption_needs_clear_lag() {
     assert!(Ready::preempts(&share(0), &share(1_001), false, &SCHEDULER));
     assert!(!Ready::preempts(&share(0), &share(1_000), false, &SCHEDULER));
     assert!(Ready::preempts(&first(0), &share(0), false, &SCHEDULER));

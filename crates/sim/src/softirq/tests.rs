@@ -19,7 +19,7 @@ fn handed_over(beside_ksoftirqd: bool) -> Pollers {
 }
 
 #[test]
-fn an_interrupt_that_ends_while_ksoftirqd_waits_runs_the_softirq_or_leaves_it() {
+fn irq_exit_respects_waiting_ksoftirqd() {
     for beside in [false, true] {
         let mut pollers = handed_over(beside);
         pollers.schedule(1, 64, Nanos(20));
@@ -30,7 +30,7 @@ fn an_interrupt_that_ends_while_ksoftirqd_waits_runs_the_softirq_or_leaves_it() 
 }
 
 #[test]
-fn nobody_runs_the_softirq_beside_a_ksoftirqd_that_has_begun() {
+fn running_ksoftirqd_excludes_irq_exit() {
     let mut pollers = handed_over(true);
     pollers.at = Poll::Turn;
     pollers.interrupt_ends();
@@ -38,7 +38,7 @@ fn nobody_runs_the_softirq_beside_a_ksoftirqd_that_has_begun() {
 }
 
 #[test]
-fn what_was_run_beside_it_leaves_ksoftirqd_nothing_to_do() {
+fn drained_softirq_leaves_ksoftirqd_idle() {
     let mut pollers = handed_over(true);
     pollers.interrupt_ends();
     pollers.at = Poll::Turn;

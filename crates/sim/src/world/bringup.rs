@@ -12,7 +12,7 @@ use std::sync::Arc;
 use workload::{Generator, Target, plan};
 
 use super::keeper::Seat;
-use super::task::{Body, State};
+use super::tasks::{Body, State};
 use super::*;
 use crate::host::application::Application;
 use crate::host::head::Head;
@@ -97,7 +97,8 @@ impl<'a> World<'a> {
         }
         world.place_jobs(&layout, &memory, &inventories)?;
         world.place_vectors(&layout);
-        if scenario.ever_posts() && world.cpus.iter().any(|cpu| cpu.bits.len() > completion::QueueSet::MOST) {
+        let mut modes = scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
+        if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > completion::QueueSet::MOST) {
             return Err(SimError::Unfit("more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits".into()));
         }
         world.place_others();
@@ -144,7 +145,7 @@ impl<'a> World<'a> {
             way: Way::new(machine.interrupts, machine.nodes),
             lateness: machine.costs.lateness(),
             dice: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
-            tells_wanted: scenario.tells_wanted(scenario.mode),
+            tells_wanted: scenario.spin.tells_wanted(scenario.mode),
             switches,
             placing: None,
             effects: Vec::new(),

@@ -290,9 +290,4 @@ impl World<'_> {
         let far = if from.is_some_and(|from| from != cpu) { costs.thread.wake_remote } else { Nanos::ZERO };
         costs.thread.wake + far + if sent { costs.interrupt.send } else { Nanos::ZERO }
     }
-
-    /// The timer of a sleeping thread.
-    pub(super) fn timer_fires(&mut self, task: TaskId) {
-        self.interrupt(self.tasks[task].cpu, Irq::Timer(task));
-    }
 }

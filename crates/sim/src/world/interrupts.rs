@@ -1,17 +1,111 @@
-//! Hard interrupts: from a message to the end of its handler.
+//! Interrupts: messages of devices on their way to a CPU, or to the thread that sleeps on them; hard interrupts; and the pollers, as a
+//! softirq at the end of one, or as ksoftirqd's.
 
-use completion::{Cause, QueueSet};
+use completion::{Cause, Plan, QueueSet, Woke};
 
 use super::*;
 use crate::cpu::Running;
-use crate::host::Ground;
-use crate::host::drain;
-use crate::host::draining::{self, Drained};
+use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
+use crate::host::{Ground, Progress};
 use crate::irq::{Active, Irq, Stage};
+use crate::path::Message;
 use crate::posted::Handling;
+use crate::softirq::Poll;
+
+/// In place of a device: the notification of posted interrupts, whose CPU stands in place of the vector.
+const NOTIFICATION: u32 = u32::MAX;
+
+/// What a step of the softirq came to.
+enum Polled {
+    Busy(Nanos),
+    /// Nothing is scheduled.
+    Over,
+    /// The rest is ksoftirqd's.
+    HandOver,
+}
 
 impl World<'_> {
+    /// A controller has raised these vectors: their messages set out, and what it writes behind them waits as it has to.
+    pub(super) fn send_messages(&mut self, n: usize) {
+        let tells = self.scenario.tells(n);
+        let mut raised = std::mem::take(&mut self.raised);
+        for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
+            let now = self.now;
+            let (busy, arrives) = if tells {
+                (self.telling_cost(n, usize::from(vector.0)), now)
+            } else {
+                (Nanos::ZERO, now + self.scenario.machine.costs.interrupt.message_delay)
+            };
+            let (shared, arrives) = if tells { (now, arrives) } else { self.send_by_way(n, usize::from(vector.0), arrives) };
+            let free_at = (self.devices[n].way_free_at.max(now) + busy).max(shared);
+            self.devices[n].way_free_at = free_at;
+            // A signal takes effect when most of its system call is over.
+            let arrives = if tells { free_at } else { arrives };
+            self.fly(arrives, n as u32, vector);
+        }
+        self.raised = raised;
+        if let Some(&(first, ..)) = self.messages.front() {
+            self.calendar.set_by(self.sources.messages, first);
+        }
+    }
+
+    /// When the shared way, if there is one, has taken a message, so that the device's writes go on, and when it arrives; `arrives`: with
+    /// nobody in between.
+    fn send_by_way(&mut self, n: usize, vector: usize, arrives: Nanos) -> (Nanos, Nanos) {
+        let Some(way) = &mut self.way else { return (self.now, arrives) };
+        let machine = &self.scenario.machine;
+        let Some(route) = self.devices[n].routes.get(vector) else { return (self.now, arrives) };
+        let posted = self.scenario.posts(self.mode);
+        let (from, to) = (self.scenario.devices[n].node, machine.node_of(route.cpu));
+        // Vectors of all devices: a controller has at most 2048.
+        let entry = (n as u32) << 11 | vector as u32;
+        let sent = way.send(self.now, Message { entry, from, to, posted });
+        // The unit itself sets the bits.
+        let delay = if posted { Nanos::ZERO } else { machine.costs.interrupt.message_delay };
+        (sent.accepted, sent.arrives + delay)
+    }
+
+    /// The shared way has set a bit of a CPU's descriptor: if that asks for it, a notification follows, behind which the device's writes wait.
+    fn post_by_way(&mut self, n: usize, vector: usize) {
+        let Some(route) = self.devices[n].routes.get(vector) else { return };
+        let cpu = route.cpu;
+        if !self.cpus[cpu].descriptor.post(route.bit) {
+            return;
+        }
+        let machine = &self.scenario.machine;
+        let (from, to) = (self.scenario.devices[n].node, machine.node_of(cpu));
+        let Some(sent) = self.way.as_mut().map(|way| way.notify(self.now, from, to)) else { return };
+        self.devices[n].way_free_at = self.devices[n].way_free_at.max(sent.accepted);
+        self.fly(sent.arrives + machine.costs.interrupt.message_delay, NOTIFICATION, Vector(cpu as u16));
+    }
+
+    fn fly(&mut self, arrives: Nanos, device: u32, vector: Vector) {
+        let place = self.messages.partition_point(|(at, ..)| *at <= arrives);
+        self.messages.insert(place, (arrives, device, vector));
+    }
+
+    /// Messages whose time has come.
+    pub(super) fn messages_arrive(&mut self) {
+        while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now) {
+            let (device, vector) = (device as usize, usize::from(vector.0));
+            if device == NOTIFICATION as usize {
+                self.interrupt(vector, Irq::Posted);
+            } else if self.scenario.tells(device) {
+                let more = self.tell(device, vector);
+                let free_at = self.devices[device].way_free_at.max(self.now) + more;
+                self.devices[device].way_free_at = free_at;
+            } else if self.way.is_some() && self.scenario.posts(self.mode) {
+                self.post_by_way(device, vector);
+            } else {
+                self.message(device, vector);
+            }
+        }
+        if let Some(&(first, ..)) = self.messages.front() {
+            self.calendar.set(self.sources.messages, first);
+        }
+    }
+
     /// A message of a device arrives at its CPU.
     pub(super) fn message(&mut self, device: usize, vector: usize) {
         let Some(route) = self.devices[device].routes.get_mut(vector) else { return };
@@ -59,7 +153,7 @@ impl World<'_> {
                 continue;
             }
             if self.context == Context::Thread {
-                drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+                self.notified(queue);
                 self.tasks[thread].notified();
                 woken += self.wake(None, thread, Cause::Notification);
             } else {
@@ -198,27 +292,21 @@ impl World<'_> {
             Context::Hard => self.drain_in_interrupt(cpu, queue, next),
             Context::Soft => {
                 self.stage(cpu, next);
-                let costs = &self.scenario.machine.costs;
-                let cost = drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &costs.library)
-                    + costs.interrupt.softirq_raise;
+                let cost = self.notified(queue) + self.scenario.machine.costs.interrupt.softirq_raise;
                 self.schedule_poller(cpu, queue);
                 Ok(cost)
             }
             Context::Thread => {
                 self.stage(cpu, next);
-                let cost = drain::notified(
-                    &mut self.drains[queue],
-                    &self.queues[queue],
-                    self.now,
-                    self.habits,
-                    &self.scenario.machine.costs.library,
-                );
+                let cost = self.notified(queue);
                 self.tasks[thread].notified();
                 Ok(cost + self.wake(Some(cpu), thread, Cause::Notification))
             }
             Context::Waiter => {
                 self.stage(cpu, next);
-                Ok(self.signal(cpu, queue))
+                let costs = &self.scenario.machine.costs.thread;
+                let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
+                Ok(signal + self.rouse(Some(cpu), queue))
             }
         }
     }
@@ -228,16 +316,15 @@ impl World<'_> {
         let first = !self.cpus[cpu].draining;
         if first {
             self.cpus[cpu].draining = true;
-            let cost =
-                drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+            let cost = self.notified(queue);
             if cost > Nanos::ZERO {
                 return Ok(cost);
             }
         }
         let drained = {
             let mut ground = self.ground(cpu);
-            match draining::step(&mut ground, queue) {
-                Drained::Look(budget) => Drained::Busy(draining::look(&mut ground, queue, budget).1),
+            match drain::step(&mut ground, queue) {
+                Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
                 other => other,
             }
         };
@@ -253,14 +340,25 @@ impl World<'_> {
         Ok(cost + self.apply(Some(cpu))?)
     }
 
-    /// Signals the thread that waits for a queue, and wakes it: the one that owns its notification, if several share it.
-    fn signal(&mut self, cpu: usize, queue: usize) -> Nanos {
-        let costs = &self.scenario.machine.costs.thread;
-        let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
-        signal + self.rouse(Some(cpu), queue)
+    /// A queue's notification has come, and another party than the waiting thread takes its entries: masks it, if the policy wants that.
+    /// What that costs.
+    fn notified(&mut self, queue: usize) -> Nanos {
+        let drain = &mut self.drains[queue];
+        drain.cycles.notified.get_or_insert(self.now);
+        let busy = drain.waiter.seen.lock_busy;
+        // The lock's holder at the last look may have released it before this entry came.
+        drain.waiter.woken(Woke::NOTIFIED);
+        drain.waiter.seen.lock_busy = busy && !self.habits.hears_anew;
+        drain.tally.begin_drain();
+        if !drain.waiter.policy.masks() {
+            return Nanos::ZERO;
+        }
+        self.queues[queue].mask();
+        self.scenario.machine.costs.library.mask
     }
 
-    /// Its eventfd is signalled: the thread that waits on it wakes. What waking costs.
+    /// Its eventfd is signalled: the thread that waits on it wakes, which is the one that owns its notification, if several share it. What
+    /// waking costs.
     fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
         if !self.queues[queue].signal() {
             return Nanos::ZERO;
@@ -281,8 +379,7 @@ impl World<'_> {
     fn remote_work(&mut self, cpu: usize) -> Nanos {
         let remote = std::mem::take(&mut self.cpus[cpu].remote);
         let ground = self.ground(cpu);
-        let each =
-            remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| draining::completion(&ground, owner.engine).0);
+        let each = remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| drain::completion(&ground, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
         self.cpus[cpu].remote_begun = self.cpus[cpu].remote.len();
@@ -320,5 +417,111 @@ impl World<'_> {
             cpu_wanted: !self.cpus[cpu].ready.is_empty(),
             out: &mut self.effects,
         }
+    }
+
+    /// A queue's notification has come: its policy says how much to take, and the softirq is raised. If its poller is in
+    /// the middle of something, it finds out by itself.
+    pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {
+        if !self.drains[queue].is_at_rest() {
+            return;
+        }
+        let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
+        if matches!(self.cpus[cpu].pollers.plans[n], Plan::Look { .. }) {
+            return;
+        }
+        let drained = drain::step(&mut self.ground(cpu), queue);
+        let now = self.now;
+        match drained {
+            Drained::Look(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
+            // Its policy goes to sleep again, which takes steps, too.
+            Drained::Busy(_) | Drained::Over(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
+        }
+    }
+
+    /// A step as a softirq: how long it takes; `None`: over, or handed over.
+    pub(super) fn soft_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
+        for _ in 0..STEPS_AT_ONCE {
+            match self.poll_step(cpu) {
+                Polled::Busy(cost) => {
+                    let cost = cost + self.apply(Some(cpu))?;
+                    if cost > Nanos::ZERO {
+                        return Ok(Some(cost));
+                    }
+                }
+                Polled::Over => return Ok(None),
+                Polled::HandOver => {
+                    self.cpus[cpu].pollers.handed_over = true;
+                    let ksoftirqd = self.ksoftirqd(cpu);
+                    let cost = self.wake(Some(cpu), ksoftirqd, Cause::Other);
+                    return Ok((cost > Nanos::ZERO).then_some(cost));
+                }
+            }
+        }
+        Err(self.livelock())
+    }
+
+    /// A step of ksoftirqd.
+    pub(super) fn ksoftirqd_step(&mut self, cpu: usize) -> Progress {
+        match self.poll_step(cpu) {
+            Polled::Busy(cost) => Progress::Busy(cost),
+            Polled::HandOver => Progress::Busy(Nanos::ZERO),
+            Polled::Over => Progress::Block(Nanos::MAX),
+        }
+    }
+
+    fn poll_step(&mut self, cpu: usize) -> Polled {
+        match self.cpus[cpu].pollers.at {
+            Poll::Quiet => Polled::Over,
+            Poll::Begin => {
+                let now = self.now;
+                let this = &mut self.cpus[cpu];
+                this.pollers.round.begin(now);
+                this.pollers.at = Poll::Turn;
+                this.outcome.softirqs += 1;
+                let pollers = &self.cpus[cpu].pollers;
+                self.ksoftirqd_runs += u64::from(pollers.handed_over && !pollers.beside);
+                Polled::Busy(self.scenario.machine.costs.interrupt.softirq_run)
+            }
+            Poll::Turn => self.poll_turn(cpu),
+            Poll::Queue(n) => Polled::Busy(self.poll_queue(cpu, n)),
+        }
+    }
+
+    /// The next queue's turn, or the end of the run.
+    fn poll_turn(&mut self, cpu: usize) -> Polled {
+        let now = self.now;
+        let this = &mut self.cpus[cpu];
+        let Some(turn) = this.pollers.round.turn(now, &this.pollers.plans) else {
+            let wanted = this.resched || this.current.is_none() && !this.ready.is_empty();
+            let hand_over = this.pollers.end_run(now, wanted);
+            return match this.pollers.at {
+                Poll::Quiet => Polled::Over,
+                _ if hand_over => Polled::HandOver,
+                _ => Polled::Busy(Nanos::ZERO),
+            };
+        };
+        this.pollers.at = Poll::Queue(turn.queue);
+        let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
+        if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_at_rest() {
+            self.cpus[cpu].pollers.round.took(0);
+            return Polled::Busy(Nanos::ZERO);
+        }
+        let (found, cost) = drain::look(&mut self.ground(cpu), queue, turn.budget);
+        self.cpus[cpu].pollers.round.took(found);
+        Polled::Busy(cost)
+    }
+
+    /// The rest of a queue's turn: what it has taken goes to its owners; then it stays scheduled, or is armed.
+    fn poll_queue(&mut self, cpu: usize, n: usize) -> Nanos {
+        let queue = self.cpus[cpu].pollers.queues[n];
+        let drained = drain::step(&mut self.ground(cpu), queue);
+        let pollers = &mut self.cpus[cpu].pollers;
+        match drained {
+            Drained::Busy(cost) => return cost,
+            Drained::Look(budget) => pollers.plans[n] = Plan::Look { budget },
+            Drained::Over(_) => pollers.plans[n] = Plan::Rest,
+        }
+        pollers.at = Poll::Turn;
+        Nanos::ZERO
     }
 }

@@ -1,19 +1,110 @@
 //! Threads: those of jobs, those of vectors, ksoftirqd, hogs; and what their steps do to others.
+use completion::{Cause, Spin};
+use driver::{Completed, Reading};
+use nvme::log::lid;
 
-use completion::Cause;
-use driver::Completed;
-
-use super::task::{Body, State, Task};
 use super::*;
-use crate::Spin;
+use crate::Host;
 use crate::cpu::Level;
-use crate::host::draining::{self, Drained};
+use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
+use crate::host::thread::Thread;
 use crate::host::{Ground, Progress};
 use crate::irq::Irq;
+use crate::sched::Share;
 
 /// How long a hog computes at a stretch.
 const HOG: Nanos = Nanos::from_secs(1);
+
+/// A thread as the scheduler sees it.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) cpu: usize,
+    pub(super) share: Share,
+    /// CPU time that it has had.
+    pub(super) runtime: Nanos,
+    /// Preempted: what is left of its step.
+    pub(super) left: Option<Nanos>,
+    pub(super) state: State,
+    pub(super) body: Body,
+    /// It looks at its queues until then; and its CPU time when it began.
+    pub(super) spin: Option<(Nanos, Nanos)>,
+    /// How long its CPU had been busy when it left it last.
+    pub(super) left_at: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its stage has not begun.
+    Unborn,
+    /// Runs, or is ready to.
+    Ready,
+    /// Off the CPU, until this instant at the latest.
+    Blocked(Nanos),
+    Finished,
+}
+
+/// What a thread does.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// A job's.
+    Job(Box<Thread>),
+    /// A vector's: takes the entries of its queues, in order.
+    Vector {
+        queues: Vec<usize>,
+        n: usize,
+        /// It looks again at this instant, at the latest.
+        until: Nanos,
+        /// Notified since it began.
+        again: bool,
+    },
+    /// Does what the softirq has left over.
+    Ksoftirqd,
+    /// Computes for ever.
+    Hog,
+}
+
+impl Task {
+    pub(super) fn new(cpu: usize, body: Body, state: State, host: Host) -> Task {
+        // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a thread as any other.
+        let first = host == Host::Kernel && matches!(body, Body::Vector { .. });
+        let share = Share { vruntime: Nanos::ZERO, first };
+        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None, left_at: Nanos::ZERO }
+    }
+
+    pub(super) fn thread(&self) -> Option<&Thread> {
+        match &self.body {
+            Body::Job(thread) => Some(thread),
+            _ => None,
+        }
+    }
+
+    pub(super) fn thread_mut(&mut self) -> Option<&mut Thread> {
+        match &mut self.body {
+            Body::Job(thread) => Some(thread),
+            _ => None,
+        }
+    }
+
+    /// A sleeping thread is to wake: until when it meant to sleep. `None`: it does not sleep.
+    pub(super) fn wakes(&mut self) -> Option<Nanos> {
+        let State::Blocked(until) = self.state else { return None };
+        self.state = State::Ready;
+        Some(until)
+    }
+
+    /// Whether it sleeps, and its timer has a reason to wake it.
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        matches!(self.state, State::Blocked(until) if until <= now)
+    }
+
+    /// Its vector has been notified.
+    pub(super) fn notified(&mut self) {
+        if let Body::Vector { again, .. } = &mut self.body {
+            *again = true;
+        }
+    }
+}
 
 impl World<'_> {
     /// The thread that does a CPU's left-over softirqs.
@@ -61,7 +152,8 @@ impl World<'_> {
                     return Ok(None);
                 }
             }
-            if owed > Nanos::ZERO && !self.tasks[task].goes_on_privately() {
+            // The next step of a thread that asks its application is nobody else's business, and may be taken at once.
+            if owed > Nanos::ZERO && !self.tasks[task].thread().is_some_and(Thread::is_private) {
                 return Ok(Some(owed));
             }
         }
@@ -116,8 +208,8 @@ impl World<'_> {
             *again = false;
         }
         let mut ground = self.ground(cpu);
-        let drained = match draining::step(&mut ground, queue) {
-            Drained::Look(budget) => Drained::Busy(draining::look(&mut ground, queue, budget).1),
+        let drained = match drain::step(&mut ground, queue) {
+            Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
             other => other,
         };
         match drained {
@@ -214,14 +306,25 @@ impl World<'_> {
                 Effect::Deliver(task, completed) => cost += self.deliver(from, task, completed),
                 Effect::Remote(task, completed) => self.send(task, completed),
                 Effect::Poke(task) => cost += self.poke_from(from, task),
-                Effect::TagsFree(queue) => self.tags_are_free(queue),
+                // Threads that wait for a tag of this queue may post again.
+                Effect::TagsFree(queue) => std::mem::take(&mut self.queues[queue].stuck).into_iter().for_each(|task| self.poke(task)),
                 Effect::Kick(queue) => self.kick(queue),
                 Effect::Violation(device, violation) => {
                     self.devices[device].keeper.violated(violation)?;
                     self.keep(device)?;
                 }
-                Effect::ReadAna(device) => self.read_ana(device)?,
-                Effect::Reset(device) => self.reset(device)?,
+                Effect::ReadAna(device) => {
+                    if let Some(seat) = &mut self.devices[device].keeper.seat {
+                        seat.events.read(Reading::Log(lid::ANA));
+                    }
+                    self.keep(device)?;
+                }
+                Effect::Reset(device) => {
+                    if let Some((recovery, _)) = &mut self.devices[device].keeper.recovery {
+                        recovery.reset();
+                    }
+                    self.keep(device)?;
+                }
                 Effect::Measured => self.measure(),
             }
         }
@@ -262,13 +365,6 @@ impl World<'_> {
             thread.poke();
         }
         self.wake(from, task, Cause::Other)
-    }
-
-    /// Threads that wait for a tag of this queue may post again.
-    fn tags_are_free(&mut self, queue: usize) {
-        for task in std::mem::take(&mut self.queues[queue].stuck) {
-            self.poke(task);
-        }
     }
 
     /// Somebody has to look at a queue, although nothing announces that.

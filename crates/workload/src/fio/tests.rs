@@ -218,7 +218,7 @@ fn engines_are_noted_with_their_options() {
 }
 
 #[test]
-fn flags_stand_alone_or_have_a_value() {
+fn flags_need_no_value() {
     for (name, get) in [
         ("time_based\nruntime=1", (|j| j.time_based) as fn(&Job) -> bool),
         ("time_based=1\nruntime=1", |j| j.time_based),
@@ -235,7 +235,7 @@ fn flags_stand_alone_or_have_a_value() {
 }
 
 #[test]
-fn globals_hold_for_what_follows_in_their_file() {
+fn globals_apply_to_later_sections() {
     let parsed = read("[global]\nbs=8k\n[a]\n[global]\nbs=16k\niodepth=4\n[b]\nbs=,4k\n[global-more]\nbs=2k\n[c]\n").unwrap();
     let blocks: Vec<_> = parsed.jobs.iter().map(|job| (job.name.as_str(), job.block.read.min, job.block.write.min, job.iodepth)).collect();
     assert_eq!(blocks, [("a", 8192, 8192, 1), ("b", 16384, 4096, 4), ("c", 2048, 2048, 4)]);
@@ -308,7 +308,7 @@ fn includes_that_multiply_end() {
 }
 
 #[test]
-fn errors_say_where_and_what_to_do() {
+fn errors_name_place_and_remedy() {
     let cases = [
         ("blcksize=4k", "t.fio:2:1: there is no option 'blcksize' (did you mean 'blocksize'?)"),
         ("start_delay=1", "t.fio:2:1: there is no option 'start_delay' (did you mean 'startdelay'?)"),
@@ -403,7 +403,7 @@ fn one_pass_finds_all_errors() {
 }
 
 #[test]
-fn what_fio_has_and_reap_has_not_is_one_warning() {
+fn unsupported_options_warn_once() {
     let parsed = read("[a]\nprio=5\nioengine=libaio\nuserspace_reap\n[b]\nprio=7\nioengine=io_uring\nhipri=1\n").unwrap();
     let warnings: Vec<String> = parsed.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -434,7 +434,7 @@ fn options_that_change_nothing_are_taken() {
 }
 
 #[test]
-fn sections_are_told_as_they_were_written() {
+fn sections_are_kept_verbatim() {
     let parsed = read("[global]\nbs=4k\n[a]\ntime_based\nruntime=5\n").unwrap();
     let given = |name: Option<&str>, options: &[(&str, Option<&str>)]| Given {
         name: name.map(str::to_owned),
@@ -479,7 +479,7 @@ fn whatever_is_too_much_ends() {
 }
 
 #[test]
-fn every_option_that_fio_has_is_known_once() {
+fn each_fio_option_is_known_once() {
     let mut names: Vec<&str> = options::names().collect();
     let all = names.len();
     names.sort_unstable();
@@ -506,7 +506,7 @@ proptest! {
     }
 
     #[test]
-    fn what_looks_like_a_job_file_never_panics(text in like_a_job_file()) {
+    fn job_like_text_never_panics(text in like_a_job_file()) {
         let section = format!("[a]\n{text}");
         for text in [&text, &section] {
             if let Ok(parsed) = parse(&[Input { name: "t", text: text.as_bytes() }], &World::default()) {
@@ -522,7 +522,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_read_as_they_are_written(n in any::<u32>(), unit in 0usize..5) {
+    fn numbers_round_trip(n in any::<u32>(), unit in 0usize..5) {
         let (name, factor) = [("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1u64 << 30), ("t", 1 << 40)][unit];
         let expected = u64::from(n).checked_mul(factor);
         prop_assert_eq!(values::number(&format!("{n}{name}")).ok(), expected);
@@ -530,7 +530,7 @@ proptest! {
 }
 
 #[test]
-fn the_jobs_of_this_repository_are_read_without_a_warning() {
+fn repository_jobs_read_without_warnings() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs");
     let mut seen = 0;
     for file in std::fs::read_dir(folder).unwrap() {

@@ -44,7 +44,7 @@ fn each_filename_is_one_target() {
 }
 
 #[test]
-fn cpus_are_shared_or_split_and_missing_ones_mapped() {
+fn cpus_allowed_policy_maps_missing_cpus() {
     let text = "[a]\nnumjobs=3\ncpus_allowed=0-1\n[b]\nnumjobs=3\ncpus_allowed=4-5,7\ncpus_allowed_policy=split\n[c]\n";
     let (_, all) = planned(text, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let cpus: Vec<&[u32]> = all.threads.iter().map(|t| t.cpus.as_slice()).collect();
@@ -59,7 +59,7 @@ fn cpus_are_shared_or_split_and_missing_ones_mapped() {
 }
 
 #[test]
-fn the_job_of_post_003_is_four_drives_of_eight_threads() {
+fn post_003_has_32_threads() {
     let text = include_str!("../../../../jobs/post-003.fio");
     let (jobs, plan) = planned(text, &[0, 1]);
     assert_eq!((jobs.len(), plan.threads.len(), plan.targets.len(), plan.reports), (4, 32, 4, 1));

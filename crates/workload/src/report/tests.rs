@@ -87,13 +87,13 @@ const MIXED: &str = "[global]\nioengine=libaio\nbs=4k\nsize=64m\n[mixed]\ndescri
                      time_based\nrwmixread=70\nlat_percentiles=1\nslat_percentiles=1\n";
 
 #[test]
-fn a_mixed_job_reads_as_fio_prints_it() {
+fn mixed_job_matches_fio_output() {
     let (report, opening) = report(MIXED);
     insta::assert_snapshot!(opening + &normal(&report));
 }
 
 #[test]
-fn groups_and_reduced_jobs_read_as_fio_prints_them() {
+fn groups_match_fio_output() {
     let text = "[global]\nrw=randread\ngroup_reporting\nruntime=2\ntime_based\n[first]\nnumjobs=2\niodepth=32\niodepth_batch=16\n\
                 iodepth_batch_complete_min=16\n[reduced]\nstonewall\ngtod_reduce=1\niodepth=4\n[paced]\nnew_group\nrate_iops=10k\n";
     let (report, opening) = report(text);
@@ -113,7 +113,7 @@ fn errors_stand_in_the_headline() {
 }
 
 #[test]
-fn json_has_the_keys_of_fio_and_one_object_more() {
+fn json_has_fio_keys() {
     let (report, _) = report(MIXED);
     let mut keys = Vec::new();
     collect(&json(&report), "", &mut keys);
@@ -174,7 +174,7 @@ fn json_says_what_was_measured() {
 }
 
 #[test]
-fn a_rate_adds_the_latency_from_the_intended_start() {
+fn rate_adds_intended_latency() {
     let (report, _) = report("[a]\nrw=randread\nrate_iops=200k\nruntime=1\ntime_based\n");
     let intended = &json(&report)["jobs"][0]["reap"]["read_lat_from_intended_start_ns"];
     assert!(intended["max"].as_u64().unwrap() > 100_000_000);
@@ -194,7 +194,7 @@ fn flushes_have_lines_of_their_own() {
 }
 
 #[test]
-fn numbers_have_four_digits_as_in_fio() {
+fn numbers_match_fio_digits() {
     // As seen in fio's results.
     let cases = [
         (4096, true, "4096"),
@@ -220,7 +220,7 @@ fn numbers_have_four_digits_as_in_fio() {
 }
 
 #[test]
-fn units_of_latency_change_where_those_of_fio_do() {
+fn latency_units_match_fio() {
     assert_eq!(scale(1_450, 666_230, 7446.0).0, "nsec");
     assert_eq!(scale(19_000, 5_438_000, 79_990.0).0, "usec");
     assert_eq!(scale(19_000, 5_438_000, 900.0).0, "nsec");
@@ -273,7 +273,7 @@ fn json_plus_has_the_histograms() {
 }
 
 #[test]
-fn operations_are_shown_together_where_the_job_says_so() {
+fn unified_reporting_merges_operations() {
     let shown = |unified: &str| {
         let (report, _) = report(&format!("[a]\nrw=randrw\nsize=1m\nunified_rw_reporting={unified}\n"));
         let (json, text) = (json(&report)["jobs"][0].clone(), normal(&report));

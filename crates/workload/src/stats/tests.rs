@@ -3,14 +3,14 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn a_bucket_holds_its_value_to_one_part_in_64(nanos in 0u64..(1 << 41)) {
+    fn bucket_error_is_below_a_64th(nanos in 0u64..(1 << 41)) {
         let (low, width) = bucket_extent(nanos);
         prop_assert!(low <= nanos && nanos < low + width);
         prop_assert!(width == 1 || width <= low / 64);
     }
 
     #[test]
-    fn percentiles_are_those_of_the_sorted_values(mut values in proptest::collection::vec(0u64..10_000_000, 1..400), percent in 0.1f64..100.0) {
+    fn percentiles_match_sorted_values(mut values in proptest::collection::vec(0u64..10_000_000, 1..400), percent in 0.1f64..100.0) {
         let mut histogram = Histogram::default();
         values.iter().for_each(|v| histogram.add(*v));
         values.sort_unstable();
@@ -58,7 +58,7 @@ proptest! {
 
 /// Where values lie evenly, a percentile is known better than its bucket.
 #[test]
-fn a_percentile_is_known_within_its_bucket() {
+fn percentile_bounds_are_bucket_bounds() {
     let mut histogram = Histogram::default();
     assert_eq!(histogram.percentile_within(99.0), None);
     (0..1 << 17).for_each(|nanos| histogram.add(nanos));
@@ -81,7 +81,7 @@ fn deviations_survive_large_means() {
 }
 
 #[test]
-fn what_is_too_long_or_missing_is_no_panic() {
+fn extreme_values_never_panic() {
     let mut histogram = Histogram::default();
     assert!(histogram.percentiles(&[50.0]).is_empty() && histogram.is_empty());
     histogram.add(u64::MAX);
@@ -109,7 +109,7 @@ fn bands_are_those_of_fio() {
 }
 
 #[test]
-fn rates_of_threads_that_run_together_add_up() {
+fn concurrent_rates_add_up() {
     let rate = |values: &[u64]| {
         let mut moments = Moments::default();
         values.iter().for_each(|v| moments.add(*v));

@@ -47,7 +47,7 @@ fn the_rules_of_the_scheduler_arrive() {
 }
 
 #[test]
-fn ways_of_spinning_arrive_one_or_several() {
+fn spin_kinds_are_read() {
     assert_eq!(reads("").spins, [Spin::Spins]);
     assert_eq!(reads("poll = \"naps\"").scenario.spin, Spin::Naps);
     assert_eq!(reads("poll = [\"spins\", \"yields\"]").spins, [Spin::Spins, Spin::Yields]);
@@ -103,7 +103,7 @@ fn mistakes_are_told_where_they_stand() {
 
 /// Profiles that no run of the length that there is could come to an end with.
 #[test]
-fn devices_that_are_too_slow_are_told_with_the_key_that_makes_them_so() {
+fn too_slow_device_names_its_key() {
     let with = |profile: &str| {
         let text = format!("[[device]]\nprofile = {{ read = {{}}, write = {{}}, {profile} }}\n[[job]]\noptions = {{ bs = \"4k\" }}\n");
         read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
@@ -130,7 +130,7 @@ fn devices_that_are_too_slow_are_told_with_the_key_that_makes_them_so() {
 }
 
 #[test]
-fn a_profile_of_ones_own_is_called_as_its_file_is() {
+fn profile_file_names_the_profile() {
     let profile = read_profile("drives/mine.toml", "channels = 8\nread.base_ns = 7000\nwrite = {}\n").unwrap();
     assert_eq!((profile.name.as_str(), profile.channels, profile.read.base), ("mine", 8, Nanos(7_000)));
     let error = read_profile("mine.toml", "read = {}\nwrite = {}\nchanels = 8\n").unwrap_err().to_string();

@@ -3,8 +3,8 @@
 use completion::{Cause, Plan, QueueSet, Step, Woke, fall_asleep};
 use units::Nanos;
 
-use super::super::ground::{Context, Ground, Progress};
 use super::super::lane::Drowsy;
+use super::super::{Context, Ground, Progress};
 use super::{At, Thread};
 use crate::Host;
 
@@ -127,7 +127,7 @@ impl Thread {
         }
         let cost = self.mask_all(g);
         self.poked = false;
-        self.app.unblock();
+        self.app.stuck = false;
         self.at = At::Decide;
         Progress::Busy(cost)
     }

@@ -4,8 +4,8 @@ use driver::{Buffers, Completed, Fate};
 use units::{Nanos, Op};
 use workload::{ErrorCode, Io, Next};
 
-use super::super::ground::{Effect, Ground, Progress};
 use super::super::head::{Head, Todo};
+use super::super::{Effect, Ground, Progress};
 use super::{At, Goal, Thread};
 use crate::requests::{Failed, RETRY, Token};
 use crate::{Engine, Host, SimError};

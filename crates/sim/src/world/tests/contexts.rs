@@ -27,7 +27,7 @@ fn hogged(spin: Spin) -> Outcome {
 
 /// A spinner that gives no way has its slices, and waits for the other's.
 #[test]
-fn a_spinner_has_half_of_a_cpu_that_another_wants() {
+fn spinner_gets_half_a_cpu() {
     let spins = hogged(Spin::Spins);
     let share = spins.thread.0 as f64 / spins.elapsed.0 as f64;
     assert!((0.4..0.6).contains(&share), "{share}");
@@ -39,7 +39,7 @@ fn a_spinner_has_half_of_a_cpu_that_another_wants() {
 
 /// One that yields has what the other leaves: it is behind it with each look.
 #[test]
-fn a_thread_that_yields_gives_the_cpu_away_and_stays_ready() {
+fn yielding_thread_stays_runnable() {
     let (spins, yields, naps) = (hogged(Spin::Spins), hogged(Spin::Yields), hogged(Spin::Naps));
     assert!(yields.thread.0 * 20 < spins.thread.0, "{} {}", yields.thread, spins.thread);
     assert!(yields.elapsed > Nanos(2 * spins.elapsed.0), "each look costs a slice of the other's: {}", yields.elapsed);
@@ -50,7 +50,7 @@ fn a_thread_that_yields_gives_the_cpu_away_and_stays_ready() {
 /// Hybrid polling leaves the CPU to others for half of each wait. Where there are more threads than CPUs that is worth something;
 /// where there are fewer, it is worth nothing.
 #[test]
-fn hybrid_polling_wins_where_threads_are_more_than_cpus() {
+fn hybrid_wins_when_oversubscribed() {
     let iops = |mode, cpus: &[usize]| ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400))).iops();
     let crowded = [0, 1].repeat(4);
     let (poll, hybrid) = (iops("poll", &crowded), iops("hybrid-mean", &crowded));
@@ -61,7 +61,7 @@ fn hybrid_polling_wins_where_threads_are_more_than_cpus() {
 
 /// An interrupt thread that has no end to its work leaves a job on its CPU what the quota leaves it.
 #[test]
-fn interrupt_threads_leave_others_what_the_quota_leaves() {
+fn interrupt_threads_respect_quota() {
     let beside = |runtime| {
         let mut machine = Machine::new(4, 1);
         machine.scheduler.rt_period = Nanos::from_micros(200);
@@ -86,7 +86,7 @@ fn interrupt_threads_leave_others_what_the_quota_leaves() {
 
 /// A softirq that interrupts raise while ksoftirqd waits for the CPU is run at their end, or left, as the kernel does it.
 #[test]
-fn softirqs_run_beside_a_ksoftirqd_that_waits_or_are_left_to_it() {
+fn softirqs_respect_waiting_ksoftirqd() {
     let runs = |beside| {
         let mut machine = Machine::new(4, 1);
         (machine.softirq.beside_ksoftirqd, machine.softirq.restarts) = (beside, 1);
@@ -110,7 +110,7 @@ fn softirqs_run_beside_a_ksoftirqd_that_waits_or_are_left_to_it() {
 
 /// What a switch costs depends on what ran in between.
 #[test]
-fn a_thread_pays_for_the_caches_that_others_have_used() {
+fn cold_caches_cost_the_thread() {
     let cost = |refill, cpus: &[usize]| {
         let mut machine = Machine::new(2, 1);
         (machine.costs.thread.refill, machine.costs.thread.refill_after) = (Nanos(refill), Nanos(5_000));
@@ -123,7 +123,7 @@ fn a_thread_pays_for_the_caches_that_others_have_used() {
 }
 
 #[test]
-fn a_cpu_that_has_been_idle_for_longer_wakes_later() {
+fn longer_idle_wakes_later() {
     let thread = ThreadCosts {
         deeper_after: Nanos(20_000),
         deeper_exit: Nanos(10_000),
@@ -147,7 +147,7 @@ fn a_cpu_that_has_been_idle_for_longer_wakes_later() {
 
 /// Waking a thread of another CPU costs its waker more than one of its own.
 #[test]
-fn a_wake_up_of_another_cpu_has_a_price_of_its_own() {
+fn remote_wakeup_has_its_price() {
     let hard = |affinity: usize, far| {
         let mut machine = Machine::new(2, 1);
         machine.costs.thread.wake_remote = Nanos(far);
@@ -182,7 +182,7 @@ fn timers_are_late_by_a_distribution() {
 /// Drives that share a node's unit share what it carries; what is posted without telling anybody, and what the device gathers, it does
 /// not carry.
 #[test]
-fn a_node_carries_so_many_interrupts_whatever_the_number_of_drives() {
+fn node_interrupt_rate_is_bounded() {
     let at = |mode: &str, drives: usize, nodes: usize| {
         let mut machine = Machine::new(8, nodes);
         // A million interrupts a second and node.
@@ -218,7 +218,7 @@ fn a_node_carries_so_many_interrupts_whatever_the_number_of_drives() {
 /// A controller in process that posts its messages signals only those that find no notification outstanding, so that it is told less and does
 /// more, and nobody waits for what was posted while it was on its way to sleep.
 #[test]
-fn a_controller_in_process_posts_what_its_thread_would_find_anyway() {
+fn embedded_controller_posts_found_entries() {
     let at = |mode: &str, costs, depth| {
         let mut scenario = Scenario::new(super::mode(mode), Profile::optane(), closed_loop(depth, 10_000)).with_costs(costs);
         scenario.devices[0].in_process = true;

@@ -94,7 +94,7 @@ fn broken(scenario: Scenario) -> Scenario {
 
 /// Everything completes once, no wake-up is lost and no drain exceeds its budget, whichever way a policy is broken.
 #[test]
-fn broken_policies_keep_the_laws_on_every_machine() {
+fn broken_policies_keep_invariants() {
     holds(400, LAWFUL, any_scenario().prop_map(broken)).unwrap();
     holds(150, LAWFUL, any_machine().prop_map(broken)).unwrap();
     holds(50, LAWFUL, any_burst().prop_map(broken)).unwrap();

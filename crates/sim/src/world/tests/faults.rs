@@ -52,7 +52,7 @@ fn run(scenario: &Scenario) -> Outcome {
 }
 
 #[test]
-fn a_lost_message_is_found_by_its_time_out_without_a_reset() {
+fn timeout_finds_lost_interrupt() {
     for mode in Mode::ALL {
         // The last one: there is no later message to make up for it.
         let job = closed_loop(1, 100);
@@ -67,7 +67,7 @@ fn a_lost_message_is_found_by_its_time_out_without_a_reset() {
 
 /// The same without recovery: who sleeps for that message sleeps for ever, and the simulator says so.
 #[test]
-fn without_recovery_a_lost_message_is_a_standstill() {
+fn without_recovery_lost_interrupt_stalls() {
     for name in ["interrupt", "irq-poll"] {
         let faults = FaultPlan::new().at(99, Fault::LoseMessage);
         let scenario = Scenario { recovery: None, ..with_faults_on(mode(name), faults, closed_loop(1, 100)) };
@@ -86,7 +86,7 @@ fn late_and_doubled_messages_harm_nobody() {
 }
 
 #[test]
-fn a_controller_that_breaks_the_protocol_is_reset_and_its_commands_carried_out_after_all() {
+fn protocol_violation_resets_and_repeats() {
     for fault in [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::Fatal] {
         for mode in Mode::ALL {
             let scenario = with_faults(mode, FaultPlan::new().at(500, fault));
@@ -99,7 +99,7 @@ fn a_controller_that_breaks_the_protocol_is_reset_and_its_commands_carried_out_a
 }
 
 #[test]
-fn a_command_that_does_not_come_back_is_aborted_or_reset_away_and_carried_out_after_all() {
+fn missing_command_is_aborted_or_repeated() {
     for fault in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
         for mode in Mode::ALL {
             let outcome = run(&with_faults(mode, FaultPlan::new().at(500, fault)));
@@ -111,7 +111,7 @@ fn a_command_that_does_not_come_back_is_aborted_or_reset_away_and_carried_out_af
 }
 
 #[test]
-fn statuses_fail_the_request_or_invite_another_try() {
+fn statuses_fail_or_retry() {
     for mode in Mode::ALL {
         let medium = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::UNRECOVERED_READ_ERROR))));
         assert_eq!((medium.failed, medium.failure.map(|f| f.code)), (1, Some(ErrorCode::EIO)), "{mode}");
@@ -142,7 +142,7 @@ fn servers() -> impl Iterator<Item = (Mode, Host, bool)> {
 }
 
 #[test]
-fn on_a_server_messages_that_go_astray_cost_no_reset() {
+fn misrouted_interrupts_cost_no_reset() {
     for fault in [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(77, fault)));
@@ -152,7 +152,7 @@ fn on_a_server_messages_that_go_astray_cost_no_reset() {
 }
 
 #[test]
-fn on_a_server_the_drive_at_fault_is_reset_and_the_other_goes_on() {
+fn only_the_faulty_drive_resets() {
     for fault in [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::Fatal] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
@@ -164,7 +164,7 @@ fn on_a_server_the_drive_at_fault_is_reset_and_the_other_goes_on() {
 }
 
 #[test]
-fn on_a_server_silence_is_ended_by_an_abort_or_a_reset() {
+fn silent_drive_is_aborted_or_reset() {
     for fault in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
@@ -237,19 +237,19 @@ pub(super) fn whatever_goes_wrong(cases: u32, scenarios: impl Strategy<Value = S
 }
 
 #[test]
-fn every_request_ends_once_whatever_goes_wrong() {
+fn faults_end_requests_once() {
     whatever_goes_wrong(1_500, any_scenario());
 }
 
 /// The same where threads on several CPUs share queues, devices share CPUs, and vectors are shared or posted.
 #[test]
-fn every_machine_ends_every_request_once_whatever_goes_wrong() {
+fn faulty_machines_end_requests_once() {
     whatever_goes_wrong(400, any_machine());
 }
 
 /// `cargo test --release -p reap-sim --lib -- --ignored ten_thousand`.
 #[test]
 #[ignore = "a soak: docs/testing.md"]
-fn ten_thousand_machines_end_every_request_once_whatever_goes_wrong() {
+fn ten_thousand_faulty_machines() {
     whatever_goes_wrong(10_000, any_machine());
 }

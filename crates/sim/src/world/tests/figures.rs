@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn poll_takes_no_message_and_no_wake_up() {
+fn poll_takes_no_interrupt() {
     for depth in [1, 32] {
         let poll = outcome(Mode::POLL, Profile::optane(), closed_loop(depth, 5_000), Nanos::ZERO);
         assert_eq!((poll.messages, poll.interrupts, poll.wakeups, poll.hard), (0, 0, 0, Nanos::ZERO));
@@ -12,7 +12,7 @@ fn poll_takes_no_message_and_no_wake_up() {
 }
 
 #[test]
-fn interrupt_takes_a_message_per_entry_and_sleeps_between_them() {
+fn interrupt_sleeps_between_entries() {
     let idle = outcome(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 5_000), Nanos::ZERO);
     assert_eq!((idle.messages, idle.interrupts, idle.wakeups), (5_000, 5_000, 5_000));
     // Busy, the messages stay, since the vector is never masked; the wake-ups do not.
@@ -24,7 +24,7 @@ fn interrupt_takes_a_message_per_entry_and_sleeps_between_them() {
 /// The gain that blk-iopoll was made for, and the objection to it (SOURCES, 001): saturated, the host takes a tenth of
 /// the interrupts; with one command per interrupt the same scheme costs more CPU than it saves.
 #[test]
-fn irq_poll_pays_at_saturation_and_costs_below() {
+fn irq_poll_pays_only_at_saturation() {
     let saturated = |mode| outcome(mode, Profile::optane(), closed_loop(32, 20_000), Nanos(3_000));
     let (irq, iopoll) = (saturated(Mode::INTERRUPT), saturated(Mode::IRQ_POLL));
     assert!(iopoll.messages * 10 <= irq.messages, "{} of {}", iopoll.messages, irq.messages);
@@ -40,7 +40,7 @@ fn irq_poll_pays_at_saturation_and_costs_below() {
 
 /// Post 000's job on a device that holds its interrupts back: the look after each commit finds what no message has told.
 #[test]
-fn submit_check_finds_what_a_coalescing_device_holds_back() {
+fn submit_check_finds_coalesced_entries() {
     let mut job = closed_loop(64, 30_000);
     (job.batch_submit, job.complete_min, job.complete_max) = (16, 16, 16);
     // The application takes 16 at a time, as the post's does, and spends on each what a libaio job on such a guest does.
@@ -53,7 +53,7 @@ fn submit_check_finds_what_a_coalescing_device_holds_back() {
 }
 
 #[test]
-fn hybrid_mean_is_as_quick_as_poll_and_cheaper() {
+fn hybrid_mean_matches_poll_latency() {
     let run = |mode| outcome(mode, Profile::tlc(), closed_loop(1, 5_000), Nanos::ZERO);
     let (poll, hybrid, irq) = (run(Mode::POLL), run(Mode::HYBRID_MEAN), run(Mode::INTERRUPT));
     assert_eq!(hybrid.messages, 0);
@@ -84,7 +84,7 @@ fn one_doorbell_per_batch_either_way() {
 }
 
 #[test]
-fn arrivals_beyond_the_capacity_show_in_the_latency_from_the_intended_start() {
+fn overload_shows_in_intended_latency() {
     let run = |rate| outcome(Mode::POLL, Profile::optane(), open_loop(rate, 20_000), Nanos(5_000));
     let (below, above) = (run(100_000), run(400_000));
     assert!(below.intended_read_latency().p99 < 100_000);
@@ -95,7 +95,7 @@ fn arrivals_beyond_the_capacity_show_in_the_latency_from_the_intended_start() {
 /// A device in process, one I/O at a time: each message comes as long after the thread went to sleep, and catches its CPU on the
 /// way to idle, or does not.
 #[test]
-fn a_message_that_catches_a_cpu_on_its_way_to_idle_costs_more() {
+fn interrupt_during_idle_entry_costs_more() {
     let run = |caught_within| {
         let mut costs = Costs::BARE_METAL;
         (costs.thread.caught_within, costs.thread.caught) = (Nanos(caught_within), Nanos(7_000));
@@ -115,7 +115,7 @@ fn a_message_that_catches_a_cpu_on_its_way_to_idle_costs_more() {
 /// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do before pays for its way out of
 /// idleness, and nobody does whose CPU was still awake.
 #[test]
-fn a_switch_from_idle_costs_more_than_one_from_a_thread() {
+fn switch_from_idle_costs_more() {
     let run = |from_idle, hogs: Vec<usize>, idle_after| {
         let mut costs = Costs::BARE_METAL;
         (costs.thread.from_idle, costs.thread.idle_after) = (Nanos(from_idle), idle_after);
@@ -139,7 +139,7 @@ fn a_switch_from_idle_costs_more_than_one_from_a_thread() {
 
 /// Of a device in process messages may come while the thread works: a wait that finds one there pays for reading it.
 #[test]
-fn a_wait_that_finds_a_message_there_has_a_price() {
+fn wait_with_pending_message_costs() {
     let run = |ready| {
         let mut costs = Costs::BARE_METAL;
         costs.thread.ready = Nanos(ready);
@@ -173,7 +173,7 @@ fn phases_that_begin_anew_are_bursts() {
 }
 
 #[test]
-fn a_thread_whose_cpu_is_wanted_naps_instead_of_spinning() {
+fn contended_thread_naps_instead() {
     let scenario = |wanted| {
         let mut scenario = Scenario::new(Mode::POLL, Profile::tlc(), closed_loop(1, 1_000));
         scenario.machine.hogs = if wanted { vec![0] } else { Vec::new() };
@@ -256,7 +256,7 @@ fn the_ramp_is_in_no_figure() {
 }
 
 #[test]
-fn a_mode_that_is_switched_to_at_the_end_of_the_ramp_is_what_is_measured() {
+fn mode_after_ramp_is_measured() {
     let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::tlc(), workload::Job { iodepth: 4, ..lasting(20, 20) });
     scenario.switches = vec![(Nanos::from_millis(19), Mode::POLL)];
     let outcome = scenario.run().unwrap();
@@ -265,7 +265,7 @@ fn a_mode_that_is_switched_to_at_the_end_of_the_ramp_is_what_is_measured() {
 }
 
 #[test]
-fn a_start_delay_is_in_no_figure_but_those_of_who_began_before() {
+fn start_delay_is_not_measured() {
     let millis = Nanos::from_millis;
     let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), lasting(0, 20));
     scenario.jobs[0].job.start_delay = (millis(100), millis(100));
@@ -281,7 +281,7 @@ fn a_start_delay_is_in_no_figure_but_those_of_who_began_before() {
 }
 
 #[test]
-fn a_run_that_ends_in_its_ramp_is_told_so() {
+fn run_inside_its_ramp_is_reported() {
     let scenario = Scenario::new(Mode::POLL, Profile::optane(), workload::Job { ramp_time: Nanos::from_millis(10), ..closed_loop(1, 20) });
     let error = scenario.run().unwrap_err();
     assert!(matches!(error, SimError::Unmeasured { .. }), "{error}");
@@ -298,7 +298,7 @@ fn mixed_at(read: u64, write: u64) -> workload::Job {
 
 /// Dice that say which operation is next would drift apart from the two schedules, and every I/O of the one that is behind wait.
 #[test]
-fn a_mix_of_two_rates_is_as_quick_as_one_rate() {
+fn two_rates_equal_one_rate() {
     let profile = || Profile { write: Profile::optane().read, ..Profile::optane() };
     let run = |read, write| outcome(Mode::POLL, profile(), mixed_at(read, write), Nanos::ZERO).latency;
     let (alone, mixed) = (run(100_000, 0), run(70_000, 30_000));

@@ -154,7 +154,7 @@ fn executors_with_other_habits_are_caught() {
 /// another's last one comes: its owner wakes, finds the lock held, and sleeps. The first has nothing more to wait for, and
 /// goes away from an entry that it knows of.
 #[test]
-fn a_thread_that_leaves_entries_tells_the_owner_of_the_look() {
+fn leftover_entries_notify_the_owner() {
     let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
     let run = |seed, habits, masks: bool| {
         let job = workload::Job { numjobs: 2, ..closed_loop(2, 2) };
@@ -172,7 +172,7 @@ fn a_thread_that_leaves_entries_tells_the_owner_of_the_look() {
 /// A switch from a mode whose thread looks by itself to one that leaves it to the interrupt takes a mask off: entries
 /// that were posted under it have sent no message, and these eight are all there will be.
 #[test]
-fn a_switch_that_takes_a_mask_off_is_followed_by_a_look() {
+fn unmasking_switch_checks_again() {
     let run = |(seed, instant), habits| {
         let mut job = closed_loop(8, 8);
         job.complete_min = 8;
@@ -203,7 +203,7 @@ fn a_standstill_names_the_mode() {
 /// A Pending bit tells of what a mask held back. So the executor without the look is told here, which is why its twins have none;
 /// and where the bit is kept, every unmasking interrupts, although the entries are gone.
 #[test]
-fn pending_bits_tell_of_what_was_held_back_and_kept_ones_in_vain() {
+fn pending_bits_report_masked_interrupts() {
     let run = |pending, habits, seed| {
         let mut scenario =
             Scenario { seed, ..Scenario::new(Mode::IRQ_POLL, Profile::optane(), closed_loop(8, 5_000)) }.with_costs(SLOW_MASK);
@@ -222,7 +222,7 @@ fn pending_bits_tell_of_what_was_held_back_and_kept_ones_in_vain() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_another_one_does_not() {
+fn same_seed_same_run() {
     let run = |seed| {
         let scenario = Scenario { seed, ..Scenario::new(Mode::IRQ_POLL, Profile::tlc(), open_loop(100_000, 5_000)) };
         format!("{:?}", scenario.run().unwrap())
@@ -252,7 +252,7 @@ fn data_survive_splitting_and_switching() {
 }
 
 #[test]
-fn a_scenario_that_does_not_go_together_is_refused() {
+fn inconsistent_scenario_is_refused() {
     let base = || Scenario::new(Mode::POLL, Profile::null(), closed_loop(4, 10));
     let changed = |change: fn(&mut Scenario)| {
         let mut scenario = base();
@@ -284,7 +284,7 @@ fn a_scenario_that_does_not_go_together_is_refused() {
 /// all there was; before it has gone back to sleep the next commands complete. The thread that held the lock is gone, and everybody else
 /// waits for a tag: all there is to follow is the notification.
 #[test]
-fn a_notification_is_followed_although_the_look_before_found_the_lock_held() {
+fn contended_lock_loses_no_notification() {
     let run = |seed, habits| {
         let job = workload::Job { batch_submit: 16, numjobs: 4, ..closed_loop(17, 1_000) };
         let profile = Profile { hidden: Hidden::default(), ..Profile::cloud() };
@@ -300,7 +300,7 @@ fn a_notification_is_followed_although_the_look_before_found_the_lock_held() {
 
 /// The flag is looked at before each event; a run that is not stopped is the same run.
 #[test]
-fn a_run_is_stopped_by_its_callers_flag() {
+fn caller_flag_stops_a_run() {
     let scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(4, 100));
     let stopped = scenario.run_unless(&AtomicBool::new(true));
     assert!(matches!(stopped, Err(SimError::Stopped { at, seed }) if at < Nanos::from_micros(100) && seed == scenario.seed), "{stopped:?}");

@@ -19,7 +19,7 @@ fn run(mode: Mode, job: workload::Job, switches: &[(u64, Mode)], habits: Habits)
 }
 
 #[test]
-fn each_command_goes_where_its_mode_looks_for_it() {
+fn commands_follow_their_mode() {
     for mode in Mode::ALL {
         let outcome = run(mode, closed_loop(8, 2_000), &[], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
         assert_eq!((outcome.completed, outcome.suppressed), (2_000, 0), "{mode}");
@@ -49,7 +49,7 @@ fn unread_messages_cost_and_are_counted() {
 }
 
 #[test]
-fn adaptive_is_told_of_little_and_looks_for_much() {
+fn adaptive_polls_more_than_interrupts() {
     let fast = unmasked(Scenario::new(Mode::ADAPTIVE, Profile::null(), closed_loop(8, 40_000)));
     let busy = fast.run().unwrap();
     assert!(busy.silent > 39_000, "{} of 40,000", busy.silent);
@@ -59,7 +59,7 @@ fn adaptive_is_told_of_little_and_looks_for_much() {
 
 /// All eight are on the polled lane when the mode is one that sleeps, and nothing else is to come.
 #[test]
-fn what_was_sent_in_silence_is_found_after_a_switch_to_a_mode_that_sleeps() {
+fn polled_commands_survive_mode_switch() {
     let job = || workload::Job { complete_min: 8, ..closed_loop(8, 8) };
     for mode in Mode::ALL {
         let outcome = run(Mode::POLL, job(), &[(4_000, mode)], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
@@ -76,7 +76,7 @@ fn what_was_sent_in_silence_is_found_after_a_switch_to_a_mode_that_sleeps() {
 }
 
 #[test]
-fn no_command_moves_and_the_old_lane_drains() {
+fn mode_switch_drains_old_queue() {
     let switches = [(300_000, Mode::POLL), (600_000, Mode::IRQ_POLL), (1_200_000, Mode::HYBRID_MIN)];
     let outcome = run(Mode::INTERRUPT, closed_loop(128, 20_000), &switches, LAWFUL).unwrap();
     assert_eq!((outcome.completed, outcome.messages + outcome.silent, outcome.suppressed), (20_000, 20_000, 0));
@@ -84,14 +84,14 @@ fn no_command_moves_and_the_old_lane_drains() {
 }
 
 #[test]
-fn every_run_and_machine_without_masks_keeps_the_laws() {
+fn maskless_runs_keep_invariants() {
     holds(1_000, LAWFUL, any_scenario().prop_map(unmasked)).unwrap();
     holds(300, LAWFUL, any_machine().prop_map(unmasked)).unwrap();
     holds(100, LAWFUL, any_burst().prop_map(unmasked)).unwrap();
 }
 
 #[test]
-fn executors_with_other_habits_are_caught_without_masks() {
+fn maskless_mutants_are_caught() {
     let caught = |habits, verdict: Result<(), String>| {
         let message = verdict.expect_err(&format!("no seed finds {habits:?}"));
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
@@ -107,7 +107,7 @@ fn executors_with_other_habits_are_caught_without_masks() {
 }
 
 #[test]
-fn every_request_ends_once_without_masks_whatever_goes_wrong() {
+fn maskless_faults_end_requests_once() {
     whatever_goes_wrong(300, any_machine().prop_map(unmasked));
 }
 

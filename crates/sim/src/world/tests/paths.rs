@@ -91,12 +91,12 @@ fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
 
 /// The seed of a scenario that fails is in the message, with all that it consists of.
 #[test]
-fn whatever_happens_to_paths_every_request_ends_once_and_well() {
+fn path_faults_lose_no_request() {
     judged(300, LAWFUL, any_paths(), judge).unwrap();
 }
 
 #[test]
-fn a_host_that_does_not_wait_for_writes_is_caught() {
+fn early_write_resend_is_caught() {
     let message = judged(2_000, DOES_NOT_WAIT, any_paths(), judge).expect_err("no seed finds a ghost write");
     assert!(message.contains("ghost write"), "{message}");
 }
@@ -118,7 +118,7 @@ fn two_paths(job: workload::Job, script: &str) -> Scenario {
 
 /// Reads go another way as soon as the loss is noticed, which takes 10 ms at most; the path is used again when it is back.
 #[test]
-fn reads_leave_a_lost_path_at_once_and_come_back_to_it() {
+fn reads_leave_lost_paths_at_once() {
     let lost = two_paths(closed_loop(16, 60_000), "at 20ms path 0 lost; at 60ms path 0 back");
     let outcome = lost.run().unwrap();
     assert_eq!((outcome.completed, outcome.failed, outcome.lost), (60_000, 0, 0));
@@ -144,7 +144,7 @@ fn writes_wait_for_the_lost_controller() {
 
 /// The adversary by hand: writes that are held inside, then the path is lost, then they are carried out.
 #[test]
-fn a_ghost_write_is_what_verification_finds() {
+fn verification_finds_ghost_writes() {
     let mut job = closed_loop(8, 0);
     job.pattern.direction = workload::Direction::Write;
     (job.random_map, job.number_ios, job.io_size, job.loops) = (true, None, None, 100);
@@ -175,7 +175,7 @@ fn ana_states_are_followed() {
 
 /// With no path left requests wait, as many as may, and for as long.
 #[test]
-fn requests_wait_for_a_path_up_to_a_limit() {
+fn waiting_for_paths_is_bounded() {
     let none = |script: &str, limit, timeout| {
         let mut scenario = two_paths(closed_loop(16, 20_000), script);
         if let Some(paths) = &mut scenario.jobs[0].paths {
@@ -194,7 +194,7 @@ fn requests_wait_for_a_path_up_to_a_limit() {
 }
 
 #[test]
-fn scripts_that_do_not_go_together_with_the_jobs_are_refused() {
+fn mismatched_scripts_are_refused() {
     let base = || two_paths(closed_loop(4, 10), "at 1ms path 0 lost");
     let one = JobSpec::new(workload::Job { filenames: vec!["far".into()], ..closed_loop(1, 1) });
     let plain = Scenario { jobs: vec![base().jobs[0].clone(), one], ..base() };

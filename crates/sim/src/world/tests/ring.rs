@@ -11,7 +11,7 @@ fn with(engine: Engine, mode: &str, job: workload::Job, change: impl Fn(&mut Cos
 
 /// Of each price, where it is paid: what doubling it adds, in prices per I/O.
 #[test]
-fn each_price_of_a_ring_is_paid_where_it_falls_due() {
+fn ring_costs_fall_where_due() {
     type Price = fn(&mut RingCosts) -> &mut Nanos;
     const PRICES: [(&str, Price); 9] = [
         ("enter", |ring| &mut ring.enter),
@@ -43,7 +43,7 @@ fn each_price_of_a_ring_is_paid_where_it_falls_due() {
 
 /// A batch is one call and one run of its task work, however many there are in it.
 #[test]
-fn a_batch_shares_its_call_and_its_task_work() {
+fn batch_shares_its_system_call() {
     let ring = |depth| with(Engine::Reap, "interrupt", workload::Job { complete_min: depth, ..closed_loop(depth, 4_000) }, |_| {});
     let (one, many) = (ring(1), ring(32));
     assert!(many.syscalls * 31 < one.syscalls, "{} {}", many.syscalls, one.syscalls);

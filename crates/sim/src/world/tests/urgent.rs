@@ -21,7 +21,7 @@ fn patient(urgent: bool, depth: u32, profile: Profile) -> Scenario {
 }
 
 #[test]
-fn adaptive_gathers_what_nobody_waits_for_and_explores() {
+fn adaptive_delays_unwaited_commands() {
     for depth in [8, 32] {
         for profile in [Profile::optane(), Profile::tlc()] {
             let gathers = decisions(&patient(false, depth, profile.clone()), LAWFUL);

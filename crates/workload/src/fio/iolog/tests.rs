@@ -18,7 +18,7 @@ fn version_2_says_when_to_wait() {
 }
 
 #[test]
-fn version_3_says_when_each_io_was() {
+fn version_3_has_time_stamps() {
     let text = "fio version 3 iolog\n1 /d add\n2 /d open\n100 /d trim 0 2147483648\n300 /d write 12288 4096\n";
     let found = steps(text, false).unwrap();
     assert_eq!(found, [io(Op::Deallocate, 0, 1 << 31, Some(100)), io(Op::Write, 12288, 4096, Some(300))]);
@@ -27,7 +27,7 @@ fn version_3_says_when_each_io_was() {
 }
 
 #[test]
-fn what_is_no_list_is_told_with_its_line() {
+fn malformed_list_names_its_line() {
     let cases = [
         ("", "first line"),
         ("fio version 1 iolog\n", "version 1"),

@@ -36,7 +36,7 @@ fn what_is_noted_down() {
 }
 
 #[test]
-fn files_have_a_directory_and_a_size() {
+fn directory_and_filesize_are_read() {
     let job = |text: &str| read(&format!("[a]\n{text}\n")).unwrap().jobs.remove(0);
     let placed = job("directory=/data/\nfilename=x:/dev/y");
     assert_eq!(placed.filenames, ["/data/x", "/data//dev/y"]);

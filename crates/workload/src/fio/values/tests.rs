@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn patterns_are_the_bytes_that_fio_makes_of_them() {
+fn pattern_bytes_match_fio() {
     // The examples of fio's own description.
     let cases: [(&str, &[u8], &[usize]); 11] = [
         ("\"abcd\"", b"abcd", &[]),

@@ -2,7 +2,7 @@ use super::*;
 use std::collections::HashSet;
 
 #[test]
-fn numbers_do_not_repeat_soon_and_fractions_stay_below_1() {
+fn random_numbers_keep_their_range() {
     for wide in [false, true] {
         for seed in [0, 1, 7, 1 << 31, u64::MAX] {
             let mut dice = Tausworthe::new(seed, wide);
@@ -14,7 +14,7 @@ fn numbers_do_not_repeat_soon_and_fractions_stay_below_1() {
 }
 
 #[test]
-fn threads_and_purposes_have_seeds_of_their_own() {
+fn threads_and_purposes_differ_in_seed() {
     let purposes = [Purpose::Sizes, Purpose::Data, Purpose::Mix, Purpose::Offsets];
     for seeding in [Seeding::Repeatable, Seeding::Given(42), Seeding::Entropy(42)] {
         let seeds: HashSet<u64> = (1..20).flat_map(|number| purposes.map(|purpose| seeding.seed(purpose, number))).collect();

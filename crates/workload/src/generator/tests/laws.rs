@@ -98,7 +98,7 @@ fn any_job() -> impl Strategy<Value = Job> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn every_job_keeps_the_laws_and_ends(job in any_job(), eager: bool) {
+    fn every_job_keeps_the_invariants(job in any_job(), eager: bool) {
         let mut device = Device { eager, ..Device::new() };
         let (generator, observed) = observe(&job, &mut device);
         prop_assert_eq!(&observed.broken, &None);
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_ios(job in any_job()) {
+    fn same_seed_gives_same_ios(job in any_job()) {
         let job = Job { number_ios: Some(job.number_ios.unwrap_or(100)), runtime: None, loops: 1, ..job };
         // The order of completions must not matter.
         let (_, one) = run_on(&mut Device::new(), &job);
@@ -139,7 +139,7 @@ impl Generator {
 }
 
 #[test]
-fn the_laws_catch_a_caller_who_breaks_them() {
+fn invariants_catch_a_broken_caller() {
     // The twin commits nothing and reports every I/O as done at once: the observer must notice.
     let mut observed = Observed::default();
     let device = Device::new();
@@ -158,7 +158,7 @@ fn the_laws_catch_a_caller_who_breaks_them() {
 }
 
 #[test]
-fn the_job_of_post_000_submits_and_completes_in_sixteens() {
+fn post_000_batches_by_sixteen() {
     let job = Job {
         pattern: pattern(Direction::Read, true),
         iodepth: 64,
@@ -194,7 +194,7 @@ fn batches_grow_with_what_is_out() {
 }
 
 #[test]
-fn the_low_water_mark_lets_the_queue_drain() {
+fn iodepth_low_drains_the_queue() {
     // As fio: depths at the commits of 32 with a low mark of 8 and batches of 4 are 12, 16, … 32.
     let job = Job { iodepth: 32, iodepth_low: 8, batch_submit: 4, number_ios: Some(32 + 24 * 1000), runtime: None, ..Job::default() };
     let job = Job { io_size: Some(Amount::Bytes(1 << 30)), ..job };
@@ -205,13 +205,13 @@ fn the_low_water_mark_lets_the_queue_drain() {
 }
 
 #[test]
-fn without_complete_min_each_io_is_waited_for() {
+fn complete_min_defaults_to_one() {
     let job = Job { iodepth: 32, complete_min: 0, ..Job::default() };
     assert_eq!(observe(&job, &mut Device::new()).1.most_in_flight, 1);
 }
 
 #[test]
-fn random_maps_visit_each_block_once_per_pass() {
+fn random_map_visits_each_block_once() {
     let read = Job { pattern: pattern(Direction::Read, true), io_size: Some(Amount::Bytes(3 << 20)), ..Job::default() };
     let (_, log) = run(&read);
     assert_eq!(log.len(), 768);
@@ -228,7 +228,7 @@ fn random_maps_visit_each_block_once_per_pass() {
 }
 
 #[test]
-fn sequential_jobs_go_in_order_from_their_offset() {
+fn sequential_jobs_start_at_their_offset() {
     let (_, log) = run(&Job { offset: Amount::Percent(50), size: Some(Amount::Bytes(64 << 10)), ..Job::default() });
     let offsets: Vec<u64> = log.iter().map(|io| io.offset).collect();
     assert_eq!(offsets, (0..16).map(|i| (512 << 10) + i * 4096).collect::<Vec<_>>());
@@ -240,7 +240,7 @@ fn sequential_jobs_go_in_order_from_their_offset() {
 }
 
 #[test]
-fn mixes_and_splits_come_in_their_shares() {
+fn mixes_and_splits_keep_their_shares() {
     let job = Job {
         pattern: pattern(Direction::Mixed, true),
         random_map: false,
@@ -303,7 +303,7 @@ fn zipf_has_few_popular_blocks() {
 }
 
 #[test]
-fn several_targets_take_turns_and_share_the_size() {
+fn targets_alternate_and_share_size() {
     let job = Job { size: Some(Amount::Bytes(64 << 10)), ..Job::default() };
     let mut generator = Generator::new(&job, Seat::default(), &[TARGET, TARGET]).unwrap();
     let mut log = Vec::new();

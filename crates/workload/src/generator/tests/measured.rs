@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn latencies_are_from_the_decision_to_the_doorbell_to_the_completion() {
+fn clat_starts_at_the_doorbell() {
     let job = Job { iodepth: 4, batch_submit: 4, complete_min: 4, ..Job::default() };
     let (generator, _) = run(&job);
     let read = &generator.stats().read;
@@ -16,7 +16,7 @@ fn latencies_are_from_the_decision_to_the_doorbell_to_the_completion() {
 }
 
 #[test]
-fn a_rate_that_the_device_cannot_keep_shows_from_the_intended_start() {
+fn overload_shows_in_intended_latency() {
     // The device takes 100 µs, one at a time; 20k IOPS would need 50 µs.
     let rate = PerOp::both(Some(Rate::Iops(20_000)));
     let job = Job { rate, number_ios: Some(1000), io_size: Some(Amount::Bytes(u64::MAX)), ..Job::default() };
@@ -34,7 +34,7 @@ fn a_rate_that_the_device_cannot_keep_shows_from_the_intended_start() {
 }
 
 #[test]
-fn a_runner_that_waits_for_room_can_be_told_since_when() {
+fn full_queue_reports_when_due() {
     // A device of 100 µs, one at a time, and an I/O each 50 µs: the second is due in the middle of the first.
     let rate = PerOp::both(Some(Rate::Iops(20_000)));
     let job = Job { rate, number_ios: Some(3), ..Job::default() };
@@ -59,7 +59,7 @@ fn a_runner_that_waits_for_room_can_be_told_since_when() {
 }
 
 #[test]
-fn rates_keep_their_mean_whatever_the_process() {
+fn rate_processes_keep_the_mean() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {
         let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)), trim: None };
         let job = Job {
@@ -110,7 +110,7 @@ fn starts(mut generator: Generator) -> (Vec<Nanos>, usize) {
 
 /// A job that waits for its time keeps no other waiting whose time has come.
 #[test]
-fn of_two_rates_the_one_is_next_whose_time_comes_first() {
+fn earlier_of_two_rates_is_next() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {
         let (due, reads) = starts(generator(&two_rates(process)));
         assert!(due.len() == 20_000 && due.is_sorted(), "{process:?}");
@@ -123,13 +123,13 @@ fn of_two_rates_the_one_is_next_whose_time_comes_first() {
 }
 
 #[test]
-fn a_mix_of_one_operation_stays_that_whatever_the_other_s_rate() {
+fn unused_rate_changes_no_mix() {
     let job = Job { read_percent: 100, ..two_rates(RateProcess::Poisson) };
     assert_eq!(starts(generator(&job)).1, 20_000);
 }
 
 #[test]
-fn what_two_rates_have_written_is_found_again() {
+fn two_rate_mix_is_verified() {
     let verify = Some(Verify::default());
     let job = Job { verify, loops: 2, number_ios: Some(200), ..two_rates(RateProcess::Poisson) };
     let (generator, log) = run(&job);
@@ -139,7 +139,7 @@ fn what_two_rates_have_written_is_found_again() {
 }
 
 #[test]
-fn the_ramp_is_not_measured_and_the_runtime_starts_after_it() {
+fn runtime_starts_after_the_ramp() {
     let job = Job {
         ramp_time: Nanos::from_millis(500),
         runtime: Some(Nanos::from_secs(2)),
@@ -177,7 +177,7 @@ fn a_job_within_its_ramp_counts() {
 }
 
 #[test]
-fn without_time_based_the_size_ends_the_job_or_the_runtime_does() {
+fn size_or_runtime_ends_the_job() {
     let short = Job { runtime: Some(Nanos::from_millis(1)), ..Job::default() };
     assert!((95..=105).contains(&run(&short).1.len()));
     let long = Job { runtime: Some(Nanos::from_secs(9)), ..Job::default() };
@@ -189,7 +189,7 @@ fn without_time_based_the_size_ends_the_job_or_the_runtime_does() {
 }
 
 #[test]
-fn a_stop_drains_and_keeps_what_was_measured() {
+fn stop_drains_and_keeps_figures() {
     let job = Job { iodepth: 8, batch_submit: 4, ..Job::default() };
     let mut generator = generator(&job);
     let mut device = Device::new();
@@ -226,7 +226,7 @@ fn the_first_error_ends_the_job() {
 }
 
 #[test]
-fn completions_that_nobody_waits_for_are_ignored() {
+fn unknown_completions_are_ignored() {
     let mut generator = generator(&Job::default());
     let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 4096 };
     generator.completed(io, Nanos(1), Ok(()), &[]);
@@ -260,7 +260,7 @@ fn progress_goes_from_nothing_to_all() {
 
 /// What is left is known from what is done: delay and ramp are part of it.
 #[test]
-fn progress_is_even_whatever_comes_before_the_measured_part() {
+fn progress_is_even_over_phases() {
     let millis = Nanos::from_millis;
     let job =
         Job { start_delay: (millis(20), millis(20)), ramp_time: millis(30), runtime: Some(millis(50)), time_based: true, ..Job::default() };

@@ -19,7 +19,7 @@ fn starts(job: &Job) -> Vec<u64> {
 }
 
 #[test]
-fn a_job_pauses_when_so_many_ios_have_completed() {
+fn thinktime_pauses_after_completions() {
     let think = Some(Think { time: Nanos::from_millis(1), spin: Nanos::ZERO, blocks: 4 });
     let fours = starts(&Job { think, iodepth: 8, ..ordered(Direction::Read) });
     assert_eq!(fours.len(), 16);
@@ -45,7 +45,7 @@ fn a_job_pauses_when_so_many_ios_have_completed() {
 }
 
 #[test]
-fn lists_are_gone_through_in_their_order_and_time() {
+fn iolog_keeps_order_and_time() {
     let io = |op, offset, len, at: Option<u64>| IologStep::Io { op, file: 0, offset, len, at: at.map(Nanos::from_micros) };
     let list = |steps: &[IologStep]| {
         let mut job = Job::default();
@@ -71,7 +71,7 @@ fn lists_are_gone_through_in_their_order_and_time() {
 
 /// As fio 3.33 does: observed with `--write_iolog`.
 #[test]
-fn what_was_written_is_read_back_between_writes() {
+fn verify_backlog_reads_between_writes() {
     let verify = Some(Verify { backlog: Some(Backlog { writes: 4, batch: 4 }), ..Verify::default() });
     let (generator, log) = run(&Job { verify, ..ordered(Direction::Write) });
     let letters: String = log.iter().map(|io| if io.op == Op::Write { 'w' } else { 'r' }).collect();
@@ -87,7 +87,7 @@ fn what_was_written_is_read_back_between_writes() {
 }
 
 #[test]
-fn errors_that_are_ignored_end_no_job() {
+fn continue_on_error_ends_no_job() {
     let goes_on = PerOp { read: true, ..PerOp::default() };
     let mut device = Device { fails: Some(3), ..Device::new() };
     let (generator, log) = run_on(&mut device, &Job { goes_on, ..ordered(Direction::Read) });
@@ -96,7 +96,7 @@ fn errors_that_are_ignored_end_no_job() {
 }
 
 #[test]
-fn each_io_is_noted_down_or_each_stretch_of_time() {
+fn logs_hold_ios_or_averages() {
     let logs = Logs { latency: Some("l".into()), ..Logs::default() };
     let job = Job { logs, write_iolog: Some("w".into()), ..ordered(Direction::Read) };
     let (generator, log) = run(&job);

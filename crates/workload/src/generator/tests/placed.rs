@@ -23,7 +23,7 @@ fn below_share(job: &Job, part: f64) -> f64 {
 }
 
 #[test]
-fn trims_have_their_own_size_and_figures() {
+fn trims_have_own_figures() {
     let block = PerOp { trim: BlockSizes::fixed(16 << 10), ..PerOp::both(BlockSizes::fixed(512)) };
     let (generator, log) = run(&Job { block, ..small(Direction::Trim, false) });
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_bell_stands_in_the_middle() {
 }
 
 #[test]
-fn a_fifth_of_the_blocks_has_four_fifths_of_the_ios() {
+fn pareto_concentrates_ios() {
     let log = run(&many(Distribution::Pareto { h: 0.2 })).1;
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     log.iter().for_each(|io| *counts.entry(io.offset).or_default() += 1);
@@ -118,7 +118,7 @@ fn any_place() -> impl Strategy<Value = Job> {
 
 proptest! {
     #[test]
-    fn wherever_ios_go_they_are_within_the_region_and_found_again(job in any_place()) {
+    fn random_distributions_stay_in_the_region(job in any_place()) {
         let Ok(mut generator) = Generator::new(&job, Seat::default(), &[TARGET]) else { return Ok(()) };
         let offset = if let Amount::Bytes(offset) = job.offset { offset } else { 0 };
         let end = offset + (300 << 10);

@@ -10,7 +10,7 @@ fn letters(job: Job) -> (Generator, String) {
 }
 
 #[test]
-fn flushes_come_after_so_many_writes_and_at_the_end_only_if_asked_for() {
+fn fsync_follows_n_writes() {
     for iodepth in [1, 2, 16] {
         let job = Job { iodepth, ..Job::default() };
         assert_eq!(letters(job.clone()).1, "wwwwwww");
@@ -23,7 +23,7 @@ fn flushes_come_after_so_many_writes_and_at_the_end_only_if_asked_for() {
 }
 
 #[test]
-fn the_last_flush_comes_when_all_writes_have_completed() {
+fn end_fsync_follows_the_last_write() {
     let job = Job { iodepth: 16, sync_at_end: true, pattern: pattern(Direction::Write, true), ..Job::default() };
     let mut generator = generator(&job);
     let mut alone = false;
@@ -51,7 +51,7 @@ fn who_writes_nothing_flushes_nothing() {
 }
 
 #[test]
-fn each_device_that_was_written_to_is_flushed() {
+fn each_written_device_is_flushed() {
     let job = Job { pattern: pattern(Direction::Write, false), sync_every: 4, sync_at_end: true, number_ios: Some(6), ..Job::default() };
     let mut generator = Generator::new(&job, Seat::default(), &[TARGET, TARGET]).unwrap();
     let mut log = Vec::new();
@@ -70,7 +70,7 @@ fn each_device_that_was_written_to_is_flushed() {
 }
 
 #[test]
-fn a_flush_that_fails_ends_the_job() {
+fn failed_flush_ends_the_job() {
     let job = Job { pattern: pattern(Direction::Write, false), sync_every: 2, ..Job::default() };
     let mut device = Device { fails: Some(2), ..Device::new() };
     let (generator, ios) = run_on(&mut device, &job);

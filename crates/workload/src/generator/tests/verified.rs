@@ -11,7 +11,7 @@ fn reader() -> Job {
 }
 
 #[test]
-fn what_was_written_is_read_back_once() {
+fn written_blocks_are_verified_once() {
     for random in [false, true] {
         let (generator, log) = run(&writer(random));
         assert_eq!(log.len(), 512);
@@ -29,7 +29,7 @@ fn what_was_written_is_read_back_once() {
 }
 
 #[test]
-fn a_later_job_verifies_what_an_earlier_one_wrote_and_finds_a_flipped_bit() {
+fn later_job_finds_flipped_bit() {
     let mut device = Device::new();
     let (generator, _) = run_on(&mut device, &Job { offset: Amount::Bytes(0), ..writer(true) });
     assert_eq!(generator.error(), 0);
@@ -50,7 +50,7 @@ fn a_later_job_verifies_what_an_earlier_one_wrote_and_finds_a_flipped_bit() {
 }
 
 #[test]
-fn the_reader_need_not_read_as_the_writer_wrote() {
+fn reader_may_use_other_block_sizes() {
     let mut device = Device::new();
     let sizes = BlockSizes { min: 512, max: 8192, split: Vec::new() };
     let (generator, _) = run_on(&mut device, &Job { block: PerOp::both(sizes), ..writer(true) });
@@ -73,7 +73,7 @@ fn what_was_never_written_is_found() {
 }
 
 #[test]
-fn a_lost_write_is_found_although_old_data_stands_there() {
+fn lost_overwrite_is_found() {
     let mut device = Device::new();
     let mut write = |loses_write| {
         let mut generator = generator(&writer(true));
@@ -105,7 +105,7 @@ fn time_based_writers_verify_each_pass() {
 }
 
 #[test]
-fn writes_over_writes_are_judged_by_what_they_are() {
+fn overwrites_are_verified_by_the_last() {
     // Without a map some blocks are written twice: the last write is what is read back, by its offset.
     let job = Job { random_map: false, io_size: Some(Amount::Bytes(4 << 20)), ..writer(true) };
     let (generator, log) = run(&job);
@@ -121,7 +121,7 @@ fn writes_over_writes_are_judged_by_what_they_are() {
 }
 
 #[test]
-fn verify_only_reads_what_an_earlier_run_wrote_and_writes_nothing() {
+fn verify_only_writes_nothing() {
     for (direction, random) in [(Direction::Write, false), (Direction::Write, true), (Direction::Mixed, false), (Direction::Mixed, true)] {
         let mut device = Device::new();
         let job = Job { pattern: pattern(direction, random), ..writer(random) };
@@ -151,7 +151,7 @@ fn verify_only_reads_what_an_earlier_run_wrote_and_writes_nothing() {
 }
 
 #[test]
-fn each_pass_of_verify_only_is_the_same() {
+fn verify_only_passes_are_identical() {
     let mut device = Device::new();
     run_on(&mut device, &Job { loops: 3, ..writer(true) });
     let verify = Some(Verify { only: true, ..Verify::default() });
@@ -168,7 +168,7 @@ fn each_pass_of_verify_only_is_the_same() {
 }
 
 #[test]
-fn a_reader_compares_seeds_if_it_is_told_to() {
+fn verify_header_seed_compares_seeds() {
     let mut device = Device::new();
     run_on(&mut device, &writer(true));
     let told = |repeatable| Job { verify: Some(Verify { header_seed: Some(true), ..Verify::default() }), repeatable, ..reader() };
@@ -177,14 +177,14 @@ fn a_reader_compares_seeds_if_it_is_told_to() {
 }
 
 #[test]
-fn null_reads_back_and_looks_at_nothing() {
+fn verify_null_checks_nothing() {
     let verify = Some(Verify { kind: VerifyKind::Null, ..Verify::default() });
     let (generator, log) = run(&Job { verify, ..writer(true) });
     assert_eq!((log.len(), generator.error(), generator.verifies()), (512, 0, false));
 }
 
 #[test]
-fn reads_and_writes_of_different_lengths_keep_whole_blocks() {
+fn unequal_lengths_keep_whole_blocks() {
     let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
     for (random, distribution) in [(false, Distribution::Uniform), (true, Distribution::Uniform), (true, Distribution::Zipf { theta: 1.1 })]
     {

@@ -28,7 +28,7 @@ fn linear_rates_do_not_drift() {
 }
 
 #[test]
-fn poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential() {
+fn poisson_gaps_are_exponential() {
     let starts = starts(&mut pacing(Rate::Iops(1000), RateProcess::Poisson), 100_001, 4096);
     let gaps: Vec<f64> = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -55,7 +55,7 @@ fn stretch(millis: u64, share: f64) -> Stretch {
 }
 
 #[test]
-fn a_rate_that_comes_and_goes_keeps_to_its_stretches() {
+fn rate_follows_its_stretches() {
     let job = Job {
         rate: PerOp::both(Some(Rate::Iops(1000))),
         rate_stretches: vec![stretch(10, 0.0), stretch(20, 1.0), stretch(10, 0.5)],
@@ -115,7 +115,7 @@ fn the_rate_follows_its_steps() {
 }
 
 #[test]
-fn a_poisson_process_has_the_steps_rates() {
+fn poisson_follows_rate_steps() {
     let starts = starts(&mut steps(RateProcess::Poisson), 20_000, 4096);
     let between = |from: u64, to: u64| starts.iter().filter(|at| (from..to).contains(*at)).count();
     assert_eq!((between(0, 5_000_000), between(15_000_000, 35_000_000)), (0, 0));

@@ -39,7 +39,7 @@ fn faults(layout: &Layout, offset: u64, expected: Expected, data: &[u8]) -> Vec<
 
 proptest! {
     #[test]
-    fn any_flipped_bit_is_found_where_it_is(
+    fn flipped_bits_are_located(
         kind in kinds(), blocks in 1usize..5, moved: bool, bit in any::<prop::sample::Index>(),
     ) {
         let verify = Verify { offset: if moved { 128 } else { 0 }, ..of_kind(kind) };
@@ -109,7 +109,7 @@ fn each_fault_has_its_name() {
 }
 
 #[test]
-fn intervals_are_made_as_fio_makes_them() {
+fn verify_interval_matches_fio() {
     let of = |write: (u64, u64), read: u64, reads: bool, given: Option<u64>| {
         let block = PerOp { read: BlockSizes::fixed(read), ..PerOp::both(BlockSizes { min: write.0, max: write.1, split: Vec::new() }) };
         let direction = if reads { crate::job::Direction::Mixed } else { crate::job::Direction::Write };

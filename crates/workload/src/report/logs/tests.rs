@@ -34,7 +34,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_io_has_a_line_in_each_log() {
+fn logs_hold_each_io() {
     let found = logs("write_bw_log=l\nwrite_lat_log\nwrite_iops_log=l");
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["l_bw.1.log", "a_slat.1.log", "a_clat.1.log", "a_lat.1.log", "l_iops.1.log"]);

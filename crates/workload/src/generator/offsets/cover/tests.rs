@@ -10,7 +10,7 @@ fn covers_once(n: u64, mut draw: impl FnMut() -> u64) -> bool {
 
 proptest! {
     #[test]
-    fn a_shuffle_visits_each_number_once_per_pass(n in 1u64..3000, seed: u64) {
+    fn shuffle_visits_each_number_once(n in 1u64..3000, seed: u64) {
         let mut shuffle = Shuffle::new(n, seed);
         for _pass in 0..3 {
             prop_assert!(covers_once(n, || shuffle.next()));
@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bitmap_visits_each_block_once_per_pass(n in 1u64..500, draws in proptest::collection::vec((any::<u64>(), 1u64..9), 500)) {
+    fn bitmap_visits_each_block_once(n in 1u64..500, draws in proptest::collection::vec((any::<u64>(), 1u64..9), 500)) {
         let mut map = Bitmap::new(n);
         let (mut seen, mut draws) = (HashSet::new(), draws.into_iter().cycle());
         while (seen.len() as u64) < n {

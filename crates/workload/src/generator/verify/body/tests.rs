@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn data_are_those_that_fio_3_33_writes() {
+fn seeded_data_match_fio_3_33() {
     // The bytes from 48 on of the first block of a file that fio wrote, whose header says this seed.
     let wanted: [u8; 32] = [
         0x3c, 0x15, 0x45, 0x9c, 0xb6, 0xc6, 0xe0, 0x0a, 0x64, 0x23, 0x73, 0x04, 0xdb, 0xf5, 0xcb, 0xbc, 0x5c, 0xbb, 0xe6, 0x9a, 0x27, 0xb3,
@@ -15,7 +15,7 @@ fn data_are_those_that_fio_3_33_writes() {
 
 proptest! {
     #[test]
-    fn a_difference_is_found_where_it_is(len in 1usize..200, at in any::<prop::sample::Index>(), seed: u64, from in 0usize..50) {
+    fn differences_are_located(len in 1usize..200, at in any::<prop::sample::Index>(), seed: u64, from in 0usize..50) {
         let mut wanted = vec![0; len];
         fill_seeded(&mut wanted, seed);
         prop_assert_eq!(seeded_differs(&wanted, &wanted), None);

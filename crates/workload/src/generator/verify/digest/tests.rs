@@ -26,7 +26,7 @@ fn digests_are_fios() {
 }
 
 #[test]
-fn a_digest_is_shown_as_a_number_or_by_its_first_bytes() {
+fn digests_are_shown_shortly() {
     let shown = |kind| super::shown(&digest(kind, &[0x5a; 408])[..len_of(kind)]);
     assert!(shown(VerifyKind::Crc32c).starts_with("0x"));
     assert_eq!(shown(VerifyKind::Sha256), "fbefdea974620f285a5a5a5a5a5a5a5a");

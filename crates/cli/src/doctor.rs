@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, Wanted};
-use crate::harmless::harmless;
+use crate::escape::escape;
 use crate::output;
 use crate::rows::table::{self, wrap};
 use checks::{Check, State};
@@ -87,10 +87,10 @@ fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
             State::Missing => "MISSING",
             State::None => "-",
         };
-        let (found, why) = (below(&harmless(&check.found)), below(check.why));
+        let (found, why) = (below(&escape(&check.found)), below(check.why));
         out += &format!("  {state:8} {:20} {found}\n{:INDENT$}{why}\n", check.name, "");
         if let Some(command) = &check.command {
-            out += &format!("{:INDENT$}→ {}\n", "", harmless(command));
+            out += &format!("{:INDENT$}→ {}\n", "", escape(command));
         }
     }
     let names: Vec<&str> = missing(checks, wanted).map(|check| check.name).collect();

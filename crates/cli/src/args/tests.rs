@@ -46,10 +46,10 @@ fn percentages_are_read_alike_everywhere() {
 #[test]
 fn a_price_that_nobody_asks_for_is_noted() {
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-price 0.05") else { panic!() };
-    assert!(run.price.note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
-    assert_eq!(run.price.note(true), None);
+    assert!(run.queue.price_note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
+    assert_eq!(run.queue.price_note(true), None);
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll") else { panic!() };
-    assert_eq!((run.price.note(false), run.price.or_default()), (None, LatencyPrice::default()));
+    assert_eq!((run.queue.price_note(false), run.queue.price()), (None, LatencyPrice::default()));
     assert!(refusal("run --help").contains(&format!("[default: {}]", LatencyPrice::default())));
 }
 

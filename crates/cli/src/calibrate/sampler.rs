@@ -29,6 +29,11 @@ impl<'a> Sampler<'a> {
         Sampler { stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL }
     }
 
+    /// The figure that `sample` measures.
+    pub fn one(&mut self, mut sample: impl FnMut() -> Option<f64>) -> Option<Estimate> {
+        self.repeat(|| Some([sample()?])).map(|[figure]| figure)
+    }
+
     /// Each figure of what `sample` measures, in the order in which it returns them. A sample that failed is `None`.
     pub fn repeat<const N: usize>(&mut self, mut sample: impl FnMut() -> Option<[f64; N]>) -> Option<[Estimate; N]> {
         let until = self.until.min(Instant::now() + LONGEST);

@@ -1,3 +1,7 @@
+use std::path::Path;
+
+use clap::Command;
+
 use super::*;
 
 #[test]

@@ -1,3 +1,4 @@
+use reap::Queue;
 use workload::fio::{self, Input};
 use workload::plan;
 
@@ -22,4 +23,65 @@ fn regions_are_covered() {
     let region = |start, len| Region { start, len };
     assert_eq!(cover(region(10, 5), region(2, 3)), region(2, 13));
     assert_eq!(cover(region(0, 100), region(20, 5)), region(0, 100));
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Whether the block at `at` holds anything.
+fn written(device: &Device, queue: &Queue, at: u64) -> bool {
+    let namespace = first_namespace(device).unwrap();
+    let (result, buf) = queue.block_on(queue.read(&namespace, at / 512, device.buffer(4096).unwrap())).unwrap();
+    result.unwrap();
+    buf.iter().any(|&byte| byte != 0)
+}
+
+#[test]
+fn the_region_is_filled_and_nothing_else() {
+    let device = Device::open("mem:8M?profile=optane").unwrap();
+    let region = Region { start: MIB, len: 2 * MIB + 4096 };
+    let filled = fill(&device, region, u64::MAX >> 1, &AtomicBool::new(false)).unwrap();
+    assert_eq!(filled, Filled { wanted: region.len, written: region.len });
+    let queue = device.queue().unwrap();
+    for (at, wanted) in [(0, false), (MIB - 4096, false), (MIB, true), (3 * MIB, true), (3 * MIB + 4096, false)] {
+        assert_eq!(written(&device, &queue, at), wanted, "at {at}");
+    }
+}
+
+#[test]
+fn filling_ends_at_its_limit_where_the_medium_is_full_and_on_request() {
+    let region = Region { start: 0, len: 8 * MIB };
+    let of = |uri: &str, most: u64, stop: bool| fill(&Device::open(uri).unwrap(), region, most, &AtomicBool::new(stop)).unwrap().written;
+    assert_eq!(of("mem:8M", 3 * MIB, false), 3 * MIB);
+    assert_eq!(of("mem:8M", u64::MAX >> 1, true), 0);
+    let full = of("mem:8M?alloc=4M", u64::MAX >> 1, false);
+    assert!((3 * MIB..=4 * MIB).contains(&full), "{full}");
+}
+
+/// A stop on request ends what is in flight badly, as it should.
+#[test]
+fn what_is_given_up_on_request_is_no_error() {
+    let options = OpenOptions::new().timeout(std::time::Duration::from_millis(200));
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("never.toml");
+    std::fs::write(&profile, "[read]\n[write]\nbase_ns = 3600000000000\n").unwrap();
+    let device = Device::open_with(&format!("mem:8M?profile={}", profile.display()), &options).unwrap();
+    let (region, stop) = (Region { start: 0, len: 8 * MIB }, AtomicBool::new(false));
+    let filled = std::thread::scope(|scope| {
+        let fills = scope.spawn(|| fill(&device, region, u64::MAX >> 1, &stop));
+        while device.in_flight() == 0 && !fills.is_finished() {
+            std::thread::yield_now();
+        }
+        stop.store(true, Relaxed);
+        device.lose_patience();
+        fills.join().unwrap()
+    });
+    assert_eq!(filled.unwrap(), Filled { wanted: 8 * MIB, written: 0 });
+}
+
+#[test]
+fn only_memory_that_moves_data_flatters() {
+    let matters = |uri: &str| matters(&uri.parse().unwrap());
+    assert!(matters("mem:1G?profile=tlc"));
+    assert!(!matters("mem:1G?profile=null"));
+    assert!(!matters("file:/tmp/x"));
 }

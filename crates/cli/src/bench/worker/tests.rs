@@ -129,7 +129,7 @@ fn a_job_with_a_rate_says_when_it_waits_for_room() {
     let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
-    let told = |worker: &Worker| worker.lanes.queues().next().unwrap().wants_room_at();
+    let told = |worker: &Worker| worker.queues.all().next().unwrap().wants_room_at();
     let mut run = worker.begin();
     for waits in [true, false, true] {
         // After a stall it has much to make up for.

@@ -170,3 +170,15 @@ fn embedded_devices_keep_the_placement() {
     let cpus = JobCpus::new(Path::new("/"), &plan_of("[a]\n"), &mut machine, &["mem:1G"], false);
     assert_eq!((cpus.threads, cpus.disturbed, machine.seated), (vec![vec![0]], vec![0], None));
 }
+
+#[test]
+fn a_variant_is_a_mode_or_a_price() {
+    let adaptive = |price| Variant { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(price)) };
+    assert_eq!("poll".parse(), Ok(Variant::plain(Mode::POLL)));
+    assert_eq!("adaptive@0.5".parse(), Ok(adaptive(500)));
+    assert_eq!(adaptive(500).to_string(), "adaptive@0.5");
+    assert_eq!(adaptive(0).to_string().parse(), Ok(adaptive(0)));
+    assert!("poll@0.1".parse::<Variant>().unwrap_err().contains("no knob"));
+    assert!("adaptive@x".parse::<Variant>().unwrap_err().contains("'x' is no latency price"));
+    assert!("pol".parse::<Variant>().unwrap_err().contains("did you mean 'poll'"));
+}

@@ -10,9 +10,9 @@ fn jobs(text: &str) -> (Vec<Job>, Plan) {
 }
 
 /// The devices of these jobs with `--device given`, or why there are none.
-fn devices(given: Option<&str>, text: &str, allowed: Allowed) -> Result<Vec<Named>, String> {
+fn devices(given: Option<&str>, text: &str, allowed: Allowed) -> Result<Vec<TargetDevice>, String> {
     let (jobs, plan) = jobs(text);
-    let all = Meant::of(given, &jobs).and_then(|meant| meant.devices(&jobs, &plan, allowed));
+    let all = Filenames::of(given, &jobs).and_then(|filenames| filenames.devices(&jobs, &plan, allowed));
     all.map_err(|error| format!("{error:#}"))
 }
 
@@ -218,13 +218,61 @@ fn a_drive_is_written_only_by_leave() {
 fn a_drive_is_one_device() {
     let refused = devices(Some("pcie:01:00.0"), "[a]\nfilename=x:y\n", Allowed::All).unwrap_err();
     assert!(refused.starts_with("--device pcie:01:00.0 is one drive, and the jobs use 2 devices (x, y)"), "{refused}");
-    let meant = Meant::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
-    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("pcie", false, false));
-    let meant = Meant::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
-    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("vfio-user", false, false));
+    let filenames = Filenames::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
+    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("pcie", false, false));
+    let filenames = Filenames::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
+    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("vfio-user", false, false));
     let served = "multipath:?path=vfio-user:/run/nvme.sock";
-    let meant = Meant::of(Some(served), &jobs("[a]\n").0).unwrap();
-    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded()), ("multipath", false));
+    let filenames = Filenames::of(Some(served), &jobs("[a]\n").0).unwrap();
+    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded()), ("multipath", false));
     assert!(super::check(served).is_ok() && super::check("multipath:?path=vfio-user:/a?vector=1").is_err());
     assert!(super::check("vfio-user:/run/nvme.sock").is_ok() && super::check("vfio-user:/run/nvme.sock?vector=1").is_err());
+}
+
+#[test]
+fn what_would_be_lost_is_what_the_writers_reach() {
+    let reach = |text: &str| {
+        let jobs = jobs(text).0;
+        range(&jobs.iter().collect::<Vec<_>>(), 1 << 30)
+    };
+    assert_eq!(reach("[a]\nrw=write\n"), (0, 1 << 30));
+    assert_eq!(reach("[a]\nrw=write\nsize=1m\noffset=1m\n[r]\nrw=read\n"), (1 << 20, 2 << 20));
+    assert_eq!(reach("[a]\nrw=randrw\nsize=1m\nnumjobs=3\noffset_increment=2m\n"), (0, 5 << 20));
+    assert_eq!(reach("[a]\nrw=write\nsize=4g\n[b]\nrw=write\nsize=10%\noffset=50%\n"), (0, 1 << 30));
+}
+
+#[test]
+fn what_is_there_is_known_by_its_first_bytes() {
+    let place = tempfile::tempdir().unwrap();
+    for (number, (at, magic, name)) in SIGNATURES.into_iter().enumerate() {
+        let path = place.path().join(number.to_string());
+        let file = File::create_new(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(signature(&File::open(&path).unwrap()), None);
+        file.write_all_at(magic, at).unwrap();
+        assert_eq!(signature(&File::open(&path).unwrap()), Some(name));
+    }
+    let short = place.path().join("short");
+    fs::write(&short, "x").unwrap();
+    assert_eq!(signature(&File::open(&short).unwrap()), None);
+}
+
+#[test]
+fn ones_own_file_needs_no_leave_and_anothers_does() {
+    let place = tempfile::tempdir().unwrap();
+    let own = place.path().join("own");
+    fs::write(&own, "x").unwrap();
+    let jobs = jobs("[a]\nrw=write\n").0;
+    let users: Vec<&Job> = jobs.iter().collect();
+    assert!(may_write(&own, &own.metadata().unwrap(), &users, Allowed::Own).is_ok());
+    // Only root can give a file away.
+    if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
+        return;
+    }
+    let error = may_write(&own, &own.metadata().unwrap(), &users, Allowed::Own).unwrap_err().to_string();
+    assert!(
+        error.contains("bytes 0 to 1 of") && error.contains("a regular file of user 12345") && error.contains("--allow-writes"),
+        "{error}"
+    );
+    assert!(may_write(&own, &own.metadata().unwrap(), &users, Allowed::All).is_ok());
 }

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_a_question_mark() {
+    fn control_characters_become_question_marks() {
         assert_eq!(escape("S\u{1b}[31mX\u{9b}2J\r\n\u{202e}é"), "S?[31mX?2J???é");
     }
 

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_that_do_nothing_and_polls_complete() {
+    fn nops_and_polls_complete() {
         // Without io_uring there is nothing to measure, and the list says so.
         let Some(mut rig) = Rig::new() else { return };
         for n in [1, LARGE] {

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_measured_once_it_is_stopped_or_a_sample_fails() {
+    fn stop_or_failure_yields_nothing() {
         let (now, never) = (AtomicBool::new(true), AtomicBool::new(false));
         assert!(Sampler::new(&now).repeat(|| Some([1.0])).is_none());
         assert!(Sampler::new(&never).repeat(|| None::<[f64; 1]>).is_none());

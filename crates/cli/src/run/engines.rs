@@ -84,7 +84,7 @@ mod tests {
     const THREAD: &str = "[s]\nioengine=io_uring\nsqthread_poll\n";
 
     #[test]
-    fn what_all_jobs_say_of_io_uring_is_the_mode_where_the_kernel_drives_the_device() {
+    fn io_uring_options_choose_the_mode() {
         let polled = ModeChoice { mode: Mode::KERNEL_IOPOLL, otherwise: Mode::POLL };
         assert_eq!(decided(None, ALL, true), (polled, String::new()));
         let submitted = ModeChoice { mode: Mode::KERNEL_SQPOLL, otherwise: Mode::ADAPTIVE };

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_when_it_is_stopped_is_not_done() {
+    fn stopped_pool_leaves_items_undone() {
         let stop = AtomicBool::new(false);
         let results = each(&[(); 1_000], "test", &stop, |()| stop.store(true, Relaxed));
         let done = results.iter().flatten().count();

@@ -30,6 +30,10 @@ const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mo
 /// # Errors
 /// Bad input, a run that broke a law.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
+    let (json, html) = (args.json.as_deref(), args.html.as_deref());
+    let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
+    let read = [args.scenario.as_deref(), costs].into_iter().flatten().chain(args.replay.iter().map(PathBuf::as_path));
+    output::apart(read, &[("--json", json), ("--html", html)])?;
     let mut file = load(args.scenario.as_deref())?;
     if let Some(name) = &args.costs {
         file.scenario.machine.costs = replay::costs(name)?;
@@ -43,10 +47,6 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let seeds = args.seeds.map_or(file.seeds, |seeds| seeds.count);
     let first = args.seeds.and_then(|seeds| seeds.first).or(args.seed).unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
-    let (json, html) = (args.json.as_deref(), args.html.as_deref());
-    let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
-    let read = [args.scenario.as_deref(), costs].into_iter().flatten().chain(args.replay.iter().map(PathBuf::as_path));
-    output::apart(read, &[("--json", json), ("--html", html)])?;
     let (json, html) = (Aside::open(json)?, Aside::open(html)?);
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))

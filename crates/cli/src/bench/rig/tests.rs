@@ -11,7 +11,7 @@ fn jobs(text: &str) -> (Vec<Job>, Plan) {
 }
 
 #[test]
-fn a_device_is_opened_for_the_threads_that_use_it_at_once() {
+fn device_needs_follow_the_stages() {
     let (jobs, plan) =
         jobs("[a]\nnumjobs=3\niodepth=8\nfilename=x\nbs=4k\n[b]\nfilename=x:y\niodepth=4\nbs=2m\n[c]\nstonewall\nfilename=y\niodepth=64\n");
     assert_eq!(need(&jobs, &plan, 0), Need { threads: 4, tags: 3 * 8 + 4 * 3, buffer_bytes: 3 * 8 * 4096 + 4 * (2 << 20) });
@@ -36,7 +36,7 @@ fn written(device: &Device, queue: &Queue, at: u64) -> bool {
 }
 
 #[test]
-fn the_region_is_filled_and_nothing_else() {
+fn fill_writes_only_its_region() {
     let device = Device::open("mem:8M?profile=optane").unwrap();
     let region = Region { start: MIB, len: 2 * MIB + 4096 };
     let filled = fill(&device, region, u64::MAX >> 1, &AtomicBool::new(false)).unwrap();
@@ -48,7 +48,7 @@ fn the_region_is_filled_and_nothing_else() {
 }
 
 #[test]
-fn filling_ends_at_its_limit_where_the_medium_is_full_and_on_request() {
+fn fill_ends_early() {
     let region = Region { start: 0, len: 8 * MIB };
     let of = |uri: &str, most: u64, stop: bool| fill(&Device::open(uri).unwrap(), region, most, &AtomicBool::new(stop)).unwrap().written;
     assert_eq!(of("mem:8M", 3 * MIB, false), 3 * MIB);
@@ -59,7 +59,7 @@ fn filling_ends_at_its_limit_where_the_medium_is_full_and_on_request() {
 
 /// A stop on request ends what is in flight badly, as it should.
 #[test]
-fn what_is_given_up_on_request_is_no_error() {
+fn stopped_fill_is_no_error() {
     let options = OpenOptions::new().timeout(std::time::Duration::from_millis(200));
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("never.toml");

@@ -47,7 +47,7 @@ fn a_directory_is_a_path() {
 
 /// fio's engine `null` opens nothing, and would write to nothing.
 #[test]
-fn an_engine_without_files_has_no_path() {
+fn null_engine_has_no_path() {
     let job = "[a]\nioengine=null\nrw=write\nfilename=/nowhere\nsize=4k\n";
     assert_eq!(uris(None, job), [USUAL]);
     assert_eq!(uris(Some("kernel:"), job), ["kernel:/nowhere?size=4K"]);
@@ -55,7 +55,7 @@ fn an_engine_without_files_has_no_path() {
 
 /// To fio, the name of a job that is a device's is its filename.
 #[test]
-fn a_job_named_after_a_device_is_refused() {
+fn device_path_job_name_fails() {
     let refused = devices(None, "[/dev/nvme0n1]\n", Allowed::Own).unwrap_err();
     assert!(refused.contains("say filename=/dev/nvme0n1"), "{refused}");
     assert_eq!(uris(Some("mem:1G"), "[/dev/nvme0n1]\n"), ["mem:1G"]);
@@ -63,7 +63,7 @@ fn a_job_named_after_a_device_is_refused() {
 }
 
 #[test]
-fn what_a_filename_is_stands_in_the_words() {
+fn words_tell_paths_from_names() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("here");
     std::fs::write(&file, [0; 8192]).unwrap();
@@ -78,7 +78,7 @@ fn what_a_filename_is_stands_in_the_words() {
 
 /// One of them would be an embedded device, and nobody would see which.
 #[test]
-fn jobs_with_and_without_paths_are_refused() {
+fn mixed_jobs_are_refused() {
     let refusal = |given, text: &str| devices(given, text, Allowed::Own).unwrap_err();
     for others in ["filename=/nowhere", "directory=/mnt"] {
         let nameless = refusal(None, &format!("[a]\n{others}\n[b]\n"));
@@ -94,7 +94,7 @@ fn jobs_with_and_without_paths_are_refused() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_laid_out_as_far_as_its_jobs_reach() {
+fn new_file_spans_its_jobs() {
     let new = |job: &str| uris(Some("kernel:"), &format!("[a]\nfilename=/nowhere/new\n{job}\n")).remove(0);
     assert_eq!(new("size=1m"), "kernel:/nowhere/new?size=1M");
     assert_eq!(new("size=1m\noffset=64k\nnumjobs=3\noffset_increment=1m"), format!("kernel:/nowhere/new?size={}K", 64 + 3 * 1024));
@@ -108,7 +108,7 @@ fn a_file_that_is_not_there_is_laid_out_as_far_as_its_jobs_reach() {
 
 /// `readonly=` does not go with `size=`, which says nothing new of a file of that size.
 #[test]
-fn a_job_that_only_reads_opens_for_reading() {
+fn reading_jobs_open_read_only() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("here");
     std::fs::write(&file, [0; 8192]).unwrap();
@@ -126,7 +126,7 @@ fn a_job_that_only_reads_opens_for_reading() {
 }
 
 #[test]
-fn only_regular_files_of_ones_own_are_written_without_leave() {
+fn only_own_files_are_written() {
     // Every machine has it, and nobody but root owns it.
     let Some(disk) = std::fs::read_dir("/dev").unwrap().flatten().map(|entry| entry.path()).find(|path| {
         std::os::unix::fs::FileTypeExt::is_block_device(
@@ -191,7 +191,7 @@ fn several_devices_need_several_files() {
 
 /// Each would write over the other's data.
 #[test]
-fn two_names_do_not_become_one_file() {
+fn colliding_names_are_refused() {
     for (a, b) in [(Some("a_b"), Some("/a/b")), (Some("x%y"), Some("x&y")), (None, Some("default"))] {
         let names = [Some("other"), a, b].map(|name| name.map(str::to_owned));
         for uri in ["file:/tmp/{filename}?size=1M", "multipath:?path=file:/tmp/{filename}"] {
@@ -204,7 +204,7 @@ fn two_names_do_not_become_one_file() {
 }
 
 #[test]
-fn a_drive_is_written_only_by_leave() {
+fn drive_writes_need_allow_writes() {
     for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock", "multipath:?path=vfio-user:/run/a.sock&path=vfio-user:/run/b.sock"] {
         let drive = |rw, allowed| devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
         assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (the drive itself, only read)")));
@@ -230,7 +230,7 @@ fn a_drive_is_one_device() {
 }
 
 #[test]
-fn what_would_be_lost_is_what_the_writers_reach() {
+fn lost_range_covers_all_writers() {
     let reach = |text: &str| {
         let jobs = jobs(text).0;
         range(&jobs.iter().collect::<Vec<_>>(), 1 << 30)
@@ -242,7 +242,7 @@ fn what_would_be_lost_is_what_the_writers_reach() {
 }
 
 #[test]
-fn what_is_there_is_known_by_its_first_bytes() {
+fn signatures_name_the_content() {
     let place = tempfile::tempdir().unwrap();
     for (number, (at, magic, name)) in SIGNATURES.into_iter().enumerate() {
         let path = place.path().join(number.to_string());
@@ -258,7 +258,7 @@ fn what_is_there_is_known_by_its_first_bytes() {
 }
 
 #[test]
-fn ones_own_file_needs_no_leave_and_anothers_does() {
+fn foreign_file_needs_allow_writes() {
     let place = tempfile::tempdir().unwrap();
     let own = place.path().join("own");
     fs::write(&own, "x").unwrap();

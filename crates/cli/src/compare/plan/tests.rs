@@ -31,7 +31,7 @@ fn modes_are_named_once() {
 }
 
 #[test]
-fn modes_that_are_lacking_are_left_out() {
+fn missing_modes_are_left_out() {
     let all = modes(&args("--modes posted,poll,adaptive")).unwrap();
     let lacks = |mode| (mode == Mode::POLL).then(|| "no poll queues".to_owned());
     let (kept, remarks) = available(&all, lacks, |mode| (mode != Mode::ADAPTIVE).then(|| "as in `interrupt`".to_owned()));
@@ -172,7 +172,7 @@ fn embedded_devices_keep_the_placement() {
 }
 
 #[test]
-fn a_variant_is_a_mode_or_a_price() {
+fn variants_parse_and_print() {
     let adaptive = |price| Variant { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(price)) };
     assert_eq!("poll".parse(), Ok(Variant::plain(Mode::POLL)));
     assert_eq!("adaptive@0.5".parse(), Ok(adaptive(500)));

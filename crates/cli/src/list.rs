@@ -177,7 +177,7 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
             functions.iter().find(|function| function.bdf == bdf)
         });
         let mut namespaces: Vec<String> = names(&at).iter().filter_map(|entry| namespace_of(entry)).collect();
-        namespaces.sort();
+        namespaces.sort_unstable();
         Controller {
             serial_number: said("serial"),
             model_number: said("model"),
@@ -232,8 +232,12 @@ fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> B
     }
 }
 
-fn names(directory: &Path) -> Vec<String> {
-    fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+/// What is in a directory, sorted; nothing where it cannot be read.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    found.sort_unstable();
+    found
 }
 
 /// For people: two tables, in columns as nvme-cli has them, each as wide as it has to be.

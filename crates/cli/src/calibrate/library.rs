@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Instant, Measured, Mode, Nanos, OpenOptions, Queue, Request};
 
 use super::list::Found;
-use super::sampler::{Sampler, time_each};
+use super::{Sampler, time_each};
 use crate::compare::statistics::median;
 
 /// I/Os of a large batch.

@@ -9,7 +9,7 @@ use hw::{EventFd, Poller};
 use units::Nanos;
 
 use super::list::{Found, Sleep};
-use super::sampler::{Sampler, time_each};
+use super::{Sampler, time_each};
 use crate::compare::statistics::median;
 use crate::rows::Estimate;
 

@@ -1,7 +1,7 @@
 //! User instructions per I/O on a file, Reap's and fio's, counted by callgrind: `cargo bench -p reap-nvme-cli --bench fio_instructions`.
 //!
 //! 4 KiB random reads with registered files and buffers, statistics at their least in both. A program's figure is what more I/Os take
-//! more: starting and ending are in neither. The library's part is what the job thread has it do (`cli::bench::Lanes`); for fio there is
+//! more: starting and ending are in neither. The library's part is what the job thread has it do (`JobQueues` of `cli::bench`); for fio there is
 //! no such part to tell, because Debian's has no symbols. Programs are slower under callgrind and the disk is not, so that more
 //! completions are found at a time. Needs valgrind and fio.
 
@@ -44,7 +44,7 @@ fn count() -> Result<(), String> {
         let theirs = more(|ios| counted(&fio(dir.path(), (depth, batch, ios))?, None))?;
         for mode in MODES {
             let ours = more(|ios| counted(&reap(dir.path(), (depth, batch, ios), mode)?, None))?;
-            let library = more(|ios| counted(&reap(dir.path(), (depth, batch, ios), mode)?, Some("Lanes")))?;
+            let library = more(|ios| counted(&reap(dir.path(), (depth, batch, ios), mode)?, Some("JobQueues")))?;
             let batches = batch.map_or("its own".to_owned(), |batch| batch.to_string());
             println!("{depth:>5} {batches:>12} {mode:>10} {ours:>14.0} {library:>14.0} {theirs:>14.0}");
         }

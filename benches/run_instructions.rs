@@ -10,7 +10,7 @@ mod callgrind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use cli::bench::{Control, Named, Progress, Rig, Run, Setup, Worker};
+use cli::bench::{Control, Progress, Rig, Run, Setup, TargetDevice, Worker};
 use cli::machine::Machine;
 use completion::{LatencyPrice, Spin};
 use reap::{ByHand, Mode, Nanos};
@@ -26,7 +26,7 @@ const CASES: [(u32, u32, &str); 6] =
     [(32, 32, "gtod_reduce=1"), (32, 32, ""), (128, 32, "gtod_reduce=1"), (128, 32, ""), (1, 1, "gtod_reduce=1"), (1, 1, "")];
 
 /// What is counted: everything, what the worker has the library do, the load generator alone, the device.
-const PARTS: [&str; 4] = ["counted_turn", "Lanes*", "counted_load", "counted_step"];
+const PARTS: [&str; 4] = ["counted_turn", "JobQueues*", "counted_load", "counted_step"];
 
 fn main() -> ExitCode {
     match callgrind::case() {
@@ -66,14 +66,14 @@ fn job((depth, batch, options): (u32, u32, &str)) -> Job {
 fn run(job: &Job) {
     let jobs = [job.clone()];
     let plan = plan(&jobs, &[0]);
-    let devices = [Named { uri: "mem:256M?profile=null".into(), words: String::new() }];
+    let devices = [TargetDevice { uri: "mem:256M?profile=null".into(), words: String::new() }];
     let setup =
         Setup { devices: &devices, mode: Mode::POLL, price: LatencyPrice::default(), spin: Spin::Naps, queues: None, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false, seated: None })
         .expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
-    let mut worker = rig.hire(&jobs, &plan.threads[0], Nanos::ZERO).settle().expect("a worker");
-    let hand = rig.devices()[0].embedded().expect("an embedded controller").by_hand();
+    let mut worker = rig.worker(&jobs, &plan.threads[0], Nanos::ZERO)().expect("a worker");
+    let hand = rig.devices[0].embedded().expect("an embedded controller").by_hand();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
     let mut generator = generator(job, &targets);

@@ -189,23 +189,30 @@ fn device(text: &str) -> Result<String, String> {
     bench::check(text).map(|()| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
 }
 
-/// adaptive's one knob.
+/// How queues are made, and what some modes do in them.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct PriceArgs {
+pub struct QueueArgs {
     /// CPU time that adaptive may spend to find a completion one unit of time sooner: a number like 0.2 or 5, or inf. At 0 only
     /// CPU time counts, at inf only latency [default: 0.2]
     #[arg(long, value_name = "CPU")]
     latency_price: Option<LatencyPrice>,
+    /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
+    /// looks), or spins (until the scheduler takes it)
+    #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
+    pub poll: Spin,
+    /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
+    pub queues: Option<u16>,
 }
 
-impl PriceArgs {
-    /// What it is worth.
-    pub fn or_default(self) -> LatencyPrice {
+impl QueueArgs {
+    /// adaptive's one knob.
+    pub fn price(self) -> LatencyPrice {
         self.latency_price.unwrap_or_default()
     }
 
     /// What there is to say if it was given, and none of the modes that run asks for it.
-    pub fn note(self, asked: bool) -> Option<String> {
+    pub fn price_note(self, asked: bool) -> Option<String> {
         let given = self.latency_price.filter(|_| !asked)?;
         Some(format!("note: --latency-price {given} changes nothing here: only the mode adaptive has this knob"))
     }
@@ -229,14 +236,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = offering(any_mode, modes(true)))]
     pub completion: Option<Mode>,
     #[command(flatten)]
-    pub price: PriceArgs,
-    /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
-    /// looks), or spins (until the scheduler takes it)
-    #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
-    pub poll: Spin,
-    /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
-    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
-    pub queues: Option<u16>,
+    pub queue: QueueArgs,
     /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
     #[arg(long)]
     pub histograms: bool,
@@ -299,14 +299,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Variant::from_str, modes(true)))]
     pub modes: Vec<Variant>,
     #[command(flatten)]
-    pub price: PriceArgs,
-    /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
-    /// looks), or spins (until the scheduler takes it)
-    #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
-    pub poll: Spin,
-    /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
-    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
-    pub queues: Option<u16>,
+    pub queue: QueueArgs,
     /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's interrupt, else of its queue, and where
     /// neither is known none in particular; otherwise all but one, which is the emulated drive's]
     #[arg(long, value_name = "LIST")]

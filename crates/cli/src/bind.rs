@@ -3,17 +3,16 @@
 //! A drive that is in use is never taken: each of its namespaces is opened so that nobody else can mount it or write to it, and held
 //! until the kernel's driver has let go.
 
-pub mod held;
-
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::chown;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
-use hw::block::openers;
+use hw::block::{Disk, Users, openers};
 use hw::pci::{Bdf, Bus, CLASS_NVME, Function};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::args::{BindArgs, UnbindArgs};
@@ -37,7 +36,14 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
         )
     })?;
     let owner = args.user.as_deref().map(user).transpose()?;
-    load(&bus)?;
+    if !bus.has_driver(VFIO_PCI) {
+        let tried = Command::new("modprobe").args(["-a", VFIO_PCI, "vfio_iommu_type1"]).output();
+        let said = match tried {
+            Ok(said) => format!("says: {}", String::from_utf8_lossy(&said.stderr).trim()),
+            Err(error) => format!("cannot be run: {error}"),
+        };
+        ensure!(bus.has_driver(VFIO_PCI), "the kernel has no driver vfio-pci, and `modprobe vfio-pci` {said}");
+    }
     match function.driver() {
         Some(driver) if driver == VFIO_PCI => tell(&format!("{bdf}: vfio-pci has it already"))?,
         driver => {
@@ -54,7 +60,19 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
             file.display()
         ))?;
     }
-    in_the_way(&function, group)?.iter().try_for_each(|line| tell(line))?;
+    // What else has to be given to vfio-pci before the drive can be used.
+    let members = function.group_members().context("cannot read its IOMMU group")?;
+    for member in members.iter().filter(|member| member.bdf != bdf && !member.is_bridge()) {
+        let (other, class) = (member.bdf, member.class);
+        tell(&match member.driver().as_deref() {
+            None | Some(VFIO_PCI) => {
+                format!("IOMMU group {group} has {other} (class {class:06x}h) as well, which goes with it to the group's user")
+            }
+            Some(driver) => format!(
+                "IOMMU group {group} has {other} (class {class:06x}h, driver `{driver}`) as well: nothing of the group can be used before that is vfio-pci's, too"
+            ),
+        })?;
+    }
     tell(&format!("use it as pcie:{bdf}"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -67,17 +85,23 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
     let bus = Bus::system();
     let function = controller(&bus, args.bdf)?;
     let bdf = function.bdf;
-    match function.driver() {
-        Some(driver) if driver == VFIO_PCI => {}
-        Some(driver) => bail!("{bdf}: the driver `{driver}` has it, not vfio-pci; there is nothing to give back"),
-        None => {}
+    let driver = function.driver();
+    if let Some(driver) = driver.as_deref().filter(|driver| *driver != VFIO_PCI) {
+        bail!("{bdf}: the driver `{driver}` has it, not vfio-pci; there is nothing to give back");
     }
-    if function.driver().is_some() {
-        is_free(&function)?;
-        function.set_override(None).with_context(|| refused(bdf))?;
+    // Taking away what is in use by VFIO would wait for its user.
+    if let Some(group) = function.iommu_group().filter(|_| driver.is_some()) {
+        let path = format!("/dev/vfio/{group}");
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        if opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error())) {
+            let who: Vec<String> = openers(&[path.into()]).into_iter().map(|(_, process)| process).collect();
+            let who = if who.is_empty() { String::new() } else { format!(": {}", who.join(", ")) };
+            bail!("{bdf}: IOMMU group {group} is in use by VFIO{who}; end that first")
+        }
+    }
+    function.set_override(None).with_context(|| refused(bdf))?;
+    if driver.is_some() {
         function.unbind().with_context(|| refused(bdf))?;
-    } else {
-        function.set_override(None).with_context(|| refused(bdf))?;
     }
     bus.probe(bdf).with_context(|| format!("{bdf}: it is free, and no driver of the kernel's takes it"))?;
     match function.driver() {
@@ -115,27 +139,10 @@ fn user(name: &str) -> Result<(String, u32)> {
     Ok((name.to_owned(), uid.with_context(|| format!("--user {name}: /etc/passwd has no such user; a number is taken as well"))?))
 }
 
-/// Sees to it that the kernel has vfio-pci.
-fn load(bus: &Bus) -> Result<()> {
-    if bus.has_driver(VFIO_PCI) {
-        return Ok(());
-    }
-    let tried = Command::new("modprobe").args(["-a", VFIO_PCI, "vfio_iommu_type1"]).output();
-    ensure!(
-        bus.has_driver(VFIO_PCI),
-        "the kernel has no driver vfio-pci, and `modprobe vfio-pci` {}",
-        match tried {
-            Ok(said) => format!("says: {}", String::from_utf8_lossy(&said.stderr).trim()),
-            Err(error) => format!("cannot be run: {error}"),
-        }
-    );
-    Ok(())
-}
-
 /// From the driver that has it to vfio-pci, or not at all.
 fn give(bus: &Bus, function: &Function, driver: Option<&str>) -> Result<()> {
     let bdf = function.bdf;
-    let held = held::Held::namespaces(function)?;
+    let held = hold_namespaces(function)?;
     function.set_override(Some(VFIO_PCI)).with_context(|| refused(bdf))?;
     let given = (|| {
         if driver.is_some() {
@@ -162,34 +169,72 @@ fn refused(bdf: Bdf) -> String {
     format!("{bdf}: its driver cannot be changed; that takes root")
 }
 
-/// Refuses a drive that somebody has by VFIO: taking it away would wait for them.
-fn is_free(function: &Function) -> Result<()> {
-    let Some(group) = function.iommu_group() else { return Ok(()) };
-    let path = format!("/dev/vfio/{group}");
-    match fs::OpenOptions::new().read(true).write(true).open(&path) {
-        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            let who: Vec<String> = openers(&[path.clone().into()]).into_iter().map(|(_, process)| process).collect();
-            let who = if who.is_empty() { String::new() } else { format!(": {}", who.join(", ")) };
-            bail!("{}: IOMMU group {group} is in use by VFIO{who}; end that first", function.bdf)
+/// The namespaces of a controller that the kernel's driver has, the whole of each, opened for this process alone (O_EXCL, open(2)): no file
+/// system is mounted from it or from a partition of it, no swap, no volume, no other such user is there, and none comes. None of another
+/// driver's.
+///
+/// # Errors
+/// One is in use.
+fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
+    let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem")).context("cannot read its namespaces in /sys")?;
+    let hold = |name: &String| {
+        let path = PathBuf::from("/dev").join(name);
+        match OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(&path) {
+            Ok(file) => Ok(file),
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                bail!("{}: {} is in use: {}", function.bdf, path.display(), users_of(name))
+            }
+            Err(error) => Err(error).with_context(|| format!("{}: cannot hold {}", function.bdf, path.display())),
         }
-        _ => Ok(()),
+    };
+    disks.iter().map(hold).collect()
+}
+
+/// The block devices of a controller's namespaces. With native multipath the namespace is the subsystem's, whichever controllers lead to it.
+fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for controller in names(&function.join("nvme"))? {
+        let at = function.join("nvme").join(&controller);
+        found.extend(names(&at)?.iter().filter_map(|name| namespace_of(name)));
+        // The heads of its subsystem, should a path not be shown.
+        for subsystem in names(subsystems)? {
+            let at = subsystems.join(&subsystem);
+            if at.join(&controller).exists() {
+                found.extend(names(&at)?.into_iter().filter(|name| is_head(name)));
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The namespace that an entry of a controller's directory is, or is a path to: `nvme0n2` for `nvme0n2`, and for `nvme0c1n2`, a path to a
+/// namespace of subsystem 0. `None`: the entry is something else.
+pub fn namespace_of(entry: &str) -> Option<String> {
+    let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
+    let name = format!("nvme{}n{namespace}", first.split_once('c').map_or(first, |(subsystem, _)| subsystem));
+    is_head(&name).then_some(name)
+}
+
+/// `nvme0n1`, not `nvme0` nor `nvme0c1n1`.
+fn is_head(name: &str) -> bool {
+    let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    name.strip_prefix("nvme").and_then(|rest| rest.split_once('n')).is_some_and(|(one, two)| number(one) && number(two))
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => Ok(entries?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()),
     }
 }
 
-/// What else has to be given to vfio-pci before the drive can be used: a line for each.
-fn in_the_way(function: &Function, group: u32) -> Result<Vec<String>> {
-    let members = function.group_members().context("cannot read its IOMMU group")?;
-    let others = members.iter().filter(|member| member.bdf != function.bdf && !member.is_bridge());
-    let line = |member: &Function| {
-        let (bdf, class) = (member.bdf, member.class);
-        match member.driver().as_deref() {
-            None | Some(VFIO_PCI) => {
-                format!("IOMMU group {group} has {bdf} (class {class:06x}h) as well, which goes with it to the group's user")
-            }
-            Some(driver) => format!(
-                "IOMMU group {group} has {bdf} (class {class:06x}h, driver `{driver}`) as well: nothing of the group can be used before that is vfio-pci's, too"
-            ),
-        }
-    };
-    Ok(others.map(line).collect())
+/// Who has a disk or a partition of it, as far as the system tells.
+fn users_of(disk: &str) -> String {
+    let found = Disk::all(Path::new("/")).into_iter().find(|found| found.name() == disk);
+    found.map_or_else(|| "the system does not say by whom".to_owned(), |disk| Users::here().holders(&disk).join(", "))
 }
+
+#[cfg(test)]
+mod tests;

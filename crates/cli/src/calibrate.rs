@@ -5,22 +5,26 @@
 mod library;
 pub mod list;
 mod rings;
-mod sampler;
 mod sleeps;
 
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::ProgressBar;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::args::CalibrateArgs;
+use crate::compare::statistics;
 use crate::machine::{self, Machine};
 use crate::output::{self, Aside, say};
+use crate::rows::Estimate;
 use crate::rows::table::width;
 use crate::stop;
 use list::Found;
-use sampler::Sampler;
 use units::Nanos;
 
 /// Of the progress line: what is measured one after the other, with another CPU and without.
@@ -83,4 +87,84 @@ fn measure(sampler: &mut Sampler<'_>, other: Option<usize>, args: &CalibrateArgs
     library::measure(sampler, other, &mut found)?;
     bar.inc(1);
     Ok(found)
+}
+
+/// Samples of each figure.
+const SAMPLES: usize = 31;
+/// No figure takes longer, however busy the machine is; nor all of them together.
+const LONGEST: Duration = Duration::from_millis(800);
+const ALL: Duration = Duration::from_secs(17);
+
+/// Repeats measurements, until there are enough samples or the time is over.
+pub struct Sampler<'a> {
+    stop: &'a AtomicBool,
+    rng: Xoshiro256PlusPlus,
+    until: Instant,
+}
+
+impl<'a> Sampler<'a> {
+    /// Until `stop` is set.
+    pub fn new(stop: &'a AtomicBool) -> Sampler<'a> {
+        Sampler { stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL }
+    }
+
+    /// The figure that `sample` measures.
+    pub fn one(&mut self, mut sample: impl FnMut() -> Option<f64>) -> Option<Estimate> {
+        self.repeat(|| Some([sample()?])).map(|[figure]| figure)
+    }
+
+    /// Each figure of what `sample` measures, in the order in which it returns them. A sample that failed is `None`.
+    pub fn repeat<const N: usize>(&mut self, mut sample: impl FnMut() -> Option<[f64; N]>) -> Option<[Estimate; N]> {
+        let until = self.until.min(Instant::now() + LONGEST);
+        let mut samples: Vec<[f64; N]> = Vec::with_capacity(SAMPLES);
+        // The first one warms up caches and code.
+        sample();
+        while samples.len() < SAMPLES && (samples.len() < 3 || Instant::now() < until) {
+            if self.stop.load(Relaxed) {
+                return None;
+            }
+            samples.push(sample()?);
+        }
+        let mut figures = [Estimate { value: 0.0, interval: None }; N];
+        for (n, figure) in figures.iter_mut().enumerate() {
+            let values: Vec<f64> = samples.iter().filter_map(|sample| sample.get(n).copied()).collect();
+            *figure = statistics::estimate(&values, &mut self.rng)?;
+        }
+        Some(figures)
+    }
+}
+
+/// Nanoseconds for each of `n` times that `work` does something.
+pub fn time_each(n: u32, mut work: impl FnMut()) -> f64 {
+    let began = hw::now();
+    for _ in 0..n {
+        work();
+    }
+    (hw::now() - began).0 as f64 / f64::from(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_have_intervals() {
+        let never = AtomicBool::new(false);
+        let mut n = 0.0;
+        let [a, b] = Sampler::new(&never)
+            .repeat(|| {
+                n += 1.0;
+                Some([7.0, n])
+            })
+            .unwrap();
+        assert_eq!((a.value, a.interval), (7.0, Some([7.0, 7.0])));
+        assert!(b.interval.is_some_and(|[low, high]| low < b.value && b.value < high) && (10.0..24.0).contains(&b.value), "{b:?}");
+    }
+
+    #[test]
+    fn stop_or_failure_yields_nothing() {
+        let (now, never) = (AtomicBool::new(true), AtomicBool::new(false));
+        assert!(Sampler::new(&now).repeat(|| Some([1.0])).is_none());
+        assert!(Sampler::new(&never).repeat(|| None::<[f64; 1]>).is_none());
+    }
 }

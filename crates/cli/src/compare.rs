@@ -11,7 +11,6 @@ mod plan;
 mod results;
 pub mod statistics;
 mod stolen;
-mod variant;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,14 +25,14 @@ use workload::Job;
 use workload::fio::{self, Input};
 
 use crate::args::{CompareArgs, Cpus};
-use crate::bench::{Meant, Named, Rig, Setup};
+use crate::bench::{Filenames, Rig, Setup, TargetDevice};
 use crate::output::{self, Aside, say};
 use crate::rows::{Results, json, table};
 use crate::{jobs, machine, report, run, stop};
 use blocks::{Experiment, JobThreads};
 use plan::JobCpus;
+pub use plan::Variant;
 use results::Outcome;
-pub use variant::Variant;
 
 /// What is compared without a job file.
 const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
@@ -45,15 +44,15 @@ const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let modes = plan::modes(args)?;
     let uses_price = |variant: &Variant| variant.mode == completion::Mode::ADAPTIVE && variant.price.is_none();
-    args.price.note(modes.iter().any(uses_price)).into_iter().for_each(say);
+    args.queue.price_note(modes.iter().any(uses_price)).into_iter().for_each(say);
     let mut jobs = load(args)?;
     if let Some(&deepest) = args.qd.iter().max() {
         // What devices are opened and buffers are made for.
         jobs = plan::at_depth(&jobs, deepest);
     }
-    let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
-    meant.gather(&mut jobs);
-    let mut machine = run::machine(&meant)?;
+    let filenames = Filenames::of(args.device.device.as_deref(), &jobs)?;
+    filenames.gather(&mut jobs);
+    let mut machine = run::machine(&filenames)?;
     if let Some(Cpus(cpus)) = &args.cpus {
         machine = machine.only(&cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>()).context("--cpus")?;
     }
@@ -62,17 +61,17 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if let Some(variant) = modes.iter().find(|variant| variant.mode.is_the_kernels() && !machine.outside) {
         bail!("--modes: {}, and the device of these jobs is embedded in this program", QueueError::NotTheKernels(variant.mode));
     }
-    let plan = run::plan(&jobs, &machine, args.queues);
+    let plan = run::plan(&jobs, &machine, args.queue.queues);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
-    let scenes = plan::scenes(args, &jobs, &plan, &meant.profile()?)?;
-    let named = meant.devices(&jobs, &plan, args.device.allowed())?;
+    let scenes = plan::scenes(args, &jobs, &plan, &filenames.profile()?)?;
+    let named = filenames.devices(&jobs, &plan, args.device.allowed())?;
     let uris: Vec<&str> = named.iter().map(|named| named.uri.as_str()).collect();
-    let device = if let Meant::Name(uri) = &meant { uri.clone() } else { uris.join(" and ") };
+    let device = if let Filenames::Name(uri) = &filenames { uri.clone() } else { uris.join(" and ") };
     let cpus = JobCpus::new(Path::new("/"), &plan, &mut machine, &uris, args.cpus.is_some());
     let stop = stop::on_signal()?;
-    let read: Vec<PathBuf> = named.iter().flat_map(Named::files).collect();
+    let read: Vec<PathBuf> = named.iter().flat_map(TargetDevice::files).collect();
     output::apart(
         args.file.iter().chain(&read).map(PathBuf::as_path),
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
@@ -82,15 +81,15 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let setup = Setup {
         devices: &named,
         mode: modes[0].mode,
-        price: args.price.or_default(),
-        spin: args.poll,
-        queues: args.queues,
+        price: args.queue.price(),
+        spin: args.queue.poll,
+        queues: args.queue.queues,
         histograms: false,
     };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
-    let lacks = |mode| rig.devices().iter().find_map(|device| device.lacks(mode));
-    let (modes, remarks) = plan::available(&modes, lacks, |mode| rig.devices().iter().find_map(|device| device.mode_note(mode)));
-    let reach = stop::reach(&stop, rig.devices())?;
+    let lacks = |mode| rig.devices.iter().find_map(|device| device.lacks(mode));
+    let (modes, remarks) = plan::available(&modes, lacks, |mode| rig.devices.iter().find_map(|device| device.mode_note(mode)));
+    let reach = stop::reach(&stop, &rig.devices)?;
     // Writes to blocks that were never written are slower, reads of them faster.
     let generators = run::generators(&jobs, &plan, &rig, 0)?;
     run::say_filled(&rig.fill(&plan.threads.iter().zip(&generators).collect::<Vec<_>>(), &stop)?, &stop);
@@ -128,7 +127,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let stopped = stop.load(Relaxed);
     if stopped {
         let rounds: usize = outcomes.iter().map(|outcome| outcome.rounds).sum();
-        stop::tell(format_args!("{rounds} of {} rounds", scenes.len() * repeat));
+        say(format_args!("note: stopped by a signal after {rounds} of {} rounds", scenes.len() * repeat));
     }
     if outcomes.is_empty() {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
@@ -140,7 +139,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         legend: notes::LEGEND,
         ..Results::default()
     };
-    results.extra.insert("devices".into(), run::devices::json(&named, rig.devices(), &plan));
+    results.extra.insert("devices".into(), run::devices_json(&named, &rig.devices, &plan));
     results.extra.insert("complete".into(), (ended.is_ok() && !stopped).into());
     results.extra.insert(json::VALID.into(), results.banner.is_none().into());
     results.extra.insert("reasons".into(), results::reasons(&outcomes).into());
@@ -151,8 +150,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let machine_words = machine.describe();
     results.notes = notes::notes(&outcomes, &results, &machine_words, cpus.oversubscribed, offered);
     // After the machine: the devices where they are more than their URIs, and what the modes are on them.
-    let told = |named: &Named| machine.outside || named.words != format!("{} (embedded)", named.uri);
-    let lines = if named.iter().any(told) { run::devices::lines(&named, rig.devices()) } else { String::new() };
+    let told = |named: &TargetDevice| machine.outside || named.words != format!("{} (embedded)", named.uri);
+    let lines = if named.iter().any(told) { run::device_lines(&named, &rig.devices) } else { String::new() };
     results.notes.splice(1..1, lines.lines().map(|line| format!("{line}.")).chain(remarks));
     output::all([
         output::print(&table::show(&results, table::width())),

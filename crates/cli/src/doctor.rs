@@ -3,13 +3,14 @@
 mod checks;
 mod facts;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, Wanted};
-use crate::harmless::harmless;
+use crate::escape::escape;
 use crate::output;
 use crate::rows::table::{self, wrap};
 use checks::{Check, State};
@@ -30,7 +31,7 @@ struct Document<'a> {
 /// # Errors
 /// The results cannot be written.
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
-    let facts = Facts::here();
+    let facts = Facts::at(Path::new("/"));
     let wanted = wanted(&args.wanted, &facts);
     let mut checks = checks::all(&facts);
     // Where something is asked for, the rest is no part of the answer.
@@ -87,10 +88,10 @@ fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
             State::Missing => "MISSING",
             State::None => "-",
         };
-        let (found, why) = (below(&harmless(&check.found)), below(check.why));
+        let (found, why) = (below(&escape(&check.found)), below(check.why));
         out += &format!("  {state:8} {:20} {found}\n{:INDENT$}{why}\n", check.name, "");
         if let Some(command) = &check.command {
-            out += &format!("{:INDENT$}→ {}\n", "", harmless(command));
+            out += &format!("{:INDENT$}→ {}\n", "", escape(command));
         }
     }
     let names: Vec<&str> = missing(checks, wanted).map(|check| check.name).collect();

@@ -1,19 +1,16 @@
 //! `reap install`: manual pages and shell completions, made of the command line's own description.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::{Cli, InstallArgs};
 use crate::output;
-
-/// A file: where it goes below the prefix, and what is in it.
-type Page = (PathBuf, Vec<u8>);
 
 /// Writes them, and says which.
 ///
@@ -22,25 +19,25 @@ type Page = (PathBuf, Vec<u8>);
 pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     for (path, bytes) in pages()? {
         let path = args.prefix.join(path);
-        write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, &bytes));
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         output::print(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    fs::write(path, bytes)
-}
-
-fn pages() -> Result<Vec<Page>> {
+/// The files: where each goes below the prefix, and what is in it.
+fn pages() -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut command = Cli::command();
     // Subcommands get the names that they have in manuals: `reap-run`.
     command.build();
     let mut pages = Vec::new();
     let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
     for page in std::iter::once(&command).chain(subcommands) {
-        pages.push(manual(page)?);
+        let name = page.get_display_name().unwrap_or_else(|| page.get_name()).to_owned();
+        let mut text = Vec::new();
+        Man::new(page.clone()).title(name.to_uppercase()).render(&mut text)?;
+        pages.push((format!("share/man/man1/{name}.1").into(), text));
     }
     let places = [
         (Shell::Bash, "share/bash-completion/completions/reap"),
@@ -53,13 +50,6 @@ fn pages() -> Result<Vec<Page>> {
         pages.push((place.into(), text));
     }
     Ok(pages)
-}
-
-fn manual(command: &Command) -> Result<Page> {
-    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
-    let mut text = Vec::new();
-    Man::new(command.clone()).title(name.to_uppercase()).render(&mut text)?;
-    Ok((format!("share/man/man1/{name}.1").into(), text))
 }
 
 #[cfg(test)]

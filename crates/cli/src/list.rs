@@ -14,8 +14,8 @@ use indicatif::DecimalBytes;
 use serde::Serialize;
 
 use crate::args::ListArgs;
-use crate::bind::held::namespace_of;
-use crate::harmless::harmless;
+use crate::bind::namespace_of;
+use crate::escape::escape;
 use crate::{output, rows};
 
 /// Shows them.
@@ -120,11 +120,22 @@ impl Found {
         let functions = Bus::at(&root.join("sys/bus/pci")).controllers()?;
         let disks: Vec<Disk> = Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
         let nodes = disks.iter().flat_map(Disk::family).map(|member| member.node());
+        let group_file = |group: u32| PathBuf::from(format!("/dev/vfio/{group}"));
         let groups = functions.iter().filter_map(Function::iommu_group).map(group_file);
         let seen = Seen { users: Users::at(root), open: openers(&nodes.chain(groups).collect::<Vec<PathBuf>>()) };
         let mut controllers = of_the_kernel(root, &functions);
         let others = functions.iter().filter(|function| !controllers.iter().any(|known| known.address == function.bdf.to_string()));
-        let others: Vec<Controller> = others.map(|function| on_the_bus(function, &seen)).collect();
+        // Another driver has them, or none.
+        let on_the_bus = |function: &Function| Controller {
+            transport: "pcie".to_owned(),
+            address: function.bdf.to_string(),
+            driver: function.driver(),
+            iommu_group: function.iommu_group(),
+            pci_id: pci_id(function),
+            users: function.iommu_group().map(|group| seen.open_in(&group_file(group))).unwrap_or_default(),
+            ..Controller::default()
+        };
+        let others: Vec<Controller> = others.map(on_the_bus).collect();
         controllers.extend(others);
         let block_devices = disks.iter().map(|disk| block(root, disk, &controllers, &seen)).collect();
         Ok(Found { controllers, block_devices })
@@ -140,17 +151,13 @@ struct Seen {
 impl Seen {
     fn open_in(&self, file: &Path) -> Vec<String> {
         let of_it = self.open.iter().filter(|(path, _)| path == file);
-        of_it.map(|(_, process)| harmless(&format!("open in {process}"))).collect()
+        of_it.map(|(_, process)| escape(&format!("open in {process}"))).collect()
     }
 
     /// Who uses this device itself.
     fn of(&self, disk: &Disk) -> Vec<String> {
-        self.users.of(disk).iter().map(|user| harmless(user)).chain(self.open_in(&disk.node())).collect()
+        self.users.of(disk).iter().map(|user| escape(user)).chain(self.open_in(&disk.node())).collect()
     }
-}
-
-fn group_file(group: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/vfio/{group}"))
 }
 
 /// Controllers of the kernel's NVMe drivers, over whatever transport, in the order of their numbers.
@@ -160,14 +167,17 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
     named.sort_by_key(|name| name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(u32::MAX));
     let one = |name: String| {
         let at = class.join(&name);
-        let said = |attribute: &str| attribute_of(&at, attribute);
+        let said = |attribute: &str| {
+            let bytes = fs::read(at.join(attribute)).ok()?;
+            Some(escape(String::from_utf8_lossy(&bytes).trim())).filter(|text| !text.is_empty())
+        };
         // The address of one on the network is a list of what leads to it.
         let function = fs::canonicalize(at.join("device")).ok().and_then(|device| {
             let bdf = device.file_name()?.to_str()?.parse().ok()?;
             functions.iter().find(|function| function.bdf == bdf)
         });
         let mut namespaces: Vec<String> = names(&at).iter().filter_map(|entry| namespace_of(entry)).collect();
-        namespaces.sort();
+        namespaces.sort_unstable();
         Controller {
             serial_number: said("serial"),
             model_number: said("model"),
@@ -187,28 +197,15 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
     named.into_iter().map(one).collect()
 }
 
-/// A controller that another driver has, or none.
-fn on_the_bus(function: &Function, seen: &Seen) -> Controller {
-    let group = function.iommu_group();
-    Controller {
-        transport: "pcie".to_owned(),
-        address: function.bdf.to_string(),
-        driver: function.driver(),
-        iommu_group: group,
-        pci_id: pci_id(function),
-        users: group.map(|group| seen.open_in(&group_file(group))).unwrap_or_default(),
-        ..Controller::default()
-    }
-}
-
 fn pci_id(function: &Function) -> Option<String> {
     let digits = |name: &str| Some(function.attribute(name)?.trim_start_matches("0x").to_owned());
-    Some(harmless(&format!("{}:{}", digits("vendor")?, digits("device")?)))
+    Some(escape(&format!("{}:{}", digits("vendor")?, digits("device")?)))
 }
 
 fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> Block {
     let (identity, name, nsid) = (disk.identity(), disk.name(), disk.nsid());
-    let text = |text: Option<String>| text.map(|text| harmless(&text));
+    let text = |text: Option<String>| text.map(|text| escape(&text));
+    let path_of = |disk: &Disk| escape(&disk.node().display().to_string());
     let generic = nsid.and(name.strip_prefix("nvme")).map(|rest| format!("ng{rest}"));
     let generic = generic.filter(|generic| root.join("sys/class/nvme-generic").join(generic).exists());
     let leads = controllers.iter().filter(|controller| controller.namespaces.contains(&name));
@@ -235,17 +232,12 @@ fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> B
     }
 }
 
-fn path_of(disk: &Disk) -> String {
-    harmless(&disk.node().display().to_string())
-}
-
-fn names(directory: &Path) -> Vec<String> {
-    fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
-
-fn attribute_of(directory: &Path, name: &str) -> Option<String> {
-    let bytes = fs::read(directory.join(name)).ok()?;
-    Some(harmless(String::from_utf8_lossy(&bytes).trim())).filter(|text| !text.is_empty())
+/// What is in a directory, sorted; nothing where it cannot be read.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    found.sort_unstable();
+    found
 }
 
 /// For people: two tables, in columns as nvme-cli has them, each as wide as it has to be.

@@ -1,11 +1,6 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
-pub mod devices;
-mod ended;
 mod engines;
-mod histograms;
-mod logs;
-mod progress;
 mod results;
 mod showcmd;
 mod stages;
@@ -18,17 +13,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use completion::Mode;
-use serde_json::Value;
+use reap::Device;
+use serde_json::{Value, json};
 use workload::fio::Parsed;
 use workload::plan::{self, Plan};
 use workload::report::Report;
 use workload::{Amount, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
-use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
+use crate::bench::{Filenames, Filled, PathMark, Rig, Setup, TargetDevice};
+use crate::command::PROGRAM;
 use crate::machine::{self, Machine};
 use crate::output::{self, Output, say};
-use crate::program::PROGRAM;
 use crate::{jobs, rows, stop};
 
 /// Runs the job files. The exit code is a failure if a job failed.
@@ -40,59 +36,59 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.showcmd || args.parse_only {
         return show(args, &parsed);
     }
-    let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
-    meant.gather(&mut parsed.jobs);
-    let machine = machine(&meant)?;
+    let filenames = Filenames::of(args.device.device.as_deref(), &parsed.jobs)?;
+    filenames.gather(&mut parsed.jobs);
+    let machine = machine(&filenames)?;
     machine::fine_timers();
-    let plan = plan(&parsed.jobs, &machine, args.queues);
-    let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
-    let wish = engines::wish(args.completion, &parsed.jobs, meant.is_kernel());
-    args.price.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
+    let plan = plan(&parsed.jobs, &machine, args.queue.queues);
+    let devices = filenames.devices(&parsed.jobs, &plan, args.device.allowed())?;
+    let choice = engines::choose(args.completion, &parsed.jobs, filenames.is_kernel());
+    args.queue.price_note(choice.mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
-    let mode = wish.at_open();
+    let mode = choice.otherwise;
     let setup = Setup {
         devices: &devices,
         mode,
-        price: args.price.or_default(),
-        spin: args.poll,
-        queues: args.queues,
+        price: args.queue.price(),
+        spin: args.queue.poll,
+        queues: args.queue.queues,
         histograms: args.histograms,
     };
-    let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
+    let read: Vec<PathBuf> = devices.iter().flat_map(TargetDevice::files).collect();
     output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
-    logs::check(&parsed.jobs, &plan)?;
+    results::check_logs(&parsed.jobs, &plan)?;
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
-    let mode = wish.on(rig.devices());
-    rig.set_mode(mode);
+    let mode = choice.on(&rig.devices);
+    rig.setup.mode = mode;
     let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
     let generators = generators(&parsed.jobs, &plan, &rig, entropy)?;
     let mut output = Output::open(args.output.as_deref())?;
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
-        output.write(&devices::lines(&devices, rig.devices()))?;
+        output.write(&device_lines(&devices, &rig.devices))?;
     }
-    if let Some(note) = rig.devices().first().and_then(|device| device.mode_note(mode)) {
+    if let Some(note) = rig.devices.first().and_then(|device| device.mode_note(mode)) {
         say(format_args!("note: {note}"));
     }
-    let reach = stop::reach(&stop, rig.devices())?;
+    let reach = stop::reach(&stop, &rig.devices)?;
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
-    let mark = PathMark::new(rig.devices());
+    let mark = PathMark::new(&rig.devices);
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
     drop(reach);
-    let paths = mark.since(rig.devices(), &plan.targets);
-    let used = devices::json(&devices, rig.devices(), &plan);
+    let paths = mark.since(&rig.devices, &plan.targets);
+    let used = devices_json(&devices, &rig.devices, &plan);
     drop(rig);
     let results = results::report(&parsed, &plan, &ended, mode, unix_ms());
     let results = Report { paths, ..results };
     let mut text = lay_out(args.output_format, &results, used)?;
     if args.histograms {
-        let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
+        let drawn = results::histograms(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
             OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
-    let written = output::all([output.write(&text).and_then(|()| output.finish()), logs::write(&parsed.jobs, &plan, &ended)]);
+    let written = output::all([output.write(&text).and_then(|()| output.finish()), results::write_logs(&parsed.jobs, &plan, &ended)]);
     let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
@@ -127,12 +123,30 @@ fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
+/// A line for each device: what it is, and what was found otherwise than one would expect. Whether a name is a path must be plain to see.
+pub fn device_lines(named: &[TargetDevice], devices: &[Device]) -> String {
+    let line = |(named, device): (&TargetDevice, &Device)| {
+        let notes: String = device.notes().iter().map(|note| format!("; {note}")).collect();
+        format!("Device: {}{notes}\n", named.words)
+    };
+    named.iter().zip(devices).map(line).collect()
+}
+
+/// The same for scripts: `filename`, `uri`, `link` (`kernel` or `embedded`), `notes`.
+pub fn devices_json(named: &[TargetDevice], devices: &[Device], plan: &Plan) -> Value {
+    let one = |((named, device), name): ((&TargetDevice, &Device), &Option<String>)| {
+        let link = if device.embedded().is_some() { "embedded" } else { "kernel" };
+        json!({ "filename": name, "uri": named.uri, "link": link, "notes": device.notes() })
+    };
+    named.iter().zip(devices).zip(&plan.targets).map(one).collect()
+}
+
 /// This machine, as the devices leave it to the jobs.
 ///
 /// # Errors
 /// What the system says.
-pub fn machine(meant: &Meant) -> Result<Machine> {
-    Ok(if meant.is_embedded() { Machine::here() } else { Machine::without_device() }?)
+pub fn machine(filenames: &Filenames) -> Result<Machine> {
+    Ok(if filenames.is_embedded() { Machine::here() } else { Machine::without_device() }?)
 }
 
 /// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
@@ -157,7 +171,7 @@ pub fn plan(jobs: &[Job], machine: &Machine, queues: Option<u16>) -> Plan {
 ///
 /// # Errors
 /// Such a job.
-pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<Vec<Generator>> {
+pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
         Ok(Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?)
@@ -177,7 +191,7 @@ pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<
 }
 
 /// Fills what the jobs read. Jobs that verify read only what was written for them.
-fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, generators: &[Generator], stop: &AtomicBool) -> Result<Filled> {
+fn fill(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, generators: &[Generator], stop: &AtomicBool) -> Result<Filled> {
     let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
     let readers: Vec<_> = plan.threads.iter().zip(generators).filter(|(thread, _)| reads(&jobs[thread.job])).collect();
     rig.fill(&readers, stop)

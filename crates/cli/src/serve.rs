@@ -1,11 +1,10 @@
 //! `reap serve`: an embedded controller as a PCI device of a guest, until Ctrl-C. `reap ctl`: meddling with it meanwhile.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use reap::serve::{self, Server};
+use reap::serve;
 use reap::{MultipathUri, Script};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -14,8 +13,6 @@ use crate::{jobs, output, stop};
 
 /// Schemes of devices that are somebody else's controllers.
 const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
-/// The scheme of several.
-const SEVERAL: &str = "multipath:";
 
 /// Serves until a signal comes.
 ///
@@ -29,7 +26,13 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         let text = hw::read_text(path, jobs::MOST_BYTES).with_context(|| format!("cannot read the script {}", path.display()))?;
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
     });
-    let mut server = server(&args.device, &args.vfio_user, script.transpose()?)?;
+    let (sockets, script) = (&args.vfio_user[..], script.transpose()?);
+    // One controller, or one of a subsystem for each socket.
+    let mut server = match sockets {
+        _ if args.device.starts_with("multipath:") => serve::open_paths(&args.device.parse()?, sockets, script)?,
+        [socket] => serve::open(&args.device.parse()?, socket, script)?,
+        _ => serve::open_paths(&MultipathUri::repeated(&args.device, sockets.len())?, sockets, script)?,
+    };
     // The flag has the second signal end the program, should the first not do it.
     let _flag = stop::flag().context("cannot listen for signals")?;
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
@@ -39,15 +42,6 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     }
     server.run(&stop, &mut |event| output::say(event))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// One controller, or one of a subsystem for each socket.
-fn server(device: &str, sockets: &[PathBuf], script: Option<Script>) -> Result<Server> {
-    Ok(match sockets {
-        _ if device.starts_with(SEVERAL) => serve::open_paths(&device.parse()?, sockets, script)?,
-        [socket] => serve::open(&device.parse()?, socket, script)?,
-        _ => serve::open_paths(&MultipathUri::repeated(device, sockets.len())?, sockets, script)?,
-    })
 }
 
 /// Asks a server that runs.

@@ -1,6 +1,5 @@
 //! Ctrl-C: the first ends the jobs and prints their results, the second ends the program.
 
-use std::fmt::Display;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -90,9 +89,4 @@ impl Drop for Reach {
             _ = thread.join();
         }
     }
-}
-
-/// Says that the results are those of a part: `after` so much of how much.
-pub fn tell(after: impl Display) {
-    say(format_args!("note: stopped by a signal after {after}"));
 }

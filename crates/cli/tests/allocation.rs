@@ -38,7 +38,7 @@ fn allocations(mode: Mode) -> usize {
 }
 
 #[test]
-fn a_job_thread_allocates_nothing_per_io() {
+fn job_thread_allocates_nothing() {
     for mode in [Mode::POLL, Mode::INTERRUPT] {
         let allocated = allocations(mode);
         assert!(allocated < 50, "{mode}: {allocated}");

@@ -119,7 +119,7 @@ pub use instant::Instant;
 pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
 pub use link::peer::VfioUserUri;
-pub use link::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
+pub use link::{ByHand, EmbeddedOptions, Faults, Measured};
 pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};
 pub use namespace::Namespace;
 pub use nvme::admin::Identify;

@@ -36,7 +36,7 @@ use hw::{DmaPool, Memory, Region, RegisterError};
 use crate::error::QueueError;
 use embedded::End;
 
-pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
+pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured};
 pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};

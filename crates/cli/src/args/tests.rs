@@ -17,7 +17,7 @@ fn the_command_line_is_well_formed() {
 }
 
 #[test]
-fn a_number_that_is_none_is_told_what_it_should_be() {
+fn bad_numbers_name_the_range() {
     for (line, words) in [
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
         ("id mem:1G -n x", "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294"),
@@ -44,12 +44,12 @@ fn percentages_are_read_alike_everywhere() {
 }
 
 #[test]
-fn a_price_that_nobody_asks_for_is_noted() {
+fn unused_latency_price_is_noted() {
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-price 0.05") else { panic!() };
-    assert!(run.price.note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
-    assert_eq!(run.price.note(true), None);
+    assert!(run.queue.price_note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
+    assert_eq!(run.queue.price_note(true), None);
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll") else { panic!() };
-    assert_eq!((run.price.note(false), run.price.or_default()), (None, LatencyPrice::default()));
+    assert_eq!((run.queue.price_note(false), run.queue.price()), (None, LatencyPrice::default()));
     assert!(refusal("run --help").contains(&format!("[default: {}]", LatencyPrice::default())));
 }
 
@@ -65,7 +65,7 @@ fn paragraphs_of_helps_are_not_broken() {
 }
 
 #[test]
-fn an_option_of_another_command_is_told_where_it_belongs() {
+fn foreign_options_name_their_command() {
     for (line, words) in [
         ("trace --secs 3", "--duration says"),
         ("trace --runtime=3", "--duration says"),

@@ -1,7 +1,8 @@
-//! What finding completions cost one job thread, over the measured part of its run.
+//! What finding completions cost one job thread, over the measured part of its run, and what the paths of its devices did.
 
 use completion::Decisions;
-use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, Queue};
+use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, PathReport, Queue};
+use workload::report::PathFigures;
 
 /// One thread's figures. What a queue counts for all who share it is divided by their I/Os.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,71 +98,49 @@ pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos)
     }
 }
 
-/// What the counters read when measuring began.
-pub struct Mark {
-    at: Nanos,
-    cpu: Nanos,
-    process: Nanos,
-    /// For each target: its queue's and its device's.
-    targets: Vec<Start>,
-}
-
-struct Start {
-    ended: Ended,
-    decisions: Option<Decisions>,
-    hardware: HardwareCounters,
-    device: DeviceCounters,
-}
-
-/// What has ended of what a thread asked a target for.
+/// Reads and writes, and flushes, that a thread had completed on a target.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ended {
+pub struct Completed {
     /// Reads and writes.
     pub ios: u64,
     /// Flushes.
     pub flushes: u64,
 }
 
-/// A target's device, its queue, and what the thread has had from it.
-pub struct Line<'a> {
-    pub device: &'a Device,
-    pub queue: &'a Queue,
-    pub ended: Ended,
+/// What the counters read when measuring began.
+#[derive(Debug)]
+pub struct Mark {
+    at: Nanos,
+    cpu: Nanos,
+    process: Nanos,
+    /// For each target: its queue's and its device's.
+    targets: Vec<(Completed, Option<Decisions>, HardwareCounters, DeviceCounters)>,
 }
 
 impl Mark {
-    /// Measuring begins now, for the calling thread.
-    pub fn new<'a>(lines: impl Iterator<Item = Line<'a>>) -> Mark {
-        let targets: Vec<Start> = lines
-            .map(|line| {
-                line.queue.take_counters();
-                Start {
-                    ended: line.ended,
-                    decisions: line.queue.decisions(),
-                    hardware: line.queue.hardware_counters(),
-                    device: line.device.counters(),
-                }
-            })
-            .collect();
+    /// Measuring begins now, for the calling thread. `targets`: the device of each, its queue, and what has completed on it.
+    pub fn new<'a>(targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Mark {
+        let read = |(device, queue, completed): (&Device, &Queue, Completed)| {
+            queue.take_counters();
+            (completed, queue.decisions(), queue.hardware_counters(), device.counters())
+        };
+        let targets = targets.map(read).collect();
         Mark { at: hw::now(), cpu: hw::thread_cpu(), process: hw::process_cpu(), targets }
     }
 
     /// What has been counted since. For the thread that made the mark.
-    pub fn until_now<'a>(self, host: Counters, lines: impl Iterator<Item = Line<'a>>) -> Counted {
+    pub fn until_now<'a>(self, host: Counters, targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Counted {
         let cpu = hw::thread_cpu() - self.cpu;
         let process = hw::process_cpu() - self.process;
         let mut counted = Counted { wall: hw::now() - self.at, cpu, process, host, ..Counted::default() };
-        for (line, start) in lines.zip(&self.targets) {
-            if let Some(decisions) = line.queue.decisions() {
-                let since = decisions.since(&start.decisions.unwrap_or_default());
+        for ((device, queue, completed), (before, decisions_before, hardware, counters)) in targets.zip(self.targets) {
+            if let Some(decisions) = queue.decisions() {
+                let since = decisions.since(&decisions_before.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
-            counted.untold |= !line.device.counts_messages();
-            counted.add_target(
-                Ended { ios: line.ended.ios - start.ended.ios, flushes: line.ended.flushes - start.ended.flushes },
-                (start.hardware, start.device),
-                (line.queue.hardware_counters(), line.device.counters()),
-            );
+            counted.untold |= !device.counts_messages();
+            let completed = Completed { ios: completed.ios - before.ios, flushes: completed.flushes - before.flushes };
+            counted.add_target(completed, (hardware, counters), (queue.hardware_counters(), device.counters()));
         }
         counted
     }
@@ -169,9 +148,9 @@ impl Mark {
 
 impl Counted {
     /// This thread's part of what a hardware queue, its vector and its device have counted.
-    fn add_target(&mut self, ended: Ended, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
-        self.ios += ended.ios;
-        let mine = (ended.ios + ended.flushes) as f64;
+    fn add_target(&mut self, completed: Completed, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
+        self.ios += completed.ios;
+        let mine = (completed.ios + completed.flushes) as f64;
         let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 * (mine / of as f64).min(1.0) };
         let ((queue0, device0), (queue, device)) = (from, to);
         let finished = queue.finished - queue0.finished;
@@ -191,6 +170,59 @@ impl Counted {
             self.notify_ns += (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
         }
     }
+}
+
+/// What the paths of devices had done when the jobs began.
+#[derive(Debug)]
+pub struct PathMark {
+    at: Nanos,
+    before: Vec<Vec<PathReport>>,
+}
+
+impl PathMark {
+    /// Now.
+    pub fn new(devices: &[Device]) -> PathMark {
+        PathMark { at: hw::now(), before: devices.iter().map(Device::paths).collect() }
+    }
+
+    /// What they have done since; nothing of devices that have but one. `names`: the devices' names in the jobs.
+    pub fn since(&self, devices: &[Device], names: &[Option<String>]) -> Vec<PathFigures> {
+        let elapsed = (hw::now() - self.at).0.max(1);
+        let mut all = Vec::new();
+        for ((device, before), name) in devices.iter().zip(&self.before).zip(names) {
+            for (after, before) in device.paths().into_iter().zip(before) {
+                let (ios, time) = (after.ios.saturating_sub(before.ios), (after.time - before.time).0);
+                all.push(PathFigures {
+                    device: name.clone().unwrap_or_default(),
+                    state: after.status.to_string(),
+                    path: after.uri,
+                    ios,
+                    failed: after.failed.saturating_sub(before.failed),
+                    // Little's law.
+                    in_flight: time as f64 / elapsed as f64,
+                    lat_ns: time.checked_div(ios).unwrap_or(0),
+                });
+            }
+        }
+        all
+    }
+}
+
+/// What the same paths did over several stretches, all together.
+pub fn over_all(stretches: &[&[PathFigures]]) -> Vec<PathFigures> {
+    let Some(last) = stretches.last() else { return Vec::new() };
+    let of_path = |(at, last): (usize, &PathFigures)| {
+        let each = || stretches.iter().filter_map(move |paths| paths.get(at));
+        let (ios, time) = each().fold((0, 0), |(ios, time), path| (ios + path.ios, time + path.ios * path.lat_ns));
+        PathFigures {
+            ios,
+            failed: each().map(|path| path.failed).sum(),
+            in_flight: each().map(|path| path.in_flight).sum::<f64>() / stretches.len() as f64,
+            lat_ns: time.checked_div(ios).unwrap_or(0),
+            ..last.clone()
+        }
+    };
+    last.iter().enumerate().map(of_path).collect()
 }
 
 #[cfg(test)]

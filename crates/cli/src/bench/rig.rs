@@ -1,15 +1,16 @@
-//! The devices of a plan, and the workers of its threads.
+//! The devices of a plan, the workers of its threads, and what is written before anything is measured: a read of blocks that were never
+//! written is served from one page of zeroes, which stays in the cache and flatters every figure.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
-use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions};
+use reap::{Backing, Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, Request};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
-use super::fill::{self, Filled};
-use super::meant::Named;
+use super::target::TargetDevice;
 use super::worker::{Worker, first_namespace};
 use crate::machine::Machine;
 
@@ -22,11 +23,18 @@ const MOST_FILLED: u64 = 4 << 30;
 /// Of what is larger, the part of that limit that is filled: for jobs that begin at the start of a device.
 const PART_FILLED: u64 = 4;
 
+/// Bytes of each write that fills a device.
+const FILL_BLOCK: u64 = 256 << 10;
+/// Such writes in flight.
+const FILL_DEPTH: usize = 8;
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
+
 /// How the devices of a run are opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// One for each of the plan's targets.
-    pub devices: &'a [Named],
+    pub devices: &'a [TargetDevice],
     /// The mode that queues start with.
     pub mode: Mode,
     /// How late `adaptive` may be.
@@ -41,12 +49,11 @@ pub struct Setup<'a> {
 
 /// Open devices, in the order of the plan's targets.
 #[derive(Debug)]
-pub struct Rig {
-    devices: Vec<Device>,
-    mode: Mode,
-    price: LatencyPrice,
-    spin: Spin,
-    histograms: bool,
+pub struct Rig<'a> {
+    /// The devices, in the order of the plan's targets.
+    pub devices: Vec<Device>,
+    /// How they were opened. Workers that are made from now on have queues in its mode.
+    pub setup: Setup<'a>,
 }
 
 /// What the jobs need of one device at once.
@@ -57,12 +64,12 @@ struct Need {
     buffer_bytes: u64,
 }
 
-impl Rig {
+impl<'a> Rig<'a> {
     /// Opens the devices that `plan` names.
     ///
     /// # Errors
     /// A device cannot be opened, or the jobs need more of it than it has.
-    pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'_>, machine: &Machine) -> Result<Rig> {
+    pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'a>, machine: &Machine) -> Result<Rig<'a>> {
         let needs: Vec<Need> = (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
         if buffers > hw::memory_bytes() / 2 {
@@ -71,7 +78,7 @@ impl Rig {
                 buffers >> 20
             );
         }
-        let open = |(Named { uri, .. }, need): (&Named, Need)| {
+        let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Need)| {
             if need.threads > MOST_QUEUES {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
             }
@@ -98,22 +105,7 @@ impl Rig {
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
-        Ok(Rig { devices, mode: setup.mode, price: setup.price, spin: setup.spin, histograms: setup.histograms })
-    }
-
-    /// The devices, in the order of the plan's targets.
-    pub fn devices(&self) -> &[Device] {
-        &self.devices
-    }
-
-    /// Workers that are hired from now on have queues in this mode.
-    pub fn set_mode(&mut self, mode: Mode) {
-        self.mode = mode;
-    }
-
-    /// How late `adaptive` may be, unless a worker is told otherwise.
-    pub fn latency_price(&self) -> LatencyPrice {
-        self.price
+        Ok(Rig { devices, setup })
     }
 
     /// The targets of `thread`, as its generator sees them.
@@ -129,9 +121,17 @@ impl Rig {
     }
 
     /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.
-    pub fn hire(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Hired {
-        let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
-        Hired { job: jobs[thread.job].clone(), devices, mode: self.mode, host_work, spin: self.spin, histograms: self.histograms }
+    pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> impl FnOnce() -> Result<Worker> + Send + use<> {
+        let devices: Vec<Device> = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
+        let (job, Setup { mode, spin, histograms, .. }) = (jobs[thread.job].clone(), self.setup);
+        move || {
+            let mut worker = Worker::new(&job, devices, mode, host_work).with_context(|| format!("job '{}'", job.name))?;
+            worker.set_spin(spin);
+            if histograms {
+                worker.count_wakeups();
+            }
+            Ok(worker)
+        }
     }
 
     /// Writes over what `readers` are going to read, where that matters.
@@ -149,9 +149,9 @@ impl Rig {
             let uri = DeviceUri::behind(&device.description().uri)?;
             let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region).reduce(cover);
-            if let Some(region) = read.filter(|_| fill::matters(&uri)) {
+            if let Some(region) = read.filter(|_| matters(&uri)) {
                 let most = if region.len <= most { most } else { most / PART_FILLED };
-                let filled = fill::fill(device, region, most, stop)?;
+                let filled = fill(device, region, most, stop)?;
                 all.wanted += filled.wanted;
                 all.written += filled.written;
             }
@@ -160,30 +160,75 @@ impl Rig {
     }
 }
 
-/// A worker to be, on its way to its thread.
-#[derive(Debug)]
-pub struct Hired {
-    job: Job,
-    devices: Vec<Device>,
-    mode: Mode,
-    host_work: Nanos,
-    spin: Spin,
-    histograms: bool,
+/// What filling came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// Bytes that jobs may read.
+    pub wanted: u64,
+    /// Bytes written, from the start of that.
+    pub written: u64,
 }
 
-impl Hired {
-    /// The calling thread's worker.
-    ///
-    /// # Errors
-    /// As [`Worker::new`].
-    pub fn settle(self) -> Result<Worker> {
-        let mut worker =
-            Worker::new(&self.job, self.devices, self.mode, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
-        worker.set_spin(self.spin);
-        if self.histograms {
-            worker.count_wakeups();
+/// Fills a buffer with something that does not compress, and so brings its pages into memory. `seed` tells buffers apart.
+pub fn scribble(buf: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in buf.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}
+
+/// Whether reads of never-written blocks would flatter this device: not a file, which holds what it holds, nor the
+/// `null` profile, which moves no data.
+fn matters(uri: &DeviceUri) -> bool {
+    matches!(uri.backing, Backing::Mem { .. }) && uri.profile != "null"
+}
+
+/// Writes over `region` of `device`, at most `most` bytes of it. Ends early if `stop` is set or the medium is full.
+///
+/// # Errors
+/// A write failed for another reason.
+fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Result<Filled> {
+    let namespace = first_namespace(device)?;
+    let unit = u64::from(namespace.block_bytes());
+    let queue = device.queue()?;
+    let (mut at, end) = (region.start / unit * unit, region.start + region.len.min(most) / unit * unit);
+    let mut filled = Filled { wanted: region.len, written: 0 };
+    let mut idle = Vec::with_capacity(FILL_DEPTH);
+    for seed in 0..FILL_DEPTH as u64 {
+        let mut buf = device.buffer(FILL_BLOCK as usize).context("no room for the buffers that fill the medium")?;
+        scribble(&mut buf, seed + 1);
+        idle.push(buf);
+    }
+    let mut found = Vec::with_capacity(FILL_DEPTH);
+    loop {
+        while at < end
+            && !stop.load(Relaxed)
+            && let Some(buf) = idle.pop()
+        {
+            let bytes = FILL_BLOCK.min(end - at);
+            let request = Request::write(&namespace, at / unit, buf).bytes(bytes as u32).tag(bytes);
+            queue.submit([request]).map_err(|(why, _)| why)?;
+            at += bytes;
         }
-        Ok(worker)
+        if queue.in_flight() == 0 && queue.finished() == 0 {
+            return Ok(filled);
+        }
+        queue.wait(1, None)?;
+        queue.reap(&mut found);
+        for completion in found.drain(..) {
+            match completion.result {
+                Ok(()) => filled.written += completion.tag,
+                // The limit on what memory media allocate: the rest stays as it is.
+                Err(error) if error.errno() == NO_SPACE => at = end,
+                // What is given up on request is no mistake.
+                Err(_) if stop.load(Relaxed) => {}
+                Err(error) => return Err(error).context("cannot fill the medium"),
+            }
+            idle.extend(completion.buf);
+        }
     }
 }
 

@@ -1,46 +1,86 @@
 //! A job thread: carries out what the generator says.
 
-mod outside;
-mod places;
-
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencyPrice, Mode, Spin};
-use reap::{Completion, Device, IoError, Namespace, Nanos, Queue, Wakeups};
+use completion::{LatencyPrice, Mode, Placement, Spin};
+use reap::{
+    Completion, Counters, Device, DmaBuf, Group, Instant, IoError, LocalQueue, Namespace, Nanos, Queue, Refused, Request, Wakeups,
+    WouldDeadlock,
+};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
-use super::counted::{Ended, Line, Mark};
-use super::fill::scribble;
-use super::lanes::{Held, Lanes};
-use outside::since;
-pub use outside::{Control, Progress, Ran};
-use places::{Left, Place};
+use super::counted::{Completed, Counted, Mark};
+use super::rig::scribble;
 
-/// A thread that waits for the time of its next I/O looks this often whether it is to stop.
+/// A thread that waits for the time of its next I/O polls this often whether it is to stop.
 const STOP_EVERY: Nanos = Nanos::from_millis(50);
 /// How often a thread says how far it is.
 const PROGRESS_EVERY: Nanos = Nanos::from_millis(100);
 /// EINVAL: what a request that the library refuses counts as.
 const REFUSED: ErrorCode = ErrorCode(22);
 
-/// One thread's way to its devices: queues, and a buffer for each I/O in flight. Made once, on the thread that it is for; runs any
+/// What reaches a thread from outside while it runs.
+#[derive(Debug)]
+pub struct Control<'a> {
+    /// Any of them set: stop, once what is in flight has completed.
+    pub stop: [&'a AtomicBool; 2],
+    /// Where it says how far it is.
+    pub progress: &'a Progress,
+}
+
+/// How far a thread is.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Progress {
+    /// I/Os so far.
+    pub ios: AtomicU64,
+    /// Bytes so far.
+    pub bytes: AtomicU64,
+    /// Of its work or time, in millionths.
+    pub millionths: AtomicU64,
+}
+
+impl Progress {
+    fn update(&self, generator: &Generator, now: Nanos) {
+        let stats = generator.stats();
+        self.ios.store(stats.read.ios + stats.write.ios + stats.trim.ios, Relaxed);
+        self.bytes.store(stats.read.bytes + stats.write.bytes + stats.trim.bytes, Relaxed);
+        self.millionths.store((generator.progress(now) * 1e6) as u64, Relaxed);
+    }
+}
+
+/// What a run came to, next to what the generator has measured.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// Cost and counts of the measured part.
+    pub counted: Counted,
+    /// The whole thread's.
+    pub usage: hw::Usage,
+    /// What the library said of the first I/O that failed.
+    pub first_error: Option<IoError>,
+    /// What wake-ups brought, of all its queues; empty unless [`Worker::count_wakeups`] was called.
+    pub wakeups: Box<Wakeups>,
+}
+
+/// One thread's access to its devices: queues, and a buffer for each I/O in flight. Made once, on the thread that it is for; runs any
 /// number of generators, one after the other.
 pub struct Worker {
-    lanes: Lanes,
+    queues: JobQueues,
     /// The mode that rings in use were made for, if that is one of the kernel's own.
     made_for: Option<Mode>,
     /// Queues whose rings were made for other modes, for when such a mode is asked for.
-    beside: Vec<(Option<Mode>, Lanes)>,
+    unused: Vec<(Option<Mode>, JobQueues)>,
     counts_wakeups: bool,
-    spin: Option<Spin>,
-    ways: Vec<Way>,
+    spin: Spin,
+    targets: Vec<TargetState>,
     /// I/Os in flight at most.
     depth: usize,
-    /// For each target, `depth` places: an I/O's slot picks its own. The number of a place is its request's.
-    places: Vec<Place>,
+    /// For each target `depth` of them: an I/O's slot number picks its own. The index of a slot is its request's tag.
+    slots: Vec<IoSlot>,
     found: Vec<Completion>,
     /// Latencies to or from the doorbell are measured, so that commits need a clock read.
     timed: bool,
@@ -55,16 +95,17 @@ pub struct Worker {
 }
 
 /// One of the job's targets.
-struct Way {
+struct TargetState {
     device: Device,
     namespace: Namespace,
     block_shift: u32,
-    /// Places of I/Os that are posted and not yet committed.
+    /// Slots of I/Os that are posted and not yet committed.
     batch: Vec<u32>,
-    ended: Ended,
+    completed: Completed,
 }
 
 /// A run under way, between two turns.
+#[derive(Debug)]
 pub struct Run {
     /// The thread's, when it began.
     usage: hw::Usage,
@@ -80,12 +121,6 @@ impl fmt::Debug for Worker {
     }
 }
 
-impl fmt::Debug for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("now", &self.now).field("report_at", &self.report_at).finish_non_exhaustive()
-    }
-}
-
 impl Worker {
     /// The calling thread's, for `job` on `devices`, one for each of its targets, which are open in `mode`.
     ///
@@ -94,38 +129,38 @@ impl Worker {
     pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
-        let mut places = Vec::with_capacity(depth * devices.len());
-        let mut queues = Vec::with_capacity(devices.len());
-        let mut ways = Vec::with_capacity(devices.len());
+        let mut slots = Vec::with_capacity(depth * devices.len());
+        let mut targets = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
             // A block larger than the device is the generator's to refuse.
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
-                scribble(&mut buf, places.len() as u64);
-                places.push(Place::new(buf));
+                scribble(&mut buf, slots.len() as u64);
+                slots.push(IoSlot { offset: 0, slot: 0, len: 0, target: 0, op: Op::Read, buf: Some(buf) });
             }
-            queues.push(Held::take(&device, mode)?);
-            let batch = Vec::with_capacity(depth);
-            ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
+            let (block_shift, batch) = (namespace.block_bytes().ilog2(), Vec::with_capacity(depth));
+            targets.push(TargetState { device, namespace, block_shift, batch, completed: Completed::default() });
         }
-        places::prepare(&queues, &mut places);
-        let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
-        let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
-        let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
+        // How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it
+        // is not given. A job that says nothing of batches gets whatever there is.
+        let at_once = match job.complete_min.max(job.complete_max) {
+            0 | 1 => depth,
+            most => most as usize,
+        };
         Ok(Worker {
-            lanes,
-            made_for,
-            beside: Vec::new(),
+            queues: JobQueues::open(&targets, &mut slots, mode)?,
+            made_for: Some(mode).filter(|mode| mode.is_the_kernels()),
+            unused: Vec::new(),
             counts_wakeups: false,
-            spin: None,
-            ways,
+            spin: Spin::default(),
+            fuses: targets.len() == 1 && targets.iter().all(|target| target.device.embedded().is_none()),
+            targets,
             depth,
-            places,
-            found: Vec::with_capacity(taken_at_once(job)),
+            slots,
+            found: Vec::with_capacity(at_once),
             timed: job.measure.slat || job.measure.clat,
-            fuses,
             urgent: job.urgent,
             durable: job.sync_writes,
             host_work,
@@ -136,18 +171,18 @@ impl Worker {
     /// Counts what wake-ups bring, from now on.
     pub fn count_wakeups(&mut self) {
         self.counts_wakeups = true;
-        self.lanes.queues().for_each(Queue::count_wakeups);
+        self.queues.all().for_each(Queue::count_wakeups);
     }
 
     /// How late `adaptive` may be, from now on.
     pub fn set_latency_price(&self, price: LatencyPrice) {
-        self.lanes.set_latency_price(price);
+        self.queues.all().for_each(|queue| queue.set_latency_price(price));
     }
 
     /// What spinning means where others want the CPU, from now on.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.spin = Some(spin);
-        self.lanes.set_spin(spin);
+        self.spin = spin;
+        self.queues.all().for_each(|queue| queue.set_spin(spin));
     }
 
     /// From the next batch on, completions are found as `mode` says. Between two runs: a mode of the kernel's own has queues of its own.
@@ -157,28 +192,22 @@ impl Worker {
     pub fn set_mode(&mut self, mode: Mode) -> Result<()> {
         let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
         if made_for != self.made_for {
-            let lanes = match self.beside.iter().position(|(other, _)| *other == made_for) {
-                Some(at) => self.beside.swap_remove(at).1,
-                None => self.more_lanes(mode)?,
+            let queues = match self.unused.iter().position(|(other, _)| *other == made_for) {
+                Some(at) => self.unused.swap_remove(at).1,
+                None => {
+                    let queues = JobQueues::open(&self.targets, &mut self.slots, mode)?;
+                    queues.all().for_each(|queue| queue.set_spin(self.spin));
+                    if self.counts_wakeups {
+                        queues.all().for_each(Queue::count_wakeups);
+                    }
+                    queues
+                }
             };
-            let left = std::mem::replace(&mut self.lanes, lanes);
-            self.beside.push((self.made_for, left));
+            self.unused.push((self.made_for, std::mem::replace(&mut self.queues, queues)));
             self.made_for = made_for;
         }
-        self.lanes.set_mode(mode);
+        self.queues.all().for_each(|queue| queue.set_mode(mode));
         Ok(())
-    }
-
-    /// Queues of the same devices in `mode`.
-    fn more_lanes(&mut self, mode: Mode) -> Result<Lanes> {
-        let queues: Vec<Held> = self.ways.iter().map(|way| Held::take(&way.device, mode)).collect::<Result<_, _>>()?;
-        places::prepare(&queues, &mut self.places);
-        let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
-        self.spin.into_iter().for_each(|spin| lanes.set_spin(spin));
-        if self.counts_wakeups {
-            lanes.queues().for_each(Queue::count_wakeups);
-        }
-        Ok(lanes)
     }
 
     /// Runs `generator` to its end, on the calling thread.
@@ -194,7 +223,7 @@ impl Worker {
     /// Begins a run that the caller carries out turn by turn, and [`Worker::end`]s.
     pub fn begin(&mut self) -> Run {
         // Only jobs with a clock say so, and the last run may have been of one.
-        self.lanes.set_wants_room_at(None);
+        self.queues.set_wants_room_at(None);
         let usage = hw::thread_usage();
         let now = hw::now();
         Run { usage, now, report_at: now, mark: None }
@@ -225,21 +254,23 @@ impl Worker {
             Next::Issue(_) => {}
             Next::Commit => {
                 if run.mark.is_none() && generator.measured_since().is_some() {
-                    run.mark = Some(Mark::new(lines(&self.lanes, &self.ways)));
+                    run.mark = Some(Mark::new(counted_targets(&self.queues, &self.targets)));
                     now = hw::now();
                 }
                 now = if self.fuses { self.commit_and_reap(generator, now)? } else { self.commit(generator, now) };
             }
             Next::Reap { min, .. } => {
-                self.will_wait(generator);
+                if generator.is_paced() {
+                    self.queues.set_wants_room_at(generator.next_due());
+                }
                 now = self.reap(generator, min, Nanos::MAX, now)?;
             }
             Next::Wait { until } => {
                 // There is room.
                 if generator.is_paced() {
-                    self.lanes.set_wants_room_at(None);
+                    self.queues.set_wants_room_at(None);
                 }
-                // The job's own computing has nothing in flight, and looks at nothing.
+                // The job's own computing has nothing in flight, and polls nothing.
                 if let Some(end) = generator.computes_until().filter(|end| *end > now) {
                     now = spin(end.min(until).min(now + STOP_EVERY) - now);
                 }
@@ -249,7 +280,7 @@ impl Worker {
         }
         if now >= run.report_at {
             run.report_at = now + PROGRESS_EVERY;
-            control.progress.tell(generator, now);
+            control.progress.update(generator, now);
         }
         run.now = now;
         Ok(true)
@@ -257,41 +288,41 @@ impl Worker {
 
     /// What the run came to.
     pub fn end(&mut self, run: Run, generator: &Generator, control: &Control<'_>) -> Ran {
-        control.progress.tell(generator, run.now);
-        let host = self.lanes.take_counters();
-        let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
-        let first_error = self.first_error.take();
+        control.progress.update(generator, run.now);
+        let host = self.queues.all().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default();
+        let counted = run.mark.map(|mark| mark.until_now(host, counted_targets(&self.queues, &self.targets))).unwrap_or_default();
         let mut wakeups = Box::<Wakeups>::default();
-        self.lanes.queues().for_each(|queue| wakeups.merge(&queue.wakeups()));
-        Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups }
+        self.queues.all().for_each(|queue| wakeups.merge(&queue.wakeups()));
+        let (from, to) = (run.usage, hw::thread_usage());
+        let usage = hw::Usage {
+            user: to.user - from.user,
+            system: to.system - from.system,
+            context_switches: to.context_switches - from.context_switches,
+            sleeps: to.sleeps - from.sleeps,
+            major_faults: to.major_faults - from.major_faults,
+            minor_faults: to.minor_faults - from.minor_faults,
+        };
+        Ran { counted, usage, first_error: self.first_error.take(), wakeups }
     }
 
     #[inline(always)] // Once for each I/O: a call would cost a fifth of it.
     fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
         let number = usize::from(io.target) * self.depth + io.slot as usize;
-        let way = self.ways.get_mut(usize::from(io.target));
-        let (Some(way), Some(place)) = (way, self.places.get_mut(number).filter(|place| place.buf.is_some())) else {
+        let target = self.targets.get_mut(usize::from(io.target));
+        let (Some(target), Some(slot)) = (target, self.slots.get_mut(number).filter(|slot| slot.buf.is_some())) else {
             // A lost controller keeps the buffers that it may still write to.
             generator.issued(&io, now);
             return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
         };
         if io.op == Op::Write
             && generator.verifies()
-            && let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
+            && let Some(data) = slot.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
         {
             generator.fill(&io, data);
         }
-        place.set(&io);
-        way.batch.push(number as u32);
+        (slot.offset, slot.slot, slot.len, slot.target, slot.op) = (io.offset, io.slot, io.len, io.target, io.op);
+        target.batch.push(number as u32);
         generator.issued(&io, now);
-    }
-
-    /// What the policies are told before a wait.
-    #[inline(always)] // A question before each wait.
-    fn will_wait(&mut self, generator: &Generator) {
-        if generator.is_paced() {
-            self.lanes.set_wants_room_at(generator.next_due());
-        }
     }
 
     /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a
@@ -303,23 +334,22 @@ impl Worker {
         let follows = generator.granted(now).map_or_else(|| generator.next(now), Next::Issue);
         let Next::Reap { min, .. } = follows else {
             self.submit(generator, now, false);
-            return match follows {
-                Next::Issue(io) => {
-                    self.post(generator, io, now);
-                    Ok(now)
-                }
-                // Whatever it is, it is said again at the next turn.
-                _ => Ok(now),
-            };
+            // Whatever else follows, it is said again at the next turn.
+            if let Next::Issue(io) = follows {
+                self.post(generator, io, now);
+            }
+            return Ok(now);
         };
-        self.will_wait(generator);
-        if self.ways.iter().all(|way| way.batch.is_empty()) {
+        if generator.is_paced() {
+            self.queues.set_wants_room_at(generator.next_due());
+        }
+        if self.targets.iter().all(|target| target.batch.is_empty()) {
             // All that was issued has ended by itself: a wait is left.
             return self.reap(generator, min, Nanos::MAX, now);
         }
         let refused = self.submit(generator, now, true);
-        self.lanes.wait(min as usize, Nanos::MAX)?;
-        self.lanes.reap(&mut self.found);
+        self.queues.wait(min as usize, Nanos::MAX)?;
+        self.queues.reap(&mut self.found);
         // Those that were refused have ended, and nothing else may have.
         if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
     }
@@ -329,7 +359,7 @@ impl Worker {
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
         // Completions may be found during a commit: their latencies count from before it.
-        let before = self.timed && self.lanes.looks_on_commit();
+        let before = self.timed && self.queues.all().any(Queue::looks_on_commit);
         let mut now = if before { hw::now() } else { now };
         self.submit(generator, now, false);
         if self.timed && !before {
@@ -343,39 +373,30 @@ impl Worker {
     #[inline(always)] // Of a batch of one a call would cost a fifth of it.
     fn submit(&mut self, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
         let mut any = false;
-        for target in 0..self.ways.len() {
-            if self.ways[target].batch.is_empty() {
+        for (number, target) in self.targets.iter_mut().enumerate() {
+            if target.batch.is_empty() {
                 continue;
             }
-            any |= self.submit_to(target, generator, now, waits);
-        }
-        any
-    }
-
-    /// Submits the batch of one target, before a wait if the thread `waits` next. Whether any was refused.
-    #[inline(always)]
-    fn submit_to(&mut self, target: usize, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
-        let Some(way) = self.ways.get_mut(target) else { return false };
-        let (namespace, block_shift, urgent, durable) = (&way.namespace, way.block_shift, self.urgent, self.durable);
-        let mut left = Left { numbers: way.batch.iter(), places: &mut self.places, namespace, block_shift, urgent, durable };
-        let mut any = false;
-        // Those after one that is refused are submitted all the same.
-        while let Err((why, request)) = self.lanes.submit(target, now, waits, &mut left) {
-            any = true;
-            self.first_error.get_or_insert(why.into());
-            if let Some(io) = left.give_back(request) {
-                generator.completed(io, now, Err(REFUSED), &[]);
+            let (namespace, block_shift, urgent, durable) = (&target.namespace, target.block_shift, self.urgent, self.durable);
+            let mut requests = Requests { numbers: target.batch.iter(), slots: &mut self.slots, namespace, block_shift, urgent, durable };
+            // Those after one that is refused are submitted all the same.
+            while let Err((why, request)) = self.queues.submit(number, now, waits, &mut requests) {
+                any = true;
+                self.first_error.get_or_insert(why.into());
+                if let Some(io) = requests.give_back(request) {
+                    generator.completed(io, now, Err(REFUSED), &[]);
+                }
             }
+            target.batch.clear();
         }
-        way.batch.clear();
         any
     }
 
     /// Waits for `min` completions, or until `until`, and hands on whatever there is.
     #[inline]
     fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
-        self.lanes.wait(min as usize, until)?;
-        self.lanes.reap(&mut self.found);
+        self.queues.wait(min as usize, until)?;
+        self.queues.reap(&mut self.found);
         self.take(generator, until, now)
     }
 
@@ -392,23 +413,24 @@ impl Worker {
         let found = self.found.len() as u64;
         let verifies = generator.verifies();
         for Completion { tag, result, buf, completed_at: at, .. } in self.found.drain(..) {
-            let Some(place) = self.places.get_mut(tag as usize).filter(|place| place.buf.is_none()) else {
+            let Some(slot) = self.slots.get_mut(tag as usize).filter(|slot| slot.buf.is_none()) else {
                 bail!("a completion names I/O {tag}, which is not in flight");
             };
-            let Io { slot, op, target, offset, len } = place.io();
+            let io = slot.io();
             let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.
-            std::mem::forget(std::mem::replace(&mut place.buf, buf));
+            std::mem::forget(std::mem::replace(&mut slot.buf, buf));
             let result = result.map_err(|error| {
                 self.first_error.get_or_insert(error);
                 ErrorCode(error.errno())
             });
             // The buffer is as long as the longest I/O.
-            let data = if verifies { place.buf.as_deref().and_then(|buf| buf.get(..len as usize)) } else { None }.unwrap_or_default();
-            generator.completed(Io { slot, op, target, offset, len }, at, result, data);
-            if let Some(way) = self.ways.get_mut(usize::from(target)) {
-                let count = if op == Op::Flush { &mut way.ended.flushes } else { &mut way.ended.ios };
+            let data = if verifies { slot.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
+            let (op, target) = (io.op, io.target);
+            generator.completed(io, at, result, data);
+            if let Some(target) = self.targets.get_mut(usize::from(target)) {
+                let count = if op == Op::Flush { &mut target.completed.flushes } else { &mut target.completed.ios };
                 *count += 1;
             }
         }
@@ -416,18 +438,8 @@ impl Worker {
     }
 }
 
-fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
-    let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ended: way.ended };
-    lanes.queues().zip(ways).map(line)
-}
-
-/// How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it
-/// is not given. A job that says nothing of batches gets whatever there is.
-fn taken_at_once(job: &Job) -> usize {
-    match job.complete_min.max(job.complete_max) {
-        0 | 1 => job.iodepth.max(1) as usize,
-        most => most as usize,
-    }
+fn counted_targets<'a>(queues: &'a JobQueues, targets: &'a [TargetState]) -> impl Iterator<Item = (&'a Device, &'a Queue, Completed)> {
+    queues.all().zip(targets).map(|(queue, target)| (&target.device, queue, target.completed))
 }
 
 /// The namespace that jobs use.
@@ -449,6 +461,171 @@ fn spin(span: Nanos) -> Nanos {
         now = hw::now();
     }
     now
+}
+
+/// An I/O while it is in flight, and its buffer while it is not.
+/// Field by field: copied as a whole, what is between an [`Io`]'s fields would be copied byte by byte.
+struct IoSlot {
+    offset: u64,
+    slot: u32,
+    len: u32,
+    target: u16,
+    op: Op,
+    /// `None`: in flight, or lost with its controller.
+    buf: Option<DmaBuf>,
+}
+
+impl IoSlot {
+    #[inline(always)]
+    fn io(&self) -> Io {
+        Io { slot: self.slot, op: self.op, target: self.target, offset: self.offset, len: self.len }
+    }
+}
+
+/// What has yet to be submitted of a batch, as requests: each takes its slot's buffer.
+struct Requests<'a> {
+    numbers: std::slice::Iter<'a, u32>,
+    slots: &'a mut [IoSlot],
+    namespace: &'a Namespace,
+    block_shift: u32,
+    urgent: bool,
+    durable: bool,
+}
+
+impl Iterator for Requests<'_> {
+    type Item = Request;
+
+    #[inline(always)] // Once for each I/O, into the library's loop.
+    fn next(&mut self) -> Option<Request> {
+        loop {
+            let number = *self.numbers.next()?;
+            let Some(slot) = self.slots.get_mut(number as usize) else { continue };
+            let (io, Some(buf)) = (slot.io(), slot.buf.take()) else { continue };
+            let lba = io.offset >> self.block_shift;
+            let request = Request::of(io.op, self.namespace, lba, buf);
+            let request = if self.urgent { request.urgent() } else { request };
+            let request = if self.durable && io.op == Op::Write { request.fua() } else { request };
+            return Some(request.bytes(io.len).tag(number.into()));
+        }
+    }
+}
+
+impl Requests<'_> {
+    /// One that was refused: its buffer is its slot's again.
+    #[cold]
+    fn give_back(&mut self, request: Request) -> Option<Io> {
+        let slot = self.slots.get_mut(request.number() as usize)?;
+        slot.buf = request.into_buffer();
+        Some(slot.io())
+    }
+}
+
+/// One queue of a thread.
+enum JobQueue {
+    /// The thread's own: the cheapest there is.
+    Own(LocalQueue),
+    /// One that other threads may drain.
+    Any(Queue),
+}
+
+impl AsRef<Queue> for JobQueue {
+    #[inline]
+    fn as_ref(&self) -> &Queue {
+        match self {
+            JobQueue::Own(queue) => queue,
+            JobQueue::Any(queue) => queue,
+        }
+    }
+}
+
+/// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
+/// once per batch, and a count of instructions can tell it from the load generator.
+enum JobQueues {
+    /// The usual case: the queue drives itself.
+    One(JobQueue),
+    /// They take turns.
+    Many(Group<JobQueue>),
+}
+
+impl JobQueues {
+    /// The calling thread's queues of `targets`, of which there is at least one, for `mode`; the buffers of `slots` are registered with them
+    /// before anything is measured, as fio registers its own before its clock starts.
+    fn open(targets: &[TargetState], slots: &mut [IoSlot], mode: Mode) -> Result<JobQueues> {
+        let depth = slots.len() / targets.len().max(1);
+        let mut queues = Vec::with_capacity(targets.len());
+        for (TargetState { device, .. }, slots) in targets.iter().zip(slots.chunks_mut(depth.max(1))) {
+            // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
+            let drained = mode.placement() == Placement::DrainThread && device.embedded().is_none();
+            let queue = if drained { JobQueue::Any(device.queue()?) } else { JobQueue::Own(device.local_queue_in(mode)?) };
+            for slot in slots {
+                slot.buf = slot.buf.take().map(|buf| queue.as_ref().prepare(buf));
+            }
+            queues.push(queue);
+        }
+        Ok(match queues.len() {
+            0 => bail!("a thread without a queue"),
+            1 => JobQueues::One(queues.remove(0)),
+            _ => JobQueues::Many(Group::new(queues).context("cannot join the job's queues")?),
+        })
+    }
+
+    /// In the order of the job's targets.
+    #[inline]
+    fn slice(&self) -> &[JobQueue] {
+        match self {
+            JobQueues::One(queue) => std::slice::from_ref(queue),
+            JobQueues::Many(group) => group.queues(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Queue> {
+        self.slice().iter().map(AsRef::as_ref)
+    }
+
+    /// Tells the policies since when an I/O has waited for room.
+    fn set_wants_room_at(&self, due: Option<Nanos>) {
+        self.all().for_each(|queue| queue.set_wants_room_at(due.map(instant)));
+    }
+
+    /// Submits `requests` on the queue of `target`. Where the thread `waits` next, the wait may announce them, in one system call.
+    ///
+    /// # Errors
+    /// The first that is refused: those after it stay in the iterator.
+    #[inline(never)]
+    fn submit(&self, target: usize, now: Nanos, waits: bool, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        match self.slice().get(target) {
+            Some(queue) => queue.as_ref().submit_or_post_at(instant(now), waits, requests),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
+    /// until nothing is in flight.
+    #[inline(never)]
+    fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
+        let limit = (until < Nanos::MAX).then(|| instant(until));
+        match self {
+            JobQueues::One(queue) => queue.as_ref().wait(min, limit),
+            JobQueues::Many(group) => group.wait(min, limit),
+        }
+        .map(drop)
+    }
+
+    /// Moves what is finished to `found`.
+    #[inline(never)]
+    fn reap(&self, found: &mut Vec<Completion>) {
+        for queue in self.all() {
+            if found.len() < found.capacity() {
+                queue.reap(found);
+            }
+        }
+    }
+}
+
+/// An instant of [`hw::now`], as the library has it: they read the same clock.
+#[inline]
+fn instant(at: Nanos) -> Instant {
+    Instant::from_nanos(at.0)
 }
 
 #[cfg(test)]

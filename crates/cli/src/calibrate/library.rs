@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Instant, Measured, Mode, Nanos, OpenOptions, Queue, Request};
 
 use super::list::Found;
-use super::sampler::{Sampler, time_each};
+use super::{Sampler, time_each};
 use crate::compare::statistics::median;
 
 /// I/Os of a large batch.
@@ -28,15 +28,19 @@ struct Rig {
 }
 
 impl Rig {
-    /// One batch of 4 KiB reads: nanoseconds to submit, to look and take, and to hand over.
-    fn batch(&mut self, ios: usize) -> Option<[f64; 3]> {
+    /// One batch of 4 KiB reads, waited for after `pause`: nanoseconds to submit, to poll and take, and to hand over.
+    fn batch(&mut self, ios: usize, pause: Nanos) -> Option<[f64; 3]> {
         let ns = self.queue.namespaces().first().copied()?;
         let from = self.free.len().checked_sub(ios)?;
         let requests = self.free.drain(from..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
         let begin = hw::now();
         self.queue.submit_at(Instant::from_nanos(begin.0), requests).ok()?;
         let submitted = hw::now();
-        let looks = spin_until(submitted + DEVICE);
+        let mut polls = hw::now();
+        while polls < submitted + pause {
+            std::hint::spin_loop();
+            polls = hw::now();
+        }
         self.queue.wait(ios, None).ok()?;
         let taken = hw::now();
         self.queue.reap(&mut self.done);
@@ -45,31 +49,14 @@ impl Rig {
             return None;
         }
         self.free.extend(self.done.drain(..).filter_map(|completion| completion.buf));
-        Some([submitted - begin, taken - looks, handed - taken].map(|span| span.0 as f64))
-    }
-
-    /// A large batch, waited for at once: the device's nanoseconds for each command, without its data.
-    fn served(&mut self) -> Option<f64> {
-        let ns = self.queue.namespaces().first().copied()?;
-        let requests = self.free.drain(..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
-        let begin = hw::now();
-        self.queue.submit_at(Instant::from_nanos(begin.0), requests).ok()?;
-        let submitted = hw::now();
-        self.queue.wait(LARGE, None).ok()?;
-        let taken = hw::now();
-        self.queue.reap(&mut self.done);
-        if self.done.len() < LARGE {
-            return None;
-        }
-        self.free.extend(self.done.drain(..).filter_map(|completion| completion.buf));
-        Some((taken - submitted).0 as f64 / LARGE as f64)
+        Some([submitted - begin, taken - polls, handed - taken].map(|span| span.0 as f64))
     }
 
     /// The medians of many batches.
     fn medians(&mut self, ios: usize) -> Option<[f64; 3]> {
         let mut all: [Vec<f64>; 3] = Default::default();
         for _ in 0..BATCHES {
-            let one = self.batch(ios)?;
+            let one = self.batch(ios, DEVICE)?;
             all.iter_mut().zip(one).for_each(|(list, ns)| list.push(ns));
         }
         let [a, b, c] = all.map(|list| median(&list));
@@ -102,8 +89,9 @@ pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) 
     });
     // Memory that is in no cache, as a medium's is.
     let (medium, mut buffer, mut at) = (vec![1u8; MEDIUM], vec![0u8; PAGE], 0);
-    let serve = sampler.repeat(|| {
-        let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.served()).collect();
+    found.serve = sampler.one(|| {
+        // Waited for at once: the device's nanoseconds for each command, without its data.
+        let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.batch(LARGE, Nanos::ZERO)).map(|[_, wait, _]| wait / LARGE as f64).collect();
         let copy = time_each(500, || {
             // A prime number of pages on, so that nothing is foreseen.
             at = (at + 5_003 * PAGE) % MEDIUM;
@@ -112,17 +100,7 @@ pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) 
                 std::hint::black_box(&buffer);
             }
         });
-        Some([median(&each)? + copy])
+        Some(median(&each)? + copy)
     });
-    found.serve = serve.map(|[serve]| serve);
     Ok(())
-}
-
-fn spin_until(instant: Nanos) -> Nanos {
-    let mut now = hw::now();
-    while now < instant {
-        std::hint::spin_loop();
-        now = hw::now();
-    }
-    now
 }

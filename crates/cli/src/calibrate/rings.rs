@@ -6,7 +6,7 @@ use hw::EventFd;
 use hw::uring::{Cq, Cqe, Enter, Entry, Options, Ring, Sq};
 
 use super::list::Found;
-use super::sampler::{Sampler, time_each};
+use super::{Sampler, time_each};
 
 /// Entries of a large batch: fewer than the 20 completions that a call runs at most (IO_LOCAL_TW_DEFAULT_MAX, 6.13).
 const LARGE: u32 = 16;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_that_do_nothing_and_polls_complete() {
+    fn nops_and_polls_complete() {
         // Without io_uring there is nothing to measure, and the list says so.
         let Some(mut rig) = Rig::new() else { return };
         for n in [1, LARGE] {

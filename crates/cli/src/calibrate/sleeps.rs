@@ -9,7 +9,7 @@ use hw::{EventFd, Poller};
 use units::Nanos;
 
 use super::list::{Found, Sleep};
-use super::sampler::{Sampler, time_each};
+use super::{Sampler, time_each};
 use crate::compare::statistics::median;
 use crate::rows::Estimate;
 
@@ -35,21 +35,19 @@ pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
     let (poller, vectors) = (Poller::new()?, hw::vectors(1, true)?);
     poller.add(&fd, 0)?;
     let mut events = Vec::with_capacity(8);
-    found.clock = sampler.repeat(|| Some([time_each(MANY, || _ = hw::now())])).map(|[ns]| ns);
-    found.syscall = sampler.repeat(|| Some([time_each(MANY, || _ = std::os::unix::process::parent_id())])).map(|[ns]| ns);
-    found.signal = sampler.repeat(|| Some([time_each(MANY, || fd.signal())])).map(|[ns]| ns);
+    found.clock = sampler.one(|| Some(time_each(MANY, || _ = hw::now())));
+    found.syscall = sampler.one(|| Some(time_each(MANY, || _ = std::os::unix::process::parent_id())));
+    found.signal = sampler.one(|| Some(time_each(MANY, || fd.signal())));
     // It returns at once, because a signal waits.
-    let mut returns = || {
-        let both = time_each(MANY, || {
+    found.signal_and_return = sampler.one(|| {
+        Some(time_each(MANY, || {
             fd.signal();
             _ = poller.wait(None, &mut events);
-        });
-        Some([both])
-    };
-    found.signal_and_return = sampler.repeat(&mut returns).map(|[ns]| ns);
+        }))
+    });
     if let Some(bell) = vectors.flag(0) {
-        found.arm = sampler.repeat(|| Some([time_each(MANY, || bell.arm())])).map(|[ns]| ns);
-        found.mask = sampler.repeat(|| Some([time_each(MANY, || bell.mask())])).map(|[ns]| ns);
+        found.arm = sampler.one(|| Some(time_each(MANY, || bell.arm())));
+        found.mask = sampler.one(|| Some(time_each(MANY, || bell.mask())));
     }
     found.nap = sampler
         .repeat(|| {
@@ -87,16 +85,16 @@ fn switch(sampler: &mut Sampler<'_>) -> Result<Option<Estimate>> {
         });
         echo.context("cannot start a thread")?;
         let mut events = Vec::with_capacity(8);
-        let round = sampler.repeat(|| {
+        let round = sampler.one(|| {
             let round = time_each(SLEEPS * 5, || {
                 ping.signal();
                 _ = ponged.wait(Some(LOST), &mut events);
             });
-            Some([round / 2.0])
+            Some(round / 2.0)
         });
         end.store(true, Release);
         ping.signal();
-        Ok(round.map(|[round]| round))
+        Ok(round)
     })
 }
 
@@ -202,7 +200,7 @@ pub fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>>
         });
         echo.context("cannot start a thread")?;
         let mut n = 0;
-        let found = sampler.repeat(|| {
+        let found = sampler.one(|| {
             let round = time_each(MANY, || {
                 n += 1;
                 ours.0.store(n, Release);
@@ -210,9 +208,9 @@ pub fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>>
                     std::hint::spin_loop();
                 }
             });
-            pinned.load(Acquire).then_some([round / 2.0])
+            pinned.load(Acquire).then_some(round / 2.0)
         });
         ours.0.store(END, Release);
-        Ok(found.map(|[line]| line))
+        Ok(found)
     })
 }

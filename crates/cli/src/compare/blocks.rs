@@ -21,11 +21,11 @@ use workload::report::PathFigures;
 use workload::{Generator, Job, Latency, Target};
 
 use super::background::Background;
+use super::plan::Variant;
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
 use super::stolen::{self, IdleLoops};
-use super::variant::Variant;
-use crate::bench::{self, Control, Counted, Hired, PathMark, Progress, Ran, Rig, over_all};
+use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker, over_all};
 use crate::machine;
 use crate::output::say;
 
@@ -266,26 +266,34 @@ impl JobThreads {
     ///
     /// # Errors
     /// A thread cannot be set up.
-    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, cpus: &JobCpus, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<JobThreads> {
-        let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
+    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, cpus: &JobCpus, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<JobThreads> {
+        let Some(device) = rig.devices.first() else { bail!("the job uses no device") };
         let mut threads = Vec::new();
         for (thread, cpus) in plan.threads.iter().zip(&cpus.threads) {
-            let hired = rig.hire(jobs, thread, host_work);
+            let worker = rig.worker(jobs, thread, host_work);
             let ((blocks, take), (give, results), (ready, started)) = (channel(), channel(), channel());
             let (stop, cpus) = (stop.clone(), cpus.clone());
-            thread::Builder::new()
-                .name(format!("reap-job-{}", thread.number))
-                .spawn(move || run_blocks(hired, &cpus, &stop, &ready, &take, &give))
-                .context("cannot start a job thread")?;
+            let body = move || {
+                machine::settle(&cpus);
+                match worker() {
+                    Ok(worker) => {
+                        _ = ready.send(Ok(()));
+                        run_blocks(worker, &stop, &take, &give);
+                    }
+                    Err(error) => _ = ready.send(Err(error)),
+                }
+            };
+            let spawned = thread::Builder::new().name(format!("reap-job-{}", thread.number)).spawn(body);
+            spawned.context("cannot start a job thread")?;
             started.recv().map_err(|_| ended())??;
             threads.push(JobThread { targets: rig.targets(thread)?, blocks, results });
         }
         Ok(JobThreads {
             threads,
-            price: rig.latency_price(),
+            price: rig.setup.price,
             _measured: device.embedded().map(|embedded| embedded.measure()),
             outside: cpus.outside.then(|| cpus.used.clone()),
-            devices: rig.devices().to_vec(),
+            devices: rig.devices.clone(),
             plan: plan.clone(),
         })
     }
@@ -338,28 +346,10 @@ fn ended() -> anyhow::Error {
 }
 
 /// A job thread: block after block, each answered with how long the thread waited for a CPU in it.
-fn run_blocks(
-    hired: Hired,
-    cpus: &[usize],
-    stop: &AtomicBool,
-    ready: &Sender<Result<()>>,
-    blocks: &Receiver<Block>,
-    results: &Sender<(Generator, Result<Ran>, Nanos)>,
-) {
-    machine::settle(cpus);
-    let mut worker = match hired.settle() {
-        Ok(worker) => worker,
-        Err(error) => {
-            _ = ready.send(Err(error));
-            return;
-        }
-    };
+fn run_blocks(mut worker: Worker, stop: &AtomicBool, blocks: &Receiver<Block>, results: &Sender<(Generator, Result<Ran>, Nanos)>) {
     // Not every kernel keeps scheduler statistics.
     let run_delay = RunDelay::of_current().ok();
     let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-    if ready.send(Ok(())).is_err() {
-        return;
-    }
     let progress = Progress::default();
     while let Ok(Block { mode, price, mut generator }) = blocks.recv() {
         let before = delay();

@@ -8,9 +8,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use workload::{Histogram, Moments};
 
 use super::blocks::{Record, Sample};
+use super::plan::Variant;
 use super::plan::{FEW, SceneJobs};
 use super::statistics::{self, FEWEST};
-use super::variant::Variant;
 use crate::bench::over_all;
 use crate::rows::json::VALID;
 use crate::rows::{CPU, IOPS, P50, Pair, Row, Scene};

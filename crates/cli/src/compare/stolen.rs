@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_an_io_lose_as_well() {
+    fn blocks_without_io_count_losses() {
         assert_eq!(per_io(&blocks(0, [(1e6, 0), (1e6, 2), (1e6, 0), (1e6, 2)])), Some(1e6));
         assert_eq!(per_io(&blocks(0, [(1e6, 100), (9e6, 100), (1e6, 100), (1e6, 100)])), Some(1e4));
         assert_eq!((per_io(&blocks(0, [(1e6, 0); 4])), per_io(&[])), (None, None));
     }
 
     #[test]
-    fn nothing_is_known_where_less_was_lost_than_the_threads_ran_for() {
+    fn implausible_losses_yield_none() {
         let lost = |each| per_io(&blocks(1_000_000, [(each, 100); 4]));
         assert_eq!([lost(0.0), lost(4e5), lost(9e5)], [None, None, Some(9e3)]);
     }

@@ -9,6 +9,8 @@ use hw::uring::{Features, Unavailable};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, getrlimit};
 
+use crate::list::names;
+
 /// CAP_IPC_LOCK (capabilities(7)): locked memory is not limited.
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -75,12 +77,7 @@ pub struct Cpus {
 }
 
 impl Facts {
-    /// What is so here.
-    pub fn here() -> Facts {
-        Facts::at(Path::new("/"))
-    }
-
-    /// The same with files below `root`; what the kernel is asked is this machine's.
+    /// What is so here, with files below `root`; what the kernel is asked is this machine's.
     pub fn at(root: &Path) -> Facts {
         let namespaces: Vec<Disk> = Disk::all(root).into_iter().filter(|disk| disk.nsid().is_some()).collect();
         let characters = names(&root.join("sys/class/nvme-generic"));
@@ -138,8 +135,7 @@ fn cpus(root: &Path) -> Cpus {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     let known = |path: &str| root.join(path).exists();
-    let mut states = names(&first.join("cpuidle"));
-    states.sort();
+    let states = names(&first.join("cpuidle"));
     let state = |name: &String| {
         let said = |attribute: &str| text(&first, &format!("cpuidle/{name}/{attribute}"));
         (said("disable") != "1").then(|| (said("name"), said("latency").parse().unwrap_or(0)))
@@ -162,13 +158,6 @@ fn chosen(choices: &str) -> String {
 
 fn text(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap_or_default().trim().to_owned()
-}
-
-fn names(directory: &Path) -> Vec<String> {
-    let mut found: Vec<String> =
-        fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    found.sort();
-    found
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::*;
 
 /// Compared with nvme-cli's on QEMU's controller by `tests/guest/pcie.sh`.
 #[test]
-fn fields_are_laid_out_as_nvme_cli_does() {
+fn fields_match_nvme_cli_layout() {
     let controller =
         Controller { vid: 0x1b36, sn: Text::ascii("LAB0"), mdts: 7, subnqn: Text::nul_terminated("nqn.x"), ..Controller::default() };
     let shown = lines(&controller_fields(&controller), 10);

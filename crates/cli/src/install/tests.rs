@@ -1,7 +1,11 @@
+use std::path::Path;
+
+use clap::Command;
+
 use super::*;
 
 #[test]
-fn every_command_has_a_page_and_every_shell_its_completions() {
+fn pages_and_completions_are_made() {
     let pages = pages().unwrap();
     let text = |place: &str| {
         let (_, bytes) = pages.iter().find(|(path, _)| path.as_path() == Path::new(place)).unwrap_or_else(|| panic!("{place} is missing"));

@@ -117,7 +117,7 @@ fn controllers_are_listed_under_any_driver() {
 }
 
 #[test]
-fn block_devices_are_listed_with_their_users() {
+fn block_devices_list_users() {
     let found = machine().look(&[("/dev/vda", "process 9 (dd)")]);
     let wanted = serde_json::json!({
         "DevicePath": "/dev/nvme0n1", "NameSpace": 1, "GenericPath": "/dev/ng0n1", "Controllers": ["nvme0"], "ModelNumber": "QEMU NVMe Ctrl",
@@ -132,7 +132,7 @@ fn block_devices_are_listed_with_their_users() {
 }
 
 #[test]
-fn tables_are_as_wide_as_their_cells() {
+fn table_columns_fit_their_cells() {
     let found = machine().look(&[("/dev/vda", "process 9 (dd)"), ("/dev/vfio/4", "process 7 (reap)")]);
     let wanted = "\
 Device Address      Driver   Group Model          Serial   Namespaces
@@ -153,7 +153,7 @@ Node             Generic    Size      Block Polls Model                Users
 
 /// Two controllers lead to the head; each path is hidden.
 #[test]
-fn a_namespace_with_several_paths_is_listed_once_with_all_its_controllers() {
+fn multipath_namespace_is_listed_once() {
     let tree = Tree::new();
     for (n, bdf) in ["0000:00:04.0", "0000:00:05.0"].iter().enumerate() {
         let function = tree.function(bdf, Some("nvme"), None);
@@ -176,7 +176,7 @@ fn a_namespace_with_several_paths_is_listed_once_with_all_its_controllers() {
 }
 
 #[test]
-fn a_controller_on_a_network_is_listed_with_its_address() {
+fn network_controller_lists_its_address() {
     let tree = Tree::new();
     tree.file("sys/class/nvme/nvme9/transport", "tcp\n");
     tree.file("sys/class/nvme/nvme9/address", "traddr=127.0.0.1,trsvcid=4420\n");

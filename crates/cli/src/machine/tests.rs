@@ -11,19 +11,19 @@ fn the_last_cpu_is_the_devices() {
 }
 
 #[test]
-fn threads_spread_over_the_cpus_they_may_use() {
+fn threads_spread_over_allowed_cpus() {
     let machine = machine(&[0, 1, 2, 3, 4]);
     assert_eq!(machine.place(&[vec![], vec![], vec![], vec![], vec![]]), [0, 1, 2, 3, 0]);
     assert_eq!(machine.place(&[vec![1], vec![1, 2], vec![], vec![1, 2]]), [1, 2, 0, 1]);
 }
 
 #[test]
-fn a_wish_for_the_devices_cpu_is_no_wish() {
+fn device_cpu_is_not_assigned() {
     assert_eq!(machine(&[0, 1]).place(&[vec![1], vec![7]]), [0, 0]);
 }
 
 #[test]
-fn two_threads_on_a_cpu_are_one_too_many() {
+fn two_threads_per_cpu_oversubscribe() {
     let two = machine(&[0, 1, 2]);
     assert!(!two.oversubscribed(&[0, 1]));
     assert!(two.oversubscribed(&[0, 1, 0]));
@@ -31,7 +31,7 @@ fn two_threads_on_a_cpu_are_one_too_many() {
 }
 
 #[test]
-fn without_an_embedded_device_all_cpus_are_the_hosts() {
+fn no_device_frees_all_cpus() {
     let machine = Machine { device: None, host: vec![0, 1], outside: true, seated: None };
     assert_eq!(machine.place(&[vec![], vec![]]), [0, 1]);
     assert!(!machine.oversubscribed(&[0, 1]) && machine.oversubscribed(&[0, 0]));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_was_there_stays_until_there_is_something_to_write() {
+fn file_is_truncated_at_first_write() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.json");
     // Stopped before it was written to: as if nothing had been.
@@ -18,7 +18,7 @@ fn what_was_there_stays_until_there_is_something_to_write() {
 }
 
 #[test]
-fn a_file_that_cannot_be_created_is_answered_with_what_to_do() {
+fn creation_errors_give_advice() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let told = |name: &str| {
@@ -35,14 +35,14 @@ fn a_file_that_cannot_be_created_is_answered_with_what_to_do() {
 }
 
 #[test]
-fn a_device_is_written_to_as_it_is() {
+fn device_files_are_not_truncated() {
     let mut output = Output::open(Some(Path::new("/dev/null"))).unwrap();
     output.write("nothing").unwrap();
     output.finish().unwrap();
 }
 
 #[test]
-fn one_that_fails_keeps_none_from_being_written() {
+fn one_failed_file_spares_others() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("last");
     let text = || Ok("last".to_owned());
@@ -70,7 +70,7 @@ fn one_file_has_one_use() {
 }
 
 #[test]
-fn a_terminal_gets_lines_that_it_need_not_break() {
+fn stderr_lines_fit_the_terminal() {
     assert_eq!(laid("error: one two\nthree", Some(10)), "error: one\ntwo\nthree\n");
     assert_eq!(laid("error: one two three", None), "error: one two three\n");
 }

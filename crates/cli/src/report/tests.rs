@@ -12,7 +12,7 @@ fn data(page: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_page_holds_the_results_and_needs_no_network() {
+fn page_is_self_contained() {
     let page = page_of(&sweep());
     let data = data(&page);
     assert_eq!(data["results"]["rows"].as_array().unwrap().len(), 24);

@@ -8,46 +8,35 @@ use crate::output::say;
 
 /// The mode that a run is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ModeChoice {
     /// As the command line says, else as the jobs do.
     pub mode: Mode,
-    /// What it has in its place on a device that lacks it. `None`: such a device is an error.
-    otherwise: Option<Mode>,
+    /// The mode that devices are opened in, and what a run has in its place on a device that lacks it.
+    pub otherwise: Mode,
 }
 
-impl Wish {
-    const fn plain(mode: Mode) -> Wish {
-        Wish { mode, otherwise: None }
-    }
-
-    /// The mode that devices are opened in.
-    pub fn at_open(self) -> Mode {
-        self.otherwise.unwrap_or(self.mode)
-    }
-
-    /// The mode of a run on `devices`, which are open. What is not done as a job says is told.
+impl ModeChoice {
+    /// The mode of a run on `devices`, which are open. What is not done as a job says is noted.
     pub fn on(self, devices: &[Device]) -> Mode {
-        let Some(otherwise) = self.otherwise else { return self.mode };
-        match devices.iter().find_map(|device| device.lacks(self.mode)) {
-            Some(why) => {
-                say(format_args!("note: {why}: the jobs run in {otherwise}"));
-                otherwise
-            }
-            None => self.mode,
-        }
+        // A device that lacks the mode of the command line is an error when it is opened.
+        let lacking = || devices.iter().find_map(|device| device.lacks(self.mode));
+        let Some(why) = (self.mode != self.otherwise).then(lacking).flatten() else { return self.mode };
+        say(format_args!("note: {why}: the jobs run in {}", self.otherwise));
+        self.otherwise
     }
 }
 
-/// The mode of a run: as the command line says, else as the jobs do. What is not done as a job says is told.
-pub fn wish(given: Option<Mode>, jobs: &[Job], kernel: bool) -> Wish {
-    let (wish, notes) = decide(given, jobs, kernel);
+/// The mode of a run: as the command line says, else as the jobs do. What is not done as a job says is noted.
+pub fn choose(given: Option<Mode>, jobs: &[Job], kernel: bool) -> ModeChoice {
+    let (choice, notes) = decide(given, jobs, kernel);
     notes.into_iter().for_each(|note| say(format_args!("note: {note}")));
-    wish
+    choice
 }
 
 /// Files and buffers are always registered: `registerfiles` and `fixedbufs` ask for nothing more.
-fn decide(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Wish, Vec<String>) {
-    let usual = Wish::plain(given.unwrap_or(Mode::ADAPTIVE));
+fn decide(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (ModeChoice, Vec<String>) {
+    let usual = given.unwrap_or(Mode::ADAPTIVE);
+    let usual = ModeChoice { mode: usual, otherwise: usual };
     if !kernel {
         return (usual, Vec::new());
     }
@@ -62,9 +51,9 @@ fn decide(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Wish, Vec<String>
         let not_done = match (given, chosen) {
             (Some(given), _) if given == mode || given == otherwise => continue,
             (Some(given), _) => format!("--completion {given} decides"),
-            (None, Some(Wish { mode: other, .. })) => format!("{other} is, and no ring is made for both"),
+            (None, Some(ModeChoice { mode: other, .. })) => format!("{other} is, and no ring is made for both"),
             (None, None) if jobs.iter().all(says) => {
-                chosen = Some(Wish { mode, otherwise: Some(otherwise) });
+                chosen = Some(ModeChoice { mode, otherwise });
                 continue;
             }
             (None, None) => format!("not all jobs say it, and the run has one mode; --completion {mode} is that of all"),
@@ -80,10 +69,14 @@ mod tests {
 
     use super::*;
 
-    fn decided(given: Option<Mode>, text: &str, kernel: bool) -> (Wish, String) {
+    fn decided(given: Option<Mode>, text: &str, kernel: bool) -> (ModeChoice, String) {
         let jobs = fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
-        let (wish, notes) = decide(given, &jobs, kernel);
-        (wish, notes.join("\n"))
+        let (choice, notes) = decide(given, &jobs, kernel);
+        (choice, notes.join("\n"))
+    }
+
+    const fn plain(mode: Mode) -> ModeChoice {
+        ModeChoice { mode, otherwise: mode }
     }
 
     const ALL: &str = "[global]\nioengine=io_uring\nhipri\nregisterfiles\nfixedbufs\n[a]\n[b]\n";
@@ -91,26 +84,25 @@ mod tests {
     const THREAD: &str = "[s]\nioengine=io_uring\nsqthread_poll\n";
 
     #[test]
-    fn what_all_jobs_say_of_io_uring_is_the_mode_where_the_kernel_drives_the_device() {
-        let polled = Wish { mode: Mode::KERNEL_IOPOLL, otherwise: Some(Mode::POLL) };
+    fn io_uring_options_choose_the_mode() {
+        let polled = ModeChoice { mode: Mode::KERNEL_IOPOLL, otherwise: Mode::POLL };
         assert_eq!(decided(None, ALL, true), (polled, String::new()));
-        assert_eq!(polled.at_open(), Mode::POLL);
-        let submitted = Wish { mode: Mode::KERNEL_SQPOLL, otherwise: Some(Mode::ADAPTIVE) };
+        let submitted = ModeChoice { mode: Mode::KERNEL_SQPOLL, otherwise: Mode::ADAPTIVE };
         assert_eq!(decided(None, THREAD, true), (submitted, String::new()));
         for given in [Mode::POLL, Mode::KERNEL_IOPOLL] {
-            assert_eq!(decided(Some(given), ALL, true), (Wish::plain(given), String::new()));
+            assert_eq!(decided(Some(given), ALL, true), (plain(given), String::new()));
         }
-        assert_eq!(decided(None, ALL, false), (Wish::plain(Mode::ADAPTIVE), String::new()));
-        assert_eq!(decided(None, "[a]\n", true), (Wish::plain(Mode::ADAPTIVE), String::new()));
+        assert_eq!(decided(None, ALL, false), (plain(Mode::ADAPTIVE), String::new()));
+        assert_eq!(decided(None, "[a]\n", true), (plain(Mode::ADAPTIVE), String::new()));
     }
 
     #[test]
     fn what_is_not_done_is_told() {
-        let (wish, told) = decided(Some(Mode::SUSPEND), ALL, true);
-        assert!(wish == Wish::plain(Mode::SUSPEND) && told.contains("job 'a': hipri is not done: --completion suspend decides"), "{told}");
-        let (wish, told) = decided(None, ONE, true);
-        assert!(wish == Wish::plain(Mode::ADAPTIVE) && told.contains("not all jobs say it"), "{told}");
-        let (wish, told) = decided(None, &format!("{THREAD}hipri\n"), true);
-        assert!(wish.mode == Mode::KERNEL_SQPOLL && told.contains("job 's': hipri is not done: kernel-sqpoll is"), "{told}");
+        let (choice, told) = decided(Some(Mode::SUSPEND), ALL, true);
+        assert!(choice == plain(Mode::SUSPEND) && told.contains("job 'a': hipri is not done: --completion suspend decides"), "{told}");
+        let (choice, told) = decided(None, ONE, true);
+        assert!(choice == plain(Mode::ADAPTIVE) && told.contains("not all jobs say it"), "{told}");
+        let (choice, told) = decided(None, &format!("{THREAD}hipri\n"), true);
+        assert!(choice.mode == Mode::KERNEL_SQPOLL && told.contains("job 's': hipri is not done: kernel-sqpoll is"), "{told}");
     }
 }

@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 
 use crate::output;
 
+/// From one line about the progress to the next.
+const EVERY: Duration = Duration::from_secs(20);
+
 /// Does `work` for each item. What was not begun before `stop` was set is `None`.
 pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     let bar = output::bar(items.len() as u64, what);
     let (next, mut results) = (AtomicUsize::new(0), Vec::new());
     results.resize_with(items.len(), || None);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
-    let mut lines = Lines::new(items.len(), what);
+    // Where stderr is no terminal, a line each so often says what the bar would.
+    let (silent, begun, mut told) = (io::stderr().is_terminal(), Instant::now(), Instant::now());
     let (done, each_done) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -33,47 +37,21 @@ pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: 
             });
         }
         drop(done);
-        for (at, result) in each_done {
+        for (done, (at, result)) in (1..).zip(each_done) {
             if let Some(slot) = results.get_mut(at) {
                 *slot = Some(result);
             }
             bar.inc(1);
-            lines.step();
+            if !silent && told.elapsed() >= EVERY {
+                told = Instant::now();
+                let (all, gone) = (items.len(), begun.elapsed().as_secs_f64());
+                let left = gone * (all - done) as f64 / done as f64;
+                output::say(format_args!("{what}: {done} of {all} after {gone:.0} s, about {left:.0} s left"));
+            }
         }
     });
     bar.finish_and_clear();
     results
-}
-
-/// Where stderr is no terminal, a line each so often says what the bar would.
-struct Lines<'a> {
-    what: &'a str,
-    all: usize,
-    done: usize,
-    begun: Instant,
-    told: Instant,
-    silent: bool,
-}
-
-impl Lines<'_> {
-    /// From one line to the next.
-    const EVERY: Duration = Duration::from_secs(20);
-
-    fn new(all: usize, what: &str) -> Lines<'_> {
-        let now = Instant::now();
-        Lines { what, all, done: 0, begun: now, told: now, silent: io::stderr().is_terminal() }
-    }
-
-    fn step(&mut self) {
-        self.done += 1;
-        if self.silent || self.told.elapsed() < Lines::EVERY {
-            return;
-        }
-        self.told = Instant::now();
-        let gone = self.begun.elapsed().as_secs_f64();
-        let left = gone * (self.all - self.done) as f64 / self.done as f64;
-        output::say(format_args!("{}: {} of {} after {gone:.0} s, about {left:.0} s left", self.what, self.done, self.all));
-    }
 }
 
 #[cfg(test)]
@@ -88,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_when_it_is_stopped_is_not_done() {
+    fn stopped_pool_leaves_items_undone() {
         let stop = AtomicBool::new(false);
         let results = each(&[(); 1_000], "test", &stop, |()| stop.store(true, Relaxed));
         let done = results.iter().flatten().count();

@@ -1,6 +1,5 @@
 //! One scenario under several modes and with several seeds.
 
-mod figures;
 mod rows;
 mod table;
 
@@ -53,19 +52,21 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
         .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
         .collect();
-    let outcomes = pool::each(&runs, "runs", &stop, |scenario| done(scenario.run_unless(&stop)));
-    let outcomes: Vec<Option<Outcome>> = outcomes
-        .into_iter()
-        .map(|run| run.transpose().map(Option::flatten))
-        .collect::<Result<_, SimError>>()
-        .with_context(|| file.title.clone())?;
+    let outcomes = pool::each(&runs, "runs", &stop, |scenario| scenario.run_unless(&stop));
+    // One that was stopped in the middle counts as one that was not begun.
+    let outcome = |run: Option<Result<Outcome, SimError>>| match run {
+        Some(Err(SimError::Stopped { .. })) => Ok(None),
+        run => run.transpose(),
+    };
+    let outcomes: Vec<Option<Outcome>> =
+        outcomes.into_iter().map(outcome).collect::<Result<_, SimError>>().with_context(|| file.title.clone())?;
     let rounds: Vec<&[Option<Outcome>]> = outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
     let complete = rounds.len() as u64 == u64::from(seeds);
     if !complete {
-        stop::tell(format_args!("{} of {seeds} seeds; what follows is of those", rounds.len()));
+        say(format_args!("note: stopped by a signal after {} of {seeds} seeds; what follows is of those", rounds.len()));
     }
     let mut results = rows::results(&file, &modes, &rounds);
     results.extra.insert("complete".into(), complete.into());
@@ -76,17 +77,6 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         html.write(|| report::page(&results, machine)),
     ])?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What came of a run; `None`: it was stopped in the middle, and counts as one that was not begun.
-///
-/// # Errors
-/// Those of the run, but for that it was stopped.
-pub fn done(run: Result<Outcome, SimError>) -> Result<Option<Outcome>, SimError> {
-    match run {
-        Err(SimError::Stopped { .. }) => Ok(None),
-        run => run.map(Some),
-    }
 }
 
 /// Reads a scenario file, or the default one.

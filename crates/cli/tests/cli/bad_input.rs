@@ -53,7 +53,7 @@ fn a_typo_in_each_argument() {
 }
 
 #[test]
-fn logs_that_cannot_be_written_are_refused_before_the_run() {
+fn unwritable_logs_fail_early() {
     let place = place();
     for option in ["write_bw_log", "write_iolog"] {
         place.write("log.fio", &format!("[a]\nrw=randread\nbs=4k\nruntime=20ms\ntime_based\n{option}=missing/x\n"));
@@ -68,7 +68,7 @@ fn logs_that_cannot_be_written_are_refused_before_the_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_job_has_a_place() {
+fn job_errors_have_a_location() {
     let place = place();
     place.write("bad.fio", "# comment\n[a]\nbs=4kk\nrw=randrea\n  iodpth=4\n");
     let ended = place.reap("run job.fio bad.fio").fails_with(&["bad.fio:3:4:", "bad.fio:4:4:", "bad.fio:5:3:", "did you mean 'iodepth'?"]);
@@ -80,7 +80,7 @@ fn what_is_wrong_with_a_job_has_a_place() {
 }
 
 #[test]
-fn jobs_that_do_not_fit_the_device() {
+fn oversized_jobs_are_refused() {
     let place = place();
     let job = |text: &str| place.write("misfit.fio", &format!("[a]\n{text}\n[b]\nstonewall\nruntime=50ms\n"));
     job("bs=2m").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'", "not even one block"]);
@@ -158,7 +158,7 @@ fn profiles_beyond_all_measure() {
 }
 
 #[test]
-fn two_devices_that_would_be_one_file() {
+fn colliding_devices_are_refused() {
     let place = place();
     place.write("two.fio", "[a]\nrw=write\nfilename=a_b\n[b]\nrw=write\nfilename=/a/b\n");
     place.reap("run two.fio --device file:{filename}?size=1M").fails_with(&["'a_b' and '/a/b' would both be file:a_b"]);
@@ -166,7 +166,7 @@ fn two_devices_that_would_be_one_file() {
 }
 
 #[test]
-fn a_filter_of_the_log_that_is_none_is_told() {
+fn bad_log_filter_is_reported() {
     let place = place();
     let run = |filter: &str| Ended::from(place.command("sim --modes poll").env("REAP_LOG", filter).output().unwrap()).ok().stderr;
     let said = run("warn,=x=");
@@ -175,7 +175,7 @@ fn a_filter_of_the_log_that_is_none_is_told() {
 }
 
 #[test]
-fn a_setting_that_nobody_asks_for_is_noted() {
+fn unused_setting_is_noted() {
     let place = place();
     let price = "note: --latency-price 0.05 changes nothing here";
     for (mode, told) in [("poll", true), ("adaptive", false)] {
@@ -189,7 +189,7 @@ fn a_setting_that_nobody_asks_for_is_noted() {
 }
 
 #[test]
-fn queues_that_nobody_would_use_are_noted() {
+fn surplus_queues_are_noted() {
     let told = |queues: u32| place().reap(&format!("run job.fio --device mem:1M --queues {queues}")).ok().stderr;
     assert!(told(2).contains("--queues 2 is as good as 1"));
     assert_eq!(told(1), "");
@@ -197,7 +197,7 @@ fn queues_that_nobody_would_use_are_noted() {
 
 /// To fio a size that there is not is a mistake.
 #[test]
-fn what_a_job_asks_for_and_does_not_get_is_noted() {
+fn shortened_jobs_are_noted() {
     let place = place();
     let told = |job: &str, device: &str| {
         place.write("job.fio", &format!("[a]\nrw=randread\nnumber_ios=9\n{job}\n"));

@@ -9,7 +9,7 @@ use crate::support::{Ended, Place};
 
 /// The program colours nothing, and has nothing to say of that.
 #[test]
-fn on_a_terminal_nothing_is_said_that_is_not_said_elsewhere() {
+fn terminal_output_matches_pipe() {
     let place = Place::new();
     let said = place.reap("run nowhere.fio").fails_with(&["nowhere.fio"]).stderr;
     let mut command = Command::new("script");
@@ -21,7 +21,7 @@ fn on_a_terminal_nothing_is_said_that_is_not_said_elsewhere() {
 
 /// As `reap ... 2>&1 | head` leaves it.
 #[test]
-fn a_reader_of_stderr_that_has_gone_away_changes_nothing() {
+fn closed_stderr_changes_nothing() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\ncpus_allowed=900\nprio=3\n");
     for (arguments, code) in [("run job.fio --device mem:1M", 0), ("run nowhere.fio", 1)] {
@@ -37,7 +37,7 @@ const SCENARIO: &str =
 
 /// Minutes of measuring are not lost with a disk that is full.
 #[test]
-fn results_and_other_files_are_there_when_a_file_cannot_be_written() {
+fn unwritable_file_spares_other_results() {
     let place = Place::new();
     place.write("s.toml", SCENARIO);
     for (arguments, word) in
@@ -70,7 +70,7 @@ fn a_full_file_system_is_named() {
 }
 
 #[test]
-fn what_is_in_a_file_stays_until_there_is_something_to_write() {
+fn output_file_survives_early_errors() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("results", "earlier results");
     place.reap("run job.fio --output results --device mem:1M?profile=nope").fails_with(&["nope"]);
@@ -82,7 +82,7 @@ fn what_is_in_a_file_stays_until_there_is_something_to_write() {
 }
 
 #[test]
-fn a_file_is_written_for_one_purpose_and_never_over_what_is_read() {
+fn output_never_overwrites_input() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("s.toml", SCENARIO).write("own.toml", "read = {}\n");
     place.write("prices.toml", "base = \"vm\"\n");
@@ -105,7 +105,7 @@ fn a_file_is_written_for_one_purpose_and_never_over_what_is_read() {
 }
 
 #[test]
-fn a_page_may_have_a_name_that_is_no_text() {
+fn page_name_may_be_non_utf8() {
     let place = Place::new();
     place.write("s.toml", SCENARIO);
     let name = OsStr::from_bytes(b"x\xff.html");
@@ -138,7 +138,7 @@ fn a_dash_is_the_standard_output() {
 
 /// What stands in the file that stdout is appended to is kept.
 #[test]
-fn a_dash_appends_where_a_shell_does() {
+fn dash_appends_to_stdout() {
     let place = Place::new();
     place.write("s.toml", SCENARIO).write("out", "before\n");
     let out = std::fs::File::options().append(true).open(place.path("out")).unwrap();

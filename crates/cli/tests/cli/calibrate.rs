@@ -3,7 +3,7 @@
 use crate::support::Place;
 
 #[test]
-fn a_price_list_of_this_machine_is_one_that_scenarios_can_name() {
+fn calibrated_prices_load_in_scenarios() {
     let place = Place::new();
     let ended = place.reap("calibrate --output here.toml");
     for part in ["thread.syscall", "Not measured here", "interrupt.entry"] {

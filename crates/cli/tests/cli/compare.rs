@@ -17,7 +17,7 @@ fn words(ended: &Ended, words: &[&str]) {
 }
 
 #[test]
-fn two_modes_make_a_table_and_a_file() {
+fn two_modes_make_table_and_json() {
     let place = Place::new();
     let ended = place.reap(&format!("compare {SMALL} --modes interrupt,poll --repeat 1 --json results.json")).ok();
     words(&ended, &["randread 4 KiB, queue depth 32", "interrupt", "poll", "A/A: interrupt against itself", "Machine: "]);
@@ -47,7 +47,7 @@ fn two_modes_make_a_table_and_a_file() {
 }
 
 #[test]
-fn jobs_of_several_threads_and_devices_are_compared_as_one() {
+fn several_threads_compare_as_one() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randrw\nbs=4k\niodepth=4\nfilename=x:y\n[b]\nnumjobs=2\nfilename=y\niodepth=2\ngtod_reduce=1\n");
     let ended = place.reap(&format!("compare job.fio {SMALL} --modes irq-poll --repeat 1 --json results.json")).ok();
@@ -90,7 +90,7 @@ fn stages_are_not_compared() {
 }
 
 #[test]
-fn a_sweep_is_planned_run_and_drawn() {
+fn sweep_is_planned_and_drawn() {
     let place = Place::new();
     let ended = place
         .reap(&format!(
@@ -132,7 +132,7 @@ fn ctrl_c_prints_what_there_is() {
 
 /// Its file is cut short in the middle of its rounds.
 #[test]
-fn a_device_that_fails_in_the_middle_leaves_its_own_rounds() {
+fn failing_device_keeps_finished_rounds() {
     let place = Place::new();
     let ended = patiently(|time| {
         let disk = place.path("disk.img");
@@ -154,7 +154,7 @@ fn a_device_that_fails_in_the_middle_leaves_its_own_rounds() {
 }
 
 #[test]
-fn sweeps_that_cannot_be_run_say_why() {
+fn impossible_sweeps_say_why() {
     let place = Place::new();
     place.write("job.fio", "[paced]\nrate_iops=2000\n");
     place.reap(&format!("compare job.fio {SMALL} --loads 5")).fails_with(&["job 'paced' has a rate of its own"]);

@@ -23,7 +23,7 @@ fn blocks_are_trimmed_and_written() {
 }
 
 #[test]
-fn a_list_of_ios_is_written_and_replayed() {
+fn iolog_is_written_and_replayed() {
     let place = Place::new();
     place.write("first.fio", "[a]\nrw=randrw\nsize=256k\nnrfiles=2\nwrite_iolog=list\nwrite_lat_log=l\nwrite_bw_log=l\nlog_avg_msec=10\n");
     let first = place.reap(&format!("run first.fio {SMALL}")).ok().json()["jobs"][0].clone();
@@ -48,7 +48,7 @@ fn a_list_may_be_named_dash() {
 
 /// Reads find blocks that were written before the jobs began: that is not part of the run.
 #[test]
-fn no_sample_of_a_histogram_is_longer_than_the_run() {
+fn histogram_samples_fit_the_run() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nbs=4k\niodepth=8\nruntime=200ms\ntime_based\n");
     let text = place.reap("run job.fio --device mem:256M?profile=optane --histograms --completion interrupt").ok().stdout;

@@ -28,7 +28,7 @@ fn runs(ended: Ended) -> Option<Ended> {
 }
 
 #[test]
-fn which_of_the_two_a_name_is_stands_in_the_output() {
+fn output_tells_paths_from_names() {
     let place = place();
     let Some(path) = runs(place.reap("run read.fio")) else { return };
     assert!(path.stdout.contains("\nDevice: kernel:disk (the file itself, only read)"), "{}", path.stdout);
@@ -45,7 +45,7 @@ fn which_of_the_two_a_name_is_stands_in_the_output() {
 }
 
 #[test]
-fn a_run_reads_writes_and_verifies_the_file_itself() {
+fn file_is_written_and_verified() {
     let place = place();
     place.write("job.fio", "[a]\nrw=write\nbs=64k\niodepth=4\nsize=1m\noffset=2m\nfilename=disk\nverify=crc32c\n");
     let Some(_) = runs(place.reap("run job.fio --completion interrupt")) else { return };
@@ -60,7 +60,7 @@ fn a_run_reads_writes_and_verifies_the_file_itself() {
 }
 
 #[test]
-fn a_new_file_is_laid_out_by_its_jobs_size() {
+fn new_file_has_job_size() {
     let place = place();
     place.write("job.fio", "[a]\nrw=randrw\nbs=4k\nsize=1m\noffset=64k\nnumjobs=2\noffset_increment=1m\nfilename=new/f\n");
     place.reap("run job.fio").fails_with(&["new", "make it first"]);
@@ -91,7 +91,7 @@ fn a_copied_command_measures_its_path() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not_opened() {
+fn forbidden_writes_open_nothing() {
     let place = place();
     place.write("both.fio", "[a]\nrw=randread\nfilename=disk\n[b]\nrw=randread\n");
     place.reap("run both.fio").fails_with(&["job 'b' names no file", "--device mem:SIZE"]);
@@ -150,7 +150,7 @@ fn a_sweep_runs_on_several_files() {
 
 /// What submits also waits: counted by Reap, and, where there is strace, by the kernel.
 #[test]
-fn at_depth_one_an_io_is_one_system_call() {
+fn one_system_call_per_io() {
     let place = place();
     place.write("one.fio", "[a]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=400\nnorandommap\nfilename=disk\ngtod_reduce=1\n");
     let Some(ended) = runs(place.reap("run one.fio --completion interrupt --output-format json")) else { return };
@@ -193,7 +193,7 @@ fn traced(place: &Place, job: &str, ios: u64) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn the_kernels_own_modes_are_rows_on_files_and_refused_by_name_elsewhere() {
+fn kernel_modes_need_kernel_devices() {
     let place = place();
     place.reap("run plain.fio --completion kernel-sqpoll").fails_with(&["kernel-sqpoll", "only `kernel:` devices"]);
     place.reap("compare --modes interrupt,kernel-iopoll").fails_with(&["kernel-iopoll", "only `kernel:` devices"]);
@@ -212,7 +212,7 @@ fn the_kernels_own_modes_are_rows_on_files_and_refused_by_name_elsewhere() {
 }
 
 #[test]
-fn what_a_job_says_of_io_uring_is_done_or_told() {
+fn io_uring_options_apply_or_note() {
     let place = place();
     let job = "[a]\nioengine=io_uring\nrw=randread\nbs=4k\niodepth=8\nnumber_ios=200\nfilename=disk\n";
     for (option, mode, otherwise) in [("hipri", "kernel-iopoll", "poll"), ("sqthread_poll", "kernel-sqpoll", "adaptive")] {

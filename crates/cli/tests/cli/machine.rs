@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::Place;
 
 #[test]
-fn an_embedded_controller_identifies_itself_with_all_its_namespaces() {
+fn id_shows_embedded_controller() {
     let place = Place::new();
     let shown: Value = serde_json::from_str(&place.reap("id mem:64M?namespaces=2&lba=4096 --json").ok().stdout).unwrap();
     assert_eq!((&shown["controller"]["nn"], &shown["controller"]["cntrltype"]), (&2.into(), &1.into()));
@@ -23,14 +23,14 @@ fn an_embedded_controller_identifies_itself_with_all_its_namespaces() {
 }
 
 #[test]
-fn a_namespace_that_is_not_there_is_shown_as_the_controller_answers() {
+fn id_reports_missing_namespace() {
     let ended = Place::new().reap("id mem:1M -n 9");
     // Of one that is not active the page is all zeroes (Base 5.1.13.2.1), or the controller refuses.
     assert!(ended.stdout.contains("nsze    : 0\n") || ended.stderr.contains("Identify Namespace 9"), "{ended:?}");
 }
 
 #[test]
-fn a_file_is_shown_with_what_is_known_of_it() {
+fn id_shows_a_file() {
     let place = Place::new();
     fs::write(place.path("disk"), vec![0; 8192]).unwrap();
     let text = place.reap("id kernel:disk -o json").ok().stdout;
@@ -41,7 +41,7 @@ fn a_file_is_shown_with_what_is_known_of_it() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_in_a_sentence() {
+fn id_refuses_in_a_sentence() {
     let place = Place::new();
     for (words, says) in [
         ("id nonsense", "expected `mem:SIZE`"),
@@ -59,7 +59,7 @@ fn what_cannot_be_asked_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_list_is_made_on_any_machine() {
+fn list_works_on_any_machine() {
     let place = Place::new();
     let shown: Value = serde_json::from_str(&place.reap("list --json").ok().stdout).unwrap();
     for key in ["Controllers", "BlockDevices"] {
@@ -73,7 +73,7 @@ fn a_list_is_made_on_any_machine() {
 }
 
 #[test]
-fn the_status_of_doctor_is_whether_something_is_missing() {
+fn doctor_status_reports_missing() {
     let place = Place::new();
     for wanted in ["kernel", "pcie,trace", "figures"] {
         let ended = place.reap(&format!("doctor --for {wanted} --json"));
@@ -90,7 +90,7 @@ fn the_status_of_doctor_is_whether_something_is_missing() {
 }
 
 #[test]
-fn a_doctor_asked_for_one_thing_says_no_other() {
+fn doctor_answers_only_what_asked() {
     let place = Place::new();
     let text = place.reap("doctor --for kernel").stdout;
     assert!(text.starts_with("kernel: (") && !["pcie: (", "reap trace (", "figures ("].iter().any(|other| text.contains(other)), "{text}");

@@ -18,7 +18,7 @@ fn a_list_of_run_is_replayed() {
 }
 
 #[test]
-fn each_file_of_a_list_is_a_stream_of_its_own() {
+fn iolog_files_are_separate_streams() {
     let place = Place::new();
     let ios = |start: u64, step: u64, name: &str| {
         (0..50).map(|n| format!("{} {name} read {} 4096\n", start + n * step, n * 8192)).collect::<String>()
@@ -43,7 +43,7 @@ fn each_file_of_a_list_is_a_stream_of_its_own() {
 }
 
 #[test]
-fn flushes_are_in_no_count_of_ios() {
+fn flushes_are_not_ios() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=write\nbs=4k\niodepth=4\nnumber_ios=300\nfsync=3\nend_fsync=1\nwrite_iolog=run.log\n");
     place.reap("run job.fio --device mem:16M?profile=optane").ok();
@@ -61,7 +61,7 @@ fn flushes_are_in_no_count_of_ios() {
 }
 
 #[test]
-fn a_price_list_may_stand_in_a_file() {
+fn price_list_from_a_file() {
     let place = Place::new();
     place.write("job.toml", "ios = 300\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = { rw = \"randread\" }\n");
     let cost = |costs: &str| {

@@ -18,7 +18,7 @@ fn place(job: &str) -> Place {
 }
 
 #[test]
-fn results_are_laid_out_as_fio_lays_them_out() {
+fn results_have_fios_layout() {
     let ended = place(SHORT).reap(&format!("run job.fio {SMALL}")).ok();
     for part in [
         "short: (g=0): rw=randread, bs=(R) 4096B-4096B",
@@ -47,7 +47,7 @@ fn histograms_show_what_wake_ups_brought() {
 }
 
 #[test]
-fn json_is_fios_with_an_object_more() {
+fn json_extends_fios_schema() {
     for mode in ["interrupt", "interrupt+submit-check", "irq-poll", "irq-poll+submit-check", "hybrid-mean", "poll"] {
         let results = place(SHORT).reap(&format!("run job.fio {SMALL} --output-format json --completion {mode}")).ok().json();
         let job = &results["jobs"][0];
@@ -106,7 +106,7 @@ fn threads_can_share_hardware_queues() {
 }
 
 #[test]
-fn a_crowd_on_one_cpu_is_pointed_out() {
+fn oversubscription_is_reported() {
     let job = SHORT.replace("iodepth=8", "numjobs=3\ncpus_allowed=0\ngroup_reporting");
     for mode in ["interrupt", "poll"] {
         let ended = place(&job).reap(&format!("run job.fio {SMALL} --completion {mode}")).ok();
@@ -115,7 +115,7 @@ fn a_crowd_on_one_cpu_is_pointed_out() {
 }
 
 #[test]
-fn cpus_that_the_machine_lacks_are_one_warning() {
+fn missing_cpus_warn_once() {
     let job = format!("[global]\ncpus_allowed=900-907\ncpus_allowed_policy=split\n{SHORT}numjobs=2\n[more]\nruntime=50ms\n");
     let ended = place(&job).reap(&format!("run job.fio {SMALL}")).ok();
     assert_eq!(ended.stderr.matches("warning:").count(), 1, "{}", ended.stderr);
@@ -123,7 +123,7 @@ fn cpus_that_the_machine_lacks_are_one_warning() {
 }
 
 #[test]
-fn each_filename_is_a_device_of_its_own() {
+fn each_filename_is_a_device() {
     let place = Place::new();
     place.write("job.fio", "[both]\nrw=write\nbs=4k\nsize=64k\niodepth=4\nverify=crc32c\nfilename=/dev/one:two\n");
     place.reap("run job.fio --device file:{filename}.img?size=1M").ok();
@@ -135,7 +135,7 @@ fn each_filename_is_a_device_of_its_own() {
 }
 
 #[test]
-fn a_later_job_sees_what_an_earlier_one_wrote() {
+fn later_job_reads_earlier_writes() {
     let verify = "[global]\nbs=4k\nsize=1m\niodepth=8\nverify=crc32c\n[write]\nrw=randwrite\n[read]\nstonewall\nrw=randread\nrandseed=3\n";
     let ended = place(verify).reap("run job.fio --device mem:4M --output-format json").ok();
     let results = ended.json();
@@ -151,7 +151,7 @@ fn flip_a_bit(place: &Place, at: u64) {
 }
 
 #[test]
-fn verify_on_a_device_that_moves_no_data_is_refused() {
+fn verify_needs_a_data_device() {
     let ended = place("[w]\nrw=write\nsize=64k\nverify=crc32c\n").reap("run job.fio --device mem:4M?profile=null");
     ended.fails_with(&["job 'w': verify", "`null` moves no data"]);
 }
@@ -177,13 +177,13 @@ fn verify_finds_a_flipped_bit() {
 }
 
 #[test]
-fn a_full_medium_fails_the_job_and_not_the_machine() {
+fn full_medium_fails_the_job() {
     let ended = place("[fill]\nrw=write\nbs=64k\nsize=64m\n").reap("run job.fio --device mem:64M?alloc=4M");
     ended.fails_with(&["job 'fill'", "No space left on device"]);
 }
 
 #[test]
-fn the_first_ctrl_c_prints_what_was_measured() {
+fn first_ctrl_c_prints_results() {
     let place = place("[long]\nrw=randread\nbs=4k\niodepth=8\nruntime=60\ntime_based\n[slow]\nrate_iops=1\nruntime=60\n");
     let (ended, results) = patiently(|time| {
         let child = place.start(&format!("run job.fio {SMALL} --output-format json"));
@@ -199,7 +199,7 @@ fn the_first_ctrl_c_prints_what_was_measured() {
 }
 
 #[test]
-fn the_second_ctrl_c_ends_the_program() {
+fn second_ctrl_c_ends_program() {
     // The thread waits for its I/O, which the device holds back for a minute.
     let place = place("[stuck]\nrw=randread\nbs=4k\nruntime=60\ntime_based\n");
     place.write("slow.toml", "read = { base_ns = 60_000_000_000 }\nwrite = { base_ns = 0 }\n");
@@ -220,7 +220,7 @@ fn the_second_ctrl_c_ends_the_program() {
 }
 
 #[test]
-fn the_standard_input_can_be_the_job_file() {
+fn stdin_can_be_job_file() {
     let mut command = assert_cmd::Command::cargo_bin("reap").unwrap();
     let output = command.args(["run", "-", "--device", "mem:16M"]).write_stdin(SHORT).timeout(Duration::from_secs(60)).output().unwrap();
     let ended = Ended::from(output).ok();
@@ -228,14 +228,14 @@ fn the_standard_input_can_be_the_job_file() {
 }
 
 #[test]
-fn options_of_fio_that_are_missing_are_named_once() {
+fn missing_options_are_named_once() {
     let ended = place(&format!("{SHORT}prio=3\n[b]\nprio=4\nruntime=10ms\n")).reap(&format!("run job.fio {SMALL}")).ok();
     assert_eq!(ended.stderr.matches("'prio'").count(), 1, "{}", ended.stderr);
 }
 
 /// Flushes at depth, to two devices, with verified data; and buffers are not lost over it.
 #[test]
-fn writes_are_flushed_as_often_as_asked_for() {
+fn fsync_interval_is_kept() {
     let job = "[a]\nrw=randwrite\nbs=4k\niodepth=8\nfilename=one:two\nsize=1M\nfsync=16\nend_fsync=1\nverify=crc32c\n";
     for mode in ["adaptive", "interrupt", "poll"] {
         let results = place(job)
@@ -277,7 +277,7 @@ fn paths_have_lines_of_their_own() {
 
 /// As fio has them; with a word or an equals sign between option and value.
 #[test]
-fn jobs_may_stand_on_the_command_line() {
+fn command_line_jobs_run() {
     let place = Place::new();
     let line = "run --bs=8k --name=a --rw randwrite --size=64k --name=b --rw=read --size=32k";
     let json = place.reap(&format!("{line} {SMALL} --output-format json")).ok().json();
@@ -295,7 +295,7 @@ fn jobs_may_stand_on_the_command_line() {
 }
 
 #[test]
-fn slips_on_the_command_line_are_told() {
+fn command_line_mistakes_are_reported() {
     let place = Place::new();
     place.reap("run").fails_with(&["there is no job", "--name=mine"]);
     let ended = place.reap("run --bs=4kk --name=a --rw=randred").fails_with(&["--rw=randred: 'randred'", "'randread'", "--bs=4kk: '4kk'"]);
@@ -308,7 +308,7 @@ fn slips_on_the_command_line_are_told() {
 
 /// As fio has it: where a job names no CPUs, the scheduler places its threads, whatever the device.
 #[test]
-fn threads_are_pinned_where_a_job_says_so() {
+fn cpus_allowed_pins_threads() {
     let allowed = |text: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(str::trim);
         line.map(str::to_owned)

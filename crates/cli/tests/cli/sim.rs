@@ -17,7 +17,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_scenario_makes_a_table_and_a_file_the_same_each_time() {
+fn scenario_output_is_deterministic() {
     let place = place();
     let (first, second) = (place.reap("sim s.toml --json a.json").ok(), place.reap("sim s.toml --json b.json").ok());
     assert_eq!(first.stdout, second.stdout);
@@ -54,7 +54,7 @@ fn mistakes_have_a_place() {
 
 /// What is printed of a part says that it is one.
 #[test]
-fn ctrl_c_marks_what_is_done_as_a_part() {
+fn interrupted_results_are_marked_partial() {
     let place = place();
     let part = |arguments: &str, of: &str| {
         let ended = place.interrupted(|| place.command(&format!("{arguments} --json part.json")), "part.json").stopped();

@@ -38,7 +38,7 @@ fn faults(shown: &Shown, charts: &[&str]) -> Vec<String> {
 
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn every_chart_of_a_sweep_is_drawn_and_one_without_data_is_missed() {
+fn sweep_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), SWEEP);
     assert_eq!(faults(&page.show(), &SWEEP_CHARTS), Vec::<String>::new());
@@ -62,7 +62,7 @@ fn every_chart_of_a_sweep_is_drawn_and_one_without_data_is_missed() {
 
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn every_chart_of_one_job_is_drawn() {
+fn job_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("job.fio"), "[</script><b>&\"x\"]\nrw=randread\nbs=4k\niodepth=8\n").unwrap();
     let page = Page::of(place.path(), "compare job.fio --device mem:16M --modes interrupt,interrupt+submit-check,poll --repeat 2");
@@ -72,7 +72,7 @@ fn every_chart_of_one_job_is_drawn() {
 /// On a file nothing is known of messages, and system calls are.
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn every_chart_of_a_file_is_drawn() {
+fn file_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "compare --device kernel:disk?size=8M --modes interrupt,poll,adaptive --repeat 2").show();
     assert_eq!(faults(&page, &PLAIN_CHARTS), Vec::<String>::new());
@@ -84,7 +84,7 @@ fn every_chart_of_a_file_is_drawn() {
 
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn every_chart_of_a_simulation_is_drawn() {
+fn simulation_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 3");
     assert_eq!(faults(&page.show(), &["plane", "figures", "ratios", "wakeups", "split", "distribution", "table"]), Vec::<String>::new());
@@ -96,7 +96,7 @@ fn every_chart_of_a_simulation_is_drawn() {
 /// A reader with a keyboard stays at the same place: the focus, and how far the table is scrolled.
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn a_control_keeps_the_focus_when_it_is_used() {
+fn controls_keep_the_focus() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 1").with(|text| text.replace("</body>", KEYBOARD_PROBE));
     let held = |page: &Page| page.show_wide(390).attribute("data-held");
@@ -152,7 +152,7 @@ fn every_chart_says_what_it_shows() {
 
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn what_a_page_shows_of_others_is_text() {
+fn foreign_text_is_not_markup() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "compare --device mem:16M --modes poll --repeat 1");
     let evil = "</script><img src=x onerror=document.body.dataset.owned=1>@10%";

@@ -7,7 +7,7 @@
 //! | which thread steps it? | `runner.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
 //! | what is its subsystem called? | `name.rs` |
-//! | what goes wrong on purpose, and what is noted down? | `faults.rs`, `stamps.rs` |
+//! | what goes wrong on purpose? | `faults.rs` |
 
 mod bells;
 mod faults;
@@ -17,7 +17,6 @@ mod options;
 mod port;
 mod profile;
 mod runner;
-mod stamps;
 
 use std::sync::Arc;
 
@@ -39,7 +38,6 @@ pub(super) use bells::Bells;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
 pub use runner::{ByHand, Measured};
-pub use stamps::{Stamp, Stamps};
 
 /// How late a doorbell write is at most where they are late: a few commands of a fast drive.
 const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
@@ -153,10 +151,7 @@ pub(super) fn attach(
             faults.injector.delay_doorbells(LATE_DOORBELL, uri.seed);
         }
     }
-    let mut stepper: Box<dyn Stepper> = match &options.stamps {
-        None => Box::new(controller(config, uri, member, port)?),
-        Some(stamps) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
-    };
+    let mut stepper: Box<dyn Stepper> = Box::new(controller(config, uri, member, port)?);
     if let Some(faults) = faults {
         stepper = Box::new(Faulty { controller: stepper, faults, bar: bar.clone() });
     }

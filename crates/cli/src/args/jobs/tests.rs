@@ -7,7 +7,7 @@ fn taken(line: &str) -> Result<(Vec<String>, Option<String>), String> {
 }
 
 #[test]
-fn jobs_are_taken_and_the_rest_is_left() {
+fn job_options_split_from_own() {
     let (left, file) = taken("--bs=4k --device mem:1G --name=a --rw randread --time_based --runtime 5 f.fio --name b --direct=1").unwrap();
     assert_eq!(left, ["--device", "mem:1G", "f.fio"]);
     assert_eq!(file.unwrap(), "[global]\nbs=4k\n[a]\nrw=randread\ntime_based\nruntime=5\n[b]\ndirect=1\n");
@@ -16,7 +16,7 @@ fn jobs_are_taken_and_the_rest_is_left() {
 }
 
 #[test]
-fn what_no_file_can_hold_is_refused() {
+fn values_unfit_for_files_fail() {
     assert!(taken("--name=a --rw").unwrap_err().contains("--rw needs a value"));
     assert!(taken("--name=a --rw --bs=4k").unwrap_err().contains("--rw needs a value"));
     assert!(taken("--name=a --description=x#y").unwrap_err().contains("comment"));

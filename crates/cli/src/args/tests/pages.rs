@@ -162,7 +162,7 @@ fn tried(page: &str, root: &Path) -> (usize, Vec<(usize, String)>) {
 }
 
 #[test]
-fn what_a_page_shows_can_be_copied() {
+fn documented_commands_parse() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|end| end == "md")).chain([root.join("README.md")]);
@@ -188,7 +188,7 @@ fn a_wrong_command_is_told() {
 }
 
 #[test]
-fn what_else_cannot_be_copied_is_told() {
+fn undocumented_blocks_are_reported() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let wrong = |page: &str| tried(page, &root).1.len();
     assert_eq!([wrong("```text\nx\n```\n"), wrong("```\n x\n```\n"), wrong("```\n[x]\n```\n"), wrong("```yaml\nx\n```\n")], [0, 0, 1, 1]);

@@ -17,19 +17,19 @@ fn device(messages: u64, notify: u64) -> DeviceCounters {
     counters
 }
 
-fn ios(ios: u64) -> Ended {
-    Ended { ios, flushes: 0 }
+fn ios(ios: u64) -> Completed {
+    Completed { ios, flushes: 0 }
 }
 
 #[test]
-fn a_thread_with_a_queue_of_its_own_has_all_that_it_counts() {
+fn own_queue_counts_fully() {
     let mut counted = Counted::default();
     counted.add_target(ios(100), (hardware(10, 5, 7, 10), device(7, 700)), (hardware(110, 25, 47, 110), device(47, 4_700)));
     assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.messages, counted.notify_ns), (20.0, 20.0, 40.0, 4_000.0));
 }
 
 #[test]
-fn who_shares_a_queue_has_the_part_of_its_ios() {
+fn shared_queue_counts_by_share() {
     let (mut mine, mut theirs) = (Counted::default(), Counted::default());
     let (from, to) = ((HardwareCounters::default(), DeviceCounters::default()), (hardware(400, 40, 80, 800), device(160, 16_000)));
     mine.add_target(ios(100), from, to);
@@ -41,10 +41,10 @@ fn who_shares_a_queue_has_the_part_of_its_ios() {
 }
 
 #[test]
-fn a_flush_is_no_io_but_has_its_part_of_what_the_queue_did() {
+fn flushes_share_queue_counts() {
     let mut counted = Counted { cpu: Nanos(4_000), ..Counted::default() };
     let (from, to) = ((HardwareCounters::default(), DeviceCounters::default()), (hardware(100, 50, 50, 100), device(50, 500)));
-    counted.add_target(Ended { ios: 20, flushes: 20 }, from, to);
+    counted.add_target(Completed { ios: 20, flushes: 20 }, from, to);
     assert_eq!((counted.ios, counted.cpu_ns_per_io()), (20, Some(200.0)));
     assert_eq!((counted.sq_doorbells, counted.messages), (20.0, 20.0));
 }
@@ -73,7 +73,7 @@ fn system_calls_are_shared_by_doorbells() {
 }
 
 #[test]
-fn what_other_threads_of_the_process_did_is_paid_by_the_io() {
+fn other_threads_are_charged_per_io() {
     let thread = |cpu, process, ios| Counted { cpu: Nanos(cpu), process: Nanos(process), ios, ..Counted::default() };
     let mut threads = [thread(1_000, 9_000, 300), thread(2_000, 10_000, 100)];
     // Of 10000 they had 3000, and the thread that shows the progress had 3000.
@@ -85,4 +85,14 @@ fn what_other_threads_of_the_process_did_is_paid_by_the_io() {
     let mut idle = [thread(0, 500, 0)];
     charge(idle.iter_mut(), Nanos::ZERO);
     assert_eq!(idle[0].cpu, Nanos::ZERO);
+}
+
+#[test]
+fn stretches_add_up_path_by_path() {
+    let path = |ios, in_flight, lat_ns, state: &str| PathFigures { ios, in_flight, lat_ns, state: state.into(), ..PathFigures::default() };
+    let first = [path(100, 1.0, 10, "optimized"), path(0, 0.0, 0, "lost")];
+    let second = [path(300, 3.0, 30, "optimized"), path(50, 1.0, 90, "optimized")];
+    let sum = over_all(&[&first, &second]);
+    assert_eq!(sum, [path(400, 2.0, 25, "optimized"), path(50, 0.5, 90, "optimized")]);
+    assert!(over_all(&[]).is_empty());
 }

@@ -30,7 +30,7 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
 }
 
 #[test]
-fn every_io_is_done_and_counted_in_every_mode() {
+fn every_mode_counts_every_io() {
     for mode in Mode::ALL {
         for batch in ["", "fsync=2\n", "iodepth_batch=8\niodepth_batch_complete_min=4\n"] {
             let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=500\nverify=crc32c\nsize=4m\n{batch}"));
@@ -49,7 +49,7 @@ fn every_io_is_done_and_counted_in_every_mode() {
 /// Where submitting and waiting are one call, the same I/Os are done, and none is waited for that was not submitted.
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
-fn every_io_of_a_file_is_done_however_it_is_batched() {
+fn file_io_completes_in_batches() {
     let place = tempfile::tempdir().unwrap();
     let uri = format!("kernel:{}?size=4M", place.path().join("disk").display());
     if let Err(error) = Device::open(&uri) {
@@ -72,7 +72,7 @@ fn every_io_of_a_file_is_done_however_it_is_batched() {
 
 /// However many have completed, a job that names a batch takes no more at once, and issues before it takes the next.
 #[test]
-fn completions_are_taken_in_the_batches_that_the_job_names() {
+fn completions_respect_batch_limits() {
     let job = job("rw=randread\nbs=4k\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=4\nsize=4m");
     for (generator, _) in run(&job, "mem:4M", 1, Mode::INTERRUPT) {
         let complete = generator.stats().complete.0;
@@ -81,7 +81,7 @@ fn completions_are_taken_in_the_batches_that_the_job_names() {
 }
 
 #[test]
-fn only_an_ios_own_bytes_are_checked() {
+fn verify_checks_own_bytes_only() {
     let job = job("rw=write\nbsrange=4k-1200k\niodepth=4\nsize=12m\nverify=crc32c");
     for (generator, _) in run(&job, "mem:16M", 1, Mode::POLL) {
         assert_eq!((generator.error(), generator.bad_blocks().first()), (0, None));
@@ -99,7 +99,7 @@ fn several_devices_take_turns() {
 }
 
 #[test]
-fn a_failed_io_ends_the_job_and_says_why() {
+fn failed_io_ends_the_job() {
     let job = job("rw=write\nbs=64k\niodepth=4");
     let [(generator, ran), _] = run(&job, "mem:16M?alloc=1M", 1, Mode::INTERRUPT);
     assert_eq!(generator.failure().map(|failure| failure.code), Some(ErrorCode::ENOSPC));
@@ -107,7 +107,7 @@ fn a_failed_io_ends_the_job_and_says_why() {
 }
 
 #[test]
-fn what_the_ramp_does_is_not_counted() {
+fn ramp_is_not_counted() {
     let job = job("rw=randread\nbs=4k\niodepth=4\nramp_time=20ms\nruntime=30ms\ntime_based");
     for (generator, ran) in run(&job, "mem:4M", 1, Mode::POLL) {
         let ios = generator.stats().read.ios;
@@ -120,7 +120,7 @@ fn what_the_ramp_does_is_not_counted() {
 /// The policy knows as long as a wait lasts that its caller has no room, however often it looks meanwhile; where the caller has
 /// room, or no clock, it knows of nothing.
 #[test]
-fn a_job_with_a_rate_says_when_it_waits_for_room() {
+fn paced_job_reports_waiting_io() {
     let device = Device::open("mem:4M?profile=optane").unwrap();
     let namespace = first_namespace(&device).unwrap();
     let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes() }];
@@ -129,7 +129,7 @@ fn a_job_with_a_rate_says_when_it_waits_for_room() {
     let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
-    let told = |worker: &Worker| worker.lanes.queues().next().unwrap().wants_room_at();
+    let told = |worker: &Worker| worker.queues.all().next().unwrap().wants_room_at();
     let mut run = worker.begin();
     for waits in [true, false, true] {
         // After a stall it has much to make up for.

@@ -23,7 +23,7 @@ fn found() -> Found {
 }
 
 #[test]
-fn a_list_reads_back_as_what_was_measured() {
+fn price_list_round_trips() {
     let prices = prices(&found()).unwrap();
     let costs = read_costs("here.toml", &toml(&prices, "a machine")).unwrap();
     assert_eq!((costs.thread.syscall, costs.thread.signal), (Nanos(150), Nanos(250)));
@@ -40,7 +40,7 @@ fn a_list_reads_back_as_what_was_measured() {
 
 /// The sums are what was measured, however they are divided.
 #[test]
-fn parts_add_up_to_what_was_measured() {
+fn prices_sum_to_measurements() {
     let costs = read_costs("here.toml", &toml(&prices(&found()).unwrap(), "")).unwrap();
     let thread = &costs.thread;
     let back = thread.switch + thread.from_idle;
@@ -65,7 +65,7 @@ fn parts_add_up_to_what_was_measured() {
 }
 
 #[test]
-fn nothing_measured_is_the_list_that_ships() {
+fn unmeasured_prices_are_shipped_ones() {
     let prices = prices(&Found::default()).unwrap();
     assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
     assert!(prices.iter().all(|price| price.how.is_none()));
@@ -84,7 +84,7 @@ fn the_tables_fit_their_line() {
 
 /// A nap costs no less than a sleep, and a CPU leaves its idle state in no time at all nowhere.
 #[test]
-fn what_came_out_as_nothing_is_refused() {
+fn zero_prices_are_refused() {
     let good = found();
     assert_eq!(free(&costs(&prices(&good).unwrap()).unwrap()), None);
     let busy = Found { nap: e(9_000.0).zip(e(30_000.0)), ..good.clone() };

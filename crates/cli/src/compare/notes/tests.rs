@@ -21,7 +21,7 @@ fn jobs(text: &str) -> Vec<Job> {
 }
 
 #[test]
-fn a_rate_in_bytes_means_so_many_ios_of_the_mean_size() {
+fn byte_rate_converts_to_iops() {
     let job = |text: &str| jobs(&format!("[a]\n{text}")).remove(0);
     for (text, iops) in [
         ("rw=randread\nbs=4k\nrate=40m", 10_240.0),

@@ -31,7 +31,7 @@ fn modes_are_named_once() {
 }
 
 #[test]
-fn modes_that_are_lacking_are_left_out() {
+fn missing_modes_are_left_out() {
     let all = modes(&args("--modes posted,poll,adaptive")).unwrap();
     let lacks = |mode| (mode == Mode::POLL).then(|| "no poll queues".to_owned());
     let (kept, remarks) = available(&all, lacks, |mode| (mode != Mode::ADAPTIVE).then(|| "as in `interrupt`".to_owned()));
@@ -169,4 +169,16 @@ fn embedded_devices_keep_the_placement() {
     let mut machine = Machine { device: Some(1), host: vec![0], outside: false, seated: None };
     let cpus = JobCpus::new(Path::new("/"), &plan_of("[a]\n"), &mut machine, &["mem:1G"], false);
     assert_eq!((cpus.threads, cpus.disturbed, machine.seated), (vec![vec![0]], vec![0], None));
+}
+
+#[test]
+fn variants_parse_and_print() {
+    let adaptive = |price| Variant { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(price)) };
+    assert_eq!("poll".parse(), Ok(Variant::plain(Mode::POLL)));
+    assert_eq!("adaptive@0.5".parse(), Ok(adaptive(500)));
+    assert_eq!(adaptive(500).to_string(), "adaptive@0.5");
+    assert_eq!(adaptive(0).to_string().parse(), Ok(adaptive(0)));
+    assert!("poll@0.1".parse::<Variant>().unwrap_err().contains("no knob"));
+    assert!("adaptive@x".parse::<Variant>().unwrap_err().contains("'x' is no latency price"));
+    assert!("pol".parse::<Variant>().unwrap_err().contains("did you mean 'poll'"));
 }

@@ -54,7 +54,7 @@ fn record(rounds: u64) -> Record {
 }
 
 #[test]
-fn rows_are_medians_and_pairs_are_paired() {
+fn rows_are_medians_of_rounds() {
     let all = outcome(&["interrupt", "poll"], &record(30), None).unwrap();
     let [first, second] = all.rows.as_slice() else { panic!("two modes, {} rows", all.rows.len()) };
     assert_eq!((first.mode.as_str(), first.iops.unwrap().value), ("interrupt", 200_000.0));
@@ -87,7 +87,7 @@ fn tails_need_samples() {
 
 /// A gap of the device's thread hits the block of any mode: medians pass it by, and no block is chosen by it.
 #[test]
-fn a_few_disturbed_blocks_move_no_median() {
+fn disturbed_blocks_move_no_median() {
     let mut record = record(40);
     for round in 0..5 {
         record.rounds[round][1] = Some(sample(10_000));
@@ -127,7 +127,7 @@ fn blocks_with_few_ios_count_together() {
 }
 
 #[test]
-fn a_load_is_a_part_of_the_capacity() {
+fn load_is_share_of_capacity() {
     let mut record = record(30);
     record.polled = vec![sample(400), sample(500), sample(4000)];
     let all = outcome(&["interrupt", "poll"], &record, Some(50_000.0)).unwrap();
@@ -177,7 +177,7 @@ const NONE: [&str; 0] = [];
 const FEW_ROUNDS: &str = "an interval takes 6 rounds with I/Os in all modes (--repeat)";
 
 #[test]
-fn a_difference_beyond_a_a_is_conclusive() {
+fn difference_beyond_aa_is_conclusive() {
     // However wide the interval is: the difference is wider.
     assert_eq!(of_pairs(Some([0.8, 1.2]), 1.5), NONE);
     assert_eq!(of_pairs(Some([0.8, 1.2]), 0.6), NONE);
@@ -252,7 +252,7 @@ fn run_delay_counts_outside() {
 }
 
 #[test]
-fn reasons_are_the_worst_of_a_kind() {
+fn reasons_keep_the_worst_doubt() {
     let with = |doubts: &[(&'static str, f64)]| Outcome {
         doubts: doubts.iter().map(|&(kind, badness)| Doubt { kind, badness, text: format!("{kind} {badness}") }).collect(),
         ..outcome(&["poll"], &record(1), None).unwrap()

@@ -28,7 +28,7 @@ fn the_median_is_in_the_middle() {
 }
 
 #[test]
-fn the_interval_holds_the_estimate_and_narrows_with_more_blocks() {
+fn interval_narrows_with_more_blocks() {
     let mut dice = rng(1);
     let values: Vec<f64> = (0..400).map(|_| noise(&mut dice)).collect();
     let few = estimate(&values[..30], &mut dice).unwrap();
@@ -40,7 +40,7 @@ fn the_interval_holds_the_estimate_and_narrows_with_more_blocks() {
 }
 
 #[test]
-fn the_interval_covers_the_truth_about_as_often_as_it_says() {
+fn interval_coverage_is_nominal() {
     let mut dice = rng(2);
     let covered = (0..200)
         .filter(|_| {
@@ -87,7 +87,7 @@ fn a_mode_against_itself_is_one() {
 }
 
 #[test]
-fn rounds_that_lack_a_block_do_not_count() {
+fn incomplete_rounds_are_dropped() {
     assert_eq!(ratios(&[Some(2.0), None, Some(4.0), Some(0.0)], &[Some(1.0), Some(1.0), None, Some(3.0)]), [0.5]);
     assert_eq!(ratio(&[None], &[Some(1.0)], &mut rng(6)), None);
 }
@@ -110,7 +110,7 @@ fn a_percentile_needs_samples_above_it() {
 }
 
 #[test]
-fn one_disturbed_block_widens_the_interval_of_a_tail() {
+fn disturbed_block_widens_tail_interval() {
     let quiet: Vec<Histogram> = (0..10).map(|_| block((0..1000).map(|i| 1000 + i % 100))).collect();
     let mut disturbed = quiet.clone();
     disturbed[3] = block((0..1000).map(|i| if i < 150 { 90_000 } else { 1000 + i % 100 }));

@@ -37,13 +37,13 @@ fn check(facts: &Facts, wanted: Wanted, name: &str) -> Check {
 }
 
 #[test]
-fn of_a_sound_machine_only_what_is_broken_is_complained_of() {
+fn sound_machine_has_no_complaints() {
     let complaints: Vec<_> = all(&sound()).into_iter().filter(|check| check.state != State::Ok).map(|check| check.name).collect();
     assert_eq!(complaints, ["io_uring", "its newer features"]);
 }
 
 #[test]
-fn each_lack_is_told_with_what_mends_it() {
+fn each_lack_names_its_command() {
     let cases: [Case; 13] = [
         (Wanted::Kernel, "io_uring", State::Missing, "sysctl kernel.io_uring_disabled=0", |_| {}),
         (Wanted::Kernel, "poll queues", State::Limited, "echo 2 >/sys/module/nvme/parameters/poll_queues", |f| f.polls[0].1 = false),
@@ -69,7 +69,7 @@ fn each_lack_is_told_with_what_mends_it() {
 }
 
 #[test]
-fn what_another_user_has_is_told_with_the_drive() {
+fn foreign_vfio_group_is_limited() {
     let mut facts = sound();
     facts.controllers[0].group = Some((PathBuf::from("/dev/vfio/3"), false));
     facts.controllers[0].in_the_way = vec!["0000:01:00.1 (nvme)".into()];

@@ -48,7 +48,7 @@ fn files_are_read_below_the_root() {
 }
 
 #[test]
-fn a_machine_that_tells_nothing_has_nothing() {
+fn empty_sysfs_yields_no_facts() {
     let root = tempfile::tempdir().unwrap();
     let facts = Facts::at(root.path());
     assert!(facts.controllers.is_empty() && facts.polls.is_empty() && facts.iommu_groups == 0);

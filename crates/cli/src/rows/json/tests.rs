@@ -1,7 +1,7 @@
 use super::super::tests::{results, sweep, with_paths};
 
 #[test]
-fn json_has_the_keys_of_schema_1() {
+fn json_has_schema_1_keys() {
     let value = super::value(&results());
     let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&value), "schema device rows pairs");
@@ -18,7 +18,7 @@ fn json_has_the_keys_of_schema_1() {
 }
 
 #[test]
-fn more_keys_stand_beside_the_schema_s() {
+fn extra_keys_extend_the_schema() {
     let mut all = sweep();
     all.extra.insert("seeds".into(), 4.into());
     all.rows[0].extra.insert("empty_looks".into(), 7.into());
@@ -29,7 +29,7 @@ fn more_keys_stand_beside_the_schema_s() {
 }
 
 #[test]
-fn paths_are_there_if_a_device_has_several() {
+fn several_paths_appear_in_json() {
     let value = super::value(&with_paths());
     let paths = value["rows"][0]["paths"].as_array().unwrap();
     assert_eq!((paths.len(), &paths[1]["ios"], &paths[1]["state"]), (2, &2000.into(), &"optimized".into()));

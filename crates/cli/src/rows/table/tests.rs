@@ -12,7 +12,7 @@ fn the_table_fits_its_line() {
 }
 
 #[test]
-fn the_table_says_what_it_compares_and_the_notes() {
+fn table_has_title_and_notes() {
     let text = show(&results(), 120).replace('\n', " ");
     for part in [
         "randread 4 KiB, queue depth 32 on mem:1G?profile=optane",
@@ -43,7 +43,7 @@ fn numbers_have_three_digits() {
 }
 
 #[test]
-fn a_sweep_has_a_table_for_each_depth_and_a_load_once() {
+fn sweep_has_one_table_per_depth() {
     let text = show(&sweep(), 120);
     assert_eq!(text.matches("optane, queue depth 1\n").count(), 1, "{text}");
     assert_eq!(text.matches("optane, queue depth 32\n").count(), 1, "{text}");
@@ -53,7 +53,7 @@ fn a_sweep_has_a_table_for_each_depth_and_a_load_once() {
 }
 
 #[test]
-fn columns_that_nobody_fills_are_left_out() {
+fn empty_columns_are_left_out() {
     let mut all = results();
     assert!(show(&all, 120).contains("stolen"));
     all.rows.iter_mut().for_each(|row| (row.stolen, row.notify) = (None, 0.0));
@@ -63,7 +63,7 @@ fn columns_that_nobody_fills_are_left_out() {
 }
 
 #[test]
-fn each_path_has_a_line_in_each_mode() {
+fn paths_have_lines_per_mode() {
     assert!(!show(&results(), 120).contains("Paths"));
     let text = show(&with_paths(), 120);
     for (path, ios) in [("mem:1G?seed=1", "1000"), ("mem:1G?seed=2", "2000")] {

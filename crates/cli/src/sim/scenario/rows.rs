@@ -1,15 +1,15 @@
 //! From outcomes to the rows that `compare` has too, and what only a simulator knows.
 
 use ::sim::file::ScenarioFile;
-use ::sim::{FailoverCounters, Host, JobSpec, Outcome, Scenario, Spin};
-use completion::{Decisions, Mode};
+use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario, Spin};
+use completion::Mode;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Map, json};
 use units::Nanos;
+use workload::report::PathFigures;
 use workload::{Histogram, Moments};
 
-use super::figures::Figures;
 use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, Tick, Timeline};
@@ -53,8 +53,7 @@ pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outc
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let scene = scene(&file.scenario);
     let of = |at: usize| rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>();
-    let figures = |at: usize| of(at).into_iter().map(Figures::of).collect::<Vec<Figures>>();
-    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.label.clone(), &scene, &figures(at), &mut rng)).collect();
+    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.label.clone(), &scene, &of(at), &mut rng)).collect();
     let profiles: Vec<&str> = file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
     Results {
         title: file.title.clone(),
@@ -153,74 +152,94 @@ fn offered(scenario: &Scenario, at: Nanos) -> f64 {
 }
 
 /// One mode's figures: medians over seeds, with intervals where there are several.
-pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
-    let of = |figure: fn(&Figures) -> f64| runs.iter().map(figure).collect::<Vec<f64>>();
-    let median = |figure: fn(&Figures) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
+pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
+    let of = |figure: &dyn Fn(&Outcome) -> f64| runs.iter().map(|run| figure(run)).collect::<Vec<f64>>();
+    let median = |figure: &dyn Fn(&Outcome) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
+    let rate = |count: fn(&Outcome) -> u64| median(&|run| run.per_second(count(run)));
+    // Per cent of all CPUs' time.
+    let share = |part: fn(&CpuOutcome) -> Nanos| {
+        median(&|run| {
+            let all: u64 = run.cpus.iter().map(|cpu| (cpu.hard + cpu.soft + cpu.thread + cpu.idle).0).sum();
+            let part: u64 = run.cpus.iter().map(|cpu| part(cpu).0).sum();
+            if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
+        })
+    };
     let mut extra = Map::new();
     extra.insert("seeds".into(), runs.len().into());
-    extra.insert(INTERRUPTS.into(), json!(median(|run| run.interrupts)));
-    extra.insert("notifications_per_s".into(), json!(median(|run| run.notifications)));
-    extra.insert(SOFTIRQS.into(), json!(median(|run| run.softirqs)));
-    extra.insert("sq_doorbells_per_s".into(), json!(median(|run| run.sq_doorbells)));
-    extra.insert(SWITCHES.into(), json!(median(|run| run.context_switches)));
-    extra.insert("waits_over_at_once_per_s".into(), json!(median(|run| run.over_at_once)));
-    extra.insert(
-        SPLIT.into(),
-        json!({
-            "hard": median(|run| run.hard), "soft": median(|run| run.soft), "thread": median(|run| run.thread), "idle": median(|run| run.idle),
-        }),
-    );
-    let away = runs.iter().map(|run| run.longest_away).max().unwrap_or_default();
+    extra.insert(INTERRUPTS.into(), json!(rate(|run| run.interrupts)));
+    extra.insert("notifications_per_s".into(), json!(rate(|run| run.notifications)));
+    extra.insert(SOFTIRQS.into(), json!(rate(|run| run.softirqs)));
+    extra.insert("sq_doorbells_per_s".into(), json!(rate(|run| run.sq_doorbells)));
+    extra.insert(SWITCHES.into(), json!(rate(|run| run.context_switches)));
+    extra.insert("waits_over_at_once_per_s".into(), json!(rate(|run| run.returned_at_once)));
+    let (hard, soft, thread, idle) = (share(|cpu| cpu.hard), share(|cpu| cpu.soft), share(|cpu| cpu.thread), share(|cpu| cpu.idle));
+    extra.insert(SPLIT.into(), json!({ "hard": hard, "soft": soft, "thread": thread, "idle": idle }));
+    let away = runs.iter().flat_map(|run| &run.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
     extra.insert(AWAY.into(), away.0.into());
-    if let Some(decisions) = decisions(runs) {
+    // What `adaptive` decided in all runs together.
+    let decisions = runs.iter().filter_map(|run| run.decisions).reduce(|mut all, decisions| {
+        all.add(&decisions);
+        all
+    });
+    if let Some(decisions) = decisions {
         extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
     }
-    let ways: Vec<[f64; 3]> = runs.iter().filter_map(|run| run.way).collect();
-    if !ways.is_empty() {
-        let of = |at: usize| statistics::median(&ways.iter().map(|way| way[at]).collect::<Vec<f64>>());
-        extra.insert(WAY.into(), json!({ "wait_ns": of(0), "held_ns": of(1), "miss_pct": of(2) }));
+    // Where interrupts share their way: of each message.
+    let shared: Vec<_> = runs.iter().map(|run| run.way).filter(|way| way.messages > 0).collect();
+    if !shared.is_empty() {
+        let of = |figure: &dyn Fn(usize) -> u64| {
+            statistics::median(&(0..shared.len()).map(|at| figure(at) as f64 / shared[at].messages as f64).collect::<Vec<f64>>())
+        };
+        let miss_pct = of(&|at| shared[at].misses).map(|part| part * 100.0);
+        extra.insert(
+            WAY.into(),
+            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0), "miss_pct": miss_pct }),
+        );
     }
-    if let Some(failover) = failover(runs) {
-        extra.insert(FAILOVER.into(), failover);
+    // What went wrong on paths in all runs together, if they are several.
+    let failover = runs.iter().filter(|run| !run.paths.is_empty()).map(|run| run.failover).reduce(FailoverCounters::and);
+    if let Some(FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. }) = failover {
+        let counts = json!({
+            "retried": retried, "failed_over": failed_over, "held": held, "longest_hold_ns": longest_hold.0, "waited": waited,
+            "longest_stall_ns": longest_stall.0, "failed": failed,
+        });
+        extra.insert(FAILOVER.into(), counts);
     }
+    let paths: Vec<Vec<PathFigures>> =
+        runs.iter().map(|run| run.paths.iter().map(|path| path_figures(path, run.elapsed)).collect()).collect();
     let mut moments = Moments::default();
-    runs.iter().for_each(|run| moments.merge(&run.moments));
-    let histograms: Vec<Histogram> = runs.iter().map(Figures::histogram).collect();
-    let wakeups = median(|run| run.wakeups);
+    runs.iter().for_each(|run| moments.merge(&run.latency.moments));
+    let histograms: Vec<&Histogram> = runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
+    let wakeups = rate(|run| run.wakeups);
     // Runs that were never woken have none, as a row has none whose runs mostly were not.
-    let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.per_wakeup).collect();
+    let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.completions_per_wakeup()).collect();
     Some(Row {
         mode,
         scene: scene.clone(),
-        iops: statistics::estimate(&of(|run| run.iops), rng),
-        cpu: statistics::estimate(&of(|run| run.cpu), rng),
-        messages: median(|run| run.messages),
+        iops: statistics::estimate(&of(&|run| run.iops()), rng),
+        cpu: statistics::estimate(&of(&|run| run.cpu_ns_per_io()), rng),
+        messages: rate(|run| run.messages),
         wakeups,
         per_wakeup: statistics::median(&per_wakeup).unwrap_or(0.0),
-        drain_max: runs.iter().map(|run| run.drain_max).max()?,
-        latency: statistics::latencies(&moments, &histograms.iter().collect::<Vec<_>>(), rng),
-        paths: over_all(&runs.iter().map(|run| &run.paths[..]).collect::<Vec<_>>()),
+        drain_max: runs.iter().map(|run| run.entries_per_drain_max).max()?,
+        latency: statistics::latencies(&moments, &histograms, rng),
+        paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         extra,
         ..Row::default()
     })
 }
 
-/// What went wrong on paths in all runs together, if they are several.
-fn failover(runs: &[Figures]) -> Option<serde_json::Value> {
-    let all = runs.iter().filter_map(|run| run.failover).reduce(FailoverCounters::and)?;
-    let FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. } = all;
-    Some(json!({
-        "retried": retried, "failed_over": failed_over, "held": held, "longest_hold_ns": longest_hold.0, "waited": waited,
-        "longest_stall_ns": longest_stall.0, "failed": failed,
-    }))
-}
-
-/// What `adaptive` decided in all runs together.
-fn decisions(runs: &[Figures]) -> Option<Decisions> {
-    runs.iter().filter_map(|run| run.decisions).reduce(|mut all, decisions| {
-        all.add(&decisions);
-        all
-    })
+fn path_figures(path: &PathOutcome, elapsed: Nanos) -> PathFigures {
+    PathFigures {
+        device: String::new(),
+        path: path.device.clone(),
+        state: path.status.to_string(),
+        ios: path.ios,
+        failed: path.failed,
+        // Little's law.
+        in_flight: path.time.0 as f64 / elapsed.0.max(1) as f64,
+        lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
+    }
 }
 
 /// Each mode with each later one, seed by seed.
@@ -229,7 +248,7 @@ fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng:
     let figures: [(&'static str, Figure); 3] = [
         (IOPS, |o| Some(o.iops())),
         (CPU, |o| Some(o.cpu_ns_per_io())),
-        (P50, |o| Figures::of(o).histogram().percentiles(&[50.0]).first().map(|&p| p as f64)),
+        (P50, |o| o.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
     ];
     let labels: Vec<&str> = modes.iter().map(|mode| mode.label.as_str()).collect();
     let mut pairs = Vec::new();

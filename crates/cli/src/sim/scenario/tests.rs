@@ -26,7 +26,7 @@ fn named(file: &ScenarioFile, modes: &[Mode]) -> Vec<rows::Contender> {
 
 /// A mode that spins has a row for each way of spinning that a scenario names; the others have one.
 #[test]
-fn ways_of_spinning_are_rows_of_modes_that_spin() {
+fn spin_settings_are_separate_rows() {
     let text = "poll = [\"spins\", \"yields\"]\nios = 50\n[machine]\nhogs = 0\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = {}\n";
     let file = ::sim::file::read("spun.toml", text, &workload::fio::Nothing).unwrap();
     let contenders = named(&file, &[Mode::INTERRUPT, Mode::POLL]);
@@ -46,7 +46,7 @@ fn ways_of_spinning_are_rows_of_modes_that_spin() {
 }
 
 #[test]
-fn the_default_scenario_compares_one_mode_of_each_family() {
+fn default_scenario_compares_usual_modes() {
     let file = load(None).unwrap();
     assert_eq!(modes(&args("sim"), &file).unwrap(), USUAL);
     assert_eq!(modes(&args("sim --modes poll,interrupt"), &file).unwrap(), [Mode::POLL, Mode::INTERRUPT]);
@@ -55,7 +55,7 @@ fn the_default_scenario_compares_one_mode_of_each_family() {
 
 /// Law 1 beside what the machine did: the parts of a CPU's time add up, and the table has them.
 #[test]
-fn the_rows_say_what_the_cpus_did() {
+fn rows_account_for_cpu_time() {
     let file = load(None).unwrap();
     let modes = [Mode::INTERRUPT, Mode::POLL];
     let rounds = [outcomes(&file, &modes), outcomes(&file, &modes)];
@@ -78,7 +78,7 @@ fn the_rows_say_what_the_cpus_did() {
 
 /// Some seeds of a mode that hardly ever sleeps have no wake-up at all, and what is no number cannot be read from JSON again.
 #[test]
-fn runs_that_were_never_woken_have_no_completions_per_wakeup() {
+fn no_wakeups_no_completions_per_wakeup() {
     let file = load(None).unwrap();
     let [woken, awake] = [Mode::INTERRUPT, Mode::POLL].map(|mode| outcomes(&file, &[mode]));
     let per_wakeup = |rounds: &[&[Option<Outcome>]]| rows::results(&file, &named(&file, &[Mode::ADAPTIVE]), rounds).rows[0].per_wakeup;
@@ -90,7 +90,7 @@ fn runs_that_were_never_woken_have_no_completions_per_wakeup() {
 /// Four threads on as many CPUs, of which one also has the vector's thread. A kernel's comes before all others: that CPU's own is hardly ever
 /// run. Reap's is a thread as any other, and keeps nobody away.
 #[test]
-fn a_thread_that_others_keep_from_its_cpu_is_told() {
+fn starved_thread_is_noted() {
     let told = |host: &str| {
         let text = format!(
             "host = \"{host}\"\nduration = \"20ms\"\n[machine]\ncpus = 4\n[[device]]\nprofile = \"optane\"\nqueues = 1\n[[job]]\n\

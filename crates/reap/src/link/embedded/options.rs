@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::faults::Faults;
-use super::stamps::Stamps;
 
 /// What counts for controllers in this process alone, when a device is opened.
 #[derive(Clone, Debug, Default)]
@@ -14,9 +13,6 @@ pub struct EmbeddedOptions {
     pub faults: Option<Faults>,
     /// Of a `multipath:` device: faults for each path's controller, by path.
     pub path_faults: Vec<Option<Faults>>,
-    /// Where the controller notes down how long each command took it: for recordings. Without, it pays nothing for the
-    /// possibility.
-    pub stamps: Option<Stamps>,
     /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
     /// drives say, because the device thread may be late. For tests of controllers that do neither.
     pub ready_timeout: Option<Duration>,

@@ -1,13 +1,13 @@
-//! What a job's `filename=` means: the name of an instance of an embedded device, or a path.
+//! What a job's `filename=` means: the name of an instance of an embedded device, or a path; and whether jobs may write to it.
 
-use std::path::PathBuf;
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
 use workload::Job;
 use workload::plan::Plan;
-
-use super::writes::{self, Allowed};
 
 /// The device of jobs that name no path, and whose command line names no device.
 pub const USUAL: &str = "mem:1G?profile=optane";
@@ -28,7 +28,7 @@ const WHOLE: u64 = 4096;
 
 /// What `filename=` means in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meant {
+pub enum Filenames {
     /// A name. All devices are instances of this URI, in which `{filename}` stands for it.
     Name(String),
     /// A path: each is a device of its own. The URI has the parameters that all of them get; its path means nothing.
@@ -37,11 +37,20 @@ pub enum Meant {
 
 /// A device that a target of the plan stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct TargetDevice {
     /// What it is opened by.
     pub uri: String,
     /// In words: what it is, and what the job's `filename=` has to do with it.
     pub words: String,
+}
+
+/// What jobs may write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// Regular files of the user's own.
+    Own,
+    /// Whatever the system allows (`--allow-writes`).
+    All,
 }
 
 /// Whether a URI is of a drive, on the bus or another process's, whose data are somebody's.
@@ -77,7 +86,7 @@ fn bare(text: &str) -> Result<Option<KernelUri>, UriError> {
     parsed.map(Some).map_err(|e| UriError { uri: text.to_owned(), column: e.column.saturating_sub(1).max(1), what: e.what })
 }
 
-impl Named {
+impl TargetDevice {
     /// The files that it reads: the medium, and a profile of the user's own.
     pub fn files(&self) -> Vec<PathBuf> {
         if let Ok(KernelUri { path, .. }) = self.uri.parse() {
@@ -89,12 +98,12 @@ impl Named {
     }
 }
 
-impl Meant {
+impl Filenames {
     /// What the names of `jobs` mean where the command line says `--device given`, or nothing: then they are paths, as in fio.
     ///
     /// # Errors
     /// Jobs without a name where those of others are paths, or a URI that does not parse.
-    pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Meant> {
+    pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Filenames> {
         // fio opens no file for its engine `null`, so what such a job names is not to be written over.
         let opens_nothing = |job: &Job| given.is_none() && job.engine.name.as_deref() == Some("null");
         let names_file = |job: &&Job| (!job.filenames.is_empty() || job.file_format.is_some()) && !opens_nothing(job);
@@ -109,7 +118,7 @@ impl Meant {
             );
         }
         let given = given.unwrap_or(if some { KERNEL } else { USUAL });
-        let Some(shared) = bare(given)? else { return Ok(Meant::Name(given.to_owned())) };
+        let Some(shared) = bare(given)? else { return Ok(Filenames::Name(given.to_owned())) };
         if let Some(job) = nameless {
             let others = if some { ", and others do" } else { "" };
             bail!(
@@ -118,7 +127,7 @@ impl Meant {
                 job.name
             );
         }
-        Ok(Meant::Path(shared))
+        Ok(Filenames::Path(shared))
     }
 
     /// A job that names no batch of submissions (`iodepth_batch` at 1, the default) gathers what it issues where a doorbell is a system
@@ -132,14 +141,14 @@ impl Meant {
     /// Whether the devices are files and block devices that the kernel drives.
     pub fn is_kernel(&self) -> bool {
         match self {
-            Meant::Name(uri) => uri.starts_with(KERNEL),
-            Meant::Path(_) => true,
+            Filenames::Name(uri) => uri.starts_with(KERNEL),
+            Filenames::Path(_) => true,
         }
     }
 
     /// Whether the devices are controllers in this process.
     pub fn is_embedded(&self) -> bool {
-        matches!(self, Meant::Name(uri) if !uri.starts_with(KERNEL) && !is_drive(uri))
+        matches!(self, Filenames::Name(uri) if !uri.starts_with(KERNEL) && !is_drive(uri))
     }
 
     /// The profile of embedded devices; of others, what takes its place in results.
@@ -148,8 +157,8 @@ impl Meant {
     /// The URI does not parse.
     pub fn profile(&self) -> Result<String> {
         match self {
-            Meant::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
-            Meant::Name(uri) if is_drive(uri) => Ok(uri.split(':').next().unwrap_or_default().to_owned()),
+            Filenames::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
+            Filenames::Name(uri) if is_drive(uri) => Ok(uri.split(':').next().unwrap_or_default().to_owned()),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
         }
     }
@@ -158,86 +167,79 @@ impl Meant {
     ///
     /// # Errors
     /// Two would be one, or a job would write to what it may not (`allowed`).
-    pub fn devices(&self, jobs: &[Job], plan: &Plan, allowed: Allowed) -> Result<Vec<Named>> {
+    pub fn devices(&self, jobs: &[Job], plan: &Plan, allowed: Allowed) -> Result<Vec<TargetDevice>> {
         let uris: Vec<String> = match self {
-            Meant::Name(uri) => uris(&plan.targets, uri)?,
-            Meant::Path(shared) => {
+            Filenames::Name(uri) => uris(&plan.targets, uri)?,
+            Filenames::Path(shared) => {
                 let path = |name: &Option<String>| KernelUri { path: name.clone().unwrap_or_default().into(), ..shared.clone() };
                 plan.targets.iter().map(|name| path(name).to_string()).collect()
             }
         };
-        let named = |(target, uri): (usize, String)| match () {
-            () if uri.starts_with(KERNEL) => kernel(jobs, plan, target, &uri, allowed),
-            () if is_drive(&uri) => drive(jobs, plan, target, uri, allowed),
-            () => embedded(jobs, plan, target, uri, allowed),
+        let named = |(target, uri): (usize, String)| {
+            let uses = |index: &usize| plan.threads.iter().any(|thread| thread.job == *index && thread.targets.contains(&target));
+            let users: Vec<&Job> = (0..jobs.len()).filter(uses).map(|index| &jobs[index]).collect();
+            let writer = users.iter().find(|job| writes(job)).copied();
+            if uri.starts_with(KERNEL) {
+                return kernel(uri.parse()?, &users, writer, allowed, || extent(jobs, plan, target));
+            }
+            // The data of a drive are somebody's.
+            if is_drive(&uri) {
+                if let Some(job) = writer.filter(|_| allowed != Allowed::All) {
+                    bail!(
+                        "job '{}': it would write over the drive {uri}, and what that holds would be lost. \
+                         --allow-writes lets it; rw=read or rw=randread needs no leave",
+                        job.name
+                    );
+                }
+                let words = format!("{uri} (the drive itself, {})", if writer.is_some() { "read and written" } else { "only read" });
+                return Ok(TargetDevice { uri, words });
+            }
+            // A controller in this process. To a file that is its medium jobs write as to any other.
+            if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) = (writer, DeviceUri::behind(&uri))
+                && let Ok(meta) = fs::metadata(&path)
+            {
+                may_write(&path, &meta, &users, allowed).with_context(|| format!("job '{}'", job.name))?;
+            }
+            let words = match plan.targets[target].as_deref() {
+                Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
+                None => format!("{uri} (embedded)"),
+            };
+            Ok(TargetDevice { uri, words })
         };
         uris.into_iter().enumerate().map(named).collect()
     }
 }
 
-/// The controller in this process of a target. To a file that is its medium jobs write as to any other.
-fn embedded(jobs: &[Job], plan: &Plan, target: usize, uri: String, allowed: Allowed) -> Result<Named> {
-    let users: Vec<&Job> = users(jobs, plan, target).collect();
-    if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) =
-        (users.iter().find(|job| writes::to(job)), DeviceUri::behind(&uri))
-        && let Ok(meta) = std::fs::metadata(&path)
-    {
-        writes::check(&path, &meta, &users, allowed).with_context(|| format!("job '{}'", job.name))?;
-    }
-    let words = match plan.targets[target].as_deref() {
-        Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
-        None => format!("{uri} (embedded)"),
-    };
-    Ok(Named { uri, words })
-}
-
-/// The file or block device of a target: read-only unless a job writes, laid out if it is not there.
-fn kernel(jobs: &[Job], plan: &Plan, target: usize, uri: &str, allowed: Allowed) -> Result<Named> {
-    let mut parsed: KernelUri = uri.parse()?;
-    let users: Vec<&Job> = users(jobs, plan, target).collect();
-    let writer = users.iter().find(|job| writes::to(job)).copied();
-    let meta = std::fs::metadata(&parsed.path);
+/// A file or a block device: read-only unless a job writes, laid out with `extent` bytes if it is not there.
+fn kernel(
+    mut uri: KernelUri,
+    users: &[&Job],
+    writer: Option<&Job>,
+    allowed: Allowed,
+    extent: impl FnOnce() -> Option<u64>,
+) -> Result<TargetDevice> {
+    let meta = fs::metadata(&uri.path);
     match (&meta, writer) {
-        (Ok(_), None) => {
+        (Ok(meta), None) => {
             // `size=` of a file that has that size says nothing more, and `readonly=` does not go with it.
-            parsed.bytes = parsed.bytes.filter(|bytes| meta.as_ref().is_ok_and(|meta| meta.len() != *bytes));
-            parsed.read_only |= parsed.bytes.is_none();
+            uri.bytes = uri.bytes.filter(|bytes| meta.len() != *bytes);
+            uri.read_only |= uri.bytes.is_none();
         }
         (Ok(meta), Some(job)) => {
-            let path = parsed.path.display();
-            ensure!(!parsed.read_only, "job '{}' writes to {path}, and `readonly=yes` forbids it; leave one of them out", job.name);
-            writes::check(&parsed.path, meta, &users, allowed).with_context(|| format!("job '{}'", job.name))?;
+            let path = uri.path.display();
+            ensure!(!uri.read_only, "job '{}' writes to {path}, and `readonly=yes` forbids it; leave one of them out", job.name);
+            may_write(&uri.path, meta, users, allowed).with_context(|| format!("job '{}'", job.name))?;
         }
-        (Err(_), _) if parsed.bytes.is_none() && !parsed.read_only => parsed.bytes = extent(jobs, plan, target),
+        (Err(_), _) if uri.bytes.is_none() && !uri.read_only => uri.bytes = extent(),
         (Err(_), _) => {}
     }
-    let words = match (&meta, parsed.read_only) {
-        (Ok(meta), _) if meta.is_file() => "the file itself",
-        (Ok(_), _) => "the block device itself",
-        (Err(_), _) => "a new file",
+    let words = match &meta {
+        Ok(meta) if meta.is_file() => "the file itself",
+        Ok(_) => "the block device itself",
+        Err(_) => "a new file",
     };
-    let access = if parsed.read_only { "only read" } else { "read and written" };
-    Ok(Named { uri: parsed.to_string(), words: format!("{KERNEL}{} ({words}, {access})", parsed.path.display()) })
-}
-
-/// The drive of a target, whose data are somebody's.
-fn drive(jobs: &[Job], plan: &Plan, target: usize, uri: String, allowed: Allowed) -> Result<Named> {
-    let users: Vec<&Job> = users(jobs, plan, target).collect();
-    let writer = users.iter().find(|job| writes::to(job));
-    if let Some(job) = writer.filter(|_| allowed != Allowed::All) {
-        bail!(
-            "job '{}': it would write over the drive {uri}, and what that holds would be lost. --allow-writes lets it; rw=read or rw=randread needs no leave",
-            job.name
-        );
-    }
-    let words = format!("{uri} (the drive itself, {})", if writer.is_some() { "read and written" } else { "only read" });
-    Ok(Named { uri, words })
-}
-
-/// The jobs of a target.
-fn users<'a>(jobs: &'a [Job], plan: &'a Plan, target: usize) -> impl Iterator<Item = &'a Job> {
-    let uses = move |index: &usize| plan.threads.iter().any(|thread| thread.job == *index && thread.targets.contains(&target));
-    (0..jobs.len()).filter(uses).map(|index| &jobs[index])
+    let access = if uri.read_only { "only read" } else { "read and written" };
+    Ok(TargetDevice { uri: uri.to_string(), words: format!("{KERNEL}{} ({words}, {access})", uri.path.display()) })
 }
 
 /// Bytes that a new file has to have, as fio lays it out: up to the farthest end of what any thread uses. `None`: no job says.
@@ -272,6 +274,85 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
         );
     }
     Ok(uris)
+}
+
+/// Whether `job` changes what its devices hold: it writes or trims.
+fn writes(job: &Job) -> bool {
+    job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only)
+}
+
+/// Refuses what `users` would write to `path`, unless that is a regular file of the user's own or all is `allowed`.
+///
+/// # Errors
+/// It says what would be lost.
+fn may_write(path: &Path, meta: &Metadata, users: &[&Job], allowed: Allowed) -> Result<()> {
+    let own = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw();
+    // Neither file nor block device: it is refused for what it is.
+    if own || allowed == Allowed::All || !(meta.is_file() || meta.file_type().is_block_device()) {
+        return Ok(());
+    }
+    let (bytes, what) = if meta.is_file() {
+        (meta.len(), format!("a regular file of user {}", meta.uid()))
+    } else {
+        let disk = PathBuf::from(format!("/sys/dev/block/{}:{}", rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
+        let sectors = fs::read_to_string(disk.join("size")).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        (sectors.unwrap_or(0).saturating_mul(512), format!("a block device{}", holds(path, &disk)))
+    };
+    let (from, to) = range(users, bytes);
+    let place = path.display();
+    bail!(
+        "it would write over bytes {from} to {to} of {place}, {what}, and what they hold would be lost. \
+         --allow-writes lets it; rw=read or rw=randread needs no leave"
+    )
+}
+
+/// The bytes that `users` write to, at most, of a target of `bytes`.
+fn range(users: &[&Job], bytes: u64) -> (u64, u64) {
+    let part = |job: &&Job| {
+        let start = job.offset.on(bytes).min(bytes);
+        let last = job.offset_increment.on(bytes).saturating_mul(u64::from(job.numjobs.max(1)) - 1);
+        let end = job.size.map_or(bytes, |size| start.saturating_add(last).saturating_add(size.on(bytes)));
+        (start, end.min(bytes))
+    };
+    let all = users.iter().filter(|job| writes(job)).map(part).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    all.unwrap_or((0, bytes))
+}
+
+/// ` with the partitions vda1, vda2`, ` that holds an ext4 file system`, or nothing.
+fn holds(path: &Path, disk: &Path) -> String {
+    let entries = fs::read_dir(disk).into_iter().flatten().flatten();
+    let mut parts: Vec<String> = entries
+        .filter(|entry| entry.path().join("partition").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    parts.sort_unstable();
+    match (parts.as_slice(), File::open(path).ok().and_then(|file| signature(&file))) {
+        ([], None) => String::new(),
+        ([], Some(what)) => format!(" that holds {what}"),
+        (parts, _) => format!(" with the partitions {}", parts.join(", ")),
+    }
+}
+
+/// What begins so: where, with which bytes (as libblkid knows them).
+const SIGNATURES: [(u64, &[u8], &str); 9] = [
+    (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (0x10040, b"_BHRfS_M", "a Btrfs file system"),
+    (0x400, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
+    (0x218, b"LVM2 001", "an LVM volume"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (512, b"EFI PART", "a partition table (GPT)"),
+    (510, &[0x55, 0xaa], "a boot sector or a partition table (MBR)"),
+];
+
+fn signature(file: &File) -> Option<&'static str> {
+    let matches = |&&(at, magic, _): &&(u64, &[u8], &str)| {
+        let mut found = [0; 8 + 2];
+        let found = &mut found[..magic.len()];
+        file.read_exact_at(found, at).is_ok() && found == magic
+    };
+    SIGNATURES.iter().find(matches).map(|&(_, _, name)| name)
 }
 
 #[cfg(test)]

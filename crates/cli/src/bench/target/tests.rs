@@ -10,9 +10,9 @@ fn jobs(text: &str) -> (Vec<Job>, Plan) {
 }
 
 /// The devices of these jobs with `--device given`, or why there are none.
-fn devices(given: Option<&str>, text: &str, allowed: Allowed) -> Result<Vec<Named>, String> {
+fn devices(given: Option<&str>, text: &str, allowed: Allowed) -> Result<Vec<TargetDevice>, String> {
     let (jobs, plan) = jobs(text);
-    let all = Meant::of(given, &jobs).and_then(|meant| meant.devices(&jobs, &plan, allowed));
+    let all = Filenames::of(given, &jobs).and_then(|filenames| filenames.devices(&jobs, &plan, allowed));
     all.map_err(|error| format!("{error:#}"))
 }
 
@@ -47,7 +47,7 @@ fn a_directory_is_a_path() {
 
 /// fio's engine `null` opens nothing, and would write to nothing.
 #[test]
-fn an_engine_without_files_has_no_path() {
+fn null_engine_has_no_path() {
     let job = "[a]\nioengine=null\nrw=write\nfilename=/nowhere\nsize=4k\n";
     assert_eq!(uris(None, job), [USUAL]);
     assert_eq!(uris(Some("kernel:"), job), ["kernel:/nowhere?size=4K"]);
@@ -55,7 +55,7 @@ fn an_engine_without_files_has_no_path() {
 
 /// To fio, the name of a job that is a device's is its filename.
 #[test]
-fn a_job_named_after_a_device_is_refused() {
+fn device_path_job_name_fails() {
     let refused = devices(None, "[/dev/nvme0n1]\n", Allowed::Own).unwrap_err();
     assert!(refused.contains("say filename=/dev/nvme0n1"), "{refused}");
     assert_eq!(uris(Some("mem:1G"), "[/dev/nvme0n1]\n"), ["mem:1G"]);
@@ -63,7 +63,7 @@ fn a_job_named_after_a_device_is_refused() {
 }
 
 #[test]
-fn what_a_filename_is_stands_in_the_words() {
+fn words_tell_paths_from_names() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("here");
     std::fs::write(&file, [0; 8192]).unwrap();
@@ -78,7 +78,7 @@ fn what_a_filename_is_stands_in_the_words() {
 
 /// One of them would be an embedded device, and nobody would see which.
 #[test]
-fn jobs_with_and_without_paths_are_refused() {
+fn mixed_jobs_are_refused() {
     let refusal = |given, text: &str| devices(given, text, Allowed::Own).unwrap_err();
     for others in ["filename=/nowhere", "directory=/mnt"] {
         let nameless = refusal(None, &format!("[a]\n{others}\n[b]\n"));
@@ -94,7 +94,7 @@ fn jobs_with_and_without_paths_are_refused() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_laid_out_as_far_as_its_jobs_reach() {
+fn new_file_spans_its_jobs() {
     let new = |job: &str| uris(Some("kernel:"), &format!("[a]\nfilename=/nowhere/new\n{job}\n")).remove(0);
     assert_eq!(new("size=1m"), "kernel:/nowhere/new?size=1M");
     assert_eq!(new("size=1m\noffset=64k\nnumjobs=3\noffset_increment=1m"), format!("kernel:/nowhere/new?size={}K", 64 + 3 * 1024));
@@ -108,7 +108,7 @@ fn a_file_that_is_not_there_is_laid_out_as_far_as_its_jobs_reach() {
 
 /// `readonly=` does not go with `size=`, which says nothing new of a file of that size.
 #[test]
-fn a_job_that_only_reads_opens_for_reading() {
+fn reading_jobs_open_read_only() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("here");
     std::fs::write(&file, [0; 8192]).unwrap();
@@ -126,7 +126,7 @@ fn a_job_that_only_reads_opens_for_reading() {
 }
 
 #[test]
-fn only_regular_files_of_ones_own_are_written_without_leave() {
+fn only_own_files_are_written() {
     // Every machine has it, and nobody but root owns it.
     let Some(disk) = std::fs::read_dir("/dev").unwrap().flatten().map(|entry| entry.path()).find(|path| {
         std::os::unix::fs::FileTypeExt::is_block_device(
@@ -191,7 +191,7 @@ fn several_devices_need_several_files() {
 
 /// Each would write over the other's data.
 #[test]
-fn two_names_do_not_become_one_file() {
+fn colliding_names_are_refused() {
     for (a, b) in [(Some("a_b"), Some("/a/b")), (Some("x%y"), Some("x&y")), (None, Some("default"))] {
         let names = [Some("other"), a, b].map(|name| name.map(str::to_owned));
         for uri in ["file:/tmp/{filename}?size=1M", "multipath:?path=file:/tmp/{filename}"] {
@@ -204,7 +204,7 @@ fn two_names_do_not_become_one_file() {
 }
 
 #[test]
-fn a_drive_is_written_only_by_leave() {
+fn drive_writes_need_allow_writes() {
     for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock", "multipath:?path=vfio-user:/run/a.sock&path=vfio-user:/run/b.sock"] {
         let drive = |rw, allowed| devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
         assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (the drive itself, only read)")));
@@ -218,13 +218,61 @@ fn a_drive_is_written_only_by_leave() {
 fn a_drive_is_one_device() {
     let refused = devices(Some("pcie:01:00.0"), "[a]\nfilename=x:y\n", Allowed::All).unwrap_err();
     assert!(refused.starts_with("--device pcie:01:00.0 is one drive, and the jobs use 2 devices (x, y)"), "{refused}");
-    let meant = Meant::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
-    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("pcie", false, false));
-    let meant = Meant::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
-    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("vfio-user", false, false));
+    let filenames = Filenames::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
+    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("pcie", false, false));
+    let filenames = Filenames::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
+    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("vfio-user", false, false));
     let served = "multipath:?path=vfio-user:/run/nvme.sock";
-    let meant = Meant::of(Some(served), &jobs("[a]\n").0).unwrap();
-    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded()), ("multipath", false));
+    let filenames = Filenames::of(Some(served), &jobs("[a]\n").0).unwrap();
+    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded()), ("multipath", false));
     assert!(super::check(served).is_ok() && super::check("multipath:?path=vfio-user:/a?vector=1").is_err());
     assert!(super::check("vfio-user:/run/nvme.sock").is_ok() && super::check("vfio-user:/run/nvme.sock?vector=1").is_err());
+}
+
+#[test]
+fn lost_range_covers_all_writers() {
+    let reach = |text: &str| {
+        let jobs = jobs(text).0;
+        range(&jobs.iter().collect::<Vec<_>>(), 1 << 30)
+    };
+    assert_eq!(reach("[a]\nrw=write\n"), (0, 1 << 30));
+    assert_eq!(reach("[a]\nrw=write\nsize=1m\noffset=1m\n[r]\nrw=read\n"), (1 << 20, 2 << 20));
+    assert_eq!(reach("[a]\nrw=randrw\nsize=1m\nnumjobs=3\noffset_increment=2m\n"), (0, 5 << 20));
+    assert_eq!(reach("[a]\nrw=write\nsize=4g\n[b]\nrw=write\nsize=10%\noffset=50%\n"), (0, 1 << 30));
+}
+
+#[test]
+fn signatures_name_the_content() {
+    let place = tempfile::tempdir().unwrap();
+    for (number, (at, magic, name)) in SIGNATURES.into_iter().enumerate() {
+        let path = place.path().join(number.to_string());
+        let file = File::create_new(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(signature(&File::open(&path).unwrap()), None);
+        file.write_all_at(magic, at).unwrap();
+        assert_eq!(signature(&File::open(&path).unwrap()), Some(name));
+    }
+    let short = place.path().join("short");
+    fs::write(&short, "x").unwrap();
+    assert_eq!(signature(&File::open(&short).unwrap()), None);
+}
+
+#[test]
+fn foreign_file_needs_allow_writes() {
+    let place = tempfile::tempdir().unwrap();
+    let own = place.path().join("own");
+    fs::write(&own, "x").unwrap();
+    let jobs = jobs("[a]\nrw=write\n").0;
+    let users: Vec<&Job> = jobs.iter().collect();
+    assert!(may_write(&own, &own.metadata().unwrap(), &users, Allowed::Own).is_ok());
+    // Only root can give a file away.
+    if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
+        return;
+    }
+    let error = may_write(&own, &own.metadata().unwrap(), &users, Allowed::Own).unwrap_err().to_string();
+    assert!(
+        error.contains("bytes 0 to 1 of") && error.contains("a regular file of user 12345") && error.contains("--allow-writes"),
+        "{error}"
+    );
+    assert!(may_write(&own, &own.metadata().unwrap(), &users, Allowed::All).is_ok());
 }

@@ -11,7 +11,7 @@ fn found(root: &tempfile::TempDir) -> Vec<String> {
 }
 
 #[test]
-fn namespaces_of_a_controller_without_multipath_are_its_own() {
+fn namespaces_without_multipath() {
     let root =
         made(&["function/nvme/nvme1/nvme1n1", "function/nvme/nvme1/nvme1n2", "function/nvme/nvme1/ng1n1", "function/nvme/nvme1/power"]);
     assert_eq!(found(&root), ["nvme1n1", "nvme1n2"]);
@@ -35,6 +35,6 @@ fn with_multipath_they_are_the_subsystems() {
 }
 
 #[test]
-fn a_function_of_another_driver_has_none() {
+fn other_driver_has_no_namespaces() {
     assert!(found(&made(&["function/net/eth0"])).is_empty());
 }

@@ -6,10 +6,13 @@ use crate::modules::{FileId, Modules, Sources};
 use crate::uses::{self, Edges};
 
 /// The circles of the crate with this root file, shortest first: for each edge that closes any, the shortest that it closes.
-/// Each reads `a → b → a (B of b; A of a)`, with the items that make its edges.
+/// Each reads `a → b → a (B of b; A of a)`, with the items that make its edges. Only
+/// imports between the top-level modules of a crate count: the files of one directory are one part, split as they read best.
 pub fn circles(root: &str, sources: Sources) -> Vec<String> {
     let modules = Modules::read(root, sources);
-    let edges = uses::edges(&modules);
+    let mut edges = uses::edges(&modules);
+    let part = |file: FileId| modules.files[file].name.split("::").next();
+    edges.retain(|&(from, to), _| part(from) != part(to));
     let mut next: BTreeMap<FileId, Vec<FileId>> = BTreeMap::new();
     edges.keys().for_each(|&(from, to)| next.entry(from).or_default().push(to));
     let closed = edges.keys().filter_map(|&(from, to)| way(&next, to, from)).map(from_the_first);

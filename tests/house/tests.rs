@@ -64,17 +64,19 @@ fn non_items_make_no_circle() {
 }
 
 #[test]
-fn parent_and_child_circle() {
+fn directory_is_one_part() {
     let child = ("shop/till.rs", "use super::Shop; pub struct Till; fn of(_: &Shop) {}");
-    let uses = found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; use till::Till; pub struct Shop(Till);"), child]);
-    assert_eq!(uses, ["shop → shop::till → shop (Till of shop::till; Shop of shop)"]);
-    let shows = found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; pub use till::Till; pub struct Shop;"), child]);
-    assert_eq!(shows, [""; 0]);
-    // A function of the child's name, which no path leads through.
-    let alike = ("shop.rs", "mod till; use till::Till; pub fn till(_: Till) {}");
-    assert_eq!(found(&[("lib.rs", "mod shop;"), alike, ("shop/till.rs", "use super::till::Till as Own; pub struct Till;")]), [""; 0]);
-    let both = found(&[("lib.rs", "mod shop;"), ("shop/mod.rs", "mod till; pub use till::Till; pub struct Shop(Till);"), child]);
-    assert_eq!(both, uses);
+    assert_eq!(found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; use till::Till; pub struct Shop(Till);"), child]), [""; 0]);
+    // The same two as parts of their own.
+    let shop = ("shop.rs", "use crate::till::Till; pub struct Shop(Till);");
+    let apart =
+        found(&[("lib.rs", "mod shop; mod till;"), shop, ("till.rs", "use crate::shop::Shop; pub struct Till; fn of(_: &Shop) {}")]);
+    assert_eq!(apart, ["shop → till → shop (Till of till; Shop of shop)"]);
+    // A child of one of them.
+    let shelf = ("shop/shelf.rs", "use crate::till::Till; pub struct Shelf(Till);");
+    let till = ("till.rs", "use crate::shop::shelf::Shelf; pub struct Till; fn of(_: &Shelf) {}");
+    let through = found(&[("lib.rs", "mod shop; mod till;"), ("shop.rs", "pub mod shelf;"), shelf, till]);
+    assert_eq!(through, ["shop::shelf → till → shop::shelf (Till of till; Shelf of shop::shelf)"]);
 }
 
 #[test]
@@ -106,9 +108,6 @@ fn facade(shows: &str) -> Vec<String> {
 fn reexports_lead_to_definitions() {
     assert_eq!(facade("pub use place::Place; pub use self::policy::*;"), [""; 0]);
     assert_eq!(facade("pub use self::{place::Place, policy::Policy};"), [""; 0]);
-    // The same names, defined by the facade itself.
-    let defines = facade("pub use policy::Policy; pub struct Place; fn f(_: Policy) {}");
-    assert_eq!(defines, ["paths → paths::policy → paths (Policy of paths::policy; Place of paths)"]);
 }
 
 #[test]

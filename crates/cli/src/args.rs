@@ -16,8 +16,8 @@ use completion::{LatencyPrice, Mode, Spin};
 use hw::pci::Bdf;
 
 use crate::bench::{self, Allowed};
-use crate::compare::Variant;
 use crate::rows;
+use crate::variant::Variant;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use serve::{CtlArgs, ServeArgs};
 pub use values::{Cpus, Seeds, modes, once};

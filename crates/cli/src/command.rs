@@ -15,9 +15,6 @@ use crate::args::{Cli, Command};
 use crate::output::Aside;
 use crate::{bind, calibrate, compare, doctor, id, install, list, output, run, serve, sim, stop};
 
-/// Name and version, where fio's results say `fio-3.33`.
-pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));
-
 /// The command `reap`, as its words say: the whole `main` of a program.
 pub fn main() -> ExitCode {
     main_with([])

@@ -28,10 +28,10 @@ use crate::args::{CompareArgs, Cpus};
 use crate::bench::{Filenames, Rig, Setup, TargetDevice};
 use crate::output::{self, Aside, say};
 use crate::rows::{Results, json, table};
+use crate::variant::Variant;
 use crate::{jobs, machine, report, run, stop};
 use blocks::{Experiment, JobThreads};
 use plan::JobCpus;
-pub use plan::Variant;
 use results::Outcome;
 
 /// What is compared without a job file.

@@ -23,8 +23,12 @@ mod run;
 mod serve;
 mod sim;
 mod stop;
+mod variant;
 
 pub mod bench;
 pub mod machine;
 
 pub use command::{main, main_with};
+
+/// Name and version, where fio's results say `fio-3.33`.
+pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));

@@ -20,9 +20,9 @@ use workload::plan::{self, Plan};
 use workload::report::Report;
 use workload::{Amount, Generator, Job, report};
 
+use crate::PROGRAM;
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filenames, Filled, PathMark, Rig, Setup, TargetDevice};
-use crate::command::PROGRAM;
 use crate::machine::{self, Machine};
 use crate::output::{self, Output, say};
 use crate::{jobs, rows, stop};

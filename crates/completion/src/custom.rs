@@ -5,8 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use units::Nanos;
 
-use crate::policy::{interrupt, work_is_known};
-use crate::{Batch, Check, Delivery, Done, Placement, Plan, Route, Seen, Tuning, WEIGHT};
+use crate::{Batch, Check, Done, Plan, Route, Seen, Tuning};
 
 /// When to look at one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
 ///
@@ -54,6 +53,25 @@ pub trait CustomPolicy: fmt::Debug + Send {
     fn holds(&self) -> u16 {
         0
     }
+}
+
+/// Who looks at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// The thread that submits.
+    Own,
+    /// A thread for each vector, which leaves the entries in their owners' inboxes and wakes them.
+    DrainThread,
+}
+
+/// How a message becomes a notification of the thread. Whether several queues have to share a vector is no choice of the
+/// mode's: the device has as many vectors as it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// Each vector notifies by itself.
+    PerVector,
+    /// Each vector sets its bit in one pending bitmap; a notification is sent only while none is outstanding.
+    Posted,
 }
 
 /// The facts of a mode whose policy a program brings ([`crate::CustomPolicy`]). They hold for as long as the process runs.
@@ -199,46 +217,5 @@ impl CustomId {
 impl fmt::Debug for CustomId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Longest wait with the notification masked: an entry that is posted during it is found after it.
-const LONGEST: Nanos = Nanos::from_secs(1);
-
-/// The wait in place of one that is over before it begins, so that such a policy is not asked in a loop. The timer of `suspend`.
-const SHORTEST: Nanos = Nanos::from_micros(20);
-
-/// A queue's policy of the program's own. Answers outside its contract become the nearest inside, so that none loses a completion.
-#[derive(Debug)]
-pub(crate) struct Custom {
-    pub(crate) facts: Facts,
-    pub(crate) rule: Box<dyn CustomPolicy>,
-}
-
-impl Custom {
-    pub(crate) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        match self.rule.submitted(now, batch) {
-            Check::TryLook { budget } if self.facts.checks => Check::TryLook { budget: budget.clamp(1, WEIGHT) },
-            _ => Check::No,
-        }
-    }
-
-    pub(crate) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let later = |until: Nanos| if until <= now { now + SHORTEST } else { until };
-        let wait = |until: Nanos| later(until).min(now + LONGEST);
-        match self.rule.next(now, seen) {
-            // A poll without a reason is harmless, except where it keeps a thread from leaving.
-            Plan::Look { .. } if !work_is_known(seen) && !seen.budget_used_up && (seen.in_flight == 0 || seen.leaving) => interrupt(seen),
-            Plan::Look { budget } => Plan::Look { budget: budget.clamp(1, WEIGHT) },
-            // A sleep would be one through a message that has come.
-            _ if work_is_known(seen) => Plan::Look { budget: WEIGHT },
-            // Nothing could end a wait.
-            _ if seen.in_flight == 0 => Plan::Rest,
-            Plan::Rest => interrupt(seen),
-            Plan::Spin { .. } if seen.leaving => Plan::sleep(Nanos::MAX),
-            Plan::Spin { until } => Plan::Spin { until: wait(until) },
-            Plan::Nap { until } => Plan::Nap { until: wait(until) },
-            Plan::Sleep { until, at_least } => Plan::Sleep { until: later(until), at_least: at_least.clamp(1, seen.in_flight) },
-        }
     }
 }

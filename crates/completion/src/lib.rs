@@ -51,10 +51,10 @@ pub mod testing;
 mod tuning;
 mod waiter;
 
-pub use custom::{CustomId, CustomPolicy, Facts, RegisterError};
+pub use custom::{CustomId, CustomPolicy, Delivery, Facts, Placement, RegisterError};
 pub use decisions::Decisions;
 pub use group::{Group, QueueSet, Round, Turn, combine};
-pub use mode::{Delivery, Mode, ModeError, Moderation, Placement, Preset};
+pub use mode::{Mode, ModeError, Moderation, Preset};
 pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};

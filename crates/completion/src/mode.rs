@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::custom::{self, CustomId};
+use crate::custom::{self, CustomId, Delivery, Placement};
 use crate::{CustomPolicy, Facts, RegisterError, Tuning};
 
 /// A completion mode: a named preset, as written on the command line and in results.
@@ -48,25 +48,6 @@ pub enum Preset {
     KernelSqpoll,
     /// A policy that the program has registered ([`crate::Mode::register`]).
     Custom(CustomId),
-}
-
-/// Who looks at a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Placement {
-    /// The thread that submits.
-    Own,
-    /// A thread for each vector, which leaves the entries in their owners' inboxes and wakes them.
-    DrainThread,
-}
-
-/// How a message becomes a notification of the thread. Whether several queues have to share a vector is no choice of the
-/// mode's: the device has as many vectors as it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Delivery {
-    /// Each vector notifies by itself.
-    PerVector,
-    /// Each vector sets its bit in one pending bitmap; a notification is sent only while none is outstanding.
-    Posted,
 }
 
 /// Which moderator decides what the device holds back.

@@ -1,13 +1,14 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
+mod custom;
 mod hybrid;
 
 use units::Nanos;
 
-use crate::custom::Custom;
 use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
+pub(crate) use custom::Custom;
 use hybrid::{Estimate, Hybrid};
 
 /// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.

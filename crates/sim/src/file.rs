@@ -14,7 +14,6 @@ use crate::Costs;
 
 pub use crate::costs::{COSTS, costs_of};
 pub use build::ScenarioFile;
-pub(crate) use raw::{bytes, lasting, positive, time};
 
 /// Reads the scenario `text`. Jobs that stand in files of their own come from `outside`, by a path relative to the
 /// working directory or to `name`.

@@ -31,6 +31,7 @@ mod requests;
 mod scenario;
 mod sched;
 mod softirq;
+mod values;
 mod world;
 
 pub use completion::Spin;

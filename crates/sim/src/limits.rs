@@ -20,7 +20,7 @@ pub struct Inside {
     /// profile's time. 0: the profile's channels, any of which takes any command.
     pub dies: u32,
     /// Neighbouring bytes of one die; then comes the next die. Not 0.
-    #[serde(deserialize_with = "crate::file::bytes")]
+    #[serde(deserialize_with = "crate::values::bytes")]
     pub stripe: u32,
 }
 

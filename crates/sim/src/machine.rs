@@ -32,20 +32,20 @@ pub struct Machine {
 #[serde(default, deny_unknown_fields)]
 pub struct Scheduler {
     /// How long a thread runs before others of its CPU that are ready get their turn.
-    #[serde(deserialize_with = "crate::file::lasting")]
+    #[serde(deserialize_with = "crate::values::lasting")]
     pub slice: Nanos,
     /// A thread that wakes takes the CPU from one that has had so much more of it.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub wakeup_granularity: Nanos,
     /// A slice that is over is noticed at the next tick. 0: at once.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub tick: Nanos,
     /// What the threads of interrupts may have of each `rt_period` while others are ready; they come before these. No less than
     /// the period: all of it.
-    #[serde(deserialize_with = "crate::file::lasting")]
+    #[serde(deserialize_with = "crate::values::lasting")]
     pub rt_runtime: Nanos,
     /// See `rt_runtime`.
-    #[serde(deserialize_with = "crate::file::lasting")]
+    #[serde(deserialize_with = "crate::values::lasting")]
     pub rt_period: Nanos,
 }
 
@@ -54,13 +54,13 @@ pub struct Scheduler {
 #[serde(default, deny_unknown_fields)]
 pub struct Softirq {
     /// Most entries of a queue's turn.
-    #[serde(deserialize_with = "crate::file::positive")]
+    #[serde(deserialize_with = "crate::values::positive")]
     pub weight: u32,
     /// Most entries of a run.
-    #[serde(deserialize_with = "crate::file::positive")]
+    #[serde(deserialize_with = "crate::values::positive")]
     pub budget: u32,
     /// Longest run.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub time_limit: Nanos,
     /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
     pub restarts: u32,

@@ -16,31 +16,31 @@ use crate::SimError;
 #[serde(default, deny_unknown_fields)]
 pub struct InterruptPath {
     /// The remapping unit of a device's node: for each message, whose entry is in the unit's cache.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub remap: Nanos,
     /// On top of it, where the entry is not: it comes from memory.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub miss: Nanos,
     /// Entries that the cache of a node's unit holds, the least recently used making room. 0: as many as there are vectors.
     pub cache: u32,
     /// On top of that, telling a CPU: the message crosses the node to the CPU's interrupt controller.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub notify: Nanos,
     /// Instead, where vectors are posted: setting a bit of a descriptor. If no notification is outstanding, one follows, for `notify`.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub post: Nanos,
     /// Messages that the unit holds before the writes of the device behind the last of them wait. 0: they wait until the
     /// message has been delivered.
     pub buffer: u32,
     /// Delay of an interrupt of a CPU on another node than the device's.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub cross: Nanos,
     /// How long such an interrupt occupies the link from the one node to the other.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub cross_link: Nanos,
     /// What a hypervisor takes to inject an interrupt. Delay, and the time of one of the `injectors`; what the guest's CPU
     /// pays is [`crate::InterruptCosts::entry`].
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub inject: Nanos,
     /// Interrupts that it injects at the same time, of the whole machine. 0: any number.
     pub injectors: u32,

@@ -180,7 +180,7 @@ impl Multipath {
 #[serde(deny_unknown_fields)]
 pub struct Phase {
     /// From when on.
-    #[serde(deserialize_with = "crate::file::time")]
+    #[serde(deserialize_with = "crate::values::time")]
     pub from: Nanos,
     /// The rate per thread, in I/Os per second. 0: none.
     pub iops: u64,

@@ -19,6 +19,7 @@ pub mod histogram;
 mod machine;
 mod preflight;
 mod report;
+mod settings;
 
 pub use error::Error;
 pub use preflight::lacks;

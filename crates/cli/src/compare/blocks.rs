@@ -21,13 +21,13 @@ use workload::report::PathFigures;
 use workload::{Generator, Job, Latency, Target};
 
 use super::background::Background;
-use super::plan::Variant;
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
 use super::stolen::{self, IdleLoops};
 use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker, over_all};
 use crate::machine;
 use crate::output::say;
+use crate::variant::Variant;
 
 /// Measurements of the capacity that the next load is a share of: their median.
 const RECENT: usize = 3;

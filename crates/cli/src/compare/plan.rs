@@ -1,8 +1,6 @@
 //! What is compared: modes, scenes (load, depth, background), and the CPUs of the job threads.
 
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use completion::{LatencyPrice, Mode};
@@ -14,6 +12,7 @@ use workload::{Job, PerOp, Rate, RateProcess};
 use crate::args::{CompareArgs, once};
 use crate::machine::{Machine, list};
 use crate::rows::Scene;
+use crate::variant::Variant;
 
 /// A measured block.
 pub const BLOCK: Nanos = Nanos::from_millis(100);
@@ -27,47 +26,6 @@ pub const CAPACITY_EVERY: usize = 4;
 pub const STOLEN_BLOCKS: usize = 4;
 /// I/Os that a block has to have for figures per I/O.
 pub const FEW: u64 = 10;
-
-/// A mode, or `adaptive` with a latency price of its own: `poll`, `adaptive@0.5`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// How completions are found.
-    pub mode: Mode,
-    /// `None`: as `--latency-price` says.
-    pub price: Option<LatencyPrice>,
-}
-
-impl Variant {
-    /// A mode as it is.
-    pub const fn plain(mode: Mode) -> Variant {
-        Variant { mode, price: None }
-    }
-}
-
-impl fmt::Display for Variant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.price {
-            Some(price) => write!(f, "{}@{price}", self.mode),
-            None => self.mode.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Variant {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Variant, String> {
-        let (mode, price) = match text.split_once('@') {
-            Some((mode, price)) => (mode, Some(price.parse::<LatencyPrice>().map_err(|error| error.to_string())?)),
-            None => (text, None),
-        };
-        let mode = Mode::parse_any(mode).map_err(|error| error.to_string())?;
-        if price.is_some() && mode != Mode::ADAPTIVE {
-            return Err(format!("{mode} has no knob: only adaptive@PRICE sets one"));
-        }
-        Ok(Variant { mode, price })
-    }
-}
 
 /// The modes unless some are named.
 const USUAL: [Mode; 7] =

@@ -8,12 +8,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use workload::{Histogram, Moments};
 
 use super::blocks::{Record, Sample};
-use super::plan::Variant;
 use super::plan::{FEW, SceneJobs};
 use super::statistics::{self, FEWEST};
 use crate::bench::over_all;
 use crate::rows::json::VALID;
 use crate::rows::{CPU, IOPS, P50, Pair, Row, Scene};
+use crate::variant::Variant;
 
 /// A smaller share of its CPUs than this, and `poll` shared them with other work.
 const OWN: f64 = 0.9;

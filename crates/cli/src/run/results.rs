@@ -15,8 +15,8 @@ use workload::plan::Plan;
 use workload::report::{Entry, Figures, Report, Usage, log_files, write_log};
 
 use super::stages::Ended;
+use crate::PROGRAM;
 use crate::bench::Counted;
-use crate::command::PROGRAM;
 use crate::output::{Kept, STANDARD, say};
 
 /// The report of a run whose threads ended as `ended` says.

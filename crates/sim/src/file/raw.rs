@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
-use std::str::FromStr;
+use std::num::{NonZeroU16, NonZeroU64};
 
 use completion::{LatencyPrice, Mode};
 use driver::paths::Policy;
@@ -12,8 +11,8 @@ use emu::Profile;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::{Spanned, Value};
-use units::Nanos;
 
+use crate::values::{Bytes, Lasting, Time, Word};
 use crate::{DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Softirq, Spin};
 
 /// The whole file.
@@ -203,108 +202,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
             }
         }
         deserializer.deserialize_any(Either(PhantomData))
-    }
-}
-
-/// A value that is read from a string: whatever is wrong with it is reported where it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word<T>(pub(super) T);
-
-impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Word<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Word<T>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Word).map_err(de::Error::custom)
-    }
-}
-
-/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Nanos);
-
-impl FromStr for Time {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Time, String> {
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (digits, unit) = text.split_at(end);
-        let no_time = || format!("`{text}` is not a time, such as \"20ms\"");
-        if digits.is_empty() {
-            return Err(no_time());
-        }
-        let factor = match unit.trim() {
-            "ns" => 1.0,
-            "us" | "µs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "" => return Err(format!("`{text}` lacks its unit: ns, us, ms or s")),
-            other => return Err(format!("`{other}` is not a unit of time: ns, us, ms or s")),
-        };
-        let nanos = digits.parse::<f64>().map_err(|_| no_time())? * factor;
-        // A year is beyond anything that will be simulated.
-        if nanos < 4e16 { Ok(Time(Nanos(nanos.round() as u64))) } else { Err(format!("`{text}` is too long")) }
-    }
-}
-
-/// A span of time of which there has to be some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lasting(pub(super) Nanos);
-
-impl FromStr for Lasting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Lasting, String> {
-        match text.parse()? {
-            Time(Nanos::ZERO) => Err(format!("`{text}` is no time at all: it has to be more")),
-            Time(nanos) => Ok(Lasting(nanos)),
-        }
-    }
-}
-
-pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
-    Word::<Time>::deserialize(deserializer).map(|time| time.0.0)
-}
-
-pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
-    Word::<Lasting>::deserialize(deserializer).map(|time| time.0.0)
-}
-
-pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    NonZeroU32::deserialize(deserializer).map(NonZeroU32::get)
-}
-
-pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    Bytes::deserialize(deserializer).map(|Bytes(bytes)| u32::try_from(bytes).unwrap_or(u32::MAX))
-}
-
-/// A number of bytes: `4k`, `64M`, `1G`, in powers of 1024, or the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bytes(pub(super) u64);
-
-impl Bytes {
-    fn of(value: &Value) -> Result<Bytes, String> {
-        let text = match value {
-            Value::String(text) => text,
-            Value::Integer(n) if *n >= 0 => return Ok(Bytes(*n as u64)),
-            other => return Err(format!("`{other}` is not a size, such as \"64M\"")),
-        };
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (digits, unit) = text.split_at(end);
-        let shift = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 0,
-            "k" => 10,
-            "m" => 20,
-            "g" => 30,
-            "t" => 40,
-            other => return Err(format!("`{other}` is not a unit of size: k, M, G or T")),
-        };
-        let n = digits.parse::<u64>().map_err(|_| format!("`{text}` is not a size, such as \"64M\""))?;
-        n.checked_mul(1 << shift).map(Bytes).ok_or_else(|| format!("`{text}` is too large"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-        Bytes::of(&Value::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 

@@ -2,24 +2,21 @@
 //! sequence of the specification (Base 3.5.1). A state machine without I/O: it is stepped with the time and the
 //! controller's properties, and asks its executor for everything else.
 
-mod inventory;
 mod learning;
-mod outcome;
-mod queues;
 
 use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns, doorbell_buffer_config};
 use nvme::features::{AsyncEventConfig, NumberOfQueues, fid};
 use nvme::prp::Dptr;
 use nvme::regs::{Aqa, Cap, Cc, Csts, Version};
-use nvme::{Cqe, Nsid, QueueId, Sqe};
+use nvme::{Cqe, Nsid, QueueId, Sqe, Status, TooShort, Vector, identify};
 use units::Nanos;
 
 use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
 use crate::stop::{Attendance, Patience, Stop, Stopping, ready_timeout};
-use crate::{AdminCommand, AdminReply, Answer, Limits, ProtocolViolation, QueueSizes, Ticket};
-pub use inventory::{Inventory, Model, Subsystem};
-pub use outcome::{BringupCause, BringupError, BringupPhase};
-pub use queues::{QueueLayout, WantedQueues};
+use crate::{
+    AdminCommand, AdminReply, Answer, Limits, Namespace, PropertyError, ProtocolViolation, QueueSizes, RefusedFormat, RegisterValues,
+    Ticket, Unusable,
+};
 
 /// What bring-up is to make of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +48,8 @@ pub enum BringupAsk {
     },
     /// Post this on the admin queue, and hand the answer to [`Bringup::completed`].
     Admin(AdminCommand),
-    /// The controller has stopped without having answered the last command, and is enabled next: [`crate::QueuePair::abandon`] and
-    /// [`crate::QueuePair::reopen`] the admin queue pair. The page of the command is the host's again.
+    /// The controller has stopped without having answered the last command, and is enabled next: [`crate::Exclusive::abandon`] and
+    /// [`crate::Exclusive::reopen`] the admin queue pair. The page of the command is the host's again.
     ReopenAdmin,
     /// Make the memory of this queue pair, and hand its addresses to [`Bringup::rings`].
     Rings {
@@ -66,6 +63,266 @@ pub enum BringupAsk {
     /// It is not, and will not be. Said from now on. It may be enabled: a [`crate::Shutdown`] of what is known of it (an
     /// empty [`Inventory`] will do) has to stop it before its memory is freed.
     Failed(BringupError),
+}
+
+/// The I/O queue pairs wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedQueues {
+    /// New ones, as far as the controller grants them.
+    New {
+        /// Commands in flight on each, as far as the controller allows.
+        depth: u32,
+        /// One for each queue pair: the vector that its completions raise, or `None` for a queue that is only polled.
+        vectors: Vec<Option<Vector>>,
+    },
+    /// After a reset: the ones that there were, with the same memory. If the controller now grants less, that is an error.
+    Again(Vec<QueueLayout>),
+}
+
+/// An I/O queue pair as it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLayout {
+    /// Identifier of both queues.
+    pub id: QueueId,
+    /// Sizes.
+    pub sizes: QueueSizes,
+    /// Bus address of the submission queue.
+    pub sq: u64,
+    /// Bus address of the completion queue, zeroed.
+    pub cq: u64,
+    /// The vector that completions raise.
+    pub vector: Option<Vector>,
+}
+
+/// A controller that has been brought up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inventory {
+    /// CAP.
+    pub cap: Cap,
+    /// VS.
+    pub version: Version,
+    /// Which controller it is.
+    pub model: Model,
+    /// The subsystem that it belongs to.
+    pub subsystem: Subsystem,
+    /// What its commands and queues have to keep to. Always there once bring-up is ready.
+    pub limits: Option<Limits>,
+    /// The active namespaces that can be used.
+    pub namespaces: Vec<Namespace>,
+    /// The active namespaces that cannot, and why.
+    pub refused: Vec<RefusedFormat>,
+    /// How many I/O submission and completion queues the controller grants.
+    pub granted: (u32, u32),
+    /// The I/O queue pairs that exist.
+    pub queues: Vec<QueueLayout>,
+    /// The keep-alive time-out in force; zero: none.
+    pub keep_alive: Nanos,
+    /// OAES: which asynchronous events can be enabled.
+    pub async_events_offered: u32,
+    /// LPA: log pages can be read from an offset on.
+    pub log_offsets: bool,
+    /// OACS: the host may keep doorbells in memory (Doorbell Buffer Config).
+    pub doorbells_offered: bool,
+    /// It does, in the pages of [`crate::BringupConfig::doorbells`], until the controller is reset.
+    pub doorbells_kept: bool,
+    /// RTD3E in microseconds: how long a shutdown may take; 0: not said.
+    pub shutdown_micros: u32,
+}
+
+/// Which controller it is, as it says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    /// MN.
+    pub model: String,
+    /// SN.
+    pub serial: String,
+    /// FR.
+    pub firmware: String,
+}
+
+/// The subsystem that a controller belongs to, and what of it matters where there are several paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subsystem {
+    /// SUBNQN.
+    pub nqn: String,
+    /// CNTLID: which of its controllers this is.
+    pub controller: u16,
+    /// ANATT, if asymmetric namespace access is reported (CMIC.ANARS): how long a change of state takes at most.
+    pub ana_transition: Option<Nanos>,
+    /// ANAGRPMAX: the highest ANA group; 0 without ANA.
+    pub ana_groups: u32,
+    /// KAS: the steps in which a keep-alive time-out can be set; zero: it cannot.
+    pub keep_alive_step: Nanos,
+    /// CTRATT.TBKAS: any traffic counts as keep-alive.
+    pub traffic_keep_alive: bool,
+    /// CQT: how long after its keep-alive time-out the controller may still be at work.
+    pub quiesce_time: Nanos,
+}
+
+impl Subsystem {
+    pub(super) fn new(controller: &identify::Controller) -> Subsystem {
+        let ana = controller.cmic.ana();
+        Subsystem {
+            nqn: controller.subnqn.to_string(),
+            controller: controller.cntlid,
+            ana_transition: ana.then(|| Nanos::from_secs(controller.anatt.into())),
+            ana_groups: if ana { controller.anagrpmax } else { 0 },
+            keep_alive_step: Nanos::from_millis(u64::from(controller.kas) * 100),
+            traffic_keep_alive: controller.ctratt & identify::Controller::CTRATT_TBKAS != 0,
+            quiesce_time: Nanos::from_millis(controller.cqt.into()),
+        }
+    }
+}
+
+/// Bring-up failed: where, why, and what the registers said then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the controller cannot be brought up; {phase}: {cause} ({registers})")]
+#[non_exhaustive]
+pub struct BringupError {
+    /// Where in the sequence.
+    pub phase: BringupPhase,
+    /// Why.
+    pub cause: BringupCause,
+    /// The registers, as they were seen last.
+    pub registers: RegisterValues,
+}
+
+/// Where in the sequence (Base 3.5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BringupPhase {
+    /// Reading CAP and VS.
+    Capabilities,
+    /// CC.EN = 0, waiting for CSTS.RDY = 0.
+    Disable,
+    /// CC.EN = 1, waiting for CSTS.RDY = 1.
+    Enable,
+    /// Identify Controller (CNS 01h).
+    IdentifyController,
+    /// Identify Controller of the NVM command set (CNS 06h).
+    IdentifyCommandSet,
+    /// Active namespace list (CNS 02h).
+    ActiveNamespaces,
+    /// Identify Namespace (CNS 00h).
+    IdentifyNamespace(Nsid),
+    /// Identify Namespace of the NVM command set (CNS 05h).
+    IdentifyNamespaceCommandSet(Nsid),
+    /// Namespace identification descriptors (CNS 03h).
+    NamespaceDescriptors(Nsid),
+    /// Set Features, Number of Queues (07h).
+    NumberOfQueues,
+    /// Set Features, Asynchronous Event Configuration (0Bh).
+    AsyncEvents,
+    /// Doorbell Buffer Config.
+    Doorbells,
+    /// Set Features, Keep Alive Timer (0Fh).
+    KeepAlive,
+    /// Create I/O Completion Queue.
+    CreateCq(QueueId),
+    /// Create I/O Submission Queue.
+    CreateSq(QueueId),
+    /// Done.
+    Ready,
+}
+
+impl std::fmt::Display for BringupPhase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BringupPhase::Capabilities => f.write_str("reading CAP and VS"),
+            BringupPhase::Disable => f.write_str("disabling it (CC.EN = 0, then CSTS.RDY = 0)"),
+            BringupPhase::Enable => f.write_str("enabling it (CC.EN = 1, then CSTS.RDY = 1)"),
+            BringupPhase::IdentifyController => f.write_str("Identify Controller"),
+            BringupPhase::IdentifyCommandSet => f.write_str("Identify Controller of the NVM command set"),
+            BringupPhase::ActiveNamespaces => f.write_str("Identify, active namespaces"),
+            BringupPhase::IdentifyNamespace(nsid) => write!(f, "Identify Namespace {nsid}"),
+            BringupPhase::IdentifyNamespaceCommandSet(nsid) => write!(f, "Identify Namespace {nsid} of the NVM command set"),
+            BringupPhase::NamespaceDescriptors(nsid) => write!(f, "Identify, descriptors of namespace {nsid}"),
+            BringupPhase::NumberOfQueues => f.write_str("Set Features, Number of Queues"),
+            BringupPhase::AsyncEvents => f.write_str("Set Features, Asynchronous Event Configuration"),
+            BringupPhase::Doorbells => f.write_str("Doorbell Buffer Config"),
+            BringupPhase::KeepAlive => f.write_str("Set Features, Keep Alive Timer"),
+            BringupPhase::CreateCq(id) => write!(f, "Create I/O Completion Queue {id}"),
+            BringupPhase::CreateSq(id) => write!(f, "Create I/O Submission Queue {id}"),
+            BringupPhase::Ready => f.write_str("ready"),
+        }
+    }
+}
+
+/// Why bring-up failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BringupCause {
+    /// The registers read as all ones.
+    #[error("the controller is gone: its registers read as all ones")]
+    Gone,
+    /// CSTS.CFS.
+    #[error("the controller reports a fatal error (CSTS.CFS)")]
+    Fatal,
+    /// CSTS.RDY did not become 0.
+    #[error("CSTS.RDY is still 1 after {waited}: the controller may still write to memory")]
+    NotStopped {
+        /// For how long.
+        waited: Nanos,
+    },
+    /// CSTS.RDY did not become 1.
+    #[error("CSTS.RDY is still 0 after {waited} (CAP.TO)")]
+    NotReady {
+        /// For how long.
+        waited: Nanos,
+    },
+    /// An admin command was not answered.
+    #[error("no completion after {waited}")]
+    NoReply {
+        /// For how long.
+        waited: Nanos,
+    },
+    /// The controller broke the protocol on the admin queue.
+    #[error(transparent)]
+    Violation(#[from] ProtocolViolation),
+    /// Each command was answered in its time, and there was no end to them.
+    #[error("it is not ready {waited} after CSTS.RDY became 1, although it answers; it may have too many namespaces, or be too slow")]
+    TooLong {
+        /// For how long.
+        waited: Nanos,
+    },
+    /// An admin command that bring-up cannot do without was refused.
+    #[error("the controller answered {status}")]
+    Rejected {
+        /// Its status.
+        status: Status,
+    },
+    /// A property could not be read or written.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// A controller that this driver cannot use.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// The executor gave fewer bytes than an Identify page has.
+    #[error(transparent)]
+    ShortPage(TooShort),
+    /// A namespace list that is not in ascending order.
+    #[error("the list of active namespaces names {nsid} after {after}: it has to ascend")]
+    BadNamespaceList {
+        /// The namespace.
+        nsid: Nsid,
+        /// The one before.
+        after: Nsid,
+    },
+    /// More namespaces than this driver deals with.
+    #[error("more than {most} namespaces")]
+    TooManyNamespaces {
+        /// The most.
+        most: usize,
+    },
+    /// The admin queue wanted is larger than AQA can say.
+    #[error("an admin queue has at most {most} entries")]
+    AdminQueueTooLarge {
+        /// The most.
+        most: u32,
+    },
+    /// After a reset the controller no longer grants the queues that it had.
+    #[error("after the reset the controller allows fewer or smaller queues than before")]
+    Changed,
 }
 
 /// How long a controller that is ready (CSTS.RDY) may take to answer everything. Each command has its deadline, but the controller says

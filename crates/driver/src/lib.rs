@@ -6,9 +6,9 @@
 
 mod admin;
 mod bringup;
+mod command_table;
 mod error;
 mod events;
-mod ledger;
 mod limits;
 pub mod multipath;
 pub mod paths;
@@ -29,13 +29,14 @@ pub use admin::{AdminCommand, AdminReply, Purpose};
 pub use bringup::{
     Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, Subsystem, WantedQueues,
 };
+pub use command_table::{Command, Expired, Stage};
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use events::{AnaPieces, Events, Reading};
-pub use ledger::{Command, Expired, Stage};
+
 pub use limits::{DeallocateLimits, Limits, Namespace, RefusedFormat, Unusable};
 pub use properties::{Access, Answer, Asked, Properties, Property, PropertyError, RegisterValues, Ticket};
 pub use queue_map::{MapError, QueueMap};
-pub use queue_pair::{Abandoned, Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
+pub use queue_pair::{Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch, believable};
 pub use shadow::Shadow;
 pub use shutdown::{Shutdown, ShutdownAsk, ShutdownError};

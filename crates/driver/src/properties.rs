@@ -4,13 +4,9 @@
 //! A machine has one access under way at a time. Each waits for the answer and has a deadline. An answer is known by its
 //! ticket, so that one that comes after its asker has turned to something else changes nothing.
 
-mod pulse;
-
 use nvme::regs::{self, Csts};
 use nvme::{Registers, Status};
 use units::Nanos;
-
-pub(crate) use pulse::{Pace, Pulse};
 
 /// A property of the controller (Base 3.1.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,6 +300,52 @@ impl<P: Properties> Round<'_, P> {
     fn wait(&mut self, open: Open) -> Halt {
         self.asking.open = Some(open);
         Halt::Wait(open.since + self.timeout)
+    }
+}
+
+/// Looks at CSTS at every step where that is free, and every so often where the answer is late.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulse {
+    asking: Asking,
+    /// Not before that.
+    next: Nanos,
+}
+
+/// How to look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How long an answer may take.
+    pub(crate) timeout: Nanos,
+    /// From an answer that was late to the next look.
+    pub(crate) every: Nanos,
+}
+
+impl Pulse {
+    /// Looks first at that instant.
+    pub(crate) fn from(first: Nanos) -> Pulse {
+        Pulse { next: first, ..Pulse::default() }
+    }
+
+    /// CSTS if there is news of it, and when to step again for the next at the latest.
+    pub(crate) fn feel(&mut self, now: Nanos, pace: Pace, properties: &impl Properties) -> Result<(Option<Csts>, Nanos), PropertyError> {
+        if now < self.next {
+            return Ok((None, self.next));
+        }
+        let late = self.asking.open.is_some();
+        match self.asking.round(now, pace.timeout, properties).get32(Property::Csts) {
+            Ok(bits) => {
+                self.asking.end_round();
+                self.next = if late { now + pace.every } else { Nanos::ZERO };
+                Ok((Some(Csts::from_bits(bits)), if late { self.next } else { Nanos::MAX }))
+            }
+            Err(Halt::Wait(until)) => Ok((None, until)),
+            Err(Halt::Failed(error)) => Err(error),
+        }
+    }
+
+    /// As [`Asking::answered`].
+    pub(crate) fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        self.asking.answered(ticket, answer);
     }
 }
 

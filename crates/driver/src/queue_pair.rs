@@ -3,22 +3,15 @@
 //! The two rings have a lock each, so that a thread that submits never waits for one that reaps. [`QueuePair::pending`]
 //! looks at the completion queue without either.
 
-mod counters;
-mod exclusive;
-
-use nvme::{Cid, Consumer, CqSlots, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
+use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
 use units::Nanos;
 
-use crate::ledger::{Finisher, Ledger, Refused};
+use crate::command_table::{CommandTable, Finisher, Refused};
 use crate::tags::{Returner, Tags, Taker};
 use crate::{Command, Expired, NoTag, ProtocolViolation, QueueSizeError};
-use counters::Count;
-pub use counters::Counters;
-pub use exclusive::Exclusive;
 use sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sync::atomic::{AtomicU64, fence};
-use sync::{Mutex, MutexGuard, lock, try_lock};
-use sync::{PollLock, Polled};
+use sync::{Mutex, MutexGuard, PollLock, Polled, lock, try_lock};
 
 /// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +41,7 @@ pub struct QueuePair<S, C> {
     sq: S,
     cq: C,
     tags: Tags,
-    ledger: Ledger,
+    commands: CommandTable,
     sq_side: Mutex<SqSide>,
     cq_side: PollLock<CqSide>,
     /// What the doorbell has announced since the queue was made; written under the SQ lock.
@@ -99,9 +92,6 @@ pub struct Completed {
     pub posted_at: Nanos,
 }
 
-/// A command that a reset took the answer from.
-pub type Abandoned = Command;
-
 /// What one reap saw. Of two words, so that it comes back in registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
@@ -120,7 +110,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
         sizes.check(id)?;
         let (tags, taker, returner) = Tags::new(sizes.tags);
-        let (ledger, finisher) = Ledger::new(sizes.tags);
+        let (commands, finisher) = CommandTable::new(sizes.tags);
         let consumer = Consumer::new(sizes.cq_entries);
         Ok(QueuePair {
             id,
@@ -129,7 +119,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             sq,
             cq,
             tags,
-            ledger,
+            commands,
             look: AtomicU64::new(look_word(&consumer)),
             sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, announced: 0, closed: false }),
             cq_side: PollLock::new(CqSide { consumer, finisher, returner, stopped: false }),
@@ -288,7 +278,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.first_head >= self.sizes.sq_entries {
                 return false;
             }
-            let Some((command, tag)) = self.ledger.in_flight(cqe.cid()) else { return false };
+            let Some((command, tag)) = self.commands.in_flight(cqe.cid()) else { return false };
             let (token, posted_at) = command.token_and_time();
             *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
             command.end(cqe.cid(), finisher);
@@ -315,7 +305,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             self.bad_heads.add(1);
         }
         let (Command { cid, token, posted_at }, tag) =
-            self.ledger.end_odd(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
+            self.commands.end_odd(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
                 Refused::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
                 Refused::Doubled => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
             })?;
@@ -343,7 +333,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 
     /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
     pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
-        self.ledger.expired(now, timeout, out);
+        self.commands.expired(now, timeout, out);
     }
 
     /// What has been counted since the queue was made.
@@ -377,7 +367,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
             None if side.closed => return Err(NoTag),
             None => side.taker.take(&pair.tags).ok_or(NoTag)?,
         };
-        let cid = pair.ledger.begin(tag, token, now);
+        let cid = pair.commands.begin(tag, token, now);
         sqe.cid = cid.0;
         let slot = side.producer.slot();
         side.producer.advance();
@@ -432,6 +422,120 @@ fn look_word(consumer: &Consumer) -> u64 {
     u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
 }
 
+/// A queue pair with both locks held: nobody posts and nobody reaps. Once it is let go, ask [`QueuePair::look_again`].
+#[derive(Debug)]
+pub struct Exclusive<'a, S, C> {
+    pair: &'a QueuePair<S, C>,
+    sq: MutexGuard<'a, SqSide>,
+    cq: MutexGuard<'a, CqSide>,
+}
+
+impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
+    /// Waits for both sides.
+    pub fn exclusive(&self) -> Exclusive<'_, S, C> {
+        let sq = lock(&self.sq_side);
+        Exclusive { pair: self, sq, cq: self.cq_side.lock() }
+    }
+
+    /// Both sides, if nobody has either: for a thread that must not wait for those who submit and reap.
+    pub fn try_exclusive(&self) -> Option<Exclusive<'_, S, C>> {
+        let sq = try_lock(&self.sq_side)?;
+        Some(Exclusive { pair: self, sq, cq: self.cq_side.try_lock()? })
+    }
+
+    /// After [`Exclusive`]: whether an entry is pending. A thread may have found the lock busy, and gone to sleep.
+    pub fn look_again(&self) -> bool {
+        fence(SeqCst);
+        self.pending()
+    }
+}
+
+impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
+    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have completed. False: the
+    /// command has completed meanwhile.
+    pub fn begin_abort(&mut self, command: &Command) -> bool {
+        self.pair.commands.begin_abort(&mut self.cq.finisher, command)
+    }
+
+    /// The Abort for `cid` has completed, whatever it says.
+    pub fn end_abort(&mut self, cid: Cid) {
+        // Under the lock, so that a reset cannot free the same tag in between.
+        if let Some(tag) = self.pair.commands.end_abort(&mut self.cq.finisher, cid) {
+            self.cq.returner.add(&self.pair.tags, tag);
+            self.cq.returner.flush(&self.pair.tags);
+        }
+    }
+
+    /// Stops posting: from now on [`SqGuard::post`] answers [`NoTag`] and no doorbell is rung. Reaping goes on.
+    pub fn close(&mut self) {
+        self.sq.closed = true;
+        self.sq.taker.forget();
+    }
+
+    /// Ends every command without an answer, returns what they were posted with, and empties both rings, the completion
+    /// entries back at phase 0. The queue stays closed until [`Exclusive::reopen`]. Only after the controller has
+    /// provably stopped (CSTS.RDY = 0) may anybody touch the commands' buffers, or the rings be given to it again.
+    pub fn abandon(&mut self) -> Vec<Command> {
+        let (pair, sq, cq) = (self.pair, &mut *self.sq, &mut *self.cq);
+        (sq.closed, cq.stopped) = (true, true);
+        pair.look.store(STOPPED, Release);
+        let mut abandoned = Vec::new();
+        pair.commands.abandon(&mut cq.finisher, |command| abandoned.push(command));
+        sq.taker.reset(&mut cq.returner, &pair.tags);
+        sq.taker.forget();
+        sq.announced = 0;
+        sq.producer = Producer::new(pair.sizes.sq_entries);
+        cq.consumer = Consumer::new(pair.sizes.cq_entries);
+        for slot in 0..pair.sizes.cq_entries {
+            pair.cq.store(slot, &Cqe::default());
+        }
+        pair.finished.store(pair.announced.load(Relaxed), Release);
+        abandoned
+    }
+
+    /// Opens it again after [`Exclusive::abandon`]: for the admin queue before the controller is enabled, for an I/O queue
+    /// once it has been created again.
+    pub fn reopen(&mut self) {
+        (self.sq.closed, self.cq.stopped) = (false, false);
+        self.pair.look.store(look_word(&self.cq.consumer), Release);
+    }
+}
+
+/// What a queue pair has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands announced by the SQ doorbell.
+    pub announced: u64,
+    /// Commands reaped or abandoned.
+    pub finished: u64,
+    /// Writes to the SQ doorbell.
+    pub sq_doorbells: u64,
+    /// Writes to the CQ doorbell: looks under the CQ lock that found something.
+    pub cq_doorbells: u64,
+    /// Looks under the CQ lock that found nothing.
+    pub empty_looks: u64,
+    /// Completions whose SQ Head Pointer lies outside of the queue: a fault of the controller's without consequences.
+    pub bad_heads: u64,
+}
+
+/// Plain addition: the holder of the lock is the only writer.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed) + n, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "../tests/unit/exclusive_models.rs"]
+mod exclusive_models;
 #[cfg(all(test, loom))]
 #[path = "../tests/unit/queue_pair_models.rs"]
 mod models;

@@ -6,22 +6,35 @@
 //! controller is stopped, every command is taken back, and the controller is brought up again. Buffers return only once
 //! CSTS.RDY = 0 has been seen; otherwise they are leaked. Every wait has a deadline.
 
-mod config;
-mod retry;
-mod watch;
+use std::collections::HashMap;
 
-use nvme::{QueueId, Sqe, admin};
+use nvme::{Cid, CqSlots, QueueId, SqSlots, Sqe, Status, admin};
 use units::Nanos;
 
+use crate::multipath::{Verdict, verdict};
 use crate::properties::{Asking, Pace, Properties, Pulse};
 use crate::stop::{Attendance, Stop, Stopping};
 use crate::{
-    AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Inventory, PropertyError,
-    ProtocolViolation, QueueSizes, Ticket,
+    AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Expired, Inventory, PropertyError,
+    ProtocolViolation, Purpose, QueuePair, QueueSizes, Stage, Ticket,
 };
-pub use config::RecoveryConfig;
-pub use retry::{Fate, RetryPolicy};
-pub use watch::{Watch, believable};
+
+/// How patient to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// An I/O command older than this is aborted.
+    pub command_timeout: Nanos,
+    /// One that is older by this much more leads to a reset. So does an admin command of this age, and so does a look at CSTS that is
+    /// not answered for so long.
+    pub grace: Nanos,
+    /// How often bring-up is tried after a reset before the controller is given up.
+    pub attempts: u32,
+    /// The longest between two looks at CSTS.
+    pub health_interval: Nanos,
+    /// How long a controller that does not answer, gone or unwilling to stop, is waited for before it is given up. Zero: it is
+    /// given up at once. Worth while where there are other paths meanwhile.
+    pub lost_patience: Nanos,
+}
 
 /// Between two looks at the status of a controller that does not answer.
 const RETURN_INTERVAL: Nanos = Nanos::from_millis(10);
@@ -123,8 +136,8 @@ pub enum RecoveryAsk {
         /// When.
         until: Nanos,
     },
-    /// [`crate::QueuePair::begin_abort`] this command; if that says true, post `sqe` on the admin queue as
-    /// [`crate::Purpose::Abort`]. When that has completed call [`crate::QueuePair::end_abort`] and
+    /// [`crate::Exclusive::begin_abort`] this command; if that says true, post `sqe` on the admin queue as
+    /// [`crate::Purpose::Abort`]. When that has completed call [`crate::Exclusive::end_abort`] and
     /// [`Recovery::abort_ended`]. If it says false, or no admin tag is free, only the latter two, at once.
     Abort {
         /// The queue of the command.
@@ -134,13 +147,13 @@ pub enum RecoveryAsk {
         /// The Abort.
         sqe: Sqe,
     },
-    /// [`crate::QueuePair::close`] every queue pair, the admin one too. Requests wait, completions are still taken.
+    /// [`crate::Exclusive::close`] every queue pair, the admin one too. Requests wait, completions are still taken.
     Close(ResetCause),
     /// The controller does not answer, and is waited for. Commands inside may still be carried out: nothing is taken back and no
     /// buffer returned yet. `Abandon` follows when it has come back and stopped, or when patience is at an end.
     Lost(Dead),
-    /// [`crate::QueuePair::abandon`] every queue pair and keep the commands, of which none will complete, until `Restored`
-    /// or `Dead`. If the buffers are returned, [`crate::QueuePair::reopen`] the admin pair for the bring-up that follows.
+    /// [`crate::Exclusive::abandon`] every queue pair and keep the commands, of which none will complete, until `Restored`
+    /// or `Dead`. If the buffers are returned, [`crate::Exclusive::reopen`] the admin pair for the bring-up that follows.
     Abandon(Buffers),
     /// As [`BringupAsk::Admin`].
     Admin(AdminCommand),
@@ -151,10 +164,47 @@ pub enum RecoveryAsk {
         /// Its sizes.
         sizes: QueueSizes,
     },
-    /// The controller is up again: [`crate::QueuePair::reopen`] the I/O pairs, and post again what [`RetryPolicy`] says.
+    /// The controller is up again: [`crate::Exclusive::reopen`] the I/O pairs, and post again what [`RetryPolicy`] says.
     Restored(Box<Inventory>),
     /// The controller is given up. Said from now on.
     Dead(Dead),
+}
+
+/// How often a request is posted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// At most this often, after resets and after statuses that invite it, taken together.
+    pub limit: u8,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Post it again: it is not known to have been carried out, and doing so twice is as good as once.
+    Again,
+    /// It fails, and its buffer returns.
+    Fail,
+    /// It fails, and its buffer is leaked.
+    FailLeaked,
+}
+
+impl RetryPolicy {
+    /// After a reset took the request back. `idempotent`: carrying it out twice is as good as once, which holds for
+    /// Read, Write and Flush as long as the caller has not been answered.
+    pub fn after_reset(&self, buffers: Buffers, retries: u8, idempotent: bool) -> Fate {
+        match buffers {
+            Buffers::Leaked => Fate::FailLeaked,
+            Buffers::Returned if idempotent && retries < self.limit => Fate::Again,
+            Buffers::Returned => Fate::Fail,
+        }
+    }
+
+    /// After the controller answered with an error. Again only for statuses that speak of circumstances rather than of
+    /// the command or the medium, and without Do Not Retry (Base 4.2.3).
+    pub fn after_status(&self, status: Status, retries: u8, idempotent: bool) -> Fate {
+        let passes = verdict(status) == Verdict::Again;
+        if passes && idempotent && retries < self.limit { Fate::Again } else { Fate::Fail }
+    }
 }
 
 /// The state machine.
@@ -445,6 +495,111 @@ impl Recovery {
         let until = watch.next_event(now, &self.config).min(now + self.config.health_interval).min(next_look);
         Some(RecoveryAsk::Wait { until })
     }
+}
+
+/// The commands past their time-out, over all the queue pairs of a controller. Kept, so that looking allocates rarely.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    late: Vec<Late>,
+    /// When the next command that is in flight now will be past its time-out.
+    next: Option<Nanos>,
+    scratch: Vec<Expired>,
+    /// When each queue pair was last looked at.
+    looked: HashMap<QueueId, Nanos>,
+    /// What was in flight then, since when it counts, and since when its Abort has been answered.
+    known: HashMap<(QueueId, Cid), (Command, Nanos, Option<Nanos>)>,
+    /// Made while a pair is looked at: what is in flight now.
+    present: Vec<(Command, Nanos, Option<Nanos>)>,
+}
+
+/// How long a command is waited for once its Abort has been answered and it was looked for again: a controller that says
+/// "aborted" has posted its completion (Base 2.1, 5.1.1), and one that says "not aborted" has nothing else to offer than a reset.
+const ABORTED_GRACE: Nanos = Nanos::from_secs(1);
+
+/// A command past its time-out. Its own word of when it was posted stays as it is, because an Abort names the command by all of it.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    queue: QueueId,
+    expired: Expired,
+    /// Since when it counts.
+    since: Nanos,
+    /// When its Abort was first seen to be answered.
+    aborted: Option<Nanos>,
+}
+
+impl Late {
+    /// When waiting for it ends.
+    fn due(&self, config: &RecoveryConfig) -> Nanos {
+        let due = self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace };
+        self.aborted.map_or(due, |at| due.min(at + ABORTED_GRACE.min(config.grace)))
+    }
+}
+
+impl Watch {
+    /// Has looked at nothing.
+    pub fn new() -> Watch {
+        Watch::default()
+    }
+
+    /// Forgets what it saw.
+    pub fn clear(&mut self) {
+        self.late.clear();
+        self.next = None;
+    }
+
+    /// Looks at a queue pair, without a lock. The tokens of queue 0, the admin queue, have to be those of [`Purpose`].
+    pub fn look<S: SqSlots, C: CqSlots>(&mut self, pair: &QueuePair<S, C>, now: Nanos, config: &RecoveryConfig) {
+        let admin = pair.id() == QueueId::ADMIN;
+        let timeout = if admin { config.grace } else { config.command_timeout };
+        self.scratch.clear();
+        pair.expired(now, Nanos::ZERO, &mut self.scratch);
+        let before = self.looked.insert(pair.id(), now);
+        self.present.clear();
+        for expired in &self.scratch {
+            if admin && Purpose::from_token(expired.command.token).may_wait_for_ever() {
+                continue;
+            }
+            let command = expired.command;
+            let (since, aborted) = match self.known.get(&(pair.id(), command.cid)) {
+                Some(&(known, since, aborted)) if known == command => (since, aborted),
+                _ => (believable(command.posted_at, before, now), None),
+            };
+            let aborted = aborted.or((expired.stage == Stage::Aborted).then_some(now));
+            self.present.push((command, since, aborted));
+            let expires = since + timeout;
+            if expires <= now {
+                self.late.push(Late { queue: pair.id(), expired: *expired, since, aborted });
+            } else {
+                self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
+            }
+        }
+        self.known.retain(|(queue, _), _| *queue != pair.id());
+        self.known.extend(self.present.iter().map(|&known| ((pair.id(), known.0.cid), known)));
+    }
+
+    /// A command past its time-out that no Abort has been sent for.
+    fn to_abort(&self) -> Option<&Late> {
+        self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.stage == Stage::InFlight)
+    }
+
+    /// A command that no longer may be waited for, and how long it has been.
+    fn overdue(&self, now: Nanos, config: &RecoveryConfig) -> Option<(QueueId, Command, Nanos)> {
+        let late = self.late.iter().find(|late| late.due(config) <= now)?;
+        Some((late.queue, late.expired.command, now - late.since))
+    }
+
+    /// When to look again: a command posted after this look cannot be past its time-out earlier.
+    fn next_event(&self, now: Nanos, config: &RecoveryConfig) -> Nanos {
+        let due = self.late.iter().map(|late| late.due(config));
+        due.chain(self.next).min().unwrap_or(Nanos::MAX).min(now + config.command_timeout.min(config.grace))
+    }
+}
+
+/// Since when a command counts that is seen for the first time, at `now`. The thread that posts says when that was, and may have another
+/// clock. A command that was not there at the last look (`before`) was not posted before it, and none is posted after `now`. A wrong word
+/// would make a command late that is not, or keep it for ever.
+pub fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
+    if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -17,7 +17,7 @@ use std::sync::mpsc::SyncSender;
 
 use completion::WEIGHT;
 use driver::{
-    Abandoned, AdminCommand, AdminReply, AnaPieces, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery,
+    AdminCommand, AdminReply, AnaPieces, Bringup, BringupConfig, Command, Completed, Events, Inventory, Purpose, Reading, Recovery,
     RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
@@ -107,7 +107,7 @@ pub(crate) struct Keeper {
     ana: AnaPieces,
     moderation: Moderation,
     /// Taken back by a reset, until it is known what becomes of them.
-    abandoned: Vec<(usize, Vec<Abandoned>)>,
+    abandoned: Vec<(usize, Vec<Command>)>,
     /// What could not be done because some thread posted or reaped at that moment: it is done first thing next turn.
     put_off: Option<RecoveryAsk>,
     /// The lanes that it has not been done to yet, each with its queue's number.

@@ -118,8 +118,8 @@ fn doorbells_are_kept_in_memory_where_both_want_it() {
         assert_eq!(inventory.doorbells_offered, offered);
         let first = asked(&host);
         // After a reset it has forgotten them.
-        host.admin.abandon();
-        host.admin.reopen();
+        host.admin.exclusive().abandon();
+        host.admin.exclusive().reopen();
         let again = BringupConfig { doorbells: wanted, queues: WantedQueues::Again(inventory.queues.clone()), ..config };
         assert_eq!(host.bring_up(again).map(|again| again.doorbells_kept), Ok(inventory.doorbells_kept));
         assert_eq!(asked(&host), 2 * first);

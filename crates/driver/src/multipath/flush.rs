@@ -1,10 +1,14 @@
-//! What is kept of the Flushes of a queue.
+//! Flushes: one for each controller that has completed writes since its last. Which paths these are the software queues of a
+//! namespace count in common ([`WriteMarks`]).
 
 use nvme::Status;
-use units::Nanos;
+use sync::Arc;
+use sync::atomic::AtomicU64;
+use sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use units::{Nanos, Op};
 
-use super::marks::Snapshot;
-use super::{Failure, PathSet, RequestId};
+use super::failover::{Failover, State, member};
+use super::{Action, Ended, Failure, PathId, PathSet, RequestId, Submitted, Verdict, verdict};
 
 /// A Flush under way.
 #[derive(Clone, Debug, Default)]
@@ -46,4 +50,350 @@ pub(super) struct Flushes {
     pub(super) free: Vec<u32>,
     /// In the order of submission.
     pub(super) open: Vec<RequestId>,
+}
+
+impl Failover {
+    pub(super) fn submit_flush(&mut self, now: Nanos, token: u64) -> Submitted {
+        if let Some(path) = self.marks.lost_writes().first() {
+            self.counters.failed += 1;
+            return Submitted::Refused(Failure::CacheLost { path });
+        }
+        let part = self.flushes.free.pop().unwrap_or_else(|| {
+            self.flushes.list.push(Flush::default());
+            self.flushes.list.len() as u32 - 1
+        });
+        let Some(flush) = self.flushes.list.get_mut(part as usize) else { return Submitted::Queued };
+        let mut snapshot = std::mem::take(&mut flush.snapshot);
+        let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
+        let need = PathSet(dirty.0 | self.marks.untouched().and(self.volatile).0);
+        *flush = Flush { need, dirty, queued: true, parked: now, snapshot, ..Flush::default() };
+        let request = self.slots.insert(token, Op::Flush, State::Flush(part));
+        self.flushes.open.push(request);
+        self.ready.push_back(request);
+        Submitted::Queued
+    }
+
+    /// The next path that a Flush is to be sent on; it stays in line if there are more.
+    pub(super) fn next_part(&mut self, request: RequestId, part: u32, choose: impl FnOnce(PathSet) -> PathId) -> Option<PathId> {
+        let (best, usable) = (self.paths.best, self.paths.reachable);
+        let avoid = self.slots.troubled(request).map_or(PathSet::NONE, |trouble| trouble.avoid);
+        let flush = self.flushes.list.get_mut(part as usize)?;
+        flush.queued = false;
+        if flush.failed.is_some() {
+            return None;
+        }
+        flush.need = flush.need.and(PathSet(flush.dirty.0 | usable.0));
+        if flush.wants_any() {
+            let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
+            if among.is_empty() {
+                return None;
+            }
+            let path = member(among, choose(among));
+            flush.out = flush.out.with(path);
+            return Some(path);
+        }
+        let path = flush.need.and(usable).first()?;
+        (flush.need, flush.out) = (flush.need.without(PathSet::of(path)), flush.out.with(path));
+        if !flush.need.and(usable).is_empty() {
+            flush.queued = true;
+            self.ready.push_front(request);
+        }
+        Some(path)
+    }
+
+    pub(super) fn flush_ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+        let Some(part) = self.part_of(request) else { return Ended::Stale };
+        let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else {
+            self.counters.stale += 1;
+            return Ended::Stale;
+        };
+        flush.out = flush.out.without(PathSet::of(path));
+        let judged = verdict(status);
+        if status.is_success() {
+            self.marks.flushed(path, &flush.snapshot);
+            flush.done = true;
+        } else if judged == Verdict::Over || !self.may_try_again(now, request, path, status) {
+            self.doom(part, Why::Status(status));
+        } else {
+            self.counters.retried += 1;
+            self.needs_again(now, request, part, path);
+        }
+        if judged == Verdict::Elsewhere {
+            self.learn(now, path, status);
+        }
+        self.conclude(now, request, part)
+    }
+
+    /// A part has to be sent again, as soon as its path is usable.
+    fn needs_again(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
+        let Some(flush) = self.flushes.list.get_mut(part as usize) else { return };
+        flush.need = PathSet(flush.need.0 | PathSet::of(path).and(flush.dirty).0);
+        flush.parked = now;
+        self.slots.trouble(request, now);
+        self.enqueue(request, part);
+    }
+
+    fn enqueue(&mut self, request: RequestId, part: u32) {
+        if let Some(flush) = self.flushes.list.get_mut(part as usize)
+            && !std::mem::replace(&mut flush.queued, true)
+        {
+            self.ready.push_back(request);
+        }
+    }
+
+    fn doom(&mut self, part: u32, why: Why) {
+        if let Some(flush) = self.flushes.list.get_mut(part as usize) {
+            flush.failed.get_or_insert(why);
+        }
+    }
+
+    fn part_of(&self, request: RequestId) -> Option<u32> {
+        match self.slots.get(request)?.state {
+            State::Flush(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Ends a Flush of which nothing is out any more and nothing, or nothing that matters, is left to send.
+    fn conclude(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
+        let Some(flush) = self.flushes.list.get(part as usize) else { return Ended::Stale };
+        if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
+            return Ended::GoesOn;
+        }
+        let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return Ended::Stale };
+        let failed = flush.failed;
+        self.flushes.open.retain(|&open| open != request);
+        self.flushes.free.push(part);
+        match failed {
+            Some(Why::Failure(failure)) => {
+                self.fail(now, request, failure);
+                Ended::GoesOn
+            }
+            Some(Why::Status(status)) => {
+                self.close(now, request);
+                Ended::Done { token, status }
+            }
+            None => {
+                self.close(now, request);
+                Ended::Done { token, status: Status::SUCCESS }
+            }
+        }
+    }
+
+    /// A path was lost or stopped: what is out on it will not be answered.
+    pub(super) fn flush_lost(&mut self, now: Nanos, path: PathId) {
+        for request in self.flushes.open.clone() {
+            let Some(part) = self.part_of(request) else { continue };
+            let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else { continue };
+            flush.out = flush.out.without(PathSet::of(path));
+            self.counters.failed_over += 1;
+            self.needs_again(now, request, part, path);
+            self.conclude_without_answer(now, request, part);
+        }
+    }
+
+    /// As [`Failover::conclude`], where no caller waits for an answer: a status too becomes an action.
+    fn conclude_without_answer(&mut self, now: Nanos, request: RequestId, part: u32) {
+        if let Ended::Done { token, status } = self.conclude(now, request, part) {
+            self.actions.push_back(Action::End { token, status });
+        }
+    }
+
+    /// Paths have changed: parts that waited for one are sent. Where a cache was lost there is nothing left to flush.
+    pub(super) fn release_flushes(&mut self, now: Nanos) {
+        let lost = self.marks.lost_writes().first();
+        for request in self.flushes.open.clone() {
+            let Some(part) = self.part_of(request) else { continue };
+            match lost {
+                Some(path) => {
+                    self.doom(part, Why::Failure(Failure::CacheLost { path }));
+                    self.conclude_without_answer(now, request, part);
+                }
+                None => self.enqueue(request, part),
+            }
+        }
+    }
+
+    /// Which path a Flush waits for in vain, and since when.
+    fn stuck(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
+        let part = self.part_of(request)?;
+        let flush = self.flushes.list.get(part as usize)?;
+        let unreachable = flush.need.and(flush.dirty).without(self.paths.reachable).first();
+        let waits = unreachable.is_some() || flush.wants_any();
+        (waits && flush.failed.is_none()).then_some((part, unreachable, flush.parked))
+    }
+
+    /// Flushes that have waited too long, or for what is gone.
+    pub(super) fn give_up_flushes(&mut self, now: Nanos) {
+        for request in self.flushes.open.clone() {
+            let Some((part, path, parked)) = self.stuck(request) else { continue };
+            let waited = now - parked;
+            if waited < self.config.no_path_timeout {
+                continue;
+            }
+            self.slots.trouble(request, parked);
+            let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::NotCovered { path, waited });
+            self.doom(part, Why::Failure(failure));
+            self.conclude_without_answer(now, request, part);
+        }
+    }
+
+    pub(super) fn next_flush_deadline(&self) -> Nanos {
+        let stuck = self.flushes.open.iter().filter_map(|&request| self.stuck(request));
+        stuck.map(|(.., parked)| parked + self.config.no_path_timeout).fold(Nanos::MAX, Nanos::min)
+    }
+}
+
+/// Counters in a cache line, and in the one that is fetched along with it.
+const LINE: usize = 16;
+
+/// Counts that one queue writes.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line([AtomicU64; LINE]);
+
+impl Line {
+    fn new() -> Line {
+        Line(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+#[derive(Debug)]
+struct Board {
+    paths: usize,
+    /// For each queue, writes completed by path, on lines of its own.
+    written: Vec<Line>,
+    /// The same counts as they were when a Flush that has succeeded since was sent.
+    flushed: Vec<Line>,
+    /// Paths that nothing has been flushed on: what was written before our time is not durable either.
+    untouched: AtomicU64,
+    /// By path, how often its controller has lost what its cache held.
+    losses: Vec<AtomicU64>,
+    /// Paths whose cache was lost with writes of ours in it.
+    gone: AtomicU64,
+}
+
+/// A count's upper bits say how often the path's cache had been lost when the last of its writes was sent. So every count is
+/// less than those of after the next loss, and one that is not flushed and says less than the path is of writes that are gone.
+const LOSSES: u32 = 48;
+
+/// Completed writes by queue and path. Clones are handles on the same counts.
+///
+/// The writer counts before it lets the request complete (release); a Flush that is submitted afterwards, on any thread, sees
+/// the count (acquire), remembers it with the Flush, and notes it as flushed when that has succeeded. A write that
+/// completes meanwhile is not covered by that Flush, and its count says so.
+///
+/// A cache that is lost is told of by the keeper that brings the path up, before any queue is told that it is up. A queue may still
+/// count writes that completed before: it counts them as of the losses that it knew of when it learnt that the path was up.
+#[derive(Clone, Debug)]
+pub struct WriteMarks(Arc<Board>);
+
+/// The counts when a Flush was submitted.
+pub(super) type Snapshot = Vec<u64>;
+
+impl WriteMarks {
+    /// Nothing written yet, on `paths` paths by `queues` software queues. The first Flush goes to every path that is usable all the
+    /// same: there may have been writes before this process.
+    pub fn new(queues: usize, paths: usize) -> WriteMarks {
+        let paths = paths.min(PathSet::MOST);
+        let lines = |_| Line::new();
+        let count = queues.max(1) * paths.div_ceil(LINE);
+        let all = if paths == PathSet::MOST { u64::MAX } else { (1 << paths) - 1 };
+        WriteMarks(Arc::new(Board {
+            paths,
+            written: (0..count).map(lines).collect(),
+            flushed: (0..count).map(lines).collect(),
+            untouched: AtomicU64::new(all),
+            losses: (0..paths).map(|_| AtomicU64::new(0)).collect(),
+            gone: AtomicU64::new(0),
+        }))
+    }
+
+    fn count<'a>(&self, of: &'a [Line], queue: usize, path: PathId) -> Option<&'a AtomicU64> {
+        of.get(queue * self.0.paths.div_ceil(LINE) + path.index() / LINE)?.0.get(path.index() % LINE)
+    }
+
+    /// A write has completed well, on `path`, in `queue`, which no other thread counts for, and which knew of so many `losses`.
+    #[inline]
+    pub(super) fn wrote(&self, queue: usize, path: PathId, losses: u64) {
+        if let Some(count) = self.count(&self.0.written, queue, path) {
+            // One writer, so a load and a store count.
+            let writes = count.load(Relaxed).wrapping_add(1) & ((1 << LOSSES) - 1);
+            count.store(losses << LOSSES | writes, Release);
+        }
+    }
+
+    /// How often the cache of `path` was lost.
+    pub(super) fn losses(&self, path: PathId) -> u64 {
+        self.0.losses.get(path.index()).map_or(0, |losses| losses.load(Acquire))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (usize, PathId)> {
+        let (queues, paths) = (self.0.written.len() / self.0.paths.div_ceil(LINE).max(1), self.0.paths);
+        (0..queues).flat_map(move |queue| (0..paths).map(move |path| (queue, PathId(path as u8))))
+    }
+
+    /// The paths that nothing has been flushed on yet.
+    pub(super) fn untouched(&self) -> PathSet {
+        PathSet(self.0.untouched.load(Acquire))
+    }
+
+    /// The paths that a Flush submitted now has to cover, and the counts that it covers then.
+    pub(super) fn uncovered(&self, snapshot: &mut Snapshot) -> PathSet {
+        snapshot.clear();
+        let mut dirty = PathSet::NONE;
+        for (queue, path) in self.all() {
+            // In this order: a write that completes in between is not covered, and not missed.
+            snapshot.push(self.written(queue, path));
+            if self.is_open(queue, path) {
+                dirty = dirty.with(path);
+            }
+        }
+        dirty
+    }
+
+    fn written(&self, queue: usize, path: PathId) -> u64 {
+        self.count(&self.0.written, queue, path).map_or(0, |count| count.load(Acquire))
+    }
+
+    /// Whether a queue has written to a path since its last Flush.
+    fn is_open(&self, queue: usize, path: PathId) -> bool {
+        self.written(queue, path) > self.count(&self.0.flushed, queue, path).map_or(0, |count| count.load(Acquire))
+    }
+
+    /// Looks for writes that were not flushed when the cache that they were in was lost.
+    fn judge(&self) {
+        let lost = |&(queue, path): &(usize, PathId)| self.is_open(queue, path) && self.written(queue, path) >> LOSSES < self.losses(path);
+        let gone = self.all().filter(lost).map(|(_, path)| path).collect::<PathSet>();
+        if !gone.is_empty() {
+            self.0.gone.fetch_or(gone.0, AcqRel);
+        }
+    }
+
+    /// A Flush on `path`, submitted when the counts were these, has succeeded.
+    pub(super) fn flushed(&self, path: PathId, snapshot: &Snapshot) {
+        for ((queue, of), &count) in self.all().zip(snapshot) {
+            if of == path
+                && let Some(flushed) = self.count(&self.0.flushed, queue, path)
+            {
+                flushed.fetch_max(count, AcqRel);
+            }
+        }
+        self.0.untouched.fetch_and(!PathSet::of(path).0, AcqRel);
+    }
+
+    /// The controller of `path` has lost what its volatile cache held (its power, say). To be said once, before any queue is
+    /// told that the path is up. If writes of ours were in there, no Flush succeeds any more: nothing can bring
+    /// them back, and an application that was told so once may not be told otherwise later.
+    pub fn cache_lost(&self, path: PathId) {
+        if let Some(losses) = self.0.losses.get(path.index()) {
+            losses.fetch_add(1, AcqRel);
+        }
+    }
+
+    /// The paths whose cache was lost with writes of ours in it.
+    pub fn lost_writes(&self) -> PathSet {
+        self.judge();
+        PathSet(self.0.gone.load(Acquire))
+    }
 }

@@ -26,7 +26,7 @@ fn however_many_tags_there_are_a_repeated_answer_ends_no_other_command() {
             assert!(tags > most);
             continue;
         };
-        let cids: HashSet<_> = (0..16).map(|n| pair.ledger.begin(crate::tags::Tag(tags as u16 - 1), n, Nanos(n))).collect();
+        let cids: HashSet<_> = (0..16).map(|n| pair.commands.begin(crate::tags::Tag(tags as u16 - 1), n, Nanos(n))).collect();
         assert_eq!(cids.len(), 16, "{tags} tags");
     }
 }
@@ -92,20 +92,21 @@ proptest! {
                     }
                 }
                 Event::Reset => {
-                    pair.close();
-                    for command in pair.abandon() {
+                    pair.exclusive().close();
+                    let abandoned = pair.exclusive().abandon();
+                    for command in abandoned {
                         prop_assert!(back.insert(command.token));
                     }
                     prop_assert_eq!(pair.in_flight(), 0);
                     prop_assert!(!pair.pending());
                     prop_assert_eq!(post(&pair, 0..1), [Err(NoTag)]);
-                    pair.reopen();
+                    pair.exclusive().reopen();
                     far.reset();
                     fetched.clear();
                 }
             }
         }
-        back.extend(pair.abandon().iter().map(|c| c.token));
+        back.extend(pair.exclusive().abandon().iter().map(|c| c.token));
         prop_assert_eq!(back.len() as u64, next);
         let counted = pair.counters();
         prop_assert_eq!((counted.sq_doorbells, counted.cq_doorbells), (commits, reaps));
@@ -171,7 +172,7 @@ fn violations_stop_the_queue_and_say_what_was_seen() {
         assert!(!pair.pending());
         assert_eq!(pair.reap(&bells, 4, &mut out), Reaped::default());
         assert_eq!(pair.in_flight(), 1);
-        assert_eq!(pair.abandon().len(), 1);
+        assert_eq!(pair.exclusive().abandon().len(), 1);
     }
 }
 
@@ -240,14 +241,14 @@ fn an_abort_holds_the_tag() {
     pair.lock_sq().commit(&bells);
     let mut expired = Vec::new();
     pair.expired(Nanos(10), Nanos(10), &mut expired);
-    assert!(pair.begin_abort(&expired[0].command));
+    assert!(pair.exclusive().begin_abort(&expired[0].command));
     let cid = far.fetch().unwrap().cid;
     far.post(far.entry(cid), Status::ABORT_REQUESTED);
     let mut out = Vec::with_capacity(4);
     assert_eq!(pair.reap(&bells, 4, &mut out).found, 1);
     assert_eq!(out[0].status, Status::ABORT_REQUESTED);
     assert_eq!(post(&pair, 1..2), [Err(NoTag)]);
-    pair.end_abort(Cid(cid));
+    pair.exclusive().end_abort(Cid(cid));
     assert!(post(&pair, 1..2)[0].is_ok());
 }
 

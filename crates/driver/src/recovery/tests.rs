@@ -12,6 +12,8 @@ use crate::testing::controller::{Controller, MemRegisters, Script};
 use crate::testing::host::{End, Host};
 use crate::testing::wire::Plan;
 
+mod watch;
+
 fn up(script: Script) -> Host {
     let (mut host, config) = Host::new(Controller::new(script));
     host.bring_up(config).unwrap();

@@ -152,8 +152,8 @@ impl Host {
                 BringupAsk::Admin(command) => self.post_admin(command),
                 BringupAsk::ReopenAdmin => {
                     assert!(!self.controller.runs(), "the admin queue is reopened although the controller runs");
-                    self.admin.abandon();
-                    self.admin.reopen();
+                    self.admin.exclusive().abandon();
+                    self.admin.exclusive().reopen();
                 }
                 BringupAsk::Rings { id, sizes } => {
                     let (sq_at, cq_at, sq, cq) = self.controller.memory.rings(sizes);
@@ -251,28 +251,28 @@ impl Host {
             RecoveryAsk::Abort { queue, command, sqe } => {
                 self.aborts += 1;
                 let token = Purpose::Abort { queue, cid: command.cid }.to_token();
-                let posted = self.io[&queue].begin_abort(&command) && {
+                let posted = self.io[&queue].exclusive().begin_abort(&command) && {
                     let mut sq = self.admin.lock_sq();
                     let posted = sq.post(sqe, token, self.now).is_ok();
                     sq.commit(&self.controller.bells);
                     posted
                 };
                 if !posted {
-                    self.io[&queue].end_abort(command.cid);
+                    self.io[&queue].exclusive().end_abort(command.cid);
                     recovery.abort_ended();
                 }
             }
             RecoveryAsk::Close(cause) => {
                 self.causes.push(cause);
-                self.io.values().chain([&self.admin]).for_each(Pair::close);
+                self.io.values().chain([&self.admin]).for_each(|pair| pair.exclusive().close());
             }
             RecoveryAsk::Lost(_) => self.losses += 1,
             RecoveryAsk::Abandon(buffers) => {
                 for pair in self.io.values() {
-                    self.taken_back.extend(pair.abandon().iter().map(|command| (command.token, buffers)));
+                    self.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
                 }
-                self.admin.abandon();
-                self.admin.reopen();
+                self.admin.exclusive().abandon();
+                self.admin.exclusive().reopen();
                 if buffers == Buffers::Returned {
                     assert!(!self.controller.runs(), "buffers returned although the controller runs");
                 }
@@ -280,7 +280,7 @@ impl Host {
             RecoveryAsk::Admin(command) => self.post_admin(command),
             RecoveryAsk::Rings { .. } => unreachable!("the queues are known"),
             RecoveryAsk::Restored(_) => {
-                self.io.values().for_each(Pair::reopen);
+                self.io.values().for_each(|pair| pair.exclusive().reopen());
                 for (token, buffers) in std::mem::take(&mut self.taken_back) {
                     let retries = self.waiting.get(&token).copied().unwrap_or(0);
                     let again = self.policy.after_reset(buffers, retries, true) == Fate::Again;
@@ -302,7 +302,7 @@ impl Host {
         let Some(recovery) = &mut self.recovery else { return };
         match Purpose::from_token(completed.token) {
             Purpose::Abort { queue, cid } => {
-                self.io[&queue].end_abort(cid);
+                self.io[&queue].exclusive().end_abort(cid);
                 recovery.abort_ended();
             }
             Purpose::Sequence => recovery.completed(&Host::reply(completed, &self.controller.memory.read(self.page))),

@@ -7,7 +7,7 @@ use sync::{Arc, thread};
 use units::Nanos;
 
 use super::*;
-use crate::ledger::Ledger;
+use crate::command_table::CommandTable;
 use crate::testing::{Bells, Far, Pair, pair};
 use crate::{Completed, QueueSizes};
 
@@ -94,7 +94,7 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
     let aborting = keeper.join().unwrap();
     let reserved = pair.lock_sq().exhausted();
     if aborting {
-        pair.end_abort(command.cid);
+        pair.exclusive().end_abort(command.cid);
     }
     told && tokens == [1] && reserved == aborting && !pair.lock_sq().exhausted()
 }
@@ -124,13 +124,13 @@ enum Reset {
     TagsAtOnce,
 }
 
-fn take_back(pair: &Pair, how: Reset) -> Vec<Abandoned> {
+fn take_back(pair: &Pair, how: Reset) -> Vec<Command> {
     if how == Reset::ReapersGoOn {
         let mut taken = Vec::new();
         let sq = lock(&pair.sq_side);
-        pair.ledger.abandon(&mut Ledger::new(1).1, |command| taken.push(command));
+        pair.commands.abandon(&mut CommandTable::new(1).1, |command| taken.push(command));
         drop(sq);
-        pair.abandon();
+        pair.exclusive().abandon();
         return taken;
     }
     let mut both = pair.exclusive();
@@ -162,12 +162,12 @@ fn reset_while_it_is_used(how: Reset) -> bool {
         }
         far
     });
-    pair.close();
+    pair.exclusive().close();
     // It has stopped: what it has not completed it never will.
     let mut far = controller.join().unwrap();
     let mut back: Vec<_> = take_back(&pair, how).iter().map(|command| command.token).collect();
     far.reset();
-    pair.reopen();
+    pair.exclusive().reopen();
 
     let (posted, answered) = user.join().unwrap();
     back.extend(answered);

@@ -22,10 +22,9 @@ impl Keeper {
                 BringupAsk::Wait { until } => return until,
                 BringupAsk::Admin(command) => self.post(command, now),
                 BringupAsk::ReopenAdmin => {
-                    self.admin.pair.close();
-                    self.admin.pair.abandon();
+                    self.admin.pair.exclusive().abandon();
                     self.admin.take_page_back();
-                    self.admin.pair.reopen();
+                    self.admin.pair.exclusive().reopen();
                 }
                 BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {
                     Ok(rings) => {

@@ -1,7 +1,7 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
 use driver::multipath::Link as PathLink;
-use driver::{Abandoned, AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
+use driver::{AdminCommand, Buffers, Command, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
 use nvme::{Cid, QueueId};
 use units::Nanos;
 
@@ -46,7 +46,7 @@ impl Keeper {
     /// Carries out what recovery asks. What needs lanes that some thread has at this moment is put off, and gone on with.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
-        let verb: fn(&mut HeldPair<'_>) -> Vec<Abandoned> = match &ask {
+        let verb: fn(&mut HeldPair<'_>) -> Vec<Command> = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),
             RecoveryAsk::Close(_) if !(silent && self.given_back().is_some()) => |held| {
                 held.close();
@@ -97,7 +97,7 @@ impl Keeper {
                 health.resets += 1;
                 health.last_reset = Some(cause.clone());
                 drop(health);
-                self.admin.pair.close();
+                self.admin.pair.exclusive().close();
                 self.path_resets(&cause);
             }
             RecoveryAsk::Lost(dead) => self.path_lost(&dead),
@@ -159,7 +159,7 @@ impl Keeper {
     fn abandon(&mut self, buffers: Buffers) {
         self.ended_aborts.clear();
         self.link.forget_doorbells();
-        self.admin.pair.abandon();
+        self.admin.pair.exclusive().abandon();
         self.events.forget();
         self.forget_question();
         self.returning = false;
@@ -167,7 +167,7 @@ impl Keeper {
         self.asks.health().held_back = None;
         if buffers == Buffers::Returned {
             self.admin.take_page_back();
-            self.admin.pair.reopen();
+            self.admin.pair.exclusive().reopen();
             self.path_stopped();
         } else {
             self.return_abandoned(How::Lost);

@@ -208,7 +208,7 @@ impl World<'_> {
                 }
             }
             Purpose::Abort { queue, cid } => {
-                queues.iter().flat_map(HwQueue::pairs).filter(|pair| pair.id() == queue).for_each(|pair| pair.end_abort(cid));
+                queues.iter().flat_map(HwQueue::pairs).filter(|pair| pair.id() == queue).for_each(|pair| pair.exclusive().end_abort(cid));
                 if let Some((recovery, _)) = &mut recovery {
                     recovery.abort_ended();
                 }
@@ -277,9 +277,9 @@ impl World<'_> {
             RecoveryAsk::Abort { queue, command, sqe } => {
                 let Some(pair) = pairs().find(|pair| pair.id() == queue) else { return Ok(None) };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
-                let begun = pair.begin_abort(&command);
+                let begun = pair.exclusive().begin_abort(&command);
                 if !(begun && keeper.post(AdminCommand { sqe, page: false }, purpose, now, bells)) {
-                    pair.end_abort(command.cid);
+                    pair.exclusive().end_abort(command.cid);
                     if let Some((recovery, _)) = &mut keeper.recovery {
                         recovery.abort_ended();
                     }
@@ -289,16 +289,16 @@ impl World<'_> {
             }
             RecoveryAsk::Close(cause) => {
                 keeper.resets += 1;
-                pairs().chain([&keeper.admin]).for_each(Pair::close);
+                pairs().chain([&keeper.admin]).for_each(|pair| pair.exclusive().close());
                 self.path_resets(n, &cause)?;
             }
             RecoveryAsk::Abandon(buffers) => {
                 for pair in pairs() {
-                    keeper.taken_back.extend(pair.abandon().iter().map(|command| (command.token, buffers)));
+                    keeper.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
                 }
-                keeper.admin.abandon();
+                keeper.admin.exclusive().abandon();
                 if buffers == Buffers::Returned {
-                    keeper.admin.reopen();
+                    keeper.admin.exclusive().reopen();
                 }
                 if let Some(moderator) = &mut keeper.moderator {
                     moderator.reset();
@@ -315,7 +315,7 @@ impl World<'_> {
             RecoveryAsk::Rings { .. } => {}
             RecoveryAsk::Lost(_) => self.path_lost(n)?,
             RecoveryAsk::Restored(inventory) => {
-                pairs().for_each(|pair| pair.reopen());
+                pairs().for_each(|pair| pair.exclusive().reopen());
                 self.return_commands(n)?;
                 self.path_up(n, &inventory);
             }
@@ -454,7 +454,7 @@ impl World<'_> {
     fn give_back(&mut self, n: usize) -> Result<(), SimError> {
         let Attached { keeper, queues, .. } = &mut self.devices[n];
         for pair in self.queues[queues.clone()].iter().flat_map(HwQueue::pairs) {
-            keeper.taken_back.extend(pair.abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
+            keeper.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
         }
         self.return_commands(n)
     }

@@ -197,20 +197,20 @@ impl End {
             match recovery.step(now, &self.bus.registers, &watch) {
                 RecoveryAsk::Wait { .. } => break,
                 RecoveryAsk::Close(_) => {
-                    [&self.admin, self.io()].into_iter().for_each(Pair::close);
+                    [&self.admin, self.io()].into_iter().for_each(|pair| pair.exclusive().close());
                     self.keep_alive_at = Nanos::MAX;
                     told.push(Told::Resetting);
                 }
                 RecoveryAsk::Lost(_) => told.push(Told::Lost),
                 RecoveryAsk::Abandon(buffers) => {
                     assert_eq!(buffers, Buffers::Returned, "a patient host takes back only what has stopped");
-                    [&self.admin, self.io()].into_iter().for_each(|pair| drop(pair.abandon()));
-                    self.admin.reopen();
+                    [&self.admin, self.io()].into_iter().for_each(|pair| drop(pair.exclusive().abandon()));
+                    self.admin.exclusive().reopen();
                     told.push(Told::Quiesced);
                 }
                 RecoveryAsk::Admin(command) => self.post_admin(command, Purpose::Sequence, now),
                 RecoveryAsk::Restored(_) => {
-                    self.io().reopen();
+                    self.io().exclusive().reopen();
                     self.keep_alive_at = now;
                     told.push(Told::Up);
                 }

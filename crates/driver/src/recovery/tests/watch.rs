@@ -1,6 +1,6 @@
 use nvme::Sqe;
 
-use super::*;
+use super::super::*;
 use crate::QueueSizes;
 use crate::testing::{Pair, pair};
 
@@ -42,7 +42,7 @@ fn a_clock_that_is_behind_makes_no_command_late() {
     assert_eq!(found, [(0, false), (1, false), (1, true), (1, true)], "it counts from the look that saw it first");
 }
 
-/// The ledger knows it by all that it was posted with: an Abort of another command would be refused, and asked for again, for ever.
+/// The command table knows it by all that it was posted with: an Abort of another command would be refused, and asked for again, for ever.
 #[test]
 fn a_command_whose_clock_is_not_believed_is_named_as_it_was_posted() {
     let (mut watch, pair) = first_seen_at_one(Nanos(1));
@@ -50,7 +50,7 @@ fn a_command_whose_clock_is_not_believed_is_named_as_it_was_posted() {
     late(&mut watch, &pair, sec(2));
     let command = watch.to_abort().map(|late| late.expired.command).unwrap();
     assert_eq!(command.posted_at, Nanos(1));
-    assert!(pair.begin_abort(&command));
+    assert!(pair.exclusive().begin_abort(&command));
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn an_answered_abort_shortens_the_wait() {
     };
     assert!(!overdue(&mut watch, sec(3)));
     let command = watch.to_abort().map(|late| late.expired.command).unwrap();
-    assert!(pair.begin_abort(&command));
+    assert!(pair.exclusive().begin_abort(&command));
     assert!(!overdue(&mut watch, sec(5)), "the Abort itself has ten seconds");
-    pair.end_abort(command.cid);
+    pair.exclusive().end_abort(command.cid);
     // Seen at second 6 for the first time.
     let found = [sec(6), sec(7) - Nanos(1), sec(7)].map(|now| overdue(&mut watch, now));
     assert_eq!(found, [false, false, true]);

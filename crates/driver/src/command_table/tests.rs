@@ -38,7 +38,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Runs the events against a table and, beside it, a plain map of what is in flight. Says what went wrong.
-fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> Result<(), String> {
+fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Event]) -> Result<(), String> {
     let (free, mut taker, mut returner) = Tags::new(tags);
     let mut in_flight: Vec<(Cid, u64)> = Vec::new();
     let mut aborts: Vec<Cid> = Vec::new();
@@ -51,7 +51,7 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
             Event::Post => {
                 if let Some(tag) = taker.take(&free) {
                     let token = 1000 + tokens.len() as u64;
-                    let cid = ledger.begin(tag, token, Nanos(token));
+                    let cid = commands.begin(tag, token, Nanos(token));
                     if cid.0 == u16::MAX || aborts.contains(&cid) {
                         return Err(format!("CID {cid} must not be used now"));
                     }
@@ -63,7 +63,7 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
             Event::Abort(n) => {
                 if let Some(n) = pick(&posted, n) {
                     let (cid, token) = in_flight[n];
-                    if ledger.begin_abort(&mut right, &Command { cid, token, posted_at: Nanos(token) }) {
+                    if commands.begin_abort(&mut right, &Command { cid, token, posted_at: Nanos(token) }) {
                         aborts.push(cid);
                     }
                 }
@@ -71,7 +71,7 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
             }
             Event::AbortDone(n) => {
                 if let Some(n) = pick(&aborts, n)
-                    && let Some(tag) = ledger.end_abort(&mut right, aborts.swap_remove(n))
+                    && let Some(tag) = commands.end_abort(&mut right, aborts.swap_remove(n))
                 {
                     {
                         returner.add(&free, tag);
@@ -87,7 +87,7 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
         };
         let Some(cid) = completion else { continue };
         let expected = in_flight.iter().position(|&(other, _)| other == cid);
-        match (ledger.end_odd(&mut right, cid), expected) {
+        match (commands.end_odd(&mut right, cid), expected) {
             (Ok((command, tag)), Some(n)) if !matches!(event, Event::Repeat(_)) => {
                 let (cid, token) = in_flight.remove(n);
                 if command != (Command { cid, token, posted_at: Nanos(token) }) {
@@ -105,7 +105,7 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
         }
     }
     let mut left = Vec::new();
-    ledger.abandon(&mut right, |command| left.push((command.cid, command.token)));
+    commands.abandon(&mut right, |command| left.push((command.cid, command.token)));
     left.sort();
     in_flight.sort();
     if left != in_flight {
@@ -121,21 +121,21 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
 proptest! {
     #[test]
     fn every_token_comes_back_once_whatever_the_controller_says(tags in prop_oneof![1u32..9, Just(200)], events in events()) {
-        prop_assert_eq!(run(Ledger::new(tags), tags, &events), Ok(()));
+        prop_assert_eq!(run(CommandTable::new(tags), tags, &events), Ok(()));
     }
 
     /// FFFFh is never a CID, and every tag keeps its place in every generation.
     #[test]
     fn every_generation_names_its_tag(tags in 1u32..=65_535, tag in any::<prop::sample::Index>()) {
-        let (ledger, mut right) = Ledger::new(tags);
+        let (commands, mut right) = CommandTable::new(tags);
         let tag = Tag(tag.index(tags as usize) as u16);
         for n in 0..70_000 / u64::from((tags + 1).next_power_of_two()) + 3 {
-            let cid = ledger.begin(tag, n, Nanos(n));
+            let cid = commands.begin(tag, n, Nanos(n));
             prop_assert_ne!(cid.0, u16::MAX);
-            let (command, held) = ledger.in_flight(cid).unwrap();
+            let (command, held) = commands.in_flight(cid).unwrap();
             prop_assert_eq!((command.token_and_time(), held), ((n, Nanos(n)), tag));
             command.end(cid, &mut right);
-            prop_assert!(ledger.in_flight(cid).is_none());
+            prop_assert!(commands.in_flight(cid).is_none());
         }
     }
 }
@@ -146,32 +146,32 @@ fn a_table_without_generations_is_caught() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let caught = (0..200).any(|_| {
         let events = events().new_tree(&mut runner).unwrap().current();
-        run(Ledger::with_step(4, 7, 0), 4, &events).is_err()
+        run(CommandTable::with_step(4, 7, 0), 4, &events).is_err()
     });
     assert!(caught);
 }
 
 #[test]
 fn expired_commands_are_listed_with_their_stage() {
-    let (ledger, mut right) = Ledger::new(4);
-    let cids: Vec<_> = (0..3).map(|n| ledger.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
+    let (commands, mut right) = CommandTable::new(4);
+    let cids: Vec<_> = (0..3).map(|n| commands.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
     let first = Command { cid: cids[0], token: 0, posted_at: Nanos(0) };
-    assert!(ledger.begin_abort(&mut right, &first));
-    assert!(!ledger.begin_abort(&mut right, &first));
+    assert!(commands.begin_abort(&mut right, &first));
+    assert!(!commands.begin_abort(&mut right, &first));
     let mut out = Vec::new();
-    ledger.expired(Nanos(110), Nanos(100), &mut out);
+    commands.expired(Nanos(110), Nanos(100), &mut out);
     let seen: Vec<_> = out.iter().map(|e| (e.command.token, e.stage)).collect();
     assert_eq!(seen, [(0, Stage::Aborting), (1, Stage::InFlight)]);
 
     // The Abort completes first: the command is still owed. Then the command: now the tag returns.
-    assert_eq!(ledger.end_abort(&mut right, cids[0]), None);
-    assert_eq!(ledger.stage(cids[0]), Some(Stage::Aborted));
-    assert_eq!(ledger.end_odd(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
+    assert_eq!(commands.end_abort(&mut right, cids[0]), None);
+    assert_eq!(commands.stage(cids[0]), Some(Stage::Aborted));
+    assert_eq!(commands.end_odd(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
 
     // The other way round: completed, but the CID stays reserved for the Abort, and a second completion is told apart.
     let second = Command { cid: cids[1], token: 1, posted_at: Nanos(10) };
-    assert!(ledger.begin_abort(&mut right, &second));
-    assert_eq!(ledger.end_odd(&mut right, cids[1]).unwrap().1, None);
-    assert_eq!(ledger.end_odd(&mut right, cids[1]), Err(Refused::Doubled));
-    assert_eq!(ledger.end_abort(&mut right, cids[1]), Some(Tag(1)));
+    assert!(commands.begin_abort(&mut right, &second));
+    assert_eq!(commands.end_odd(&mut right, cids[1]).unwrap().1, None);
+    assert_eq!(commands.end_odd(&mut right, cids[1]), Err(Refused::Doubled));
+    assert_eq!(commands.end_abort(&mut right, cids[1]), Some(Tag(1)));
 }

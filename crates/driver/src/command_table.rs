@@ -3,7 +3,7 @@
 //! A CID is a generation above a tag: the slot's next command has another CID, so a late or repeated completion of the
 //! last one is recognised. Who may write a slot: the thread that took its tag (under the SQ lock) fills it; the thread that has
 //! the [`Finisher`] (under the CQ lock) ends it and returns the tag. No slot ever needs a locked instruction. Anybody
-//! may read: [`Ledger::expired`] does, without a lock.
+//! may read: [`CommandTable::expired`] does, without a lock.
 
 use nvme::Cid;
 use units::Nanos;
@@ -14,14 +14,14 @@ use sync::atomic::{AtomicU32, AtomicU64};
 
 /// The commands of one queue pair, by tag.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct CommandTable {
     slots: Box<[Slot]>,
     tag_mask: u16,
     /// From one generation of a slot to the next.
     step: u16,
 }
 
-/// The right to end commands; there is one per [`Ledger`], kept under the CQ lock.
+/// The right to end commands; there is one per [`CommandTable`], kept under the CQ lock.
 #[derive(Debug)]
 pub(crate) struct Finisher(());
 
@@ -100,17 +100,17 @@ impl Stage {
     }
 }
 
-impl Ledger {
+impl CommandTable {
     /// A table for `tags` commands (1 to 65,535; a queue pair has no more than leave room for generations), and the right to end them.
-    pub(crate) fn new(tags: u32) -> (Ledger, Finisher) {
+    pub(crate) fn new(tags: u32) -> (CommandTable, Finisher) {
         // No tag is all ones, and so no CID is FFFFh, which stands for "no command" (Base 5.1.12.1.2).
         let tag_mask = ((tags + 1).next_power_of_two() - 1) as u16;
-        Ledger::with_step(tags, tag_mask, tag_mask.wrapping_add(1))
+        CommandTable::with_step(tags, tag_mask, tag_mask.wrapping_add(1))
     }
 
-    fn with_step(tags: u32, tag_mask: u16, step: u16) -> (Ledger, Finisher) {
+    fn with_step(tags: u32, tag_mask: u16, step: u16) -> (CommandTable, Finisher) {
         let slots = (0..tags).map(|tag| Slot { state: AtomicU32::new(Stage::Free.bits(tag as u16)), ..Slot::default() }).collect();
-        (Ledger { slots, tag_mask, step }, Finisher(()))
+        (CommandTable { slots, tag_mask, step }, Finisher(()))
     }
 
     /// Enters a command under a tag that the caller has taken, and names it.
@@ -253,7 +253,7 @@ impl Slot {
 }
 
 #[cfg(all(test, loom))]
-#[path = "../tests/unit/ledger_models.rs"]
+#[path = "../tests/unit/command_table_models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

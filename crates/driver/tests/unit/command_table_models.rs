@@ -15,20 +15,20 @@ enum How {
     StateFirst,
 }
 
-fn begin(ledger: &Ledger, how: How, token: u64) -> Cid {
+fn begin(commands: &CommandTable, how: How, token: u64) -> Cid {
     if how != How::StateFirst {
-        return ledger.begin(Tag(0), token, Nanos(token));
+        return commands.begin(Tag(0), token, Nanos(token));
     }
-    let slot = &ledger.slots[0];
-    let cid = ledger.next_cid(slot.state.load(Relaxed) as u16);
+    let slot = &commands.slots[0];
+    let cid = commands.next_cid(slot.state.load(Relaxed) as u16);
     slot.state.store(Stage::InFlight.bits(cid), Release);
     slot.token.store(token, Release);
     slot.posted_at.store(token, Release);
     Cid(cid)
 }
 
-fn look(ledger: &Ledger, how: How) -> Option<Command> {
-    let slot = &ledger.slots[0];
+fn look(commands: &CommandTable, how: How) -> Option<Command> {
+    let slot = &commands.slots[0];
     if how != How::OneLook {
         return slot.snapshot().map(|(command, _)| command);
     }
@@ -39,18 +39,18 @@ fn look(ledger: &Ledger, how: How) -> Option<Command> {
 /// One command completes and the next takes its slot, while housekeeping looks. What it sees is one of the two, whole.
 fn housekeeping_looks(how: How) {
     check(move || {
-        let ledger = Arc::new(Ledger::new(1).0);
-        let first = begin(&ledger, how, 1);
+        let commands = Arc::new(CommandTable::new(1).0);
+        let first = begin(&commands, how, 1);
         let queue = {
-            let ledger = ledger.clone();
+            let commands = commands.clone();
             thread::spawn(move || {
                 // As `finish`, without its loads: loom looks for a race with the last access to a location only, and
                 // they would hide housekeeping's.
-                ledger.slots[0].state.store(Stage::Free.bits(first.0), Relaxed);
-                begin(&ledger, how, 2)
+                commands.slots[0].state.store(Stage::Free.bits(first.0), Relaxed);
+                begin(&commands, how, 2)
             })
         };
-        let seen = look(&ledger, how);
+        let seen = look(&commands, how);
         let second = queue.join().unwrap();
         let whole = |cid, token| Command { cid, token, posted_at: Nanos(token) };
         assert!(seen.is_none_or(|seen| seen == whole(first, 1) || seen == whole(second, 2)), "a mix of two commands was seen");

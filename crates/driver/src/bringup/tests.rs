@@ -25,7 +25,7 @@ fn fails(script: Script) -> (BringupPhase, BringupCause) {
 }
 
 #[test]
-fn a_controller_comes_up_by_the_sequence_of_the_specification() {
+fn bringup_follows_the_specification() {
     let (mut host, result) = attempt(Script::default());
     let inventory = result.unwrap();
     let (identify, create) = (admin::IDENTIFY, |opcode| (opcode, 0));
@@ -59,7 +59,7 @@ fn a_controller_comes_up_by_the_sequence_of_the_specification() {
 
 /// A machine that stands still, or is so busy that neither thread runs: the controller has had no time to answer.
 #[test]
-fn time_in_which_nobody_looks_counts_towards_no_deadline() {
+fn late_steps_extend_deadlines() {
     let millis = Nanos::from_millis;
     let slow =
         Script { ready_after: millis(100), stop_after: millis(100), shutdown_after: millis(100), thinks: millis(30), ..Script::default() };
@@ -80,7 +80,7 @@ fn time_in_which_nobody_looks_counts_towards_no_deadline() {
 
 /// In the steps that the controller has (KAS), and not at all where it has none, or refuses.
 #[test]
-fn a_keep_alive_time_out_is_set_where_there_is_one() {
+fn keep_alive_is_set_where_supported() {
     let attempt = |kas, wanted, refused: bool| {
         let mut script = Script::default();
         script.identify.kas = kas;
@@ -104,7 +104,7 @@ fn a_keep_alive_time_out_is_set_where_there_is_one() {
 /// Before the first I/O queue is made, so that none of its doorbells has moved elsewhere. Where the controller offers nothing, refuses, or the
 /// host has no memory for them, there are registers.
 #[test]
-fn doorbells_are_kept_in_memory_where_both_want_it() {
+fn shadow_doorbells_need_both_sides() {
     let attempt = |offered: bool, wanted, refused: bool| {
         let mut script = Script::default();
         script.identify.oacs = if offered { nvme::identify::Controller::OACS_DOORBELL_BUFFERS } else { 0 };
@@ -133,7 +133,7 @@ fn doorbells_are_kept_in_memory_where_both_want_it() {
 }
 
 #[test]
-fn what_matters_with_several_paths_is_learnt() {
+fn multipath_fields_are_read() {
     let mut script = Script::default();
     (script.identify.cntlid, script.identify.anatt, script.identify.anagrpmax, script.identify.cqt) = (7, 12, 3, 40);
     script.identify.subnqn = nvme::Text::nul_terminated("nqn.2026-11.test:a");
@@ -152,7 +152,7 @@ fn what_matters_with_several_paths_is_learnt() {
 
 /// Whatever somebody else left behind: enabled, fatal, or about to become ready.
 #[test]
-fn a_controller_in_use_is_disabled_first() {
+fn enabled_controller_is_disabled_first() {
     for (csts, ready) in [(Csts::new().with_rdy(true), true), (Csts::new().with_cfs(true).with_rdy(true), true), (Csts::new(), false)] {
         let (mut host, config) = Host::new(Controller::new(Script::default()));
         let (asq, acq, ..) = host.controller.memory.rings(config.admin_sizes);
@@ -169,7 +169,7 @@ fn a_controller_in_use_is_disabled_first() {
 
 /// The controller has not seen that it is enabled yet when CSTS is read next.
 #[test]
-fn a_fatal_status_from_before_is_waited_out() {
+fn old_fatal_status_is_waited_out() {
     let (mut host, config) = Host::new(Controller::new(Script::default()));
     host.controller.break_down();
     assert!(host.bring_up(config).is_ok());
@@ -181,7 +181,7 @@ fn a_fatal_status_from_before_is_waited_out() {
 }
 
 #[test]
-fn slow_is_waited_for_and_never_is_an_error() {
+fn slow_ready_waits_until_the_timeout() {
     let slow = Script { ready_after: Nanos::from_millis(900), ..Script::default() };
     assert!(attempt(slow).1.is_ok());
     let never = Script { ready_after: Nanos::MAX, ..Script::default() };
@@ -197,7 +197,7 @@ fn slow_is_waited_for_and_never_is_an_error() {
 }
 
 #[test]
-fn each_refusal_names_its_step_and_status() {
+fn refusals_name_step_and_status() {
     let needed = [
         ((admin::IDENTIFY, 1), BringupPhase::IdentifyController),
         ((admin::IDENTIFY, 2), BringupPhase::ActiveNamespaces),
@@ -225,7 +225,7 @@ fn each_refusal_names_its_step_and_status() {
 /// A controller that is in trouble at this moment has not said that it lacks something: after a reset its namespaces would look like
 /// others, without the identifiers that they had.
 #[test]
-fn a_refusal_that_may_pass_does_not_say_that_something_is_lacking() {
+fn transient_refusal_fails_bringup() {
     let steps = [
         (6, BringupPhase::IdentifyCommandSet),
         (5, BringupPhase::IdentifyNamespaceCommandSet(Nsid(1))),
@@ -240,7 +240,7 @@ fn a_refusal_that_may_pass_does_not_say_that_something_is_lacking() {
 
 /// It is told for what it is, and at once: nobody waits for an answer that a stopped queue would not yield.
 #[test]
-fn a_protocol_violation_is_no_time_out() {
+fn protocol_violation_is_no_timeout() {
     let steps = [
         ((admin::IDENTIFY, 1), BringupPhase::IdentifyController),
         ((admin::IDENTIFY, 3), BringupPhase::NamespaceDescriptors(Nsid(1))),
@@ -258,7 +258,7 @@ fn a_protocol_violation_is_no_time_out() {
 
 /// Each answer comes in time, and there are 4,500 to come.
 #[test]
-fn bring_up_ends_however_much_there_is_to_ask() {
+fn bringup_always_ends() {
     let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();
     let (host, result) = attempt(Script { namespaces, thinks: Nanos::from_millis(900), ..Script::default() });
     let error = result.unwrap_err();
@@ -267,7 +267,7 @@ fn bring_up_ends_however_much_there_is_to_ask() {
 }
 
 #[test]
-fn errors_say_what_the_registers_said() {
+fn errors_show_the_registers() {
     let refuse = Script { refuse: [((admin::CREATE_CQ, 0), Status::INVALID_QUEUE_SIZE)].into(), ..Script::default() };
     let error = attempt(refuse).1.unwrap_err().to_string();
     let expected = "the controller cannot be brought up; Create I/O Completion Queue 1: the controller answered Invalid Queue Size (01h/02h) \
@@ -276,14 +276,14 @@ fn errors_say_what_the_registers_said() {
 }
 
 #[test]
-fn fewer_queues_than_asked_for_are_taken() {
+fn fewer_granted_queues_are_taken() {
     let (_, result) = attempt(Script { queues: 1, ..Script::default() });
     let inventory = result.unwrap();
     assert_eq!((inventory.granted, inventory.queues.len()), ((1, 1), 1));
 }
 
 #[test]
-fn unusable_namespaces_are_listed_and_the_others_work() {
+fn unusable_namespaces_are_listed() {
     let mut script = Script::default();
     script.namespaces[0].1.lbaf[0].set_ms(8);
     script.namespaces.push((Nsid(7), namespace(0, 9), DescriptorList::default()));
@@ -294,7 +294,7 @@ fn unusable_namespaces_are_listed_and_the_others_work() {
 
 /// By the structure that the NVM command set adds (CNS 05h), which controllers of before version 2.0 do not have.
 #[test]
-fn formats_are_refused_by_what_the_command_set_calls_them() {
+fn extended_formats_are_refused_by_name() {
     let mut script = Script::default();
     (script.namespaces[0].1.dps, script.namespaces[0].1.lbaf[0]) = (2, script.namespaces[0].1.lbaf[0].with_ms(16));
     let guard = ExtendedFormat::new().with_pif(1).with_sts(8);
@@ -356,7 +356,7 @@ fn an_unanswered_list_is_done_without() {
 }
 
 #[test]
-fn long_namespace_lists_are_read_to_their_end() {
+fn long_namespace_lists_are_read_whole() {
     let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();
     let inventory = attempt(Script { namespaces, ..Script::default() }).1.unwrap();
     assert_eq!(inventory.namespaces.len(), 1500);
@@ -373,7 +373,7 @@ fn wrong_namespace_lists_are_refused() {
 }
 
 #[test]
-fn a_controller_that_is_gone_or_cannot_be_used_is_refused_at_once() {
+fn gone_controller_is_refused_at_once() {
     let mut gone = Controller::new(Script::default());
     gone.remove();
     let (mut host, config) = Host::new(gone);

@@ -120,7 +120,7 @@ fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Eve
 
 proptest! {
     #[test]
-    fn every_token_comes_back_once_whatever_the_controller_says(tags in prop_oneof![1u32..9, Just(200)], events in events()) {
+    fn every_token_returns_once(tags in prop_oneof![1u32..9, Just(200)], events in events()) {
         prop_assert_eq!(run(CommandTable::new(tags), tags, &events), Ok(()));
     }
 
@@ -152,7 +152,7 @@ fn a_table_without_generations_is_caught() {
 }
 
 #[test]
-fn expired_commands_are_listed_with_their_stage() {
+fn expired_commands_have_their_stage() {
     let (commands, mut right) = CommandTable::new(4);
     let cids: Vec<_> = (0..3).map(|n| commands.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
     let first = Command { cid: cids[0], token: 0, posted_at: Nanos(0) };

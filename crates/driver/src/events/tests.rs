@@ -9,7 +9,7 @@ fn inventory() -> Inventory {
 
 /// A controller that has something to say whenever it is asked, for a second: it is heard at a pace, and never for the last time.
 #[test]
-fn a_controller_that_chatters_is_heard_at_a_pace() {
+fn event_floods_are_rate_limited() {
     let (mut events, mut now, mut heard) = (Events::new(&inventory()), Nanos::from_secs(5), Vec::new());
     while now < Nanos::from_secs(6) {
         while let Some((_, purpose)) = events.next_command(now) {
@@ -32,7 +32,7 @@ fn a_controller_that_chatters_is_heard_at_a_pace() {
 
 /// One that has a burst of them to say is heard at once.
 #[test]
-fn a_few_events_at_once_are_not_held_back() {
+fn few_events_are_not_delayed() {
     let (mut events, now) = (Events::new(&inventory()), Nanos::ZERO);
     let asked = |events: &mut Events| std::iter::from_fn(|| events.next_command(now)).filter(|(_, p)| *p == Purpose::AsyncEvent).count();
     assert_eq!(asked(&mut events), WANTED as usize);
@@ -73,7 +73,7 @@ fn log_of(groups: u32) -> AnaLog {
 
 /// A namespace's group may be the last of the log, behind all of the page that one command fills.
 #[test]
-fn an_ana_log_is_read_to_its_end() {
+fn ana_log_is_read_whole() {
     for groups in [1, 20, 127, 128, 500, 65_535] {
         let (log, commands) = read_ana(&log_of(groups), true);
         assert_eq!(log.groups.len(), groups as usize);
@@ -85,7 +85,7 @@ fn an_ana_log_is_read_to_its_end() {
 /// A controller that names the namespaces of each group, which nobody has asked for, is read to the end as well. A log that is read after
 /// that begins anew.
 #[test]
-fn groups_may_list_their_namespaces_all_the_same() {
+fn groups_may_list_their_namespaces() {
     let (long, short) = (log_of(300), log_of(2));
     let mut pieces = AnaPieces::default();
     for log in [&long, &short, &long] {
@@ -112,7 +112,7 @@ fn without_offsets_the_beginning_counts() {
 
 /// A controller that answers nothing of what it has announced is not asked for ever.
 #[test]
-fn a_log_that_does_not_come_ends() {
+fn missing_log_page_times_out() {
     let mut pieces = AnaPieces::default();
     let header = AnaHeader { change_count: 0, groups: 500, reserved10: [0; 6] };
     let mut first = header.as_page().to_vec();

@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn whether_zeroes_can_deallocate_is_one_bit() {
+fn dlfeat_bit_decides_zeroing_deallocate() {
     for (dlfeat, frees) in [(0, false), (1, false), (8, true), (9, true), (0xf7, false)] {
         let mut identify = namespace(100, 9);
         identify.dlfeat = dlfeat;
@@ -81,7 +81,7 @@ fn refusals_name_what_was_found() {
 }
 
 #[test]
-fn commands_without_data_have_the_limits_that_the_controller_says() {
+fn dataless_commands_have_controller_limits() {
     let script = Script::default();
     let mut identify = script.identify.clone();
     let all = |identify: &identify::Controller| Limits::new(script.cap, identify).unwrap();
@@ -108,7 +108,7 @@ fn commands_without_data_have_the_limits_that_the_controller_says() {
 
 /// Each is there by itself, and a Verify has a limit of its own.
 #[test]
-fn checks_have_the_limits_that_the_controller_says() {
+fn compare_and_verify_have_limits() {
     let script = Script::default();
     let of = |oncs, vsl| {
         let identify = identify::Controller { oncs, ..script.identify.clone() };
@@ -126,7 +126,7 @@ fn checks_have_the_limits_that_the_controller_says() {
 
 /// Where the controller does not say how much, as much as a Write.
 #[test]
-fn write_uncorrectable_is_limited_by_wusl_or_mdts() {
+fn wusl_or_mdts_limits_write_uncorrectable() {
     let script = Script::default();
     let of = |oncs, wusl| {
         let identify = identify::Controller { oncs, ..script.identify.clone() };
@@ -140,7 +140,7 @@ fn write_uncorrectable_is_limited_by_wusl_or_mdts() {
 }
 
 #[test]
-fn controllers_that_cannot_be_used_are_refused() {
+fn unusable_controllers_are_refused() {
     let script = Script::default();
     let new = |cap, identify: &identify::Controller| Limits::new(cap, identify).unwrap_err();
     assert_eq!(new(script.cap.with_mqes(0), &script.identify), Unusable::NoEntries);

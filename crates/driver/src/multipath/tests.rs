@@ -38,7 +38,7 @@ fn send(failover: &mut Failover, now: Nanos, token: u64, op: Op) -> (RequestId, 
 }
 
 #[test]
-fn a_write_on_a_lost_path_waits_until_its_controller_has_come_to_rest() {
+fn lost_write_waits_for_quiesce() {
     let mut failover = up(2, FailoverConfig::default());
     let (read, _) = send(&mut failover, MS, 1, Op::Read);
     let (write, path) = send(&mut failover, MS, 2, Op::Write);
@@ -55,7 +55,7 @@ fn a_write_on_a_lost_path_waits_until_its_controller_has_come_to_rest() {
 }
 
 #[test]
-fn an_acknowledged_reset_ends_the_wait_and_the_unsafe_way_does_not_wait() {
+fn acknowledged_reset_releases_held_write() {
     let mut failover = up(2, FailoverConfig::default());
     let (write, path) = send(&mut failover, MS, 2, Op::Write);
     failover.path_lost(MS, path);
@@ -76,7 +76,7 @@ fn done(token: u64, status: Status) -> Ended {
 /// Every status that this crate knows: those of type 3h go elsewhere, a few speak of circumstances, the rest are the
 /// command's own.
 #[test]
-fn statuses_of_the_path_go_elsewhere_and_others_do_not() {
+fn path_statuses_have_their_verdict() {
     let again = [0x007, 0x005, 0x008, 0x021, 0x022, 0x082];
     for bits in 0..0x800u16 {
         let expected = match bits {
@@ -92,7 +92,7 @@ fn statuses_of_the_path_go_elsewhere_and_others_do_not() {
 }
 
 #[test]
-fn optimized_comes_before_non_optimized_and_what_is_inaccessible_never() {
+fn optimized_paths_come_first() {
     let mut failover = up(3, FailoverConfig::default());
     let set = |paths: &[u8]| paths.iter().fold(PathSet::NONE, |set, &path| set.with(PathId(path)));
     assert_eq!(failover.candidates(), set(&[0, 1, 2]));
@@ -139,7 +139,7 @@ fn only_candidates_are_used() {
 }
 
 #[test]
-fn a_path_error_goes_elsewhere_and_a_media_error_does_not() {
+fn only_path_errors_fail_over() {
     let mut failover = up(2, FailoverConfig::default());
     let (request, path) = send(&mut failover, MS, 1, Op::Read);
     assert_eq!(failover.ended(MS, request, path, Status::INTERNAL_PATH_ERROR), Ended::GoesOn);
@@ -154,7 +154,7 @@ fn a_path_error_goes_elsewhere_and_a_media_error_does_not() {
 
 /// A path that fails without a reason that ANA names is tried last, and not for ever.
 #[test]
-fn retries_end_with_the_status_of_the_last() {
+fn retries_end_with_last_status() {
     let config = FailoverConfig { retries: 3, ..FailoverConfig::default() };
     let mut failover = up(2, config);
     failover.ana_changed(MS, PathId(1), AnaState::NON_OPTIMIZED);
@@ -177,7 +177,7 @@ fn retries_end_with_the_status_of_the_last() {
 }
 
 #[test]
-fn an_ana_status_is_believed_until_the_log_has_been_read() {
+fn ana_status_holds_until_log_read() {
     let mut failover = up(2, FailoverConfig::default());
     let (request, path) = send(&mut failover, MS, 1, Op::Write);
     let (second, _) = send(&mut failover, MS, 2, Op::Write);
@@ -192,7 +192,7 @@ fn an_ana_status_is_believed_until_the_log_has_been_read() {
 }
 
 #[test]
-fn a_change_that_takes_longer_than_anatt_leads_to_a_reset() {
+fn change_beyond_anatt_resets_path() {
     let mut failover = up(2, FailoverConfig::default());
     failover.ana_changed(MS, PathId(0), AnaState::CHANGE);
     let over = MS + Nanos::from_secs(10);
@@ -212,7 +212,7 @@ fn a_change_that_takes_longer_than_anatt_leads_to_a_reset() {
 }
 
 #[test]
-fn without_a_path_requests_wait_up_to_a_limit_and_a_path_that_comes_back_is_used() {
+fn requests_wait_for_a_path() {
     let config = FailoverConfig { no_path_limit: 2, no_path_timeout: Nanos::from_secs(3), ..FailoverConfig::default() };
     let mut failover = up(1, config);
     let path = PathId(0);
@@ -237,7 +237,7 @@ fn without_a_path_requests_wait_up_to_a_limit_and_a_path_that_comes_back_is_used
 
 /// A caller that stops waits for nothing that may never come, neither for requests that are out nor for those that it still sends.
 #[test]
-fn without_patience_nothing_waits_for_a_path_or_is_tried_again() {
+fn closing_fails_waiting_requests() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };
     let mut failover = Failover::new(FailoverConfig::default(), &[never; 2], &WriteMarks::new(1, 2), 0, 4).unwrap();
     (0..2).for_each(|path| failover.path_up(MS, PathId(path), AnaState::OPTIMIZED));
@@ -259,7 +259,7 @@ fn without_patience_nothing_waits_for_a_path_or_is_tried_again() {
 
 /// The outcome of a held write is known if its completion was on the way.
 #[test]
-fn a_held_write_that_is_answered_after_all_is_over() {
+fn late_completion_ends_held_write() {
     let mut failover = up(2, FailoverConfig::default());
     let (write, path) = send(&mut failover, MS, 1, Op::Write);
     let (other, _) = send(&mut failover, MS, 2, Op::Write);
@@ -273,7 +273,7 @@ fn a_held_write_that_is_answered_after_all_is_over() {
 
 /// Statuses that no controller gives say nothing of what the controller does.
 #[test]
-fn a_write_that_the_host_gave_up_waits_for_a_reset() {
+fn aborted_write_waits_for_reset() {
     for status in [Status::ABORTED_BY_HOST, Status::HOST_PATHING_ERROR] {
         let mut failover = up(2, FailoverConfig::default());
         let (write, path) = send(&mut failover, MS, 1, Op::Write);
@@ -291,7 +291,7 @@ fn a_write_that_the_host_gave_up_waits_for_a_reset() {
 
 /// Without keep-alive nothing but a reset ends the wait, unless the user would rather have an error than wait.
 #[test]
-fn a_held_write_fails_only_if_the_user_says_so() {
+fn held_timeout_fails_held_write() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };
     for (held_timeout, expected) in [(Nanos::MAX, false), (Nanos::from_secs(5), true)] {
         let config = FailoverConfig { held_timeout, ..FailoverConfig::default() };
@@ -342,7 +342,7 @@ fn begin_flush(failover: &mut Failover, token: u64, expected: &[u8]) -> RequestI
 }
 
 #[test]
-fn a_flush_goes_to_every_controller_with_writes_since_its_last() {
+fn flush_covers_every_written_path() {
     let mut failover = with_writes();
     flush(&mut failover, 3, &[0, 1]);
     let Submitted::Send { request, path } = failover.submit(MS, 4, Op::Write, |_| PathId(1)) else { panic!() };
@@ -360,7 +360,7 @@ fn a_flush_goes_to_every_controller_with_writes_since_its_last() {
 }
 
 #[test]
-fn a_flush_fails_if_a_controller_cannot_be_covered() {
+fn flush_fails_if_path_stays_uncovered() {
     let mut failover = with_writes();
     failover.path_lost(MS, PathId(0));
     let open = begin_flush(&mut failover, 3, &[1]);
@@ -383,7 +383,7 @@ fn a_flush_fails_if_a_controller_cannot_be_covered() {
 }
 
 #[test]
-fn a_flush_that_fails_for_a_reason_of_its_own_fails_when_nothing_is_out() {
+fn failed_flush_waits_for_its_parts() {
     let mut failover = with_writes();
     let open = begin_flush(&mut failover, 3, &[0, 1]);
     assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn, "one part is out");
@@ -401,7 +401,7 @@ fn a_flush_that_fails_for_a_reason_of_its_own_fails_when_nothing_is_out() {
 
 /// A part that its path fails is sent there again, nowhere else: that is where the writes are.
 #[test]
-fn a_part_of_a_flush_stays_on_its_path() {
+fn flush_part_stays_on_its_path() {
     let mut failover = with_writes();
     let open = begin_flush(&mut failover, 3, &[0, 1]);
     assert_eq!(failover.ended(MS, open, PathId(1), Status::ANA_TRANSITION), Ended::GoesOn);
@@ -414,7 +414,7 @@ fn a_part_of_a_flush_stays_on_its_path() {
 }
 
 #[test]
-fn writes_that_a_cache_lost_fail_every_flush_from_then_on() {
+fn lost_cache_fails_later_flushes() {
     let mut failover = with_writes();
     failover.path_lost(MS, PathId(1));
     let open = begin_flush(&mut failover, 3, &[0]);
@@ -427,7 +427,7 @@ fn writes_that_a_cache_lost_fail_every_flush_from_then_on() {
 }
 
 #[test]
-fn a_cache_that_held_nothing_of_ours_may_be_lost() {
+fn flushed_cache_may_be_lost() {
     let mut failover = with_writes();
     flush(&mut failover, 3, &[0, 1]);
     failover.path_lost(MS, PathId(1));
@@ -460,7 +460,7 @@ fn queues_share_their_marks() {
 
 /// The first Flush of a process covers what was written before its time, where it can; it does not fail for that.
 #[test]
-fn a_first_flush_goes_where_it_can() {
+fn first_flush_covers_usable_paths() {
     let mut failover = up(3, FailoverConfig::default());
     failover.path_lost(MS, PathId(1));
     let open = begin_flush(&mut failover, 1, &[0, 2]);
@@ -499,7 +499,7 @@ fn ana_statuses_count_by_time() {
 }
 
 #[test]
-fn without_a_volatile_cache_any_one_controller_will_do() {
+fn flush_needs_one_path_without_cache() {
     let mut failover = Failover::new(FailoverConfig::default(), &[traits(false); 3], &WriteMarks::new(1, 3), 0, 4).unwrap();
     (0..3).for_each(|path| failover.path_up(MS, PathId(path), AnaState::OPTIMIZED));
     let Submitted::Send { request, path } = failover.submit(MS, 1, Op::Write, |_| PathId(2)) else { panic!() };
@@ -511,7 +511,7 @@ fn without_a_volatile_cache_any_one_controller_will_do() {
 }
 
 #[test]
-fn numbers_of_paths_have_their_limits() {
+fn path_counts_have_limits() {
     let make = |paths: usize| {
         Failover::new(FailoverConfig::default(), &vec![traits(true); paths], &WriteMarks::new(2, paths), 1, 1).map(|mut failover| {
             (0..paths).for_each(|path| failover.path_up(MS, PathId(path as u8), AnaState::OPTIMIZED));

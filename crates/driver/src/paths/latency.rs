@@ -5,7 +5,7 @@
 //!
 //! *Near enough*: paths whose usual latencies differ by less than a factor count as equal, and the one with the least load is taken; so
 //! equal paths are shared as `queue-depth` shares them, and noise decides nothing. *Trials*: where all paths are full that factor
-//! has to be a large one, and whether it is so is found out by trying (`trial.rs`). *Silence*: a path that has had something in
+//! has to be a large one, and whether it is so is found out by trying ([`Trial`]). *Silence*: a path that has had something in
 //! flight for twice as long as usual, and has answered nothing, is expected to stay silent for as long again; so a path that
 //! degrades is left before the first late answer is there. *Exploration*: now and then a request goes to the path that has not answered
 //! for longest, so that one that has got better is found. *Pioneers*: a path of which nothing is known gets one request, and no

@@ -59,7 +59,7 @@ fn path_counts_have_limits() {
 }
 
 #[test]
-fn numa_takes_the_nearest_that_can_be_used() {
+fn numa_takes_nearest_usable_path() {
     let distances = Distances(vec![vec![10, 21, 21], vec![21, 10, 10]]);
     let mut selector = Selector::new(Arc::new(Paths::new(3, distances, Policy::Numa).unwrap()), 0);
     let all = PathSet::below(3);
@@ -97,7 +97,7 @@ proptest! {
     /// Whatever is in flight, and whichever paths can be used: none of those has fewer than the one that is taken, and of several the
     /// first in turn is taken.
     #[test]
-    fn the_emptiest_of_any_set_is_taken(in_flight in proptest::collection::vec(0usize..4, 1..=PathSet::MOST), usable: u64, number in 0usize..64) {
+    fn emptiest_path_is_taken(in_flight in proptest::collection::vec(0usize..4, 1..=PathSet::MOST), usable: u64, number in 0usize..64) {
         let mut selector = selector(in_flight.len(), Policy::QueueDepth, number);
         for (n, &requests) in in_flight.iter().enumerate() {
             (0..requests).for_each(|_| _ = selector.start(PathId(n as u8), read(512), Nanos::ZERO));
@@ -130,7 +130,7 @@ fn batches_spread_like_single_requests() {
 }
 
 #[test]
-fn round_robin_goes_on_from_batch_to_batch() {
+fn round_robin_continues_across_batches() {
     let mut selector = selector(3, Policy::RoundRobin, 0);
     let order = |tokens: Vec<Token>| tokens.iter().map(|token| token.path().0).collect::<Vec<_>>();
     assert_eq!(order(send(&mut selector, 4, Nanos::ZERO)), [0, 1, 2, 0]);
@@ -164,7 +164,7 @@ fn with_latencies(latencies: [u64; 2], count: usize) -> Selector {
 }
 
 #[test]
-fn a_batch_sends_one_request_to_see_what_a_path_is_like() {
+fn batch_probes_unknown_path_once() {
     let mut selector = with_latencies([80_000, 90_000], 3);
     let first = send(&mut selector, 11, Nanos(100_000));
     assert_eq!((first[0].path(), spread(&first, 3)), (PathId(2), vec![5, 5, 1]));
@@ -186,7 +186,7 @@ fn batches_explore_now_and_then() {
 }
 
 #[test]
-fn idle_paths_are_not_all_entered_by_the_first() {
+fn threads_start_on_different_paths() {
     for policy in [Policy::QueueDepth, Policy::Latency, Policy::RoundRobin] {
         let firsts: BTreeSet<_> = (0..8).map(|number| choose(&mut selector(4, policy, number), PathSet::below(4)).unwrap()).collect();
         assert_eq!(firsts.len(), 4, "{policy}");
@@ -194,7 +194,7 @@ fn idle_paths_are_not_all_entered_by_the_first() {
 }
 
 #[test]
-fn a_path_that_was_away_is_unknown() {
+fn returned_path_is_unknown() {
     let mut selector = selector(2, Policy::Latency, 0);
     for token in send(&mut selector, 2, Nanos::ZERO) {
         selector.end(token, Nanos(100_000), Nanos(100_000));
@@ -292,12 +292,12 @@ fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)
 }
 
 #[test]
-fn counts_come_back_to_zero_however_policies_are_switched() {
+fn counts_return_to_zero_across_switches() {
     counts_are_exact(by_token).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
-fn a_count_taken_back_by_the_policy_of_the_moment_is_caught() {
+fn uncounting_by_current_policy_is_caught() {
     assert!(counts_are_exact(by_policy).is_err(), "the mutant passed: the test proves nothing");
 }
 

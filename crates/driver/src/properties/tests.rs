@@ -32,7 +32,7 @@ fn stretch(asking: &mut Asking, now: u64, properties: &Silent) -> Result<(u64, u
 }
 
 #[test]
-fn a_round_asks_one_after_the_other_and_nothing_twice() {
+fn round_asks_each_property_once() {
     let (mut asking, silent) = (Asking::default(), Silent::default());
     assert_eq!(stretch(&mut asking, 0, &silent), Err(Halt::Wait(Nanos(100))));
     assert_eq!(stretch(&mut asking, 50, &silent), Err(Halt::Wait(Nanos(100))), "stepped for another reason");
@@ -69,7 +69,7 @@ fn silence_and_refusals_name_the_access() {
 
 /// A pulse that costs nothing is felt at every step, one that takes time every so often.
 #[test]
-fn a_pulse_is_felt_as_often_as_it_is_free() {
+fn csts_poll_rate_follows_its_cost() {
     let pace = Pace { timeout: Nanos(100), every: Nanos(1000) };
     let host = Host::new(Controller::new(Script::default())).0;
     let mut pulse = Pulse::default();
@@ -162,7 +162,7 @@ fn ended_once(host: &Host, posted: u64) -> Result<(), TestCaseError> {
 proptest! {
     /// However late the answers are, and however many come again, bring-up makes the same of a controller, by the same commands.
     #[test]
-    fn late_answers_bring_up_what_answers_at_once_do(plan in plans()) {
+    fn late_answers_reach_same_outcome(plan in plans()) {
         let (at_once, expected) = attempt(Plan::default());
         let (mut host, inventory) = attempt(plan);
         prop_assert_eq!(&inventory, &expected);
@@ -176,7 +176,7 @@ proptest! {
 
     /// Late answers alone lose nothing: whatever happens, a patient host has every request's end, and no buffer is leaked.
     #[test]
-    fn every_request_ends_once_with_late_answers(plan in plans(), script in troubles()) {
+    fn late_answers_end_requests_once(plan in plans(), script in troubles()) {
         let (mut host, config) = Host::new(Controller::new(Script::default()));
         host.config.lost_patience = Nanos::MAX;
         host.wire = Wire::new(host.registers(), plan);
@@ -190,7 +190,7 @@ proptest! {
 
     /// Nor do lost answers and refusals: they lead to resets or to the controller's end, and time goes on.
     #[test]
-    fn every_request_ends_once_with_lost_answers(plan in plans(), lost in 0..100u64, refused in 0..50u64, script in troubles()) {
+    fn lost_answers_end_requests_once(plan in plans(), lost in 0..100u64, refused in 0..50u64, script in troubles()) {
         let (mut host, result) = attempt(plan);
         prop_assert!(result.is_ok());
         host.wire.set_plan(Plan { lost, refused, ..plan });
@@ -202,7 +202,7 @@ proptest! {
 /// Each access of a bring-up in turn is lost, or refused: the error names it and comes in bounded time. A look at CSTS beside a
 /// command is not needed.
 #[test]
-fn every_access_of_a_bring_up_may_fail() {
+fn every_bringup_access_may_fail() {
     for late in [Nanos::ZERO, LATE] {
         let (host, _) = attempt(Plan { late, ..Plan::default() });
         let accesses = host.wire.asked();
@@ -225,7 +225,7 @@ fn every_access_of_a_bring_up_may_fail() {
 
 /// The same at the end. The access before the stop is a courtesy.
 #[test]
-fn every_access_of_a_shutdown_may_fail() {
+fn every_shutdown_access_may_fail() {
     let plan = Plan { late: LATE, ..Plan::default() };
     let reach = |nth| {
         let (mut host, inventory) = attempt(plan);
@@ -257,7 +257,7 @@ fn every_access_of_a_shutdown_may_fail() {
 
 /// A health look that is not answered is a controller that hangs: a reset follows, and where that is not answered either, its end.
 #[test]
-fn a_pulse_that_is_not_answered_leads_to_a_reset() {
+fn unanswered_csts_poll_resets() {
     let (mut host, _) = attempt(Plan { late: LATE, ..Plan::default() });
     assert!(host.submit(1));
     let next = host.wire.asked().len();
@@ -277,7 +277,7 @@ fn a_pulse_that_is_not_answered_leads_to_a_reset() {
 
 /// A host that waits for a silent controller has it back when its answers come again.
 #[test]
-fn a_controller_whose_answers_come_again_is_brought_up_again() {
+fn returning_controller_is_brought_up() {
     let (mut host, config) = Host::new(Controller::new(Script::default()));
     host.config.lost_patience = Nanos::MAX;
     host.wire = Wire::new(host.registers(), Plan { late: LATE, ..Plan::default() });
@@ -294,7 +294,7 @@ fn a_controller_whose_answers_come_again_is_brought_up_again() {
 
 /// A controller that answers every look and refuses to be stopped is asked again every so often, not without a pause.
 #[test]
-fn a_refusal_to_stop_is_no_reason_to_spin() {
+fn refused_stop_does_not_spin() {
     struct Stubborn(crate::testing::controller::MemRegisters);
     impl Properties for Stubborn {
         fn ask(&self, access: Access) -> Asked {
@@ -363,7 +363,7 @@ fn stale_answers_change_nothing() {
 
 /// The twin that cannot tell a stale answer from the one that it waits for, and the one that goes on before the answer.
 #[test]
-fn a_link_that_breaks_its_contract_is_caught() {
+fn transport_breaking_its_contract_is_caught() {
     assert!(caught(Some(Twin::OneTicket)) > 10);
     assert!(caught(Some(Twin::Hasty)) > 10);
 }

@@ -5,7 +5,7 @@ use super::*;
 proptest! {
     /// Every software queue has one hardware queue, both directions agree, none is idle, and the load is even.
     #[test]
-    fn the_spread_is_total_consistent_and_even(software in 1usize..300, hardware in 1usize..300) {
+    fn spread_is_total_and_even(software in 1usize..300, hardware in 1usize..300) {
         let map = QueueMap::new(software, hardware).unwrap();
         prop_assert_eq!(map.hardware_queues(), hardware.min(software));
         let sizes: Vec<_> = (0..map.hardware_queues()).map(|h| map.software_of(h).len()).collect();
@@ -19,7 +19,7 @@ proptest! {
 }
 
 #[test]
-fn enough_hardware_queues_map_one_to_one() {
+fn enough_queues_map_one_to_one() {
     let map = QueueMap::new(4, 64).unwrap();
     assert!((0..4).all(|s| map.hardware_of(s) == s && !map.is_shared(s)));
     assert!(map.software_of(4).is_empty());

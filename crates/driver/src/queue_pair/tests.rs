@@ -16,7 +16,7 @@ fn post(pair: &crate::testing::Pair, tokens: std::ops::Range<u64>) -> Vec<Result
 /// A CID is a generation above a tag, in 16 bits. Whatever number of tags a queue pair takes, the fifteen commands that follow one on
 /// its tag have other CIDs: an answer that is repeated meanwhile ends none of them.
 #[test]
-fn however_many_tags_there_are_a_repeated_answer_ends_no_other_command() {
+fn repeated_completion_ends_no_other_command() {
     for tags in [1, 255, 4094, 4095, 4096, 16_384, 32_767, 32_768, 65_535] {
         let sizes = QueueSizes { sq_entries: 65_536, cq_entries: 65_536, tags };
         let made = QueuePair::new(QueueId(1), sizes, crate::testing::MemSq::new(65_536), crate::testing::MemCq::new(65_536));
@@ -56,7 +56,7 @@ proptest! {
     /// Over any sequence, resets included: every posted token comes back once, no budget is exceeded, each doorbell is
     /// rung at most once per batch, and neither ring overruns (the controller's end panics if one does).
     #[test]
-    fn every_token_comes_back_once_within_budgets(events in events()) {
+    fn every_token_returns_once_within_budget(events in events()) {
         let (pair, mut far, bells) = pair(SIZES);
         let (mut next, mut back, mut fetched) = (0u64, HashSet::new(), Vec::new());
         let (mut commits, mut reaps) = (0, 0);
@@ -114,7 +114,7 @@ proptest! {
 }
 
 #[test]
-fn one_doorbell_per_batch_and_none_for_nothing() {
+fn one_doorbell_per_batch() {
     let (pair, mut far, bells) = pair(SIZES);
     assert_eq!(pair.lock_sq().commit(&bells), 0);
     assert_eq!(post(&pair, 0..7).iter().filter(|r| r.is_ok()).count(), 5);
@@ -151,7 +151,7 @@ fn an_impossible_head_is_counted() {
 
 /// What a wrong controller posts is reported once, with what was seen; then the queue yields nothing until a reset.
 #[test]
-fn violations_stop_the_queue_and_say_what_was_seen() {
+fn violations_stop_the_queue() {
     type Wrong = (fn(&mut Cqe), fn(u16) -> ProtocolViolation);
     let wrong: [Wrong; 3] = [
         (|e| e.cid ^= 0x100, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid ^ 0x100, last: cid }),
@@ -192,7 +192,7 @@ fn a_doubled_completion_is_a_violation() {
 
 /// A controller cannot end what no doorbell has announced, even if it guesses the CID.
 #[test]
-fn a_completion_before_the_doorbell_is_a_violation() {
+fn completion_before_doorbell_is_violation() {
     let (pair, mut far, bells) = pair(SIZES);
     let cid = post(&pair, 0..1)[0].unwrap();
     far.complete(cid.0);

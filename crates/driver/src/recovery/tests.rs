@@ -34,7 +34,7 @@ fn nothing_happens_while_all_is_well() {
 
 /// A silent command is aborted after its time-out; aborted commands are posted again, and then fail with their status.
 #[test]
-fn a_command_past_its_time_out_is_aborted() {
+fn timed_out_command_is_aborted() {
     let mut host = up(Script::default());
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -48,7 +48,7 @@ fn a_command_past_its_time_out_is_aborted() {
 
 /// ACL + 1 is 2 here: of eight silent commands no more than two are aborted at a time, if Aborts are not answered.
 #[test]
-fn aborts_keep_to_the_limit_and_unanswered_ones_lead_to_a_reset() {
+fn aborts_are_limited_then_reset() {
     let mut host = up(Script { silent: vec![(admin::ABORT, 0)], ..Script::default() });
     host.controller.io_silent = true;
     (0..8).for_each(|token| assert!(host.submit(token)));
@@ -61,7 +61,7 @@ fn aborts_keep_to_the_limit_and_unanswered_ones_lead_to_a_reset() {
 }
 
 #[test]
-fn asynchronous_event_requests_have_no_time_out() {
+fn async_events_have_no_timeout() {
     let mut host = up(Script::default());
     let mut sq = host.admin.lock_sq();
     sq.post(nvme::admin::async_event_request(), crate::Purpose::AsyncEvent.to_token(), host.now).unwrap();
@@ -80,7 +80,7 @@ fn asynchronous_event_requests_have_no_time_out() {
 }
 
 #[test]
-fn a_fatal_controller_is_reset_and_its_commands_posted_again() {
+fn fatal_controller_is_reset() {
     let mut host = up(Script::default());
     host.controller.io_silent = true;
     assert!(host.submit(1) && host.submit(2));
@@ -94,7 +94,7 @@ fn a_fatal_controller_is_reset_and_its_commands_posted_again() {
 
 /// A controller that fails while it is being stopped, and does not stop any more.
 #[test]
-fn a_function_reset_stops_what_does_not_stop() {
+fn function_reset_stops_stuck_controller() {
     let mut host = up(Script { stop_after: Nanos::MAX, ..Script::default() });
     host.wire.set_plan(Plan { resets_function: true, ..Plan::default() });
     host.controller.io_silent = true;
@@ -114,7 +114,7 @@ fn a_function_reset_stops_what_does_not_stop() {
 
 /// It is fatal again at whatever instant of its reset: before it has stopped, while it is stopped, and while it becomes ready.
 #[test]
-fn a_fatal_status_during_a_reset_is_overcome() {
+fn fatal_status_during_reset_recovers() {
     for micros in (0..1_500).step_by(25) {
         let mut host = up(Script::default());
         assert!(host.submit(1));
@@ -130,7 +130,7 @@ fn a_fatal_status_during_a_reset_is_overcome() {
 }
 
 #[test]
-fn a_protocol_violation_leads_to_a_reset_at_once() {
+fn protocol_violation_resets_at_once() {
     let mut host = up(Script::default());
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -144,7 +144,7 @@ fn a_protocol_violation_leads_to_a_reset_at_once() {
 
 /// While it is brought up again, too: each attempt says at once what was wrong, and the last one's word is what it is given up with.
 #[test]
-fn a_protocol_violation_in_a_bring_up_ends_the_attempt() {
+fn protocol_violation_ends_the_attempt() {
     let mut host = up(Script::default());
     host.controller.script.astray = vec![(nvme::opcode::admin::IDENTIFY, 1)];
     host.controller.break_down();
@@ -166,7 +166,7 @@ fn retries_are_limited() {
 }
 
 #[test]
-fn a_removed_controller_leaks_its_buffers_and_is_given_up() {
+fn removed_controller_leaks_buffers() {
     let mut host = up(Script::default());
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -178,7 +178,7 @@ fn a_removed_controller_leaks_its_buffers_and_is_given_up() {
 }
 
 #[test]
-fn a_controller_that_does_not_stop_leaks_its_buffers_and_is_given_up() {
+fn stuck_controller_leaks_buffers() {
     let mut host = up(Script { stop_after: Nanos::MAX, ..Script::default() });
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -189,7 +189,7 @@ fn a_controller_that_does_not_stop_leaks_its_buffers_and_is_given_up() {
 }
 
 #[test]
-fn a_controller_that_stays_down_is_given_up_after_some_attempts() {
+fn dead_controller_exhausts_attempts() {
     let mut host = up(Script::default());
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -212,7 +212,7 @@ fn patient(script: Script, patience: Nanos) -> Host {
 }
 
 #[test]
-fn a_controller_that_comes_back_is_stopped_before_its_commands_are_taken_back() {
+fn returning_controller_is_stopped_first() {
     let mut host = patient(Script::default(), Nanos::MAX);
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -234,7 +234,7 @@ fn a_controller_that_comes_back_is_stopped_before_its_commands_are_taken_back() 
 }
 
 #[test]
-fn a_controller_that_does_not_stop_for_a_while_is_waited_for_and_stopped_later() {
+fn slow_stop_is_waited_for() {
     let mut host = patient(Script { stop_after: Nanos::MAX, ..Script::default() }, Nanos::MAX);
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -248,7 +248,7 @@ fn a_controller_that_does_not_stop_for_a_while_is_waited_for_and_stopped_later()
 }
 
 #[test]
-fn patience_ends() {
+fn lost_controller_is_given_up() {
     let mut host = patient(Script::default(), Nanos::from_secs(20));
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -261,7 +261,7 @@ fn patience_ends() {
 }
 
 #[test]
-fn closing_the_controller_does_not_wait_for_it() {
+fn closing_ends_the_wait() {
     let mut host = patient(Script::default(), Nanos::MAX);
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -275,7 +275,7 @@ fn closing_the_controller_does_not_wait_for_it() {
 }
 
 #[test]
-fn a_controller_that_is_lost_again_while_it_is_brought_up_is_waited_for_again() {
+fn loss_during_bringup_waits_again() {
     let mut host = patient(Script { ready_after: Nanos::from_millis(50), ..Script::default() }, Nanos::MAX);
     host.controller.io_silent = true;
     assert!(host.submit(1));
@@ -381,7 +381,7 @@ proptest! {
     /// The same with a host that waits for a controller that does not answer: once that is back, everything ends, and
     /// nothing was leaked.
     #[test]
-    fn nothing_is_leaked_by_a_patient_host(script in faults()) {
+    fn patient_host_leaks_nothing(script in faults()) {
         let mut host = patient(Script::default(), Nanos::MAX);
         let posted = play(&mut host, script);
         host.controller.script = Script::default();
@@ -435,7 +435,7 @@ impl Registers for Impatient {
 
 #[test]
 #[should_panic(expected = "buffers returned although the controller runs")]
-fn a_recovery_that_does_not_wait_for_the_controller_to_stop_is_caught() {
+fn recovery_without_stop_is_caught() {
     let mut host = up(Script::default());
     host.controller.break_down();
     let registers = Impatient(host.registers());

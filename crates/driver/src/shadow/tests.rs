@@ -23,7 +23,7 @@ fn moved(shadow: &Shadow<Pages>, bells: &Bells, tail: u32) -> bool {
 }
 
 #[test]
-fn a_register_is_written_where_the_controller_asked_for_it() {
+fn eventidx_decides_register_writes() {
     let (shadow, bells) = (Shadow::new(Pages::new(2)), Bells::new(1));
     assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2), "nobody reads memory yet");
     assert_eq!((shadow.words().value(2), shadow.rung()), (0, 0));
@@ -39,7 +39,7 @@ fn a_register_is_written_where_the_controller_asked_for_it() {
 }
 
 #[test]
-fn a_doorbell_without_a_place_is_its_register() {
+fn unmapped_doorbell_is_its_register() {
     let (shadow, bells) = (Shadow::new(Pages::new(1)), Bells::new(1));
     shadow.keep(true);
     assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2));
@@ -49,7 +49,7 @@ fn a_doorbell_without_a_place_is_its_register() {
 
 /// Kept or not: a controller that looks at either finds them.
 #[test]
-fn the_admin_queues_doorbells_are_written_to_both() {
+fn admin_doorbells_are_written_twice() {
     let (shadow, bells) = (Shadow::new(Pages::new(2)), Bells::new(1));
     for (kept, value) in [(false, 1), (false, 2), (true, 3), (true, 4)] {
         shadow.keep(kept);
@@ -129,7 +129,7 @@ proptest! {
     /// Over any sequence and ring size: a controller that sleeps is woken by what is announced after that, finds all that was announced
     /// when it wakes, and is woken once for each time that it arms, whether it may sleep then or not.
     #[test]
-    fn a_controller_that_sleeps_is_woken_once_and_one_that_is_awake_is_not_told(entries in 2u32..9, events in events()) {
+    fn only_sleeping_controller_is_notified(entries in 2u32..9, events in events()) {
         let (shadow, wakes) = (Shadow::new(Pages::new(2)), Wakes(Bells::new(1), Arc::default()));
         shadow.keep(true);
         let (sq, cq) = (crate::testing::MemSq::new(entries), crate::testing::MemCq::new(entries));

@@ -12,7 +12,7 @@ fn up(script: Script) -> (Host, Inventory) {
 
 /// However it refuses to cooperate, a controller that can be stopped is stopped, in bounded time.
 #[test]
-fn whatever_goes_wrong_before_the_stop_is_no_error() {
+fn failures_before_stop_are_ignored() {
     let scripts = [
         Script { silent: vec![(admin::DELETE_SQ, 0)], ..Script::default() },
         Script { shutdown_after: Nanos::MAX, ..Script::default() },
@@ -31,7 +31,7 @@ fn whatever_goes_wrong_before_the_stop_is_no_error() {
 }
 
 #[test]
-fn a_controller_that_is_gone_cannot_be_shut_down() {
+fn gone_controller_cannot_shut_down() {
     let (mut host, inventory) = up(Script::default());
     host.controller.remove();
     assert_eq!(host.shut_down(&inventory), Err(ShutdownError::Gone));
@@ -39,7 +39,7 @@ fn a_controller_that_is_gone_cannot_be_shut_down() {
 
 /// An entry that answers no command stops the admin queue: what is still to be deleted there is left out, and waits for no answer.
 #[test]
-fn a_violation_of_the_protocol_ends_the_deletions_at_once() {
+fn violation_ends_queue_deletion() {
     for astray in [admin::DELETE_SQ, admin::DELETE_CQ] {
         let (mut host, inventory) = up(Script { astray: vec![(astray, 0)], ..Script::default() });
         let start = host.now;

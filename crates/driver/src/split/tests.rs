@@ -34,7 +34,7 @@ fn cases() -> impl Strategy<Value = (u8, u64, u32, u64, u32)> {
 
 proptest! {
     #[test]
-    fn parts_cover_the_request_exactly_in_order_and_within_limits((log2, max, boundary, lba, blocks) in cases()) {
+    fn parts_cover_request_within_limits((log2, max, boundary, lba, blocks) in cases()) {
         let splitter = Splitter::new(log2, max, boundary).unwrap();
         let split = splitter.split(lba, blocks);
         let count = split.parts();
@@ -45,7 +45,7 @@ proptest! {
 
     /// The request completes with its last part, once, with the error that came first.
     #[test]
-    fn the_first_error_wins_and_the_request_completes_once(results in prop::collection::vec(prop::result::maybe_ok(Just(()), any::<u16>()), 1..50)) {
+    fn first_error_wins_and_completes_once(results in prop::collection::vec(prop::result::maybe_ok(Just(()), any::<u16>()), 1..50)) {
         let mut parts = Parts::new(results.len() as u32);
         let first = results.iter().find(|r| r.is_err()).copied().unwrap_or(Ok(()));
         let done: Vec<_> = results.iter().map(|&r| parts.complete(r)).collect();
@@ -77,7 +77,7 @@ fn requests_are_refused_with_the_reason() {
 }
 
 #[test]
-fn commands_without_data_have_limits_of_their_own() {
+fn dataless_commands_have_own_limits() {
     let plain = Splitter::new(9, 1 << 20, 100).unwrap();
     assert_eq!([Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read].map(|op| plain.most_blocks(op)), [None; 4]);
     let most = |zeroes, deallocate| {
@@ -95,7 +95,7 @@ fn commands_without_data_have_limits_of_their_own() {
 }
 
 #[test]
-fn checks_have_limits_of_their_own() {
+fn compare_and_verify_have_own_limits() {
     let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256));
     let most = |splitter: Splitter| [Op::Compare, Op::Verify].map(|op| splitter.most_blocks(op));
     assert_eq!(most(plain), [None; 2]);
@@ -121,7 +121,7 @@ fn checks_have_limits_of_their_own() {
 
 /// It takes nothing from the limits beside it.
 #[test]
-fn write_uncorrectable_has_a_limit_of_its_own() {
+fn write_uncorrectable_has_own_limit() {
     let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
     let of = |splitter: Splitter| Op::ALL.map(|op| (op != Op::WriteUncorrectable).then(|| splitter.most_blocks(op)));
     for (most, expected) in [(None, None), (Some(0), None), (Some(1), Some(1)), (Some(100), Some(64)), (Some(u64::MAX), Some(65_536))] {
@@ -135,7 +135,7 @@ fn write_uncorrectable_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn lists_have_as_many_ranges_as_every_path_takes() {
+fn range_lists_fit_every_path() {
     let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
     assert_eq!(plain.most_ranges(), 1);
     let most = [0, 1, 5, 255, 256, u32::MAX].map(|most| plain.with_ranges(most));
@@ -152,7 +152,7 @@ fn a_boundary_has_16_bits() {
 
 proptest! {
     #[test]
-    fn a_limit_is_never_exceeded_and_the_lesser_of_two_counts(a in any::<[Option<u64>; 2]>(), b in any::<[Option<u64>; 2]>(), lba in 0u64..1 << 40, blocks in 1u32..1 << 20) {
+    fn lesser_limit_is_kept(a in any::<[Option<u64>; 2]>(), b in any::<[Option<u64>; 2]>(), lba in 0u64..1 << 40, blocks in 1u32..1 << 20) {
         let plain = Splitter::new(12, 1 << 20, 256).unwrap();
         let [first, second] = [a, b].map(|[zeroes, deallocate]| plain.with_dataless(zeroes, deallocate));
         for (n, op) in [Op::WriteZeroes, Op::Deallocate].into_iter().enumerate() {

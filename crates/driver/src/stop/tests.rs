@@ -24,7 +24,7 @@ fn fatal_status_is_cleared_before_stopped() {
 /// A machine that stands still while an answer is waited for, and goes on before the deadline: what is left of the time is little, and most of
 /// it was nobody's.
 #[test]
-fn an_absence_within_a_long_wait_shows() {
+fn absence_during_long_wait_is_seen() {
     let (began, deadline) = (Nanos::from_secs(1), Nanos::from_secs(11));
     let mut attendance = Attendance::default();
     let mut until = deadline;

@@ -7,7 +7,7 @@ use super::*;
 proptest! {
     /// Whatever the order of taking and returning, a tag is never handed out twice, and none is ever lost.
     #[test]
-    fn a_tag_has_one_holder_and_none_is_lost(count in 1u32..200, steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400)) {
+    fn tags_have_one_holder_each(count in 1u32..200, steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400)) {
         let (tags, mut taker, mut returner) = Tags::new(count);
         let mut held = Vec::new();
         for (take, which) in steps {

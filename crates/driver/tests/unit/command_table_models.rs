@@ -58,18 +58,18 @@ fn housekeeping_looks(how: How) {
 }
 
 #[test]
-fn a_look_sees_one_command_whole_or_none() {
+fn snapshot_is_whole_or_none() {
     housekeeping_looks(How::Right);
 }
 
 #[test]
 #[should_panic(expected = "a mix of two commands was seen")]
-fn one_look_is_not_enough() {
+fn single_state_read_is_caught() {
     housekeeping_looks(How::OneLook);
 }
 
 #[test]
 #[should_panic(expected = "a mix of two commands was seen")]
-fn the_state_comes_last() {
+fn early_state_store_is_caught() {
     housekeeping_looks(How::StateFirst);
 }

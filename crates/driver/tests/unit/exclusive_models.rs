@@ -100,17 +100,17 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
 }
 
 #[test]
-fn a_command_that_completes_while_it_is_aborted_comes_back_once_and_its_thread_is_told() {
+fn aborted_command_completes_once() {
     holds(2, || aborted_while_it_completes(Omit::Nothing));
 }
 
 #[test]
-fn without_a_look_once_the_queue_is_let_go_its_thread_sleeps_on() {
+fn missing_poll_after_unlock_is_caught() {
     fails(2, || aborted_while_it_completes(Omit::LookAgain));
 }
 
 #[test]
-fn without_the_fence_before_that_look_its_thread_sleeps_on() {
+fn missing_fence_after_unlock_is_caught() {
     fails(2, || aborted_while_it_completes(Omit::Fence));
 }
 
@@ -183,17 +183,17 @@ fn reset_while_it_is_used(how: Reset) -> bool {
 }
 
 #[test]
-fn a_reset_takes_each_command_back_once_and_the_queue_goes_on() {
+fn reset_takes_each_command_once() {
     holds(2, || reset_while_it_is_used(Reset::Right));
 }
 
 #[test]
 #[should_panic(expected = "a correct controller was accused")]
-fn a_command_that_is_taken_back_while_others_reap_is_nobodys_when_it_is_answered() {
+fn abandoning_under_reapers_is_caught() {
     holds(3, || reset_while_it_is_used(Reset::ReapersGoOn));
 }
 
 #[test]
-fn a_command_that_finds_a_tag_before_the_queue_is_open_is_never_announced() {
+fn freeing_tags_early_is_caught() {
     fails(2, || reset_while_it_is_used(Reset::TagsAtOnce));
 }

@@ -5,7 +5,7 @@ use sync::atomic::Ordering::{Acquire, Release};
 use sync::model::check;
 use sync::{Arc, thread};
 
-use super::marks::{Snapshot, WriteMarks};
+use super::flush::{Snapshot, WriteMarks};
 use super::{PathId, PathSet};
 
 /// As it is, or in one of the ways that do not work.
@@ -56,19 +56,19 @@ fn a_write_and_a_flush(how: How) {
 }
 
 #[test]
-fn a_write_is_covered_or_open() {
+fn write_is_covered_or_open() {
     a_write_and_a_flush(How::Right);
 }
 
 #[test]
 #[should_panic(expected = "a completed write is not covered")]
-fn a_write_is_counted_before_it_completes() {
+fn write_counts_before_it_completes() {
     a_write_and_a_flush(How::TellFirst);
 }
 
 #[test]
 #[should_panic(expected = "counts as flushed")]
-fn a_flush_covers_what_was_there_when_it_was_sent() {
+fn flush_covers_earlier_writes() {
     a_write_and_a_flush(How::CountLate);
 }
 
@@ -102,12 +102,12 @@ fn a_write_and_a_lost_cache(blind: bool) {
 }
 
 #[test]
-fn a_write_that_a_cache_lost_fails_every_flush() {
+fn lost_write_fails_every_flush() {
     a_write_and_a_lost_cache(false);
 }
 
 #[test]
 #[should_panic(expected = "a write that is gone counts as flushed")]
-fn writes_are_counted_as_of_the_cache_that_they_went_to() {
+fn writes_count_towards_their_cache() {
     a_write_and_a_lost_cache(true);
 }

@@ -149,7 +149,7 @@ fn outcome(name: &str, changes: &[&Odd]) -> Result<(), String> {
 }
 
 #[test]
-fn one_oddity_or_two_have_a_named_outcome() {
+fn odd_controllers_have_named_outcomes() {
     let all = oddities();
     let alone: Vec<_> = all.iter().map(|one| outcome(&one.0, &[one])).collect();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

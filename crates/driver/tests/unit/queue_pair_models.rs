@@ -71,6 +71,6 @@ fn each_command_comes_back_once() {
 
 #[test]
 #[should_panic(expected = "a correct controller was accused")]
-fn a_doorbell_before_its_announcement_is_caught() {
+fn early_doorbell_is_caught() {
     one_tag_two_commands(Commit::DoorbellFirst);
 }

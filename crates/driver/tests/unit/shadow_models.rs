@@ -120,16 +120,16 @@ fn each_command_is_found(omit: Omit) -> bool {
 }
 
 #[test]
-fn a_controller_that_sleeps_finds_each_command() {
+fn sleeping_controller_finds_each_command() {
     holds(3, || each_command_is_found(Omit::Nothing));
 }
 
 #[test]
-fn a_host_without_its_fence_is_caught() {
+fn host_without_fence_is_caught() {
     fails(3, || each_command_is_found(Omit::Fence));
 }
 
 #[test]
-fn a_host_that_reads_the_event_index_first_is_caught() {
+fn reading_eventidx_first_is_caught() {
     fails(3, || each_command_is_found(Omit::Order));
 }

@@ -66,7 +66,7 @@ fn two_reapers(how: Return) {
 }
 
 #[test]
-fn tags_travel_back_once_and_in_order() {
+fn tags_return_once_in_order() {
     two_reapers(Return::Right);
 }
 

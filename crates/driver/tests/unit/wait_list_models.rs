@@ -165,27 +165,27 @@ fn a_queue_waits(before: u32, omit: Omit) -> bool {
 }
 
 #[test]
-fn each_command_that_waits_for_a_tag_is_posted() {
+fn each_waiting_command_is_posted() {
     holds(3, || a_queue_waits(0, Omit::Nothing));
     holds(3, || a_queue_waits(1, Omit::Nothing));
 }
 
 #[test]
-fn without_serving_the_line_after_ones_own_book_a_command_waits_for_ever() {
+fn unserved_list_after_submit_is_caught() {
     fails(2, || a_queue_waits(0, Omit::ServeOwn));
 }
 
 #[test]
-fn without_serving_the_line_after_a_tag_came_back_a_command_waits_for_ever() {
+fn unserved_list_after_reap_is_caught() {
     fails(2, || a_queue_waits(0, Omit::ServeReturned));
 }
 
 #[test]
-fn without_the_fence_after_a_tag_came_back_a_command_waits_for_ever() {
+fn missing_fence_after_reap_is_caught() {
     fails(2, || a_queue_waits(0, Omit::Fence));
 }
 
 #[test]
-fn a_queue_that_is_struck_off_with_its_book_unlocked_waits_outside_the_line() {
+fn removal_without_lock_is_caught() {
     fails(2, || a_queue_waits(1, Omit::StrikeOffLocked));
 }

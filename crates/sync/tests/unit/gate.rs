@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn nobody_comes_in_while_it_is_shut() {
+fn shut_gate_admits_none() {
     let gate = Gate::default();
     drop(gate.enter().unwrap());
     gate.shut();

@@ -63,13 +63,13 @@ fn memory_is_the_hosts(omit: Omit) {
 }
 
 #[test]
-fn a_shut_gate_keeps_the_device_out() {
+fn shut_gate_excludes_the_device() {
     memory_is_the_hosts(Omit::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "memory that was the host's")]
-fn going_in_without_a_fence_is_caught() {
+fn entering_without_fence_is_caught() {
     memory_is_the_hosts(Omit::FenceInside);
 }
 

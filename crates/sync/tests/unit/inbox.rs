@@ -9,7 +9,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn a_full_inbox_gives_back_what_does_not_fit() {
+    fn full_inbox_returns_the_rest() {
         let inbox = Inbox::new(2);
         assert_eq!(inbox.push_all([1, 2, 3, 4]), Some(3));
         assert_eq!(inbox.push(5), Err(5));
@@ -123,17 +123,17 @@ mod models {
     }
 
     #[test]
-    fn ringing_before_the_push_loses_one() {
+    fn signal_before_push_is_caught() {
         fails(2, || producers_and_a_sleeping_owner(Omit::PushFirst));
     }
 
     #[test]
-    fn without_the_second_look_one_is_lost() {
+    fn missing_second_check_is_caught() {
         fails(2, || producers_and_a_sleeping_owner(Omit::SecondLook));
     }
 
     #[test]
-    fn without_the_fence_one_is_lost() {
+    fn missing_fence_is_caught() {
         fails(2, || producers_and_a_sleeping_owner(Omit::Fence));
     }
 }

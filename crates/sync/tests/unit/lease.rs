@@ -3,7 +3,7 @@ use super::*;
 const KIND: u8 = 2;
 
 #[test]
-fn what_is_lent_is_used_and_what_is_not_is_not() {
+fn only_lent_pieces_are_used() {
     let mark = AtomicU8::new(PRIVATE);
     assert!(acquire(&mark, KIND).is_none());
     grant(&mark, KIND);
@@ -19,7 +19,7 @@ fn what_is_lent_is_used_and_what_is_not_is_not() {
 }
 
 #[test]
-fn an_owner_that_finds_a_user_has_the_piece_back_when_it_has_left() {
+fn owner_regains_piece_after_use() {
     let mark = AtomicU8::new(PRIVATE);
     grant(&mark, KIND);
     let used = acquire(&mark, KIND).unwrap();
@@ -32,7 +32,7 @@ fn an_owner_that_finds_a_user_has_the_piece_back_when_it_has_left() {
 }
 
 #[test]
-fn the_owner_waits_until_a_user_is_done() {
+fn owner_waits_for_the_user() {
     let (mark, done) = (AtomicU8::new(PRIVATE), std::sync::atomic::AtomicBool::new(false));
     grant(&mark, KIND);
     let used = try_acquire(&mark, KIND).unwrap();

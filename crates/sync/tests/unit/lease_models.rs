@@ -72,7 +72,7 @@ fn memory_is_the_owners(omit: Omit) {
 }
 
 #[test]
-fn what_is_taken_back_is_the_owners_alone() {
+fn reclaimed_piece_has_one_owner() {
     memory_is_the_owners(Omit::Nothing);
 }
 
@@ -94,19 +94,19 @@ fn an_owner_waits(take_back: fn(&AtomicU8)) {
 
 /// [`revoke`] itself: loom bounds its loop, which yields.
 #[test]
-fn an_owner_that_waits_has_what_the_last_user_wrote() {
+fn owner_sees_the_last_write() {
     an_owner_waits(end);
 }
 
 #[test]
 #[should_panic(expected = "after it was taken back")]
-fn taking_back_without_the_wait_is_caught() {
+fn taking_back_unwaited_is_caught() {
     an_owner_waits(|mark| _ = begin_revoke(mark));
 }
 
 #[test]
 #[should_panic]
-fn looking_before_use_without_a_claim_is_caught() {
+fn use_without_claim_is_caught() {
     memory_is_the_owners(Omit::Claim);
 }
 
@@ -118,12 +118,12 @@ fn leaving_without_a_release_is_caught() {
 
 #[test]
 #[should_panic(expected = "after it was taken back")]
-fn taking_back_without_a_look_is_caught() {
+fn taking_back_unchecked_is_caught() {
     memory_is_the_owners(Omit::Look);
 }
 
 #[test]
 #[should_panic(expected = "after it was taken back")]
-fn taking_back_without_an_acquire_is_caught() {
+fn taking_back_relaxed_is_caught() {
     memory_is_the_owners(Omit::Acquire);
 }

@@ -23,7 +23,7 @@ impl TryFrom<u32> for Mode {
 
 #[cfg(not(loom))]
 #[test]
-fn the_last_mode_asked_for_is_adopted_once() {
+fn last_mode_is_adopted_once() {
     let cell = ModeCell::new(Mode::Interrupt);
     assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (None, true));
     cell.ask(Mode::Poll);
@@ -43,7 +43,7 @@ fn the_last_mode_asked_for_is_adopted_once() {
 
 #[cfg(not(loom))]
 #[test]
-fn a_mode_takes_the_place_of_the_unfit_one_alone() {
+fn fallback_replaces_only_unfit_mode() {
     let cell = ModeCell::new(Mode::Poll);
     assert!(!cell.ask_instead(Mode::Interrupt, Mode::Poll));
     assert!(cell.ask_instead(Mode::Poll, Mode::Interrupt));
@@ -127,27 +127,27 @@ mod models {
     }
 
     #[test]
-    fn a_sleeper_learns_that_it_is_to_poll() {
+    fn sleeper_learns_of_poll_mode() {
         holds(3, || switch(Mode::Interrupt, Mode::Poll, Omit::Nothing));
     }
 
     #[test]
-    fn a_poller_that_is_to_sleep_misses_no_entry() {
+    fn poller_switched_to_sleep_misses_none() {
         holds(3, || switch(Mode::Poll, Mode::Interrupt, Omit::Nothing));
     }
 
     #[test]
-    fn a_sleeper_that_is_not_woken_keeps_its_mode() {
+    fn missing_wake_up_is_caught() {
         fails(2, || switch(Mode::Interrupt, Mode::Poll, Omit::Wake));
     }
 
     #[test]
-    fn a_sleeper_that_does_not_look_at_the_mode_keeps_it() {
+    fn missing_mode_check_is_caught() {
         fails(2, || switch(Mode::Interrupt, Mode::Poll, Omit::LookAtMode));
     }
 
     #[test]
-    fn a_poller_that_sleeps_without_a_look_misses_the_entry() {
+    fn missing_poll_before_sleep_is_caught() {
         fails(2, || switch(Mode::Poll, Mode::Interrupt, Omit::LookAtQueue));
     }
 
@@ -164,12 +164,12 @@ mod models {
     }
 
     #[test]
-    fn a_mode_asked_for_outlives_the_taking_back_of_another() {
+    fn fallback_keeps_a_newer_mode() {
         holds(3, || takes_back(|cell| _ = cell.ask_instead(Mode::Unfit, Mode::Interrupt)));
     }
 
     #[test]
-    fn a_mode_that_is_taken_back_by_a_store_takes_another_with_it() {
+    fn fallback_by_store_is_caught() {
         let store = |cell: &ModeCell<Mode>| {
             if cell.asked() == Some(Mode::Unfit) {
                 cell.ask(Mode::Interrupt);
@@ -195,12 +195,12 @@ mod models {
     }
 
     #[test]
-    fn a_queue_that_begins_as_its_device_changes_gets_the_new_mode() {
+    fn new_queue_gets_new_mode() {
         holds(3, || begins(|cell, default| _ = cell.begin(default)));
     }
 
     #[test]
-    fn a_queue_that_begins_with_a_store_may_keep_the_old_mode() {
+    fn start_by_store_is_caught() {
         let stores = |cell: &ModeCell<Mode>, default: &dyn Fn() -> Mode| {
             cell.ask(default());
             cell.ask(default());

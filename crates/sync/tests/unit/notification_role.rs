@@ -9,7 +9,7 @@ mod unit {
     const C: WaiterId = WaiterId(2);
 
     #[test]
-    fn the_first_owns_and_hands_on_in_the_order_of_arrival() {
+    fn role_passes_in_arrival_order() {
         let role = NotificationRole::new(3);
         assert!(role.try_take(A));
         assert!(!role.try_take(B));
@@ -24,7 +24,7 @@ mod unit {
     }
 
     #[test]
-    fn an_heir_that_leaves_before_it_wakes_hands_on() {
+    fn leaving_heir_passes_the_role() {
         let role = NotificationRole::new(3);
         assert!(role.try_take(A) && !role.try_take(B) && !role.try_take(C));
         assert_eq!(role.release(A), Some(B));
@@ -32,7 +32,7 @@ mod unit {
     }
 
     #[test]
-    fn one_that_only_waits_is_struck_off() {
+    fn leaving_waiter_is_removed() {
         let role = NotificationRole::new(2);
         assert!(role.try_take(A) && !role.try_take(B));
         assert_eq!(role.release(B), None);
@@ -90,7 +90,7 @@ mod unit {
     }
 
     #[test]
-    fn an_owner_that_abandons_the_role_is_noticed() {
+    fn abandoned_role_is_noticed() {
         assert!(one_owner(&[(true, 0), (true, 1), (false, 0)], Twin::Abandons).is_err());
     }
 }
@@ -120,71 +120,71 @@ mod models {
     }
 
     #[test]
-    fn both_are_told() {
+    fn both_sleepers_are_woken() {
         holds(2, || two_sleepers(Mode::INTERRUPT, Omit::Nothing));
     }
 
     #[test]
-    fn both_are_told_where_they_mask() {
+    fn both_masking_sleepers_are_woken() {
         holds(2, || two_sleepers(Mode::IRQ_POLL, Omit::Nothing));
     }
 
     #[test]
-    fn an_owner_that_leaves_without_handing_on_strands_the_other() {
+    fn leaving_without_hand_over_is_caught() {
         fails(2, || two_sleepers(Mode::INTERRUPT, Omit::HandOn));
     }
 
     #[test]
-    fn an_heir_that_is_not_woken_sleeps_on() {
+    fn unwoken_heir_is_caught() {
         fails(2, || two_sleepers(Mode::INTERRUPT, Omit::WakeHeir));
     }
 
     #[test]
-    fn a_bell_armed_after_registering_misses_the_hand_over() {
+    fn arming_after_registering_is_caught() {
         fails(2, || two_sleepers(Mode::INTERRUPT, Omit::ArmFirst));
     }
 
     #[test]
-    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
+    fn unwoken_entry_owner_is_caught() {
         fails(2, || two_sleepers(Mode::INTERRUPT, Omit::WakeWhoseEntry));
     }
 
     #[test]
-    fn without_the_look_for_mail_it_sleeps_on() {
+    fn missing_inbox_check_is_caught() {
         fails(2, || two_sleepers(Mode::INTERRUPT, Omit::Mail));
     }
 
     #[test]
-    fn a_passer_that_leaves_entries_behind_wakes_the_owner() {
+    fn leftover_entries_wake_the_owner() {
         holds(2, || passer_with_a_budget(Omit::Nothing));
     }
 
     #[test]
-    fn without_waking_the_owner_they_are_left() {
+    fn unwoken_role_owner_is_caught() {
         fails(2, || passer_with_a_budget(Omit::WakeOwner));
     }
 
     #[test]
-    fn a_taker_from_a_drain_thread_is_told_by_itself() {
+    fn drain_thread_hands_over_the_role() {
         holds(2, || Queue::play_dismissal(true, Omit::Nothing));
     }
 
     #[test]
-    fn without_a_look_after_the_end_an_entry_of_before_is_left() {
+    fn missing_poll_after_end_is_caught() {
         fails(2, || Queue::play_dismissal(true, Omit::LookAfterEnd));
     }
 
     #[test]
-    fn nobody_arms_what_it_masks() {
+    fn no_thread_rearms_masked_vector() {
         holds(2, || Queue::play_dismissal(false, Omit::Nothing));
     }
 
     #[test]
-    fn without_waiting_for_the_end_the_drain_thread_arms_the_vector_behind_its_back() {
+    fn not_joining_drain_thread_is_caught() {
         fails(2, || Queue::play_dismissal(false, Omit::Join));
     }
     #[test]
-    fn a_drain_thread_that_does_not_ask_before_it_blocks_never_ends() {
+    fn drain_thread_without_check_is_caught() {
         fails(2, || Queue::play_dismissal(true, Omit::Wanted));
     }
 }

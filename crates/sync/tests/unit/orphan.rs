@@ -5,7 +5,7 @@ mod unit {
     use crate::sweep_orphan;
 
     #[test]
-    fn a_thread_that_has_taken_the_queue_is_told_of_what_was_ended_for_it() {
+    fn new_owner_learns_of_completions() {
         for (ends, open, again, told) in [
             (None, false, true, 0),
             (Some(false), false, false, 0),
@@ -171,22 +171,22 @@ mod models {
     }
 
     #[test]
-    fn a_taker_of_a_queue_that_is_swept_learns_of_its_end() {
+    fn sweep_wakes_the_new_owner() {
         holds(3, || taken_while_swept(Omit::Nothing));
     }
 
     #[test]
-    fn without_a_word_after_the_sweep_it_sleeps_on() {
+    fn missing_wake_after_sweep_is_caught() {
         fails(3, || taken_while_swept(Omit::Tell));
     }
 
     #[test]
-    fn a_word_before_it_is_published_comes_too_early() {
+    fn early_wake_is_caught() {
         fails(3, || taken_while_swept(Omit::PublishFirst));
     }
 
     #[test]
-    fn without_a_look_at_what_is_open_it_sleeps_on() {
+    fn missing_check_of_open_is_caught() {
         fails(3, || taken_while_swept(Omit::LookAtOpen));
     }
 }

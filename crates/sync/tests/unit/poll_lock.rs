@@ -3,7 +3,7 @@ mod unit {
     use super::super::*;
 
     #[test]
-    fn one_looks_at_a_time_and_says_what_came_after() {
+    fn one_poller_reports_later_entries() {
         let lock = PollLock::new(7);
         let looked = lock.try_poll(
             |inner| {
@@ -19,7 +19,7 @@ mod unit {
     }
 
     #[test]
-    fn a_panic_under_the_lock_does_not_take_the_queue_away() {
+    fn panic_under_lock_is_survived() {
         let lock = PollLock::new(1);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.try_poll(|_| panic!("on purpose"), || false)));
         assert!(panicked.is_err());
@@ -45,22 +45,22 @@ mod models {
     }
 
     #[test]
-    fn without_the_look_after_the_release_an_entry_is_left() {
+    fn missing_poll_after_release_is_caught() {
         fails(3, || try_lock_reap(Omit::LookAfterRelease));
     }
 
     #[test]
-    fn without_the_fence_after_the_release_an_entry_is_left() {
+    fn missing_fence_after_release_is_caught() {
         fails(3, || try_lock_reap(Omit::FenceAfterRelease));
     }
 
     #[test]
-    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
+    fn unwoken_entry_owner_is_caught() {
         fails(3, || try_lock_reap(Omit::WakeWhoseEntry));
     }
 
     #[test]
-    fn one_that_masks_looks_before_it_sleeps() {
+    fn masking_poller_polls_before_sleep() {
         holds(3, || Queue::play_alone(Mode::IRQ_POLL, &[0], true, Omit::Nothing));
         fails(3, || Queue::play_alone(Mode::IRQ_POLL, &[0], true, Omit::LookBeforeSleep));
     }

@@ -5,7 +5,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn one_notification_stands_for_all_that_is_posted_until_the_next_is_allowed() {
+    fn one_notification_until_the_next() {
         let posted = Posted::new();
         assert!(!posted.any() && posted.post(3) && posted.any());
         assert!(!posted.post(3) && !posted.post(200));
@@ -17,7 +17,7 @@ mod unit {
     }
 
     #[test]
-    fn a_vector_without_a_bit_notifies_by_itself() {
+    fn vector_without_bit_notifies_itself() {
         let posted = Posted::new();
         assert!(posted.post(Posted::BITS) && posted.post(u16::MAX));
         assert!(!posted.take(Posted::BITS));
@@ -108,22 +108,22 @@ mod models {
     }
 
     #[test]
-    fn nothing_that_was_posted_is_missed() {
+    fn no_posted_message_is_missed() {
         holds(2, || demultiplex(1, 1, Omit::Nothing));
     }
 
     #[test]
-    fn without_the_look_after_allowing_a_message_is_missed() {
+    fn missing_check_after_allowing_is_caught() {
         fails(2, || demultiplex(1, 1, Omit::LastLook));
     }
 
     #[test]
-    fn without_the_takers_fence_a_message_is_missed() {
+    fn missing_taker_fence_is_caught() {
         fails(2, || demultiplex(1, 1, Omit::TakersFence));
     }
 
     #[test]
-    fn without_the_posters_fence_a_message_is_missed() {
+    fn missing_poster_fence_is_caught() {
         fails(2, || demultiplex(1, 1, Omit::PostersFence));
     }
 
@@ -186,17 +186,17 @@ mod models {
     }
 
     #[test]
-    fn what_another_thread_was_notified_of_is_not_missed() {
+    fn passed_notification_is_not_missed() {
         holds(2, || passed_on(Neglect::Nothing));
     }
 
     #[test]
-    fn without_passing_it_on_a_message_is_missed() {
+    fn unpassed_notification_is_caught() {
         fails(2, || passed_on(Neglect::PassingOn));
     }
 
     #[test]
-    fn without_the_bell_armed_before_the_look_what_was_passed_on_is_missed() {
+    fn late_arming_is_caught() {
         fails(2, || passed_on(Neglect::ArmingFirst));
     }
 }

@@ -40,7 +40,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn a_move_passes_what_it_goes_on_from_and_nothing_else() {
+    fn eventidx_passes_inside_the_move() {
         for (event, old, new, rings) in [
             (0, 0, 1, true),
             (0, 1, 2, false),
@@ -60,7 +60,7 @@ mod unit {
     }
 
     #[test]
-    fn the_host_rings_once_for_each_time_that_the_controller_arms() {
+    fn one_doorbell_write_per_arming() {
         let bell = Words::new();
         assert_eq!(arm(&bell, 0), Ok(0));
         assert_eq!((announce(&bell, 0, 2), announce(&bell, 2, 3)), (Ok(true), Ok(false)));
@@ -129,17 +129,17 @@ mod models {
     }
 
     #[test]
-    fn without_the_controllers_fence_one_is_not() {
+    fn missing_controller_fence_is_caught() {
         fails(3, || entries_are_found(2, Omit::ControllersFence));
     }
 
     #[test]
-    fn without_the_look_after_arming_one_is_not() {
+    fn missing_check_after_arming_is_caught() {
         fails(3, || entries_are_found(2, Omit::Look));
     }
 
     #[test]
-    fn without_the_hosts_fence_one_is_not() {
+    fn missing_host_fence_is_caught() {
         fails(3, || entries_are_found(2, Omit::HostsFence));
     }
 }

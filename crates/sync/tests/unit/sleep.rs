@@ -66,7 +66,7 @@ mod unit {
     }
 
     #[test]
-    fn the_bell_comes_first_and_an_heir_is_told() {
+    fn arming_precedes_registering() {
         for (heir, told) in [(None, None), (Some(3), Some("tell 3 armed"))] {
             let mut noted = Noted::new(heir, "");
             sleep::arm(&mut noted);
@@ -76,7 +76,7 @@ mod unit {
     }
 
     #[test]
-    fn whatever_one_look_finds_keeps_the_thread_awake_and_each_that_tells_once_is_asked() {
+    fn any_source_prevents_sleep() {
         for finds in ["posted", "entry", "mail", "wanted", "", "posted entry", "entry mail", "posted mail"] {
             let mut noted = Noted::new(None, finds);
             assert_eq!(sleep::check(&mut noted), !finds.is_empty(), "{finds}");
@@ -87,7 +87,7 @@ mod unit {
     }
 
     #[test]
-    fn a_woken_thread_masks_its_bell_before_anything_else() {
+    fn woken_thread_masks_first() {
         let mut noted = Noted::new(None, "");
         sleep::arm(&mut noted);
         noted.steps.take();
@@ -104,14 +104,14 @@ mod models {
     use crate::model::{Omit, Queue, fails, holds};
 
     #[test]
-    fn no_entry_is_missed_whatever_the_mode_does_with_its_mask() {
+    fn no_mask_use_misses_entries() {
         for mode in [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE] {
             holds(3, move || Queue::play_alone(mode, &[0, 0], false, Omit::Nothing));
         }
     }
 
     #[test]
-    fn without_the_look_before_it_sleeps_one_that_masks_misses_an_entry() {
+    fn masking_without_poll_is_caught() {
         fails(2, || Queue::play_alone(Mode::IRQ_POLL, &[0], false, Omit::LookBeforeSleep));
     }
 }

@@ -23,7 +23,7 @@ mod unit {
     }
 
     #[test]
-    fn an_armed_vector_sends_a_message_for_each_entry_and_one_without_a_mask_always() {
+    fn armed_vector_sends_each_message() {
         let (vectors, unmaskable) = (three(true), three(false));
         assert_eq!((vectors.len(), vectors.message(1), unmaskable.message(1)), (3, false, true));
         assert!(vectors.arm(1), "a message has met the mask");
@@ -38,7 +38,7 @@ mod unit {
     }
 
     #[test]
-    fn signals_say_whether_they_count_themselves() {
+    fn signals_say_if_they_count() {
         struct Mute;
         impl Signal for Mute {
             fn signal(&self) {}
@@ -54,7 +54,7 @@ mod unit {
     }
 
     #[test]
-    fn posted_messages_share_one_notification_until_the_next_is_allowed() {
+    fn posted_messages_share_a_notification() {
         let vectors = three(true);
         for vector in [1, 2] {
             vectors.route(vector, Some(1));
@@ -74,7 +74,7 @@ mod unit {
     }
 
     #[test]
-    fn messages_for_a_home_that_does_not_exist_go_nowhere() {
+    fn messages_without_target_are_dropped() {
         let vectors = three(true);
         vectors.route(1, Some(7));
         assert!(!vectors.arm(1));
@@ -83,7 +83,7 @@ mod unit {
     }
 
     #[test]
-    fn a_message_that_meets_the_mask_is_pending_until_the_device_clears_that() {
+    fn masked_message_stays_pending() {
         let vectors = three(true);
         assert!(!vectors.message(1) && !vectors.message(1) && vectors.is_masked(1));
         assert!(vectors.arm(1) && !vectors.is_masked(1), "the device is to be told");
@@ -239,36 +239,36 @@ mod models {
     }
 
     #[test]
-    fn an_unmasking_that_a_message_crosses_is_told_of_it_or_tells_the_device() {
+    fn crossing_message_survives_unmasking() {
         holds(3, || unmask(Vectors::message));
     }
 
     #[test]
-    fn without_a_look_behind_the_pending_bit_or_a_fence_before_it_the_message_is_lost() {
+    fn lost_pending_bit_is_caught() {
         fails(2, || unmask(Vectors::message_without_second_check));
         fails(2, || unmask(Vectors::message_without_fence));
     }
 
     #[test]
-    fn no_message_is_missed_that_is_on_its_way_as_its_way_changes() {
+    fn delivery_switch_loses_no_message() {
         holds(3, || switch(true, Omit::Nothing));
         holds(3, || switch(false, Omit::Nothing));
     }
 
     #[test]
-    fn without_the_look_after_the_switch_one_is_missed() {
+    fn missing_poll_after_switch_is_caught() {
         fails(2, || switch(true, Omit::Look));
         fails(2, || switch(false, Omit::Look));
     }
 
     #[test]
-    fn a_vector_that_was_armed_before_the_switch_sends_one_the_old_way() {
+    fn armed_vector_signals_once_more() {
         fails(2, || switch(true, Omit::ArmAfter));
         fails(2, || switch(false, Omit::ArmAfter));
     }
 
     #[test]
-    fn a_notification_that_is_outstanding_from_before_stands_for_all_that_is_posted() {
+    fn outstanding_notification_covers_posted_messages() {
         fails(2, || switch(true, Omit::Allow));
     }
 }

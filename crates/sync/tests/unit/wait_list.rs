@@ -53,7 +53,7 @@ impl TagWaiters for Queues {
 }
 
 #[test]
-fn the_first_that_came_is_served_first_and_struck_off_when_nothing_of_its_waits() {
+fn wait_list_serves_in_order() {
     let (line, queues) = Queues::new(&[2, 2, 1], 3);
     line.join(0);
     assert_eq!(line.returned(&queues), Some(true));
@@ -67,7 +67,7 @@ fn the_first_that_came_is_served_first_and_struck_off_when_nothing_of_its_waits(
 }
 
 #[test]
-fn a_queue_whose_book_is_locked_is_passed_by_and_keeps_its_place() {
+fn locked_queue_keeps_its_place() {
     let (line, queues) = Queues::new(&[1, 1], 2);
     let book = queues.books[0].borrow_mut();
     assert_eq!(line.returned(&queues), Some(true));
@@ -77,7 +77,7 @@ fn a_queue_whose_book_is_locked_is_passed_by_and_keeps_its_place() {
 }
 
 #[test]
-fn who_waits_for_no_lock_has_to_come_again() {
+fn try_serve_may_leave_work() {
     let (line, queues) = Queues::new(&[1], 1);
     queues.busy.set(true);
     assert_eq!(line.returned(&queues), Some(false));
@@ -87,7 +87,7 @@ fn who_waits_for_no_lock_has_to_come_again() {
 }
 
 #[test]
-fn a_queue_joins_once_and_behind_the_others() {
+fn queue_joins_once_at_the_end() {
     let (line, queues) = Queues::new(&[1, 1], 0);
     line.join(0);
     assert!(line.must_serve() && line.may_post(0) && !line.may_post(1));

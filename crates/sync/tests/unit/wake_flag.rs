@@ -5,7 +5,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn a_bell_is_masked_until_armed_and_rings_for_each_thing_told() {
+    fn flag_is_masked_until_armed() {
         let flag = WakeFlag::new();
         assert!(!flag.should_wake() && !flag.claim_wake());
         flag.arm();
@@ -15,7 +15,7 @@ mod unit {
     }
 
     #[test]
-    fn ring_once_is_one_signal_per_sleep() {
+    fn one_signal_per_sleep() {
         let flag = WakeFlag::new();
         flag.arm();
         assert!(flag.claim_wake());
@@ -121,12 +121,12 @@ mod models {
     }
 
     #[test]
-    fn no_wake_up_is_lost_by_staying_armed() {
+    fn staying_armed_loses_no_wake_up() {
         holds(3, || stays_armed(3, false));
     }
 
     #[test]
-    fn a_thread_that_masks_and_believes_to_be_armed_loses_one() {
+    fn masking_while_armed_is_caught() {
         fails(3, || stays_armed(3, true));
     }
 
@@ -136,22 +136,22 @@ mod models {
     }
 
     #[test]
-    fn no_wake_up_is_lost_at_one_signal_per_sleep() {
+    fn single_signal_loses_no_wake_up() {
         holds(3, || arm_look_sleep(2, true, Omit::Nothing));
     }
 
     #[test]
-    fn without_the_sleepers_fence_one_is_lost() {
+    fn missing_sleeper_fence_is_caught() {
         fails(3, || arm_look_sleep(1, false, Omit::SleepersFence));
     }
 
     #[test]
-    fn without_the_tellers_fence_one_is_lost() {
+    fn missing_waker_fence_is_caught() {
         fails(3, || arm_look_sleep(1, false, Omit::TellersFence));
     }
 
     #[test]
-    fn without_the_second_look_one_is_lost() {
+    fn missing_second_check_is_caught() {
         fails(3, || arm_look_sleep(1, false, Omit::SecondLook));
     }
 }

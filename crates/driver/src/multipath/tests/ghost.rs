@@ -403,7 +403,7 @@ fn haunt_with(op: Op, config: FailoverConfig, loss: Loss, after: After, released
 }
 
 #[test]
-fn the_later_write_stands_once_keep_alive_and_quiesce_time_have_passed() {
+fn quiesce_time_protects_later_write() {
     let (value, waited) = haunt(FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
     assert_eq!(value, 2);
     // Two keep-alive time-outs and the quiesce time, from when the loss was noticed.
@@ -412,7 +412,7 @@ fn the_later_write_stands_once_keep_alive_and_quiesce_time_have_passed() {
 }
 
 #[test]
-fn the_later_write_stands_once_a_reset_is_acknowledged() {
+fn acknowledged_reset_protects_later_write() {
     for loss in [Loss::Gone, Loss::Frozen] {
         let back = Nanos::from_millis(40);
         let (value, waited) = haunt(FailoverConfig::default(), loss, After::ComesBack(back), Nanos::ZERO);
@@ -423,7 +423,7 @@ fn the_later_write_stands_once_a_reset_is_acknowledged() {
 
 /// Zeroes that come late do as much damage as data.
 #[test]
-fn what_zeroes_or_deallocates_is_held_as_a_write_is() {
+fn zeroing_is_held_like_writes() {
     let unsafe_twin = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
     for op in [Op::WriteZeroes, Op::Deallocate] {
         let (value, waited) = haunt_with(op, FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
@@ -438,7 +438,7 @@ fn what_zeroes_or_deallocates_is_held_as_a_write_is() {
 
 /// The twin without the wait: the ghost comes, and undoes the later write.
 #[test]
-fn without_the_wait_the_ghost_undoes_the_later_write() {
+fn unheld_write_undoes_later_write() {
     let unsafe_twin = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
     let (value, waited) = haunt(unsafe_twin, Loss::Gone, After::StaysAway, Nanos::ZERO);
     assert_eq!(value, 1, "the twin should lose the later write");

@@ -35,7 +35,7 @@ fn paths_to_one_namespace_join() {
 
 /// Each mismatch names the path, the field and both values.
 #[test]
-fn each_mismatch_is_named_with_both_values() {
+fn mismatches_show_both_values() {
     let differs = |field: &str, found: &str, expected: &str| {
         format!("path 1 leads elsewhere than path 0: {field} is {found}, and {expected} on path 0")
     };
@@ -56,7 +56,7 @@ fn each_mismatch_is_named_with_both_values() {
 }
 
 #[test]
-fn what_may_not_be_joined_is_refused() {
+fn invalid_joins_are_refused() {
     let message = |error: Result<Namespace, JoinError>| error.unwrap_err().to_string();
     assert!(message(joined(|path| path.namespace.shared = false)).starts_with("path 1: namespace 1 is private to its controller"));
     assert_eq!(

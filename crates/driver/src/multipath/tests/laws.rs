@@ -436,7 +436,7 @@ proptest! {
 }
 
 #[test]
-fn each_twin_breaks_its_law() {
+fn each_mutant_breaks_its_invariant() {
     assert_eq!(first_broken(Twin::Right, false), None);
     for (twin, fast, law) in [
         (Twin::NoWait, false, "may still carry it out"),
@@ -455,7 +455,7 @@ fn each_twin_breaks_its_law() {
 
 /// The scripts reach what there is to be reached.
 #[test]
-fn the_scripts_reach_every_way_on() {
+fn scripts_reach_every_outcome() {
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let mut sum = Counters::default();
     for _ in 0..300 {

@@ -63,7 +63,7 @@ fn unequal_paths_are_told_apart() {
 }
 
 #[test]
-fn a_path_that_degrades_in_the_middle_is_left() {
+fn degrading_path_is_left() {
     for (name, worse) in [("30 ms farther", farther(TLC, 30_000_000)), ("20 times slower", slower(TLC, 20))] {
         let world = World { paths: vec![TLC; 2], changes: vec![(LENGTH / 2, 1, worse)], queues: 1, depth: 32, length: LENGTH };
         is_better(name, world);
@@ -109,7 +109,7 @@ fn saturated_paths_stay_saturated() {
 
 /// Waiting behind a full path is not worth thirty milliseconds: those who are sent away would not come back in time.
 #[test]
-fn a_far_path_is_left_alone_when_the_near_one_is_full() {
+fn far_path_is_spared_when_useless() {
     for (queues, depth) in [(1, 128), (4, 32)] {
         let world = World { paths: vec![TLC, farther(TLC, 30_000_000)], changes: Vec::new(), queues, depth, length: LENGTH };
         let (depth, latency) = judge(&world);

@@ -36,7 +36,7 @@ fn first_seen_at_one(posted_at: Nanos) -> (Watch, Pair) {
 }
 
 #[test]
-fn a_clock_that_is_behind_makes_no_command_late() {
+fn slow_clock_makes_no_command_late() {
     let (mut watch, pair) = first_seen_at_one(Nanos(1));
     let found = (1..=4).map(|n| late(&mut watch, &pair, sec(n))).collect::<Vec<_>>();
     assert_eq!(found, [(0, false), (1, false), (1, true), (1, true)], "it counts from the look that saw it first");
@@ -44,7 +44,7 @@ fn a_clock_that_is_behind_makes_no_command_late() {
 
 /// The command table knows it by all that it was posted with: an Abort of another command would be refused, and asked for again, for ever.
 #[test]
-fn a_command_whose_clock_is_not_believed_is_named_as_it_was_posted() {
+fn aborts_keep_the_posted_time() {
     let (mut watch, pair) = first_seen_at_one(Nanos(1));
     late(&mut watch, &pair, sec(1));
     late(&mut watch, &pair, sec(2));
@@ -54,14 +54,14 @@ fn a_command_whose_clock_is_not_believed_is_named_as_it_was_posted() {
 }
 
 #[test]
-fn a_clock_that_is_ahead_makes_a_command_late_all_the_same() {
+fn fast_clock_still_times_out() {
     let (mut watch, pair) = first_seen_at_one(sec(3600));
     let found = (1..=3).map(|n| late(&mut watch, &pair, sec(n))).collect::<Vec<_>>();
     assert_eq!(found, [(0, false), (1, false), (1, true)]);
 }
 
 #[test]
-fn a_clock_that_agrees_is_believed_to_the_nanosecond() {
+fn agreeing_clock_is_exact() {
     let posted_at = sec(1) - Nanos::from_millis(1);
     let (mut watch, pair) = first_seen_at_one(posted_at);
     assert_eq!(late(&mut watch, &pair, sec(1)), (0, false));

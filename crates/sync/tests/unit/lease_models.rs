@@ -95,7 +95,7 @@ fn an_owner_waits(take_back: fn(&AtomicU8)) {
 /// [`revoke`] itself: loom bounds its loop, which yields.
 #[test]
 fn owner_sees_the_last_write() {
-    an_owner_waits(end);
+    an_owner_waits(revoke);
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use nvme::{AnaState, Status};
 use units::{Nanos, Op};
 
-use super::flush::Flushes;
+use super::flush::{Flush, Flushes, Why};
 use super::path::{Path, Paths};
+use super::requests::{Slots, State};
 use super::{
-    Action, Counters, Ended, FailoverConfig, Failure, Link, PathId, PathSet, PathStatus, PathTraits, Submitted, TooManyPaths, Verdict,
-    WriteMarks, verdict,
+    Action, Counters, Ended, FailoverConfig, Failure, Heard, Link, PathId, PathSet, PathStatus, PathTraits, RequestId, Standing, Submitted,
+    TooManyPaths, Verdict, WriteMarks, verdict,
 };
 
 /// The state machine. After every event, and when [`Failover::next_deadline`] has come ([`Failover::tick`]),
@@ -485,6 +486,236 @@ impl Failover {
     }
 }
 
+impl Failover {
+    /// How `path` stands now, where it was told last what `seen` says. `drained`: nothing that was sent there is on its way.
+    pub fn hear(&mut self, now: Nanos, path: PathId, seen: &mut Standing, standing: Standing, drained: impl FnOnce() -> bool) -> Heard {
+        if standing == *seen {
+            return Heard::All;
+        }
+        if standing.fits != seen.fits {
+            self.size_fits(now, path, standing.fits);
+            seen.fits = standing.fits;
+        }
+        if standing.life == seen.life {
+            self.ana_changed(now, path, standing.ana);
+            *seen = standing;
+            return Heard::All;
+        }
+        if seen.link == Link::Live || standing.link == Link::Resetting {
+            // Whatever it has become since: nothing more is sent there before it is known.
+            self.path_resetting(now, path);
+            seen.link = Link::Resetting;
+        }
+        if standing.link != Link::Resetting && !drained() {
+            return Heard::Later;
+        }
+        *seen = standing;
+        match standing.link {
+            Link::Live => {
+                self.path_up(now, path, standing.ana);
+                return Heard::Up;
+            }
+            Link::Resetting => {}
+            Link::Lost => self.path_lost(now, path),
+            Link::Connecting => self.quiesced(now, path),
+        }
+        Heard::All
+    }
+}
+
+/// Flushes: one for each controller that has completed writes since its last.
+impl Failover {
+    pub(super) fn submit_flush(&mut self, now: Nanos, token: u64) -> Submitted {
+        if let Some(path) = self.marks.lost_writes().first() {
+            self.counters.failed += 1;
+            return Submitted::Refused(Failure::CacheLost { path });
+        }
+        let part = self.flushes.free.pop().unwrap_or_else(|| {
+            self.flushes.list.push(Flush::default());
+            self.flushes.list.len() as u32 - 1
+        });
+        let Some(flush) = self.flushes.list.get_mut(part as usize) else { return Submitted::Queued };
+        let mut snapshot = std::mem::take(&mut flush.snapshot);
+        let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
+        let need = PathSet(dirty.0 | self.marks.untouched().and(self.volatile).0);
+        *flush = Flush { need, dirty, queued: true, parked: now, snapshot, ..Flush::default() };
+        let request = self.slots.insert(token, Op::Flush, State::Flush(part));
+        self.flushes.open.push(request);
+        self.ready.push_back(request);
+        Submitted::Queued
+    }
+
+    /// The next path that a Flush is to be sent on; it stays in line if there are more.
+    pub(super) fn next_part(&mut self, request: RequestId, part: u32, choose: impl FnOnce(PathSet) -> PathId) -> Option<PathId> {
+        let (best, usable) = (self.paths.best, self.paths.reachable);
+        let avoid = self.slots.troubled(request).map_or(PathSet::NONE, |trouble| trouble.avoid);
+        let flush = self.flushes.list.get_mut(part as usize)?;
+        flush.queued = false;
+        if flush.failed.is_some() {
+            return None;
+        }
+        flush.need = flush.need.and(PathSet(flush.dirty.0 | usable.0));
+        if flush.wants_any() {
+            let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
+            if among.is_empty() {
+                return None;
+            }
+            let path = member(among, choose(among));
+            flush.out = flush.out.with(path);
+            return Some(path);
+        }
+        let path = flush.need.and(usable).first()?;
+        (flush.need, flush.out) = (flush.need.without(PathSet::of(path)), flush.out.with(path));
+        if !flush.need.and(usable).is_empty() {
+            flush.queued = true;
+            self.ready.push_front(request);
+        }
+        Some(path)
+    }
+
+    pub(super) fn flush_ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+        let Some(part) = self.part_of(request) else { return Ended::Stale };
+        let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else {
+            self.counters.stale += 1;
+            return Ended::Stale;
+        };
+        flush.out = flush.out.without(PathSet::of(path));
+        let judged = verdict(status);
+        if status.is_success() {
+            self.marks.flushed(path, &flush.snapshot);
+            flush.done = true;
+        } else if judged == Verdict::Over || !self.may_try_again(now, request, path, status) {
+            self.doom(part, Why::Status(status));
+        } else {
+            self.counters.retried += 1;
+            self.needs_again(now, request, part, path);
+        }
+        if judged == Verdict::Elsewhere {
+            self.learn(now, path, status);
+        }
+        self.conclude(now, request, part)
+    }
+
+    /// A part has to be sent again, as soon as its path is usable.
+    fn needs_again(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
+        let Some(flush) = self.flushes.list.get_mut(part as usize) else { return };
+        flush.need = PathSet(flush.need.0 | PathSet::of(path).and(flush.dirty).0);
+        flush.parked = now;
+        self.slots.trouble(request, now);
+        self.enqueue(request, part);
+    }
+
+    fn enqueue(&mut self, request: RequestId, part: u32) {
+        if let Some(flush) = self.flushes.list.get_mut(part as usize)
+            && !std::mem::replace(&mut flush.queued, true)
+        {
+            self.ready.push_back(request);
+        }
+    }
+
+    fn doom(&mut self, part: u32, why: Why) {
+        if let Some(flush) = self.flushes.list.get_mut(part as usize) {
+            flush.failed.get_or_insert(why);
+        }
+    }
+
+    fn part_of(&self, request: RequestId) -> Option<u32> {
+        match self.slots.get(request)?.state {
+            State::Flush(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Ends a Flush of which nothing is out any more and nothing, or nothing that matters, is left to send.
+    fn conclude(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
+        let Some(flush) = self.flushes.list.get(part as usize) else { return Ended::Stale };
+        if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
+            return Ended::GoesOn;
+        }
+        let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return Ended::Stale };
+        let failed = flush.failed;
+        self.flushes.open.retain(|&open| open != request);
+        self.flushes.free.push(part);
+        match failed {
+            Some(Why::Failure(failure)) => {
+                self.fail(now, request, failure);
+                Ended::GoesOn
+            }
+            Some(Why::Status(status)) => {
+                self.close(now, request);
+                Ended::Done { token, status }
+            }
+            None => {
+                self.close(now, request);
+                Ended::Done { token, status: Status::SUCCESS }
+            }
+        }
+    }
+
+    /// A path was lost or stopped: what is out on it will not be answered.
+    pub(super) fn flush_lost(&mut self, now: Nanos, path: PathId) {
+        for request in self.flushes.open.clone() {
+            let Some(part) = self.part_of(request) else { continue };
+            let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else { continue };
+            flush.out = flush.out.without(PathSet::of(path));
+            self.counters.failed_over += 1;
+            self.needs_again(now, request, part, path);
+            self.conclude_without_answer(now, request, part);
+        }
+    }
+
+    /// As [`Failover::conclude`], where no caller waits for an answer: a status too becomes an action.
+    fn conclude_without_answer(&mut self, now: Nanos, request: RequestId, part: u32) {
+        if let Ended::Done { token, status } = self.conclude(now, request, part) {
+            self.actions.push_back(Action::End { token, status });
+        }
+    }
+
+    /// Paths have changed: parts that waited for one are sent. Where a cache was lost there is nothing left to flush.
+    pub(super) fn release_flushes(&mut self, now: Nanos) {
+        let lost = self.marks.lost_writes().first();
+        for request in self.flushes.open.clone() {
+            let Some(part) = self.part_of(request) else { continue };
+            match lost {
+                Some(path) => {
+                    self.doom(part, Why::Failure(Failure::CacheLost { path }));
+                    self.conclude_without_answer(now, request, part);
+                }
+                None => self.enqueue(request, part),
+            }
+        }
+    }
+
+    /// Which path a Flush waits for in vain, and since when.
+    fn stuck(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
+        let part = self.part_of(request)?;
+        let flush = self.flushes.list.get(part as usize)?;
+        let unreachable = flush.need.and(flush.dirty).without(self.paths.reachable).first();
+        let waits = unreachable.is_some() || flush.wants_any();
+        (waits && flush.failed.is_none()).then_some((part, unreachable, flush.parked))
+    }
+
+    /// Flushes that have waited too long, or for what is gone.
+    pub(super) fn give_up_flushes(&mut self, now: Nanos) {
+        for request in self.flushes.open.clone() {
+            let Some((part, path, parked)) = self.stuck(request) else { continue };
+            let waited = now - parked;
+            if waited < self.config.no_path_timeout {
+                continue;
+            }
+            self.slots.trouble(request, parked);
+            let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::NotCovered { path, waited });
+            self.doom(part, Why::Failure(failure));
+            self.conclude_without_answer(now, request, part);
+        }
+    }
+
+    pub(super) fn next_flush_deadline(&self) -> Nanos {
+        let stuck = self.flushes.open.iter().filter_map(|&request| self.stuck(request));
+        stuck.map(|(.., parked)| parked + self.config.no_path_timeout).fold(Nanos::MAX, Nanos::min)
+    }
+}
+
 /// What a selector chose, or the first of the set should it have chosen none of it.
 #[inline]
 pub(super) fn member(among: PathSet, chosen: PathId) -> PathId {
@@ -494,164 +725,4 @@ pub(super) fn member(among: PathSet, chosen: PathId) -> PathId {
 /// Statuses that no controller gives: what became of the command is unknown (Base 4.2.3.4).
 fn made_by_host(status: Status) -> bool {
     matches!(status.kind(), Status::HOST_PATHING_ERROR | Status::ABORTED_BY_HOST)
-}
-
-/// A request, from its submission until it has completed. Never used again, as slots count their uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId {
-    slot: u32,
-    uses: u32,
-}
-
-impl RequestId {
-    /// As a number, for a token.
-    pub fn to_bits(self) -> u64 {
-        u64::from(self.uses) << 32 | u64::from(self.slot)
-    }
-
-    /// The request of a number.
-    pub fn from_bits(bits: u64) -> RequestId {
-        RequestId { slot: bits as u32, uses: (bits >> 32) as u32 }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Not a request; the next free slot.
-    Free(u32),
-    /// On its way.
-    Sent(PathId),
-    /// A write whose outcome on a lost path is unknown, until the controller can no longer carry it out.
-    Held(PathId),
-    /// To be sent at the next poll.
-    Ready,
-    /// No path is usable.
-    Waiting,
-    /// A Flush: it has parts, by this number.
-    Flush(u32),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    pub(super) token: u64,
-    pub(super) state: State,
-    uses: u32,
-    pub(super) op: Op,
-    /// Something went wrong: see [`Trouble`].
-    pub(super) troubled: bool,
-}
-
-/// What is remembered of a request that did not complete at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Trouble {
-    /// Since when.
-    pub(super) since: Nanos,
-    /// Since when it has been waiting for a path, or held.
-    pub(super) parked: Nanos,
-    /// Paths that failed it.
-    pub(super) avoid: PathSet,
-    /// How often it was sent again because of a status.
-    pub(super) tries: u8,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Slots {
-    list: Vec<Slot>,
-    troubles: Vec<Trouble>,
-    free: u32,
-}
-
-const END: u32 = u32::MAX;
-
-impl Slots {
-    pub(super) fn with_capacity(requests: usize) -> Slots {
-        let mut slots = Slots { list: Vec::with_capacity(requests), troubles: Vec::with_capacity(requests), free: END };
-        for _ in 0..requests {
-            slots.grow();
-        }
-        slots
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let slot = self.list.len() as u32;
-        self.list.push(Slot { token: 0, state: State::Free(self.free), uses: 0, op: Op::Read, troubled: false });
-        self.troubles.push(Trouble::default());
-        self.free = slot;
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn capacity(&self) -> usize {
-        self.list.len()
-    }
-
-    /// A new request.
-    #[inline]
-    pub(super) fn insert(&mut self, token: u64, op: Op, state: State) -> RequestId {
-        if self.free == END {
-            self.grow();
-        }
-        let id = self.free;
-        // A free slot is one of the list: `grow` and `remove` put nothing else there.
-        let Some(slot) = self.list.get_mut(id as usize) else { return RequestId { slot: END, uses: 0 } };
-        if let State::Free(next) = slot.state {
-            self.free = next;
-        }
-        (slot.token, slot.state, slot.op, slot.troubled) = (token, state, op, false);
-        RequestId { slot: id, uses: slot.uses }
-    }
-
-    #[inline]
-    pub(super) fn get(&self, id: RequestId) -> Option<&Slot> {
-        self.list.get(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
-        self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))
-    }
-
-    /// A request that is in trouble from `now` on, unless it was before.
-    pub(super) fn trouble(&mut self, id: RequestId, now: Nanos) -> Option<(&mut Slot, &mut Trouble)> {
-        let slot = self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))?;
-        let trouble = self.troubles.get_mut(id.slot as usize)?;
-        if !std::mem::replace(&mut slot.troubled, true) {
-            *trouble = Trouble { since: now, ..Trouble::default() };
-        }
-        Some((slot, trouble))
-    }
-
-    /// What is remembered of a request that is in trouble.
-    pub(super) fn troubled(&self, id: RequestId) -> Option<&Trouble> {
-        self.get(id).filter(|slot| slot.troubled)?;
-        self.troubles.get(id.slot as usize)
-    }
-
-    /// Takes out a request that is on its way on this path and has never been in trouble: what most completions are of.
-    #[inline]
-    pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
-        let slot = self.list.get_mut(id.slot as usize)?;
-        if slot.uses != id.uses || slot.state != State::Sent(path) || slot.troubled {
-            return None;
-        }
-        (slot.state, slot.uses) = (State::Free(self.free), id.uses.wrapping_add(1));
-        self.free = id.slot;
-        Some((slot.token, slot.op))
-    }
-
-    /// The request has completed.
-    #[inline]
-    pub(super) fn remove(&mut self, id: RequestId) {
-        let free = self.free;
-        if let Some(slot) = self.get_mut(id) {
-            (slot.state, slot.uses) = (State::Free(free), slot.uses.wrapping_add(1));
-            self.free = id.slot;
-        }
-    }
-
-    /// Every request there is.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Slot)> {
-        let open = |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
-        self.list.iter().enumerate().filter(move |&at| !matches!(open(at).1, State::Free(_))).map(move |at| (open(at).0, at.1))
-    }
 }

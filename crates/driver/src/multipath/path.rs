@@ -1,9 +1,9 @@
-//! What is known of each path, the sets that follow from it, and how a change of it reaches a software queue's [`Failover`].
+//! What is known of each path, the sets that follow from it, and how it stands as its controller's task reports it.
 
 use nvme::AnaState;
 use units::Nanos;
 
-use super::{Failover, PathId, PathSet};
+use super::{PathId, PathSet};
 use crate::Inventory;
 
 /// What bring-up learnt of a path.
@@ -205,42 +205,5 @@ impl Standing {
     #[must_use]
     pub fn with_link(self, link: Link) -> Standing {
         Standing { life: self.life.wrapping_add(1), link, ..self }
-    }
-}
-
-impl Failover {
-    /// How `path` stands now, where it was told last what `seen` says. `drained`: nothing that was sent there is on its way.
-    pub fn hear(&mut self, now: Nanos, path: PathId, seen: &mut Standing, standing: Standing, drained: impl FnOnce() -> bool) -> Heard {
-        if standing == *seen {
-            return Heard::All;
-        }
-        if standing.fits != seen.fits {
-            self.size_fits(now, path, standing.fits);
-            seen.fits = standing.fits;
-        }
-        if standing.life == seen.life {
-            self.ana_changed(now, path, standing.ana);
-            *seen = standing;
-            return Heard::All;
-        }
-        if seen.link == Link::Live || standing.link == Link::Resetting {
-            // Whatever it has become since: nothing more is sent there before it is known.
-            self.path_resetting(now, path);
-            seen.link = Link::Resetting;
-        }
-        if standing.link != Link::Resetting && !drained() {
-            return Heard::Later;
-        }
-        *seen = standing;
-        match standing.link {
-            Link::Live => {
-                self.path_up(now, path, standing.ana);
-                return Heard::Up;
-            }
-            Link::Resetting => {}
-            Link::Lost => self.path_lost(now, path),
-            Link::Connecting => self.quiesced(now, path),
-        }
-        Heard::All
     }
 }

@@ -17,7 +17,7 @@ use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicU32, AtomicU64};
 use units::{Class, Nanos};
 
-use super::{PathId, PathSet};
+use super::set::{PathId, PathSet};
 
 /// One choice in so many explores, if there is anything to explore: well below one in a hundred, which would be seen in
 /// the 99th percentile.

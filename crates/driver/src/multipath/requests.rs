@@ -1,0 +1,165 @@
+//! The requests of a software queue and where each stands. As many slots as there ever were requests at one time.
+
+use units::{Nanos, Op};
+
+use super::{PathId, PathSet};
+
+/// A request, from its submission until it has completed. Never used again, as slots count their uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    slot: u32,
+    uses: u32,
+}
+
+impl RequestId {
+    /// As a number, for a token.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.uses) << 32 | u64::from(self.slot)
+    }
+
+    /// The request of a number.
+    pub fn from_bits(bits: u64) -> RequestId {
+        RequestId { slot: bits as u32, uses: (bits >> 32) as u32 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not a request; the next free slot.
+    Free(u32),
+    /// On its way.
+    Sent(PathId),
+    /// A write whose outcome on a lost path is unknown, until the controller can no longer carry it out.
+    Held(PathId),
+    /// To be sent at the next poll.
+    Ready,
+    /// No path is usable.
+    Waiting,
+    /// A Flush: it has parts, by this number.
+    Flush(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) token: u64,
+    pub(super) state: State,
+    uses: u32,
+    pub(super) op: Op,
+    /// Something went wrong: see [`Trouble`].
+    pub(super) troubled: bool,
+}
+
+/// What is remembered of a request that did not complete at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trouble {
+    /// Since when.
+    pub(super) since: Nanos,
+    /// Since when it has been waiting for a path, or held.
+    pub(super) parked: Nanos,
+    /// Paths that failed it.
+    pub(super) avoid: PathSet,
+    /// How often it was sent again because of a status.
+    pub(super) tries: u8,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    list: Vec<Slot>,
+    troubles: Vec<Trouble>,
+    free: u32,
+}
+
+const END: u32 = u32::MAX;
+
+impl Slots {
+    pub(super) fn with_capacity(requests: usize) -> Slots {
+        let mut slots = Slots { list: Vec::with_capacity(requests), troubles: Vec::with_capacity(requests), free: END };
+        for _ in 0..requests {
+            slots.grow();
+        }
+        slots
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let slot = self.list.len() as u32;
+        self.list.push(Slot { token: 0, state: State::Free(self.free), uses: 0, op: Op::Read, troubled: false });
+        self.troubles.push(Trouble::default());
+        self.free = slot;
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn capacity(&self) -> usize {
+        self.list.len()
+    }
+
+    /// A new request.
+    #[inline]
+    pub(super) fn insert(&mut self, token: u64, op: Op, state: State) -> RequestId {
+        if self.free == END {
+            self.grow();
+        }
+        let id = self.free;
+        // A free slot is one of the list: `grow` and `remove` put nothing else there.
+        let Some(slot) = self.list.get_mut(id as usize) else { return RequestId { slot: END, uses: 0 } };
+        if let State::Free(next) = slot.state {
+            self.free = next;
+        }
+        (slot.token, slot.state, slot.op, slot.troubled) = (token, state, op, false);
+        RequestId { slot: id, uses: slot.uses }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, id: RequestId) -> Option<&Slot> {
+        self.list.get(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
+        self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))
+    }
+
+    /// A request that is in trouble from `now` on, unless it was before.
+    pub(super) fn trouble(&mut self, id: RequestId, now: Nanos) -> Option<(&mut Slot, &mut Trouble)> {
+        let slot = self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))?;
+        let trouble = self.troubles.get_mut(id.slot as usize)?;
+        if !std::mem::replace(&mut slot.troubled, true) {
+            *trouble = Trouble { since: now, ..Trouble::default() };
+        }
+        Some((slot, trouble))
+    }
+
+    /// What is remembered of a request that is in trouble.
+    pub(super) fn troubled(&self, id: RequestId) -> Option<&Trouble> {
+        self.get(id).filter(|slot| slot.troubled)?;
+        self.troubles.get(id.slot as usize)
+    }
+
+    /// Takes out a request that is on its way on this path and has never been in trouble: what most completions are of.
+    #[inline]
+    pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
+        let slot = self.list.get_mut(id.slot as usize)?;
+        if slot.uses != id.uses || slot.state != State::Sent(path) || slot.troubled {
+            return None;
+        }
+        (slot.state, slot.uses) = (State::Free(self.free), id.uses.wrapping_add(1));
+        self.free = id.slot;
+        Some((slot.token, slot.op))
+    }
+
+    /// The request has completed.
+    #[inline]
+    pub(super) fn remove(&mut self, id: RequestId) {
+        let free = self.free;
+        if let Some(slot) = self.get_mut(id) {
+            (slot.state, slot.uses) = (State::Free(free), slot.uses.wrapping_add(1));
+            self.free = id.slot;
+        }
+    }
+
+    /// Every request there is.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Slot)> {
+        let open = |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
+        self.list.iter().enumerate().filter(move |&at| !matches!(open(at).1, State::Free(_))).map(move |at| (open(at).0, at.1))
+    }
+}

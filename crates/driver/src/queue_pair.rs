@@ -390,7 +390,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
         posted
     }
 
-    /// Whether there is no tag for another command now. See [`Taker::exhausted`] on waiting for one.
+    /// Whether there is no tag for another command now: `Taker::exhausted` says how to wait for one.
     pub fn exhausted(&self) -> bool {
         self.side.closed || self.side.taker.exhausted(&self.pair.tags)
     }

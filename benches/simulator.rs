@@ -22,7 +22,7 @@ const COUNTED: u64 = 20_000;
 
 const MODES: [Mode; 4] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::POLL, Mode::ADAPTIVE];
 
-/// A machine, what is aimed at on it in I/Os per second, and the scenario of a mode with about so many I/Os.
+/// A machine, what is aimed at on it in I/Os per second, and the scenario of a mode with about this many I/Os.
 struct Shape {
     name: &'static str,
     goal: f64,

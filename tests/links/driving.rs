@@ -173,7 +173,7 @@ fn group_files_keep_own_modes() {
     }
 }
 
-/// So many requests on each queue of a group.
+/// This many requests on each queue of a group.
 fn rounds_once<Q: AsRef<Queue>>(group: &Group<Q>, several: usize) {
     let posted = several * group.queues().len();
     group.queues().iter().for_each(|queue| begin(queue.as_ref(), several as u64));

@@ -110,7 +110,7 @@ impl Place {
         }
     }
 
-    /// Opens the device for so many threads.
+    /// Opens the device for this many threads.
     pub fn open(&self, queues: usize, mode: Mode) -> Device {
         self.open_with(options(queues).mode(mode))
     }
@@ -144,7 +144,7 @@ impl Place {
         work(&device.local_queue().unwrap(), Kind::Kept);
     }
 
-    /// Makes it so many bytes long, while others use it.
+    /// Makes it this many bytes long, while others use it.
     pub fn resize(&self, bytes: u64) {
         let file = self.file.as_ref().expect("it has the feature Resizing");
         file.resize(bytes);
@@ -163,7 +163,7 @@ pub enum Kind {
     Kept,
 }
 
-/// Options for so many threads: fewer tags than tests have requests at once, and a time-out that saves nobody. A wake-up that is lost
+/// Options for this many threads: fewer tags than tests have requests at once, and a time-out that saves nobody. A wake-up that is lost
 /// is a test that hangs, and is told by [`super::table::watched`].
 pub fn options(queues: usize) -> OpenOptions {
     let (timeout, pool_bytes) = (Nanos::from_secs(3600), 32 << 20);
@@ -188,7 +188,7 @@ impl Served {
         Served::start(1, move |sockets| serve::open(&uri, &sockets[0], None))
     }
 
-    /// So many controllers of one subsystem, each at a socket.
+    /// This many controllers of one subsystem, each at a socket.
     pub fn several(device: &str, sockets: usize) -> Served {
         let uri = MultipathUri::repeated(device, sockets).unwrap();
         Served::start(sockets, move |sockets| serve::open_paths(&uri, sockets, None))

@@ -13,7 +13,7 @@ use super::place::options;
 use super::table::watched;
 use super::work::{Job, drain, submit};
 
-/// So many of each kind.
+/// This many of each kind.
 const REQUESTS: u64 = 1000;
 
 /// The device's URI, and its disk: `nvme0n1`.

@@ -89,7 +89,7 @@ pub fn submit(queue: &Queue, requests: impl IntoIterator<Item = Request>) {
     queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
-/// So many writes of 4 KiB, which nobody waits for yet.
+/// This many writes of 4 KiB, which nobody waits for yet.
 pub fn begin(queue: &Queue, n: u64) {
     let ns = queue.namespaces()[0];
     let per = 4096 / u64::from(ns.block_bytes());

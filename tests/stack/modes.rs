@@ -54,7 +54,7 @@ fn until(device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -
     until_at(32, device, queue, what)
 }
 
-/// The same with so many in flight.
+/// The same with this many in flight.
 fn until_at(depth: usize, device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -> reap::Health {
     for _ in 0..10_000 {
         let health = device.health();

@@ -310,7 +310,7 @@ fn resize(device: &Device, path: usize, blocks: u64) {
     device.embedded().unwrap().change_path(path, Change::Resize { nsid: nvme::Nsid(1), blocks }).unwrap();
 }
 
-/// Waits until the device's namespace has so many blocks, and each path is used or not.
+/// Waits until the device's namespace has this many blocks, and each path is used or not.
 fn wait_for_size(device: &Device, blocks: u64, fits: [bool; 2]) -> reap::Namespace {
     let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     loop {

@@ -56,9 +56,9 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = machine.describe();
     let wrong = list::free(&list::costs(&prices)?);
     let written = match (&args.output, &wrong) {
-        (Some(path), Some(wrong)) => Err(anyhow!("{} is not written: {wrong}; calibrate again with less beside it", path.display())),
+        (Some(path), Some(wrong)) => Err(anyhow!("{} is not written: {wrong}; calibrate again while less else runs", path.display())),
         (None, Some(wrong)) => {
-            say(format_args!("warning: {wrong}; calibrate again with less beside it"));
+            say(format_args!("warning: {wrong}; calibrate again while less else runs"));
             Ok(())
         }
         (_, None) => file.write(|| Ok(list::toml(&prices, &machine))),

@@ -66,7 +66,7 @@ impl Outside for Disk {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         let beside = Path::new(from).parent().map(|dir| dir.join(path));
         let found = [Some(PathBuf::from(path)), beside].into_iter().flatten().find(|p| p.exists());
-        let found = found.ok_or("no such file, neither here nor beside the file that includes it")?;
+        let found = found.ok_or("no such file, neither here nor in the directory of the file that includes it")?;
         // One name for each file, however it is spelled, so that circles are seen; a short one where that is possible.
         let name = fs::canonicalize(&found).map_err(|e| e.to_string())?;
         let text = text(&name).map_err(|e| format!("{e:#}"))?;

@@ -25,7 +25,7 @@ fn terminal() -> Option<usize> {
     terminal.filter(|&columns| columns > 0).or_else(columns).filter(|&columns| columns > 20)
 }
 
-/// `text` in lines of so many characters, or as it is.
+/// `text` in lines of this many characters, or as it is.
 fn laid(text: &str, width: Option<usize>) -> String {
     match width {
         Some(width) => text.lines().map(|line| wrap(line, width)).collect(),

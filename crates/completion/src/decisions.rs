@@ -5,7 +5,7 @@
 pub struct Decisions {
     /// Looks, because an entry was known to be there or the thread had woken.
     pub looks: u64,
-    /// Waits: looks in vain with commands in flight, up to the next look that found something.
+    /// Waits: empty polls with commands in flight, up to the next look that found something.
     pub waits: u64,
     /// Stretches of spinning, because something was due sooner than a sleep is worth.
     pub spun: u64,

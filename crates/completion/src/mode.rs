@@ -38,7 +38,7 @@ pub enum Preset {
     Vic,
     /// Spin.
     Poll,
-    /// At each look in vain what costs least, CPU time and latency together.
+    /// At each empty poll what costs least, CPU time and latency together.
     Adaptive,
     /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
     KernelIopoll,

@@ -23,7 +23,7 @@ impl Coalesce {
     /// A message for each entry.
     pub const OFF: Coalesce = Coalesce { entries: 1, steps: 0 };
 
-    /// A message for `entries` entries (1 to 256), or once the first has waited for so many steps of 100 µs. One entry, or
+    /// A message for `entries` entries (1 to 256), or once the first has waited for this many steps of 100 µs. One entry, or
     /// no time, is [`Coalesce::OFF`].
     pub const fn new(entries: u16, steps: u8) -> Coalesce {
         match (entries, steps) {
@@ -166,7 +166,7 @@ const ENOUGH_IN_FLIGHT: u32 = 4;
 /// Completions per second below which nothing is.
 const ENOUGH_IOPS: u64 = 2_000;
 
-/// One message for so many times [`ENOUGH_IN_FLIGHT`] in flight.
+/// One message for this many times [`ENOUGH_IN_FLIGHT`] in flight.
 const DEPTH_PER_ENTRY: u32 = 2 * ENOUGH_IN_FLIGHT;
 
 /// `vic`: hold back by how many commands are in flight.
@@ -187,7 +187,7 @@ fn vic(rates: &Rates) -> Coalesce {
 /// Entries per message, one step each; all wait for at most 100 µs, the shortest time there is.
 const LADDER: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Two rates differ if they differ by more than one part in so many.
+/// Two rates differ if they differ by more than one part in this many.
 const ALIKE: u64 = 10;
 
 /// Stretches of rest, after having found the top, before it looks around again: loads change slowly by themselves.
@@ -197,7 +197,7 @@ const TIRED_AFTER: u32 = 100;
 enum Way {
     Up,
     Down,
-    /// On top, for so many stretches.
+    /// On top, for this many stretches.
     Parked(u32),
 }
 

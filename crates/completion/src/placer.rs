@@ -15,10 +15,10 @@ pub const WINDOW: Nanos = Nanos::from_millis(10);
 /// Completions of one window that are enough to be compared.
 const ENOUGH: u64 = 64;
 
-/// A thread that waits less often than once in so many completions does not wait.
+/// A thread that waits less often than once in this many completions does not wait.
 const SELDOM: u64 = 64;
 
-/// Throughput is higher if it is by more than one part in so many, and the load is another one if it differs by one in so many.
+/// Throughput is higher if it is by more than one part in this many, and the load is another one if it differs by one in this many.
 const GAIN: u64 = 32;
 const OTHER: u64 = 8;
 
@@ -37,11 +37,11 @@ pub struct Placer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The thread that submits completes, for so many windows at least.
+    /// The thread that submits completes, for this many windows at least.
     Own { rest: u32 },
     /// Tried instead of `own` completions in a window; the first window does not count.
     Trial { own: u64, counts: bool },
-    /// Another CPU completes, so many in a window, for so many windows more.
+    /// Another CPU completes, this many in a window, for this many windows more.
     Other { rate: u64, left: u32 },
 }
 
@@ -52,7 +52,7 @@ impl Default for Placer {
 }
 
 impl Placer {
-    /// A window is over in which so many commands completed, and the threads that submit waited so often, and napped or slept. What to
+    /// A window is over in which this many commands completed, and the threads that submit waited so often, and napped or slept. What to
     /// carry out in the next.
     pub fn window(&mut self, completed: u64, waits: u64, sleeps: u64) -> Mode {
         // A thread that sleeps for many at a time has time to spare, however seldom it does.
@@ -83,7 +83,7 @@ impl Placer {
 mod tests {
     use super::*;
 
-    /// Plays windows against a machine that completes so many by itself and by another CPU. How many windows went to the other
+    /// Plays windows against a machine that completes this many by itself and by another CPU. How many windows went to the other
     /// CPU, and how often it was tried.
     fn play(placer: &mut Placer, windows: u32, own: u64, other: u64, waits: u64) -> (u32, u32) {
         let (mut mode, mut away, mut switches) = (Mode::ADAPTIVE, 0, 0);

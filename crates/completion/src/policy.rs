@@ -20,7 +20,7 @@ const SLICE: Nanos = Nanos::from_micros(100);
 /// How long they nap when another thread wants the CPU.
 const YIELD: Nanos = Nanos::from_micros(50);
 
-/// `suspend`: from a look in vain to the next one, and the looks in vain, one after the other, after which the notification is armed. The
+/// `suspend`: from an empty poll to the next one, and the empty polls, one after the other, after which the notification is armed. The
 /// values of the patch that introduced it.
 const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
 const SUSPEND_DEFER: u32 = 10;
@@ -224,7 +224,7 @@ impl Policy {
         }
     }
 
-    /// For how many entries the device may hold this queue's messages back: its commands in flight are so many that nobody is later for it.
+    /// For how many entries the device may hold this queue's messages back: as many as do not make any of its commands later.
     /// 0: none. Asked for by `adaptive` and by policies of a program's own, which are told in [`Seen::held`] what came of it.
     #[inline]
     pub fn holds(&self) -> u16 {
@@ -249,7 +249,7 @@ impl Policy {
         self.masks
     }
 
-    /// Whether a notification that is armed may stay so, with so many in flight, although the thread is awake or about to carry
+    /// Whether a notification that is armed may stay so, with this many in flight, although the thread is awake or about to carry
     /// out `plan`: it sleeps as soon as it has looked. An executor that asks after each wake-up and for each plan, and masks
     /// as soon as the answer is no, may block without arming and without the look after it: since it was armed each entry
     /// has sent its message, and signals are sticky.

@@ -103,14 +103,14 @@ pub struct Seen {
     /// The thread leaves the library: to compute, or to wait elsewhere. [`Plan::Nap`] names when it is to be back, with the notification
     /// masked.
     pub leaving: bool,
-    /// So many more completions the caller needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
+    /// This many more completions the caller needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
     /// comes before is of no use yet, and nothing is told of it in [`Seen::pending`]. 0 and 1: the first is of use.
     pub wants: u32,
     /// When the waiting thread goes on whatever has completed, if at all: a sleep ends then anyway.
     pub goes_on_at: Option<Nanos>,
     /// The thread only waits for room, and has had a command to submit since this instant, or will have one then.
     pub wants_room_at: Option<Nanos>,
-    /// The device holds its messages back until so many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
+    /// The device holds its messages back until this many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
     /// ([`crate::Policy::holds`]), as far as the device has confirmed it.
     pub held: u32,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it. Of a thread that had left the library: for

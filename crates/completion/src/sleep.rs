@@ -74,11 +74,11 @@ pub trait Sleeper {
 /// What a step of going to sleep came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many notifications were allowed.
+    /// This many notifications were allowed.
     Armed(u64),
-    /// So many queues were looked at, and all were empty.
+    /// This many queues were looked at, and all were empty.
     Empty(u64),
-    /// So many were looked at, and one was not: back to work, masked again.
+    /// This many were looked at, and one was not: back to work, masked again.
     Found(u64),
     /// Nothing is left to do but to block.
     Block,

@@ -52,7 +52,7 @@ impl LatencyPrice {
         if self == LatencyPrice::UNLIMITED { f64::INFINITY } else { f64::from(self.0) / 1e3 }
     }
 
-    /// Of so many thousandths.
+    /// Of this many thousandths.
     pub const fn per_mille(thousandths: u32) -> LatencyPrice {
         LatencyPrice(thousandths)
     }

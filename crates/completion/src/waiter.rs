@@ -116,7 +116,7 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// So many commands are out on a lane that cannot notify. While there are any, no plan is to sleep.
+    /// This many commands are out on a lane that cannot notify. While there are any, no plan is to sleep.
     #[inline]
     pub fn set_silent(&mut self, commands: u32) {
         self.silent = commands;
@@ -268,7 +268,7 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Awake with so many in flight: masks the notification if that is the policy's way and it is this thread's, unless it may stay
+    /// Awake with this many in flight: masks the notification if that is the policy's way and it is this thread's, unless it may stay
     /// armed.
     pub fn mask_or_keep(&mut self, in_flight: u32, n: &mut impl Notification) {
         if !self.policy.masks() || !self.owner || self.others_look {

@@ -69,7 +69,7 @@ impl Policy {
         Policy::ALL.get(usize::from(bits)).copied().unwrap_or(Policy::Numa)
     }
 
-    /// What a request is counted as: one, or for `latency` so many times 4 KiB; 0: nothing is counted.
+    /// What a request is counted as: one, or for `latency` this many times 4 KiB; 0: nothing is counted.
     #[inline]
     fn weight(self, class: Class) -> u32 {
         match self {
@@ -130,7 +130,7 @@ impl fmt::Debug for Paths {
 }
 
 impl Paths {
-    /// So many paths.
+    /// This many paths.
     ///
     /// # Errors
     /// None, or more than [`PathSet::MOST`].

@@ -113,7 +113,7 @@ impl Splitter {
         }
     }
 
-    /// The same of a namespace with these commands, which name at most so many blocks each; `None`: there is no such command. What
+    /// The same of a namespace with these commands, which name at most this many blocks each; `None`: there is no such command. What
     /// is left of the limit is a power of two for a Write Zeroes, at most 2^15, and of four for a Deallocate, at most 2^30; with
     /// less than 2 or 4 it is as if there were none.
     pub fn with_dataless(self, zeroes: Option<u64>, deallocate: Option<u64>) -> Splitter {
@@ -130,14 +130,14 @@ impl Splitter {
         Splitter(rest & !COMPARE | if compare { COMPARE } else { 0 })
     }
 
-    /// The same of a namespace that has Write Uncorrectable, which names at most so many blocks; `None`: there is no such command.
+    /// The same of a namespace that has Write Uncorrectable, which names at most this many blocks; `None`: there is no such command.
     /// What is left of the limit is a power of two, at most 2^16.
     #[must_use]
     pub fn with_uncorrectable(self, most: Option<u64>) -> Splitter {
         self.with_power(UNCORRECTABLE, most)
     }
 
-    /// The same of a namespace whose Deallocate has at most so many ranges. What is left of the limit is a power of two, from 1 to 256.
+    /// The same of a namespace whose Deallocate has at most this many ranges. What is left of the limit is a power of two, from 1 to 256.
     #[must_use]
     pub fn with_ranges(self, most: u32) -> Splitter {
         let (at, bits) = RANGES;

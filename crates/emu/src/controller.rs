@@ -17,9 +17,9 @@ use crate::interrupts::Interrupts;
 use crate::io::{Request, Store};
 use crate::logs::{Event, Events, FailedCommand, Logs};
 use crate::queues::{Announced, Command, Commands, Consumed, Queues};
-use crate::schedule::{Due, Schedule, Slot};
+use crate::schedule::{Due, Schedule};
 use crate::subsystem::AnaStates;
-use crate::{Begun, Config, Namespace, Port};
+use crate::{Config, Namespace, Port};
 
 use early::Early;
 use external::{External, Link};
@@ -263,7 +263,6 @@ impl<P: Port> Controller<P> {
                 }
             }
         }
-        port.ended(command.sq, command.cid, now);
         interrupts.posted(now, cq.vector, 1, port);
         self.counters.completed += 1;
     }
@@ -343,9 +342,7 @@ impl<P: Port> Controller<P> {
             let status = match store.decode(sqe) {
                 Ok(request) if !self.instant => {
                     cq.reserve();
-                    let Slot { begins, done } = schedule.start(now, request.op, request.bytes, port.service_time(queue, sqe));
-                    let done = done + external.delay;
-                    port.begun(&begun(store, queue, sqe, &request, (now, begins, done)));
+                    let done = schedule.start(now, request.op, request.bytes, port.service_time(sqe)) + external.delay;
                     let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), aborted: false, request });
                     early.begin(order, &request, store, port);
                     let due = Due { at: done, order, slot };
@@ -356,8 +353,6 @@ impl<P: Port> Controller<P> {
                 }
                 Ok(request) => match store.execute(&request, port) {
                     Ok(()) => {
-                        port.begun(&begun(store, queue, sqe, &request, (now, now, now)));
-                        port.ended(queue, sqe.cid(), now);
                         logs.count(request.op, request.bytes);
                         Status::SUCCESS
                     }
@@ -473,15 +468,6 @@ impl<P: Port> Controller<P> {
 #[inline]
 fn entry(queue: QueueId, sq_head: u16, cid: Cid) -> Cqe {
     Cqe { result: 0, dw1: 0, sq_head, sq_id: queue.0, cid: cid.0, status_and_phase: 0 }
-}
-
-/// What a bus is told of a command; `times`: fetched, begins, due. Inlined, so that it is not put together where the bus
-/// does not listen.
-#[inline(always)]
-fn begun(store: &Store, queue: QueueId, sqe: &Sqe, request: &Request, times: (Nanos, Nanos, Nanos)) -> Begun {
-    let shift = store.get(request.nsid).map_or(0, |namespace| namespace.block_shift);
-    let (fetched, begins, due) = times;
-    Begun { queue, cid: sqe.cid(), op: request.op, offset: request.lba << shift, bytes: request.bytes, fetched, begins, due }
 }
 
 #[cold]

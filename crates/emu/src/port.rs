@@ -1,7 +1,7 @@
 //! The bus: what a controller can reach of its host.
 
-use nvme::{Cid, CqSlots, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
-use units::{Nanos, Op};
+use nvme::{CqSlots, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
+use units::Nanos;
 
 /// An address that is not in the host's buffer pool, or a range that leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,36 +36,6 @@ pub struct ShadowBuffers {
     pub bytes: u64,
     /// Bytes from one doorbell to the next.
     pub stride: u64,
-}
-
-/// How long a command takes, known from a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KnownTime {
-    /// By itself, its transfer included.
-    pub service: Nanos,
-    /// And then until its entry is posted. It holds no channel meanwhile.
-    pub late: Nanos,
-}
-
-/// A command that was taken from its queue and begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begun {
-    /// The submission queue that it came from.
-    pub queue: QueueId,
-    /// Its identifier there.
-    pub cid: Cid,
-    /// What it does.
-    pub op: Op,
-    /// First byte in its namespace; 0 for a Flush and a Deallocate.
-    pub offset: u64,
-    /// Bytes to move, or to zero; of a Deallocate, of its list of ranges.
-    pub bytes: u32,
-    /// When it was fetched.
-    pub fetched: Nanos,
-    /// When it has waited out whatever was before it (ceiling, link, channel), and its own time begins.
-    pub begins: Nanos,
-    /// When its entry is due.
-    pub due: Nanos,
 }
 
 /// Everything that a controller can reach of its host: its memory, its doorbell and register writes, its vectors.
@@ -115,15 +85,9 @@ pub trait Port {
         false
     }
 
-    /// How long an I/O command takes, if the bus has that from a recording; else the profile's dice say.
+    /// How long an I/O command takes, its transfer and the wait for a channel not included. `None`: the profile's dice say.
     #[inline]
-    fn service_time(&self, _queue: QueueId, _command: &Sqe) -> Option<KnownTime> {
+    fn service_time(&self, _command: &Sqe) -> Option<Nanos> {
         None
     }
-    /// An I/O command was begun: for a bus that keeps a recording, like [`Port::ended`].
-    #[inline]
-    fn begun(&self, _command: &Begun) {}
-    /// The entry of an I/O command that was begun has been posted.
-    #[inline]
-    fn ended(&self, _queue: QueueId, _cid: Cid, _now: Nanos) {}
 }

@@ -68,7 +68,7 @@ pub struct Service {
     /// The extra time of those.
     #[serde(rename = "more_ns", with = "nanos")]
     pub more: Nanos,
-    /// `base` grows by up to so many per cent and falls back, evenly, over and over.
+    /// `base` grows by up to this many per cent and falls back, evenly, over and over.
     pub drift_pct: u32,
     /// Commands from one beginning of that to the next. 0: `base` stays.
     pub drift_run: u32,

@@ -22,7 +22,7 @@ pub(crate) struct Sq<S> {
 /// What a look at a tail doorbell saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// So many commands wait.
+    /// This many commands wait.
     Commands(u32),
     /// A tail outside the ring, or one that takes back what was announced; seen for the first time.
     Invalid(u32),

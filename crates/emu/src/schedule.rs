@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::{Nanos, Op};
 
-use crate::{KnownTime, Profile, Service};
+use crate::{Profile, Service};
 
 /// A command's completion, ordered by time and then by the order of fetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,13 +15,6 @@ pub(crate) struct Due {
     pub(crate) at: Nanos,
     pub(crate) order: u64,
     pub(crate) slot: u32,
-}
-
-/// When a command's own time begins, and when it is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub(crate) begins: Nanos,
-    pub(crate) done: Nanos,
 }
 
 /// The timing of a profile at work.
@@ -65,9 +58,9 @@ impl Schedule {
         self.due.reserve(n.saturating_sub(self.due.len()));
     }
 
-    /// Starts a command at `now`, which takes as long as it is `known` to or as the dice say; says when it is done.
+    /// Starts a command at `now`, whose own time is `service`, or as the dice say; returns when it is done.
     #[inline]
-    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32, known: Option<KnownTime>) -> Slot {
+    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32, service: Option<Nanos>) -> Nanos {
         let mut begin = now;
         if let Some(ceiling) = &mut self.ceiling {
             begin = ceiling.take(begin, 1);
@@ -79,14 +72,11 @@ impl Schedule {
             begin = begin.max(self.link);
             self.link = begin + transfer;
         }
-        let (service, after) = match known {
-            None => (self.sample(op), transfer),
-            Some(KnownTime { service, late }) => (service - transfer, transfer + late),
-        };
-        let Some(mut channel) = self.channels.peek_mut() else { return Slot { begins: begin, done: begin + service + after } };
-        let begins = begin.max(channel.0);
-        *channel = Reverse(begins + service);
-        Slot { begins, done: begins + service + after }
+        let service = service.unwrap_or_else(|| self.sample(op));
+        let Some(mut channel) = self.channels.peek_mut() else { return begin + service + transfer };
+        let ends = begin.max(channel.0) + service;
+        *channel = Reverse(ends);
+        ends + transfer
     }
 
     /// Remembers when a command is done.
@@ -118,7 +108,7 @@ impl Schedule {
 }
 
 impl Service {
-    /// A time of this distribution, after so many others: the same on every machine. What is never random throws no dice.
+    /// A time of this distribution, after this many others: the same on every machine. What is never random throws no dice.
     #[inline]
     pub fn sample(&self, served: u64, dice: &mut Xoshiro256PlusPlus) -> Nanos {
         let slow = in_tail(self, served, dice);
@@ -209,7 +199,7 @@ const fn ln_table() -> [u64; 65] {
     table
 }
 
-/// A token bucket: so many a second, so many at once after a pause.
+/// A token bucket: this many a second, this many at once after a pause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     /// Time per token, in units of 2^−16 ns.

@@ -60,10 +60,10 @@ impl Disk {
     /// the head's of a namespace with several paths too. `None`: the number is something else's. `Some(None)`: the kernel has no block
     /// device of that namespace for others to use.
     pub fn of_character(number: Dev) -> Option<Option<Disk>> {
-        Disk::beside(Path::new(CHARACTERS), number)
+        Disk::of_character_device(Path::new(CHARACTERS), number)
     }
 
-    fn beside(by_number: &Path, number: Dev) -> Option<Option<Disk>> {
+    fn of_character_device(by_number: &Path, number: Dev) -> Option<Option<Disk>> {
         let dir = fs::canonicalize(by_number.join(format!("{}:{}", major(number), minor(number)))).ok()?;
         let class = fs::canonicalize(dir.join("subsystem")).ok()?;
         let name = name_of(&dir).strip_prefix("ng").filter(|_| name_of(&class) == "nvme-generic")?.to_owned();

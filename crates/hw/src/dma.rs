@@ -33,7 +33,7 @@ pub use mapping::Backing;
 pub use memory::{Memory, Pages, RawMemory};
 pub use pins::{Chunk, PinError, Pinner};
 pub use pool::{AllocError, DmaPool, PoolOptions};
-pub use region::{Beside, RangeError, Region, RegisterError};
+pub use region::{Attachment, RangeError, Region, RegisterError};
 pub use ring::{CqRing, RingMemory, SqRing};
 
 use std::sync::{Mutex, MutexGuard};

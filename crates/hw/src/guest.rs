@@ -146,7 +146,7 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// The file of this descriptor, of at least so many bytes: as it is reached already, or anew.
+    /// The file of this descriptor, of at least this many bytes: as it is reached already, or anew.
     fn file(&mut self, file: OwnedFd, needed: u64) -> Result<Rc<GuestFile>, GuestError> {
         // Before its size.
         let pages = keeps_pages(&file);

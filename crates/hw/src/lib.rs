@@ -41,7 +41,7 @@ pub use cpu::{
     RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, run_delay, sched_idle, stolen_by_hypervisor,
 };
 pub use dma::{
-    AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
+    AllocError, Attachment, Backing, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
     PinError, Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
 pub use eventfd::{EventFd, Vectors, vectors};

@@ -321,7 +321,7 @@ impl PciDevice {
         PciRegisters::new(self.file.clone(), &region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?)
     }
 
-    /// From now on the messages of vector *n* signal `signals[n]`. How many of them the system has vectors for: the first so many.
+    /// From now on the messages of vector *n* signal `signals[n]`. How many of them, from the first on, the system has vectors for.
     ///
     /// # Errors
     /// What the system says.

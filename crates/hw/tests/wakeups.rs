@@ -78,7 +78,7 @@ impl Machine {
     }
 }
 
-/// So many rounds at most. Where others want the CPU each takes as long as their turns, and fewer have to do.
+/// This many rounds at most. Where others want the CPU each takes as long as their turns, and fewer have to do.
 fn while_there_is_time(rounds: u32) -> impl Iterator<Item = u32> {
     let enough = hw::now() + ENOUGH;
     (0..rounds).take_while(move |_| hw::now() < enough)

@@ -53,7 +53,7 @@ impl OpenOptions {
         OpenOptions::default()
     }
 
-    /// How many threads use the device at once, 1 to 256: so many queues [`crate::Device::queue`] grants. Where the device has fewer
+    /// How many threads use the device at once, 1 to 256: this many queues [`crate::Device::queue`] grants. Where the device has fewer
     /// hardware queues, several threads share one. A `kernel:` device takes 1 to 65,535.
     ///
     /// Left out: a queue for each hardware queue, at least 8 and twice as many as the machine has CPUs, as far as the device grants

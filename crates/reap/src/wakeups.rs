@@ -73,7 +73,7 @@ impl Wakeups {
         self.delay.add(micros.max(1).ilog2() as usize, micros);
     }
 
-    /// A look at `now` took so many entries.
+    /// A look at `now` took this many entries.
     pub(crate) fn took(&mut self, entries: u32, now: Nanos) {
         self.since = now;
         if let Some(completions) = &mut self.under_way {

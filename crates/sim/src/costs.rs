@@ -263,7 +263,7 @@ impl Costs {
         Service { base: thread.timer_slack, jitter: thread.timer_jitter, ..Service::default() }
     }
 
-    /// The same machine with slower or faster cores: what a CPU executes takes so many percent of its price. Delays, the bus
+    /// The same machine with slower or faster cores: what a CPU executes takes this many percent of its price. Delays, the bus
     /// and the way to caches and memory are as they were.
     pub fn at_percent(mut self, percent: u32) -> Costs {
         let percent = u64::from(percent);

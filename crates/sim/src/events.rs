@@ -40,7 +40,7 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// So many sources, none with an alarm.
+    /// This many sources, none with an alarm.
     pub(crate) fn new(sources: usize) -> Calendar {
         let alone = |n: usize| Place { at: Nanos::MAX, before: n as u32, after: n as u32 };
         let places = (0..WHEELS * SLOTS + sources).map(alone).collect();

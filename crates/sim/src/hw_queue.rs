@@ -47,7 +47,7 @@ pub(crate) struct HwQueue {
     posted: Cell<(bool, bool)>,
     /// A thread that sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
     read: Cell<bool>,
-    /// So many entries its device holds back before a message, as it has confirmed.
+    /// This many entries its device holds back before a message, as it has confirmed.
     pub(crate) held_back: u32,
     /// Somebody holds the completion queue's lock.
     held: bool,

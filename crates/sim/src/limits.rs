@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use emu::{KnownTime, Profile};
+use emu::Profile;
 use nvme::io::Transfer;
 use nvme::{Sqe, opcode};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -80,18 +80,15 @@ impl Limits {
     }
 
     /// How long a command takes that begins now. It holds one of the profile's channels, if there are any, while it waits for its die.
-    pub(crate) fn time(&self, sqe: &Sqe) -> KnownTime {
+    pub(crate) fn time(&self, sqe: &Sqe) -> Nanos {
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
             opcode::io::WRITE => Op::Write,
             _ => Op::Flush,
         };
-        let (offset, bytes) = match op {
-            Op::Read | Op::Write => {
-                let transfer = Transfer::from_sqe(sqe);
-                (transfer.lba.0.wrapping_mul(self.block), u64::from(transfer.blocks) * self.block)
-            }
-            _ => (0, 0),
+        let offset = match op {
+            Op::Read | Op::Write => Transfer::from_sqe(sqe).lba.0.wrapping_mul(self.block),
+            _ => 0,
         };
         let now = self.clock.get();
         let mut served = self.served.get();
@@ -108,9 +105,7 @@ impl Limits {
             }
             None => now + takes,
         };
-        // The profile's own link is paced beside it, by the device.
-        let transfer = (u128::from(bytes) * 1_000_000_000).checked_div(self.profile.bandwidth.into()).unwrap_or(0);
-        KnownTime { service: ends - now + Nanos(transfer as u64), late: Nanos::ZERO }
+        ends - now
     }
 }
 

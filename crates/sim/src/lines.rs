@@ -26,7 +26,7 @@ struct Line {
 }
 
 impl Lines {
-    /// So many lines of a machine, in nobody's cache yet.
+    /// This many lines of a machine, in nobody's cache yet.
     pub fn new(machine: &Machine, lines: usize) -> Lines {
         let memory = machine.costs.memory;
         Lines {
@@ -39,7 +39,7 @@ impl Lines {
         }
     }
 
-    /// So many more lines. The number of the first.
+    /// This many more lines. The number of the first.
     pub(crate) fn grow(&mut self, lines: usize) -> usize {
         let first = self.lines.len();
         self.lines.resize(first + lines, Line::default());

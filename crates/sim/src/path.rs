@@ -147,7 +147,7 @@ struct Unit {
 }
 
 impl Way {
-    /// The way of a machine of so many nodes. `None`: nothing of it is shared.
+    /// The way of a machine of this many nodes. `None`: nothing of it is shared.
     pub(crate) fn new(path: InterruptPath, nodes: usize) -> Option<Way> {
         path.is_shared().then(|| Way {
             path,
@@ -236,7 +236,7 @@ impl Unit {
         let begins = self.ends.back().map_or(now, |&last| now.max(last));
         let served = begins + takes;
         self.ends.push_back(served);
-        // So many may be unserved when the device goes on.
+        // This many may be unserved when the device goes on.
         let first = (self.ends.len() - 1).checked_sub(buffer);
         let accepted = first.and_then(|at| self.ends.get(at)).map_or(now, |&end| end.max(now));
         (begins, served, accepted)

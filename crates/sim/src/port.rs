@@ -7,8 +7,9 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use emu::{BusError, KnownTime, Message, Port};
+use emu::{BusError, Message, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
+use units::Nanos;
 
 use crate::limits::Limits;
 pub(crate) use memory::{Memory, SimCq, SimSq};
@@ -330,7 +331,7 @@ impl Port for SimPort {
         self.vectors.clear_pending(vector);
     }
 
-    fn service_time(&self, _: QueueId, command: &Sqe) -> Option<KnownTime> {
+    fn service_time(&self, command: &Sqe) -> Option<Nanos> {
         self.limits.as_ref().map(|limits| limits.time(command))
     }
 }

@@ -152,7 +152,7 @@ pub struct Outcome {
     pub busy_looks: u64,
     /// Entries found by looks after a commit.
     pub found_by_check: u64,
-    /// Lockless looks in vain: what spinning amounts to.
+    /// Lockless empty polls: what spinning amounts to.
     pub spins: u64,
     /// Writes to submission doorbells.
     pub sq_doorbells: u64,
@@ -240,7 +240,7 @@ pub struct Tick {
     pub looks: u64,
     /// Those of them that found nothing.
     pub empty_looks: u64,
-    /// Lockless looks in vain.
+    /// Lockless empty polls.
     pub spins: u64,
     /// Sleeps on a timer, masked. Only of threads that look by themselves.
     pub naps: u64,

@@ -9,7 +9,7 @@ const TEN: (&str, &str) = ("ten-drives-vm.toml", include_str!("../../../scenario
 const CROWDED: (&str, &str) = ("crowded-poll.toml", include_str!("../../../scenarios/crowded-poll.toml"));
 const ROOMY: (&str, &str) = ("roomy-poll.toml", include_str!("../../../scenarios/roomy-poll.toml"));
 
-/// The outcome of a scenario under a mode, in so many microseconds after as many, changed a little.
+/// The outcome of a scenario under a mode, in this many microseconds after as many, changed a little.
 fn changed((name, text): (&str, &str), mode: &str, micros: u64, change: impl Fn(&mut Scenario)) -> Outcome {
     let read = sim::file::read(name, text, &workload::fio::Nothing);
     let mut scenario = read.unwrap_or_else(|error| panic!("{error}")).scenario;

@@ -28,7 +28,7 @@ fn counted(scenario: &Scenario) -> (usize, usize) {
     (change.allocations + change.reallocations, change.bytes_allocated)
 }
 
-/// Queues grow to what is in flight at once at most, and that may be met late: so many allocations, and so many bytes, are no
+/// Queues grow to what is in flight at once at most, and that may be met late: this many allocations, and this many bytes, are no
 /// growth with time.
 const LATE: (usize, usize) = (64, 256 << 10);
 

@@ -44,7 +44,7 @@ pub struct TraceArgs {
     /// Write everything that was counted to this file as well; `-` is the standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Stop after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
 }
@@ -102,7 +102,7 @@ fn usage<T>(why: String) -> Result<T, Error> {
     Err(Error::Usage(why))
 }
 
-/// One interrupt in so many.
+/// One interrupt in this many.
 fn one_in(word: &str) -> Result<u32, String> {
     let many = word.parse::<u32>().ok().filter(|many| *many > 0);
     many.ok_or_else(|| "give a whole number, 1 or more: 0 would look at nothing".to_owned())

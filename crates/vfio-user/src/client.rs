@@ -202,7 +202,7 @@ impl Client {
         let mut state = self.0.state();
         state.tickets += 1;
         let number = state.tickets;
-        let id = state.begin(command, if is_receiver { Caller::Nobody } else { Caller::Waits(number) })?;
+        let id = state.begin(command, if is_receiver { Caller::Discarded } else { Caller::Waits(number) })?;
         drop(state);
         self.send(&request.to_bytes(id, Flags::REQUEST), fds, deadline, command)?;
         if is_receiver {
@@ -389,7 +389,7 @@ struct State {
 enum Caller {
     Waits(u64),
     Fetches(Ticket),
-    Nobody,
+    Discarded,
 }
 
 impl Shared {
@@ -620,7 +620,7 @@ impl Receiver {
         let caller = state.calls.answered(&header).map_err(End::Malformed)?;
         let answer = if header.flags.is_error() { Err(errno(header.error)) } else { Ok((body, fds)) };
         let notify = match caller {
-            Caller::Nobody => None,
+            Caller::Discarded => None,
             Caller::Waits(number) => {
                 state.answers.insert(number, answer);
                 None

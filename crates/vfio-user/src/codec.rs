@@ -224,7 +224,7 @@ pub struct Assembler<F> {
 }
 
 impl<F> Assembler<F> {
-    /// For messages of at most so many bytes, the header included, with at most so many descriptors.
+    /// For messages of at most this many bytes, the header included, with at most this many descriptors.
     pub fn new(most_bytes: u32, most_fds: usize) -> Assembler<F> {
         Assembler { bytes: vec![0; Header::SIZE], filled: 0, fds: Vec::new(), most_bytes, most_fds }
     }
@@ -871,7 +871,7 @@ const DMA_WRITE: u16 = 12;
 /// What a server asks of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaAsk<'a> {
-    /// So many bytes from a bus address on.
+    /// This many bytes from a bus address on.
     Read {
         /// First byte.
         address: u64,

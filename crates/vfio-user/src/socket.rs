@@ -58,7 +58,7 @@ impl Socket {
     /// Answers that wait for a peer at most. One that asks more and reads none of it is given up.
     const MOST_UNSENT: usize = 1 << 20;
 
-    /// On a connection, for messages of at most so many bytes. It is made non-blocking.
+    /// On a connection, for messages of at most this many bytes. It is made non-blocking.
     ///
     /// # Errors
     /// What `fcntl` says.

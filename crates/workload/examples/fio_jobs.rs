@@ -34,9 +34,9 @@ enum Verdict {
 }
 
 /// The world of a file: its neighbours, and the environment.
-struct Beside;
+struct Here;
 
-impl Outside for Beside {
+impl Outside for Here {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         let beside = Path::new(from).parent().map(|dir| dir.join(path)).unwrap_or_default();
         let made = || made().into_iter().find(|(name, _)| *name == path).map(|(_, text)| text);
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         eprintln!("{}: there is no examples/*.fio and no t/jobs/*.fio in it; is it a checkout of fio?", checkout.display());
         return ExitCode::FAILURE;
     }
-    let variables: Vec<String> = GIVEN.iter().map(|(name, _)| format!("{name}={}", Beside.variable(name).unwrap_or_default())).collect();
+    let variables: Vec<String> = GIVEN.iter().map(|(name, _)| format!("{name}={}", Here.variable(name).unwrap_or_default())).collect();
     println!("Variables: {}.\n", variables.join(" "));
     println!("| file | fio takes it | Reap | why |\n| --- | --- | --- | --- |");
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -105,7 +105,7 @@ fn first(why: &[String]) -> String {
 
 fn read(file: &Path) -> Verdict {
     let (name, text) = (file.display().to_string(), std::fs::read(file).unwrap_or_default());
-    match fio::parse(&[Input { name: &name, text: &text }], &Beside) {
+    match fio::parse(&[Input { name: &name, text: &text }], &Here) {
         Ok(parsed) if parsed.warnings.is_empty() => Verdict::Same,
         Ok(parsed) => Verdict::Warned(parsed.warnings.into_iter().map(|warning| warning.message).collect()),
         Err(errors) => Verdict::Refused(errors.0.into_iter().map(|error| error.message).collect()),
@@ -119,6 +119,6 @@ fn asked(file: &Path) -> Option<bool> {
     let file = file.canonicalize().ok()?;
     let mut fio = Command::new("fio");
     fio.arg("--parse-only").arg(file).current_dir(&here).stdout(Stdio::null()).stderr(Stdio::null());
-    let status = fio.envs(GIVEN.map(|(name, _)| (name, Beside.variable(name).unwrap_or_default()))).status();
+    let status = fio.envs(GIVEN.map(|(name, _)| (name, Here.variable(name).unwrap_or_default()))).status();
     status.ok().map(|status| status.success())
 }

@@ -121,10 +121,10 @@ impl BlockSizes {
 /// A place or an extent on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub enum Amount {
-    /// So many bytes.
+    /// This many bytes.
     #[default]
     Bytes(u64),
-    /// So many per cent of the device.
+    /// This many per cent of the device.
     Percent(u64),
 }
 
@@ -417,7 +417,7 @@ pub struct Verify {
     /// `do_verify`: read back what was written once the writing is done.
     #[default(true)]
     pub after_write: bool,
-    /// `verify_backlog`: what was written is read back after so many writes already.
+    /// `verify_backlog`: what was written is read back after this many writes already.
     pub backlog: Option<Backlog>,
     /// `verify_only`: write nothing, and check what the same job wrote earlier.
     pub only: bool,
@@ -430,7 +430,7 @@ pub struct Verify {
 pub struct Backlog {
     /// Writes before the oldest of them are read back; never 0.
     pub writes: u64,
-    /// `verify_backlog_batch`: so many are read back then; never 0.
+    /// `verify_backlog_batch`: this many are read back then; never 0.
     pub batch: u64,
 }
 
@@ -532,7 +532,7 @@ pub struct Job {
     /// `iodepth`: I/Os in flight at most.
     #[default(1)]
     pub iodepth: u32,
-    /// `iodepth_low`: once the depth is reached, completions are taken until so many are left. 0: `iodepth`.
+    /// `iodepth_low`: once the depth is reached, completions are taken until this many are left. 0: `iodepth`.
     pub iodepth_low: u32,
     /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
     #[default(1)]
@@ -601,7 +601,7 @@ pub struct Job {
     /// `continue_on_error`, of each operation: an I/O that fails for its medium or its data is counted, and the job goes on.
     pub goes_on: PerOp<bool>,
 
-    /// `fsync`, `fdatasync`: a Flush after so many writes; 0: none. A device does not tell them apart.
+    /// `fsync`, `fdatasync`: a Flush after this many writes; 0: none. A device does not tell them apart.
     pub sync_every: u32,
     /// `end_fsync`, `fsync_on_close`: a Flush of each device when all is written.
     pub sync_at_end: bool,

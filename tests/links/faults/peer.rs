@@ -29,7 +29,7 @@ impl Process {
         Process::serving(DEVICE, 1)
     }
 
-    /// So many controllers of one subsystem.
+    /// This many controllers of one subsystem.
     pub(super) fn several(sockets: usize) -> Process {
         Process::serving(DEVICE, sockets)
     }

@@ -11,7 +11,7 @@ pub struct ServeArgs {
     /// The device: mem:SIZE or file:PATH, with the parameters that `reap run --device` takes, or multipath:?path=…&path=… of such
     #[arg(value_name = "DEVICE")]
     pub device: String,
-    /// Where clients come: a Unix socket, which is made, and removed in the end. Given several times, each is one of so many controllers of one
+    /// Where clients come: a Unix socket, which is made, and removed in the end. Given several times, each is one of this many controllers of one
     /// subsystem, which share the namespaces
     #[arg(long, value_name = "SOCKET", required = true)]
     pub vfio_user: Vec<PathBuf>,
@@ -24,7 +24,7 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = CTL_EXAMPLES)]
 pub struct CtlArgs {
-    /// The socket that `reap serve --vfio-user` was given; the control socket beside it has the same name and `.ctl`
+    /// The socket that `reap serve --vfio-user` was given; the control socket has the same name and `.ctl`
     #[arg(value_name = "SOCKET")]
     pub socket: PathBuf,
     /// What is asked: status, or fault and a change, in the words of a script

@@ -38,8 +38,7 @@ pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Out
         all.retain(|one| known.insert(one.clone()));
         all.join(", ")
     };
-    let mut title =
-        format!("{}, queue depth {} on {device}", jobs.collect::<Vec<_>>().join(" beside "), each(|scene| scene.qd.to_string()));
+    let mut title = format!("{}, queue depth {} on {device}", jobs.collect::<Vec<_>>().join("; "), each(|scene| scene.qd.to_string()));
     if args.host_work > 0 {
         title += &format!(", {} ns of application work per I/O", args.host_work);
     }

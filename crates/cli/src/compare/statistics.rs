@@ -14,10 +14,10 @@ use crate::rows::{Estimate, Latencies, Pair, Scene};
 const RESAMPLES: usize = 2_000;
 /// Resamples of a bootstrap of percentiles: each adds up histograms.
 const TAIL_RESAMPLES: usize = 200;
-/// An interval takes so many values. From the least to the greatest of n, the widest that a bootstrap can say, covers the median with
+/// An interval takes this many values. From the least to the greatest of n, the widest that a bootstrap can say, covers the median with
 /// 1 − 2^(1−n): 75 % for three, 94 % for five.
 pub const FEWEST: usize = 6;
-/// A percentile is an estimate only with so many samples above it.
+/// A percentile is an estimate only with this many samples above it.
 const ABOVE: f64 = 20.0;
 /// The percentiles of [`Latencies::curve`].
 const CURVE: [f64; 20] =

@@ -83,7 +83,7 @@ pub fn costs(name: &str) -> Result<Costs> {
     let text = jobs::text(Path::new(name)).with_context(|| format!("price list {name}"))?;
     let costs = file::read_costs(name, &String::from_utf8_lossy(&text))?;
     match list::free(&costs) {
-        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again with less beside it"),
+        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs"),
         None => Ok(costs),
     }
 }

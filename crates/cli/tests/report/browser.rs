@@ -17,7 +17,7 @@ pub struct Shown {
     pub complaints: Vec<String>,
 }
 
-/// Opens `file` in a window so many pixels wide.
+/// Opens `file` in a window this many pixels wide.
 pub fn show(file: &Path, width: u32) -> Shown {
     let browser = env::var("REAP_CHROMIUM").expect("REAP_CHROMIUM names the browser; tests/report.sh sets it");
     let profile = tempfile::tempdir().unwrap();

@@ -47,7 +47,7 @@ impl Page {
         self.show_wide(1280)
     }
 
-    /// In a browser so many pixels wide.
+    /// In a browser this many pixels wide.
     pub fn show_wide(&self, width: u32) -> Shown {
         let file = self.directory.join("shown.html");
         fs::write(&file, &self.text).unwrap();

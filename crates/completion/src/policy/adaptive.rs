@@ -1,7 +1,7 @@
-//! `adaptive`: at each look in vain the action of least expected cost per completion found.
+//! `adaptive`: at each empty poll the action of least expected cost per completion found.
 //!
 //! Cost is CPU time + λ · lateness: λ is the user's price of latency, lateness what the completions found have waited together.
-//! A look that is free is taken first: between two waits, before a sleep, while looks find entries. On a look in vain one pass over
+//! A look that is free is taken first: between two waits, before a sleep, while looks find entries. On an empty poll one pass over
 //! the instants at which something may complete ([`forecast`]) prices a spin, a nap to each of them, a nap or a spin to the
 //! caller's own next instant, and a sleep ([`choose`]). What single waits cannot tell is found by trial over whole stretches ([`flow`]):
 //! whether to stay awake altogether, and in a closed loop how many may be found late until the device runs dry. A ledger vetoes what
@@ -56,7 +56,7 @@ struct Step {
     under_hold: bool,
 }
 
-/// The wait under way: from a look in vain to the next that finds something.
+/// The wait under way: from an empty poll to the next that finds something.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     since: Nanos,
@@ -154,7 +154,7 @@ impl Adaptive {
         self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, open });
     }
 
-    /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
+    /// This many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
         if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
     }

@@ -40,7 +40,7 @@ impl Dice {
         from + self.next() % (to - from)
     }
 
-    /// True in so many of a hundred throws.
+    /// True in this many of a hundred throws.
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
@@ -50,7 +50,7 @@ impl Dice {
     }
 }
 
-/// A read of so many bytes.
+/// A read of this many bytes.
 pub(super) fn read(bytes: u32) -> Class {
     Class::new(Op::Read, bytes)
 }

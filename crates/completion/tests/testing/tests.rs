@@ -235,7 +235,7 @@ fn bounded_answers_lose_nothing() {
         Law::BoundedLateness,
     ];
     for (n, (broken, twin, _)) in twins().into_iter().filter(|(broken, ..)| *broken != Law::DoesNotPanic).enumerate() {
-        // Looks in vain cost the queue time, and are no loss: such a policy makes more steps than the world allows.
+        // Empty polls cost the queue time, and are no loss: such a policy makes more steps than the world allows.
         let vain = broken == Law::LooksForAReason;
         let mode = Mode::register(&format!("bounded-{n}"), Facts::MASKED, move |_: &Tuning| Box::new(twin.clone())).unwrap();
         let in_the_world = [Law::FindsEverything, Law::SurvivesSwitches, Law::BoundedLateness];

@@ -120,7 +120,7 @@ impl WriteMarks {
         of.get(queue * self.0.paths.div_ceil(LINE) + path.index() / LINE)?.0.get(path.index() % LINE)
     }
 
-    /// A write has completed well, on `path`, in `queue`, which no other thread counts for, and which knew of so many `losses`.
+    /// A write has completed well, on `path`, in `queue`, which no other thread counts for, and which knew of this many `losses`.
     #[inline]
     pub(super) fn wrote(&self, queue: usize, path: PathId, losses: u64) {
         if let Some(count) = self.count(&self.0.written, queue, path) {

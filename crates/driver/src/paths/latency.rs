@@ -19,14 +19,14 @@ use units::{Class, Nanos};
 
 use super::set::{PathId, PathSet};
 
-/// One choice in so many explores, if there is anything to explore: well below one in a hundred, which would be seen in
+/// One choice in this many explores, if there is anything to explore: well below one in a hundred, which would be seen in
 /// the 99th percentile.
 const EXPLORE_ONE_IN: u32 = 256;
 
 /// A path that has answered within this time is known well enough.
 const EXPLORE_AFTER: Nanos = Nanos::from_millis(50);
 
-/// A slow path is explored for one part in so many of the time: an explorer may be the only request that is in flight.
+/// A slow path is explored for one part in this many of the time: an explorer may be the only request that is in flight.
 const EXPLORE_SHARE: u64 = 100;
 
 /// What is known of a path that has not answered for this long may be out of date: the next answer counts for half.
@@ -200,9 +200,9 @@ const NEAR_ENOUGH: f32 = 1.4;
 /// The second rule: all but those that are hopelessly far, as from there too little comes back to be worth the wait.
 const WITHIN_SIGHT: f32 = 24.0;
 
-/// A slot is at least so many times as long as the slowest path within sight usually takes, and a power of two (ns).
+/// A slot is at least this many times as long as the slowest path within sight usually takes, and a power of two (ns).
 const SLOT: u64 = 4;
-/// One slot in so many (as a power of two) is a trial: at first, and after many that were worse.
+/// One slot in this many (as a power of two) is a trial: at first, and after many that were worse.
 const OFTEN: u32 = 2;
 const SELDOM: u32 = 8;
 /// The second rule has to be this much better, as it makes more requests wait for far paths.
@@ -212,7 +212,7 @@ const WORSE: f32 = 1.05;
 /// Answers with which to judge at all, and those with which to judge for good.
 const ENOUGH: u64 = 64;
 const PLENTY: u64 = 16_384;
-/// Latencies scatter by so many times their mean, or less.
+/// Latencies scatter by this many times their mean, or less.
 const SCATTER: f32 = 1.5;
 
 /// Latencies, added up.
@@ -262,7 +262,7 @@ pub(super) struct Verdict {
     changes: AtomicU32,
     /// How much more seldom than [`OFTEN`] the other one is tried.
     patience: AtomicU32,
-    /// A slot lasts two to the power of so many nanoseconds: the longest that any thread wants, so that all have the same.
+    /// A slot lasts two to the power of this many nanoseconds: the longest that any thread wants, so that all have the same.
     shift: AtomicU32,
     usual: SharedSum,
     tried: SharedSum,

@@ -12,7 +12,7 @@ use sync::shadow::{self, ShadowDoorbell, ShadowDoorbells};
 pub struct Pages(Arc<[[AtomicU32; 2]]>);
 
 impl Pages {
-    /// Those of so many queues, the admin queue included.
+    /// Those of this many queues, the admin queue included.
     pub fn new(queues: usize) -> Pages {
         Pages((0..2 * queues).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect())
     }

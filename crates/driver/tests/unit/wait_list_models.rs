@@ -85,7 +85,7 @@ impl HwQueue {
         }
     }
 
-    /// The queue's thread: sleeps until so many commands have been posted in all. What becomes of those does not help it.
+    /// The queue's thread: sleeps until this many commands have been posted in all. What becomes of those does not help it.
     fn wait(&self, posted: u32) -> Result<(), LostWakeUp> {
         while self.posted.load(Acquire) < posted {
             self.fds.block(OWNER)?;
@@ -107,7 +107,7 @@ impl HwQueue {
         }
     }
 
-    /// Another thread: takes so many completions, one after the other, as soon as there are the commands.
+    /// Another thread: takes this many completions, one after the other, as soon as there are the commands.
     fn complete(&self, commands: u32) -> Result<(), LostWakeUp> {
         for before in 0..commands {
             while self.posted.load(Acquire) < before {
@@ -142,7 +142,7 @@ impl TagWaiters for HwQueue {
     }
 }
 
-/// So many commands wait already; the queue's thread submits another, while another thread takes completions until there is a tag for
+/// This many commands wait already; the queue's thread submits another, while another thread takes completions until there is a tag for
 /// each. Whether all are posted.
 fn a_queue_waits(before: u32, omit: Omit) -> bool {
     let queue = HwQueue::new(omit);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use units::Nanos;
 
 use crate::testing::{BASE, Host, TestPort, exercise, mem, read, write};
-use crate::{Change, Config, Fault, FaultInjector, FaultPlan, KnownTime, Profile, Service};
+use crate::{Change, Config, Fault, FaultInjector, FaultPlan, Profile, Service};
 
 fn host(profile: Profile) -> Host<TestPort> {
     Host::new(Config::new(profile), vec![mem(1 << 20, 512), mem(8 << 20, 4096)]).ready()
@@ -163,32 +163,6 @@ fn failed_controller_is_silent() {
     host.settle();
     host.enable();
     assert!(host.csts().rdy() && !host.csts().cfs());
-}
-
-#[test]
-fn recorder_sees_each_command_once() {
-    let one = Profile { channels: 1, ..slow() };
-    for (profile, known, took) in
-        [(one.clone(), None, 100_000), (one, Some(KnownTime { service: Nanos(7_000), late: Nanos(0) }), 7_000), (Profile::null(), None, 0)]
-    {
-        let mut host = host(profile);
-        host.port.service.set(known);
-        let mut pair = host.pair(1, 8);
-        let to = host.page(1);
-        let cids: Vec<_> = (0..3).map(|_| host.cid()).collect();
-        for (lba, &cid) in cids.iter().enumerate() {
-            host.post(&mut pair, read(lba as u64, 1, to, 512), cid);
-        }
-        let fetched = host.now;
-        host.ring(&pair);
-        host.run_until(host.now + Nanos::from_millis(1));
-        let times = |n: u64| (fetched + Nanos(n * took), fetched + Nanos((n + 1) * took));
-        let begun: Vec<_> = host.port.begun.borrow().iter().map(|b| (b.cid, b.offset, b.bytes, b.fetched, (b.begins, b.due))).collect();
-        let expected: Vec<_> = cids.iter().zip(0..).map(|(&cid, n)| (cid, n * 512, 512, fetched, times(n))).collect();
-        assert_eq!(begun, expected, "one channel: each begins when the one before it is done");
-        let ended: Vec<_> = cids.iter().zip(0..).map(|(&cid, n)| (QueueId(1), cid, times(n).1)).collect();
-        assert_eq!(*host.port.ended.borrow(), ended);
-    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Of a controller with so many vectors (1 to 2048), whose BAR 0 has so many bytes (a power of two, 4096 at least).
+    /// Of a controller with this many vectors (1 to 2048), whose BAR 0 has this many bytes (a power of two, 4096 at least).
     pub(super) fn new(vectors: u16, bar0_bytes: u32) -> ConfigSpace {
         let empty = || Box::new([0; CONFIG_BYTES]);
         let mut space = ConfigSpace { bytes: empty(), writable: empty() };

@@ -79,7 +79,7 @@ impl Connection {
         Ok(Connection { stream, inner: RefCell::new(inner) })
     }
 
-    /// The client takes messages about so many bytes.
+    /// The client takes messages about this many bytes.
     pub(super) fn limit(&self, bytes: u32) {
         self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA) as usize;
     }

@@ -46,7 +46,7 @@ struct Caller {
 
 impl Control {
     /// Listens beside the socket of endpoint `n`. A file of a server that is gone is replaced.
-    pub(super) fn beside(socket: &Path, n: usize) -> Result<Control, SocketFault> {
+    pub(super) fn for_socket(socket: &Path, n: usize) -> Result<Control, SocketFault> {
         let (listener, _) = Listener::bind(&path_of(socket))?;
         // Callers of each have keys of their own in the poller, above all others.
         Ok(Control { listener, callers: Vec::new(), next: (n as u64 + 1) << 32 })

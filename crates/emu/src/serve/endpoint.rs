@@ -61,7 +61,7 @@ impl Endpoint {
     /// The socket, or the control socket, at this path cannot be had.
     pub(super) fn new(function: Function, device: String, socket: &Path, n: usize) -> Result<(Endpoint, bool), (PathBuf, SocketFault)> {
         let (listener, stale) = Listener::bind(socket).map_err(|fault| (socket.to_owned(), fault))?;
-        let control = Control::beside(socket, n).map_err(|fault| (control::path_of(socket), fault))?;
+        let control = Control::for_socket(socket, n).map_err(|fault| (control::path_of(socket), fault))?;
         let (keys, interest) = (Keys::of(n), Interest::READ);
         Ok((
             Endpoint {

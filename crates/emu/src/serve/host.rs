@@ -46,7 +46,7 @@ struct Line {
 }
 
 impl Host {
-    /// One that has mapped nothing yet, for a controller of so many I/O queues and vectors.
+    /// One that has mapped nothing yet, for a controller of this many I/O queues and vectors.
     pub(super) fn new(queues: u16, vectors: u16) -> Host {
         let vectors = (0..vectors).map(|_| Line::default()).collect();
         Host {
@@ -142,7 +142,7 @@ impl Host {
         }
     }
 
-    /// From now on the client may map doorbells: those of the last one, which may still write to them, count no more. So many bytes are BAR 0.
+    /// From now on the client may map doorbells: those of the last one, which may still write to them, count no more. This many bytes are BAR 0.
     ///
     /// # Errors
     /// There is no memory for them.

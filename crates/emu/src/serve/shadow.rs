@@ -55,7 +55,7 @@ impl ShadowDoorbell for Words<'_> {
 }
 
 impl Shadow {
-    /// The client keeps its doorbells there from now on: at most so many, whose registers say this, by queue and whether it is a head.
+    /// The client keeps its doorbells there from now on: at most this many, whose registers say this, by queue and whether it is a head.
     ///
     /// # Errors
     /// The client's memory is not that, or not to be read or written so.

@@ -55,7 +55,7 @@ pub enum Change {
     Hold(Option<Op>),
     /// Those that were held are due, and no more are held.
     Release,
-    /// The controller shows so many logical blocks of a namespace, at most what the medium holds, and says so by an event. Others
+    /// The controller shows this many logical blocks of a namespace, at most what the medium holds, and says so by an event. Others
     /// of the subsystem go on showing what they showed.
     Resize {
         /// Which namespace.

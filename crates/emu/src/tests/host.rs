@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{Begun, BusError, Config, Controller, KnownTime, Message, Namespace, Port, ShadowBuffers, Step};
+use crate::{BusError, Config, Controller, Message, Namespace, Port, ShadowBuffers, Step};
 
 pub(crate) use exercise::exercise;
 
@@ -173,11 +173,6 @@ pub(crate) struct TestPort {
     pub(crate) pended: Rc<RefCell<Vec<Vector>>>,
     /// Bytes that the controller wrote to host memory other than rings.
     pub(crate) dma_written: Rc<Cell<u64>>,
-    /// What the bus knows of every command's time.
-    pub(crate) service: Rc<Cell<Option<KnownTime>>>,
-    /// Commands begun, and when each of them ended.
-    pub(crate) begun: Rc<RefCell<Vec<Begun>>>,
-    pub(crate) ended: Rc<RefCell<Vec<(QueueId, Cid, Nanos)>>>,
     /// Where the host keeps doorbells, and which of them the controller wants to be told of, since this was taken last.
     pub(crate) shadow: Rc<Cell<Option<ShadowBuffers>>>,
     pub(crate) awaited: Rc<RefCell<Vec<(QueueId, bool)>>>,
@@ -200,9 +195,6 @@ impl TestPort {
             messages: Rc::new(RefCell::new(vec![0; 256])),
             pended: Rc::default(),
             dma_written: Rc::default(),
-            service: Rc::default(),
-            begun: Rc::default(),
-            ended: Rc::default(),
             shadow: Rc::default(),
             awaited: Rc::default(),
         }
@@ -269,18 +261,6 @@ impl Port for TestPort {
     fn arm_doorbell(&self, queue: QueueId, completion: bool) -> bool {
         self.awaited.borrow_mut().push((queue, completion));
         false
-    }
-
-    fn service_time(&self, _: QueueId, _: &Sqe) -> Option<KnownTime> {
-        self.service.get()
-    }
-
-    fn begun(&self, command: &Begun) {
-        self.begun.borrow_mut().push(*command);
-    }
-
-    fn ended(&self, queue: QueueId, cid: Cid, now: Nanos) {
-        self.ended.borrow_mut().push((queue, cid, now));
     }
 }
 

@@ -11,7 +11,7 @@ use sync::lease;
 use super::buddy::block_size;
 use super::extent::{Extent, PAGE_LOG2, PIECE_LOG2, PRIVATE, Piece};
 use super::pool::{AllocError, DmaPool, Pool};
-use super::region::{AnyRegion, Beside};
+use super::region::{AnyRegion, Attachment};
 use super::{CHUNK, MIN_BLOCK, PAGE};
 
 impl DmaPool {
@@ -303,8 +303,8 @@ impl Lent {
     }
 
     /// What was lent beside the region that the buffer is a range of.
-    pub fn beside(&self) -> Option<&Beside> {
-        self.0.0.region.as_ref()?.beside.as_ref()
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.0.0.region.as_ref()?.attachment.as_ref()
     }
 
     /// Where its memory is in this process: for a kernel that copies by itself.

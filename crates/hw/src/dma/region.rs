@@ -169,11 +169,11 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
 
 /// The owner of a region that goes, which it does in the order of its fields.
 fn into_owner<M>(region: Registered<Mutex<M>>) -> M {
-    let Registered { extent, addresses, beside, owner, .. } = region;
+    let Registered { extent, addresses, attachment, owner, .. } = region;
     // Nothing is pinned any more before somebody else can have the bus addresses.
     drop(extent);
     drop(addresses);
-    drop(beside);
+    drop(attachment);
     owner.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -190,12 +190,12 @@ impl<M: Memory> Region<M> {
             Err(why) => return Err((why, owner)),
         };
         let (base, bytes) = (extent.base, extent.bytes);
-        let mut region = Registered { extent, out: Mutex::default(), addresses, beside: None, owner: Mutex::new(owner) };
+        let mut region = Registered { extent, out: Mutex::default(), addresses, attachment: None, owner: Mutex::new(owner) };
         match describe(base, bytes) {
             Ok(lent) => {
-                region.beside = lent.map(|lent| {
+                region.attachment = lent.map(|lent| {
                     let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
-                    Beside { base, addr: lent.addr(), written, lent: Some(lent) }
+                    Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
                 })
             }
             Err(why) => return Err((why, into_owner(region))),
@@ -262,7 +262,7 @@ impl<M> fmt::Debug for Region<M> {
 
 /// Where the device finds what was lent beside a region: see [`DmaPool::register_with`](super::DmaPool::register_with).
 #[derive(Debug)]
-pub struct Beside {
+pub struct Attachment {
     /// Bus address of the region's first byte.
     pub base: u64,
     /// Bus address of what stands beside it.
@@ -273,7 +273,7 @@ pub struct Beside {
     lent: Option<Lent>,
 }
 
-impl Drop for Beside {
+impl Drop for Attachment {
     fn drop(&mut self) {
         // Nothing of the region is lent, so no command needs what describes it.
         drop(self.lent.take().map(Lent::take_back));
@@ -287,7 +287,7 @@ pub(super) struct Registered<O: ?Sized> {
     /// Ranges that are given out: the first byte of each, and one past its last.
     out: Mutex<BTreeMap<u64, u64>>,
     addresses: Addresses,
-    pub beside: Option<Beside>,
+    pub attachment: Option<Attachment>,
     /// A mutex that is never locked, which is `Sync`: nobody reaches the owner before it is alone.
     owner: O,
 }
@@ -315,8 +315,8 @@ impl<O: ?Sized> Registered<O> {
 
 impl<O: ?Sized> fmt::Debug for Registered<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Registered { extent, out, beside, .. } = self;
-        f.debug_struct("Registered").field("extent", extent).field("out", out).field("beside", beside).finish_non_exhaustive()
+        let Registered { extent, out, attachment, .. } = self;
+        f.debug_struct("Registered").field("extent", extent).field("out", out).field("attachment", attachment).finish_non_exhaustive()
     }
 }
 

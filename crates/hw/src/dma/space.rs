@@ -14,7 +14,7 @@ use super::{CHUNK, PAGE};
 pub(super) const USUAL_BITS: u32 = 48;
 /// Below is nobody's: null pointers are found out, and x86 keeps addresses for messages there.
 const FIRST: u64 = 1 << 32;
-/// Pools take turns in so many ranges of bus addresses, none where Linux puts a process's memory. Two pools rarely share
+/// Pools take turns in this many ranges of bus addresses, none where Linux puts a process's memory. Two pools rarely share
 /// one, so that an address of the wrong pool is noticed as well.
 const TURNS: u64 = 32;
 /// The widest of them.

@@ -15,7 +15,7 @@ pub struct DoorbellFile {
 }
 
 impl DoorbellFile {
-    /// One of so many bytes, all zero.
+    /// One of this many bytes, all zero.
     ///
     /// # Errors
     /// What the system says.

@@ -187,7 +187,7 @@ pub enum Hint {
 pub struct Enter {
     /// Published entries to submit. If fewer are there, those are submitted and nothing is waited for.
     pub submit: u32,
-    /// Wait until so many completions can be taken, those that can be already included.
+    /// Wait until this many completions can be taken, those that can be already included.
     pub wait_for: u32,
     /// Wait no longer than so long, from now on (`None` or [`Nanos::MAX`]: no limit). IOPOLL rings take no notice of it.
     pub timeout: Option<Nanos>,

@@ -82,7 +82,7 @@ impl PciRegisters {
         PciRegisters::over(areas, Box::new(ByFile { file, offset: region.offset }), region.bytes)
     }
 
-    /// BAR0 of so many bytes: `areas` of it are mapped.
+    /// BAR0 of this many bytes: `areas` of it are mapped.
     pub(super) fn over(areas: Vec<Area>, rest: Box<dyn RegisterCalls>, bytes: u64) -> Result<PciRegisters, VfioError> {
         let least = u64::from(regs::DOORBELLS) + 16;
         if bytes < least {

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The number of none: there are not so many.
+/// The number of none: no device has as many.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
 /// A number that nothing else that has namespaces has.

@@ -97,7 +97,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     RingLink::on_bus(OnBus { beyond, registers, vectors, reach, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
 }
 
-/// Vectors for `queues` queues and the admin queue, as far as there are so many: a word where there are not.
+/// Vectors for `queues` queues and the admin queue, as far as the device has them: a word where it has fewer.
 fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors, Option<String>), OpenError> {
     let fault = |fault| OpenError::Pcie { bdf: uri.bdf, fault };
     let wanted = queues + 1;

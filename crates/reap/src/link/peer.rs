@@ -157,7 +157,7 @@ fn registers(peer: &Peer, client: &Client, uri: &VfioUserUri, notes: &mut Vec<St
     }
 }
 
-/// Vectors for `queues` queues and the admin queue, as far as there are so many.
+/// Vectors for `queues` queues and the admin queue, as far as the server has them.
 fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, PeerFault> {
     let has = greeting::interrupts(client)?;
     let wanted = queues + 1;

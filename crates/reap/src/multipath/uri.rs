@@ -129,7 +129,7 @@ enum Wrong {
 }
 
 impl MultipathUri {
-    /// So many controllers of one device, `mem:SIZE` or `file:PATH` with parameters, which may have those of a path as well.
+    /// This many controllers of one device, `mem:SIZE` or `file:PATH` with parameters, which may have those of a path as well.
     ///
     /// # Errors
     /// The device's URI does not parse.

@@ -44,7 +44,7 @@ pub(crate) struct HwQueue {
     pub drain: Drain,
     /// Armed while the housekeeping thread has stopped moderating because nothing completes.
     pub idle: WakeFlag,
-    /// So many entries the controller holds back before a message on its vector, as it has confirmed.
+    /// This many entries the controller holds back before a message on its vector, as it has confirmed.
     held: AtomicU32,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
@@ -98,12 +98,12 @@ impl HwQueue {
         Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, dead, errand, line })
     }
 
-    /// The controller has confirmed that it holds so many entries back.
+    /// The controller has confirmed that it holds this many entries back.
     pub(crate) fn holds_back(&self, entries: u32) {
         self.held.store(entries, Relaxed);
     }
 
-    /// So many entries are held back before a message.
+    /// This many entries are held back before a message.
     #[inline]
     pub(crate) fn held_back(&self) -> u32 {
         self.held.load(Relaxed)

@@ -14,7 +14,7 @@ use units::Nanos;
 /// Spins between two clock reads.
 const SPINS_PER_CLOCK: u32 = 16;
 
-/// Of so many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
+/// Of this many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
 const MEASURED_SLEEPS: u32 = 32;
 
 /// Keys of a queue's poller.
@@ -296,7 +296,7 @@ impl State {
     fn look(&mut self, queues: &[&impl Driven], budget: u32, now: Nanos) -> Nanos {
         match queues {
             // Nobody to take turns with: `drive` asks again after each look.
-            // A look in vain takes time as well, on a ring that is polled a system call's.
+            // An empty poll takes time as well, on a ring that is polled a system call's.
             [only] => only.look(budget.min(WEIGHT)).1.unwrap_or_else(hw::now),
             _ => self.round(queues, now),
         }

@@ -24,7 +24,7 @@ const MOST: usize = 256;
 /// The run delay is asked for at most this often.
 const DELAY_EVERY: Nanos = Nanos::from_millis(1);
 
-/// The CPU is wanted if the thread has waited for it for more than one part in so many. A wake-up on an idle CPU counts
+/// The CPU is wanted if the thread has waited for it for more than one part in this many. A wake-up on an idle CPU counts
 /// as a few microseconds of waiting, which a thread that naps must not take for a rival.
 const WANTED_PART: u64 = 8;
 
@@ -95,7 +95,7 @@ impl Looker {
         self.waiter.looks_first(|| queue.hint())
     }
 
-    /// What to do next, where the caller needs so many more completions (`wants`) to go on, and a sleep can be for as many.
+    /// What to do next, where the caller needs this many more completions (`wants`) to go on, and a sleep can be for as many.
     #[inline]
     pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, (goes_on_at, wants): (Nanos, u32), vector: &mut Vector<'_>) -> Plan {
         let seen = &mut self.waiter.seen;

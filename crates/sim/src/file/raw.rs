@@ -97,7 +97,7 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct Device {
     pub(super) name: Option<String>,
-    /// So many of the kind: `name0`, `name1`, …
+    /// This many of the kind: `name0`, `name1`, …
     pub(super) count: Option<Spanned<usize>>,
     pub(super) profile: Spanned<NameOr<Profile>>,
     pub(super) bytes: Option<Spanned<Bytes>>,

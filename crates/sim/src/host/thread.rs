@@ -65,11 +65,11 @@ pub(super) enum After {
 /// What the application waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
-    /// So many completions,
+    /// This many completions,
     pub(super) min: u32,
     /// or this instant.
     pub(super) until: Nanos,
-    /// It takes so many at once.
+    /// It takes this many at once.
     pub(super) max: u32,
     /// It only waits for room, for what is or was due then.
     pub(super) wants_room_at: Option<Nanos>,
@@ -428,7 +428,7 @@ impl Thread {
         Ok(Progress::Private(cost))
     }
 
-    /// What its ring has queued for it, run: so many events.
+    /// What its ring has queued for it, run: this many events.
     fn task_work(&self, g: &Ground, events: usize) -> Nanos {
         if self.engine != Engine::Reap || g.host == Host::User || g.context == Context::Waiter {
             return Nanos::ZERO;

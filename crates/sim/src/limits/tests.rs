@@ -33,7 +33,7 @@ fn independent_drive_has_no_limits() {
 fn commands_queue_per_die() {
     let inside = Inside { dies: 4, stripe: 4_096 };
     let limits = limits(inside);
-    let took = |lba| limits.time(&read(lba)).service.0;
+    let took = |lba| limits.time(&read(lba)).0;
     // Blocks 0 and 32 are on the same of four dies of 4 KiB.
     assert_eq!([took(0), took(32), took(8), took(0), took(16)], [10_000, 20_000, 10_000, 30_000, 10_000]);
     limits.clock.set(Nanos(25_000));

@@ -33,7 +33,7 @@ struct State {
 pub struct LostWakeUp;
 
 impl EventFds {
-    /// So many eventfds, for so many threads, of which each says [`EventFds::end`].
+    /// This many eventfds, for this many threads, of which each says [`EventFds::end`].
     pub fn new(fds: usize, threads: usize) -> Arc<EventFds> {
         let state = State { signalled: vec![false; fds], running: threads, blocked: Vec::new(), lost: false };
         Arc::new(EventFds { state: Mutex::new(state), changed: Condvar::new() })

@@ -116,7 +116,7 @@ impl Queue {
         Queue::play_on(&queue, order, other, |queue| queue.wait(0, mode))
     }
 
-    /// Host 0 has the queue to itself, and so many commands of its own. Another thread looks at it now and then, as the thread does
+    /// Host 0 has the queue to itself, and this many commands of its own. Another thread looks at it now and then, as the thread does
     /// that looks after controllers (`looked_at`), or nobody does. Whether host 0 was told.
     pub(crate) fn play_alone(mode: Mode, order: &'static [usize], looked_at: bool, omit: Omit) -> bool {
         let queue = Arc::new(Queue::new(order.len(), 2 + usize::from(looked_at), omit));

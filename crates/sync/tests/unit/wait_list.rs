@@ -2,7 +2,7 @@ use std::cell::{Cell, RefCell};
 
 use super::*;
 
-/// Queues with so many commands that wait each, and so many tags for all.
+/// Queues with this many commands that wait each, and this many tags for all.
 struct Queues {
     books: Vec<RefCell<u32>>,
     tags: Cell<u32>,

@@ -333,7 +333,7 @@ impl Parser<'_> {
             return;
         }
         let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name)));
-        // A file with so many errors is no job file.
+        // A file with this many errors is no job file.
         let near = if self.errors.len() < MOST_ERRORS { units::nearest(name, options::names()) } else { None };
         self.errors.push(match near {
             Some(near) => error.help(format!("did you mean '{near}'?")),

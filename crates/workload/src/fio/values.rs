@@ -79,7 +79,7 @@ pub(super) fn micros(text: &str) -> Result<Nanos, Bad> {
     time_in(text, 1_000)
 }
 
-/// A time; without a unit in so many nanoseconds.
+/// A time; without a unit in this many nanoseconds.
 fn time_in(text: &str, usual: u64) -> Result<Nanos, Bad> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);

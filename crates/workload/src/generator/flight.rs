@@ -49,7 +49,7 @@ pub(super) enum Halt {
 pub(super) struct Flight {
     /// I/Os in flight, posted ones included.
     pub in_flight: u32,
-    /// I/Os posted and not announced: the first so many of `batch`.
+    /// I/Os posted and not announced: the first ones of `batch`.
     pub queued: u32,
     /// Of these, reads, writes, Flushes and trims.
     queued_of: [u32; 4],

@@ -509,12 +509,6 @@ impl Generator {
         }
     }
 
-    /// When the job's rate means `io`, which was issued last in its slot, to start; `None`: there is no rate.
-    pub fn due(&self, io: &Io) -> Option<Nanos> {
-        self.pacing.as_ref()?;
-        Some(self.flight.extra(io.slot).intended).filter(|due| *due != Nanos::MAX)
-    }
-
     /// Whether the job has a rate.
     #[inline]
     pub fn is_paced(&self) -> bool {

@@ -83,7 +83,7 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
 }
 
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
-/// Bands of latency: less than so many units, and not less than the band before. Only milliseconds have the last two.
+/// Bands of latency: less than this many units, and not less than the band before. Only milliseconds have the last two.
 const BOUNDS: [&str; 12] = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
 
 /// How the completion latencies of reads and writes are distributed, in per cent: nanoseconds, microseconds, milliseconds. What is

@@ -221,7 +221,7 @@ impl Sum {
     }
 }
 
-/// `n` in so many milliseconds, per second; 0 without any time.
+/// `n` in this many milliseconds, per second; 0 without any time.
 fn per_second(n: u64, ms: u64) -> u64 {
     (u128::from(n) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64
 }

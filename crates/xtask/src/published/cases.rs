@@ -119,7 +119,7 @@ impl Outside for Shipped {
 
 fn as_it_is(_: &mut Scenario) {}
 
-/// So many I/Os per second, evenly.
+/// This many I/Os per second, evenly.
 fn rate(scenario: &mut Scenario, iops: u64) {
     for spec in &mut scenario.jobs {
         spec.job.rate = PerOp::both(Some(Rate::Iops(iops)));

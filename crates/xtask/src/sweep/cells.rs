@@ -15,7 +15,7 @@ pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
 pub const DEPTHS: [u32; 4] = [1, 4, 32, 128];
 /// I/Os in flight of closed loops.
 pub const CLOSED_DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// So many times the I/Os has a device that alternates between phases.
+/// This many times the I/Os has a device that alternates between phases.
 pub const PHASED: u64 = 2;
 
 /// A price list, by its name.
@@ -30,7 +30,7 @@ pub struct Prices {
 /// What is asked of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// I/Os arrive at random, at so many per cent of what `poll` reaches in a closed loop of this depth.
+    /// I/Os arrive at random, at this many per cent of what `poll` reaches in a closed loop of this depth.
     Open {
         /// The per cent.
         load: u32,
@@ -44,7 +44,7 @@ pub enum Kind {
     },
     /// As many threads on one device, each with a CPU and a hardware queue to itself.
     Threads {
-        /// So many.
+        /// This many.
         threads: u16,
     },
     /// A job file that ships.

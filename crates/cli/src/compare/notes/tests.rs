@@ -51,7 +51,7 @@ fn the_title_has_all_jobs() {
     let jobs = jobs(text);
     let threads = [0, 0, 1, 2].map(|job| &jobs[job]);
     let title = title(&args("reap compare"), &threads, "mem:1G", &[outcome(100.0, 1, &[])]);
-    assert_eq!(title, "randread 4 KiB, 2 threads beside write 64 KiB beside randrw 4 KiB and 8 KiB, queue depth 1 on mem:1G");
+    assert_eq!(title, "randread 4 KiB, 2 threads; write 64 KiB; randrw 4 KiB and 8 KiB, queue depth 1 on mem:1G");
 }
 
 #[test]

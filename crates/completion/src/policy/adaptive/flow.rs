@@ -22,7 +22,7 @@ pub(super) struct Flow {
     rests: Option<Nanos>,
     /// What the device was seen to do where none was found late.
     full: Shown,
-    /// So many may be found late.
+    /// This many may be found late.
     spare: f32,
     window: Window,
     /// A clock drives the caller.
@@ -107,14 +107,14 @@ impl Flow {
         self.rests.get_or_insert(now);
     }
 
-    /// So many are in flight from now on.
+    /// This many are in flight from now on.
     #[inline]
     pub(super) fn in_flight(&mut self, now: Nanos, commands: u32) {
         let InFlight { commands: before, since, waited } = self.in_flight;
         self.in_flight = InFlight { commands, since: now, waited: waited + (now - since).0 * u64::from(before) };
     }
 
-    /// So many are sent, and so many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
+    /// This many are sent, and this many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, spent: u64) -> Option<Stretch> {
         self.in_flight(now, in_flight);
         let waited = self.in_flight.waited;
@@ -158,7 +158,7 @@ impl Flow {
         Shown { rate, busy: 1.0 / rate - over.asleep as f32 / done, cost: cpu + around.lambda * took, stretches: 1 }
     }
 
-    /// So many of those in flight may be found late.
+    /// This many of those in flight may be found late.
     fn spares(&mut self, in_flight: f32, around: &Around) {
         self.spare = if around.open { 0.0 } else { in_flight * self.window.part };
         // Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
@@ -175,7 +175,7 @@ impl Flow {
         self.ways.is_awake()
     }
 
-    /// So many may be found late, and nobody is later for it.
+    /// This many may be found late, and nobody is later for it.
     #[inline]
     pub(super) fn spare(&self) -> f32 {
         if self.is_awake() { 0.0 } else { self.spare }

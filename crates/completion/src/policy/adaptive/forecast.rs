@@ -11,9 +11,9 @@ const BUCKETS: usize = 14 * 16;
 /// How much is remembered, of whatever is averaged: device times, waits, the caller's rate. One wait in as many is looked at all
 /// the way, to learn, and a thread that naps or sleeps in fewer stays awake.
 pub(super) const MEMORY: u32 = 64;
-/// So many in a row say what is so of late.
+/// This many in a row say what is so of late.
 pub(super) const STRETCH: u32 = 8;
-/// One in so many as are remembered: what may take longer than anything seen, and what counts as none.
+/// One in this many as are remembered: what may take longer than anything seen, and what counts as none.
 pub(super) const UNSEEN: f32 = 1.0 / MEMORY as f32;
 /// Batches that are told apart; when there are more, two neighbours count as one.
 const BATCHES: usize = 2 * STRETCH as usize;
@@ -51,7 +51,7 @@ pub(super) struct Forecast {
 pub(super) struct Point {
     /// From now on.
     pub(super) at: f32,
-    /// So many have completed.
+    /// This many have completed.
     pub(super) found: f32,
     /// So long those of them that were not to spare have waited to be found, together.
     pub(super) late: f32,
@@ -132,7 +132,7 @@ impl Forecast {
         self.commands += batch.commands;
     }
 
-    /// Only so many are in flight: the oldest have completed.
+    /// Only this many are in flight: the oldest have completed.
     pub(super) fn keep(&mut self, in_flight: u32) {
         let mut gone = self.commands.saturating_sub(in_flight);
         let mut first = 0;
@@ -168,7 +168,7 @@ impl Forecast {
         self.ring[..self.len].first().map(|sent| sent.class)
     }
 
-    /// A command that has taken so many times the longest has most likely completed, whatever the notification says.
+    /// A command that has taken this many times the longest has most likely completed, whatever the notification says.
     pub(super) fn deadline(&self, class: Class) -> Nanos {
         Nanos(self.times[class.index()].longest as u64 * u64::from(STRETCH)).max(Nanos::from_millis(1))
     }
@@ -209,7 +209,7 @@ impl Forecast {
         points
     }
 
-    /// The same for a device that does what it can, which is so many in a nanosecond, and has some to spare.
+    /// The same for a device that does what it can, which is this many in a nanosecond, and has some to spare.
     pub(super) fn full(&self, rate: f32, spare: f32) -> [Point; INSTANTS] {
         let mut points = [Point::default(); INSTANTS];
         for (n, point) in points.iter_mut().enumerate() {

@@ -53,7 +53,7 @@ impl Ledger {
         self.renting = self.renting.saturating_add(rent);
     }
 
-    /// Whether a prediction may be followed that costs so many sleeps if it is wrong.
+    /// Whether a prediction may be followed that costs this many sleeps if it is wrong.
     #[inline]
     pub(super) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
         let best = self.sleeping.min(self.renting).min(self.spinning);

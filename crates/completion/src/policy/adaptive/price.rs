@@ -5,7 +5,7 @@ use units::Nanos;
 use super::forecast::STRETCH;
 use crate::{Cause, LatencyPrice, Tuning, Woke};
 
-/// An estimate goes one part in so many towards what was seen.
+/// An estimate goes one part in this many towards what was seen.
 const PART: u64 = STRETCH as u64;
 
 /// The price of latency where nothing else counts.

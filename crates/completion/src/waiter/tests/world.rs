@@ -99,7 +99,7 @@ struct Thread {
     switch: Option<Mode>,
 }
 
-/// One to three threads, each with two modes, so many commands to wait for at first, and so many later; and who moves when: a thread,
+/// One to three threads, each with two modes, this many commands to wait for at first, and this many later; and who moves when: a thread,
 /// or the device.
 #[derive(Clone, Debug)]
 struct Case {

@@ -1,4 +1,4 @@
-//! Paths in virtual time: each a queue with so many servers, and a wire. Enough to judge policies by; what they cost is the
+//! Paths in virtual time: each a queue with this many servers, and a wire. Enough to judge policies by; what they cost is the
 //! machine simulator's business.
 
 use std::cmp::Reverse;

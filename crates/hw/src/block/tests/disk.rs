@@ -87,7 +87,7 @@ fn generic_devices_find_their_disk() {
         fs::create_dir_all(root.path().join("char")).unwrap();
         symlink(root.path().join("class").join(class), dir.join("subsystem")).unwrap();
         symlink(&dir, root.path().join(format!("char/240:{number}"))).unwrap();
-        Disk::beside(&root.path().join("char"), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
+        Disk::of_character_device(&root.path().join("char"), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
     };
     assert_eq!(character("ng0n1", 0, "nvme-generic"), Some(Some("nvme0n1".into())));
     // The kernel drives no such namespace, and shows a disk without a number.
@@ -96,5 +96,5 @@ fn generic_devices_find_their_disk() {
     assert_eq!(character("ng0n3", 2, "nvme-generic"), Some(None));
     assert_eq!(character("nvme0", 3, "nvme"), None);
     assert_eq!(character("ngx", 4, "input"), None);
-    assert!(Disk::beside(&root.path().join("char"), makedev(240, 5)).is_none());
+    assert!(Disk::of_character_device(&root.path().join("char"), makedev(240, 5)).is_none());
 }

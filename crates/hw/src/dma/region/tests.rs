@@ -210,7 +210,7 @@ fn region_descriptions_stay_lent() {
     });
     let region = region.unwrap();
     let lent = region.buffer(0..4096).unwrap().lend();
-    let &Beside { base, addr, ref written, .. } = lent.beside().unwrap();
+    let &Attachment { base, addr, ref written, .. } = lent.attachment().unwrap();
     assert!(written.len() == 1 && !written[0].load(std::sync::atomic::Ordering::Relaxed));
     let mut seen = [0; 8];
     pool.dma_read(addr, &mut seen).unwrap();

@@ -86,7 +86,7 @@ impl Buffers {
 /// What a part asks for, before it is known on which ring.
 #[derive(Clone, Copy)]
 pub(super) enum What {
-    /// So many bytes of its buffer.
+    /// This many bytes of its buffer.
     Bytes(usize),
     /// No data.
     Rest(Rest),

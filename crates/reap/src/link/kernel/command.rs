@@ -22,9 +22,9 @@ const UNSUPPORTED: i32 = 95;
 pub(super) enum Rest {
     /// A Read or a Write of so much.
     Data(Span),
-    /// So many bytes to be zeroed, or given back; how, and how otherwise.
+    /// This many bytes to be zeroed, or given back; how, and how otherwise.
     Range { bytes: u64, way: Way, other: Option<Way> },
-    /// So many bytes to be looked at, or made unreadable, by a command that passes through: the kernel has no request for it.
+    /// This many bytes to be looked at, or made unreadable, by a command that passes through: the kernel has no request for it.
     Check { bytes: u64 },
     /// What is done is made durable: a Flush, or the end of a Write Zeroes with FUA.
     Sync,

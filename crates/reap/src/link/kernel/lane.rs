@@ -355,7 +355,7 @@ impl UringLane {
         found
     }
 
-    /// The same for `timeout`, unless the bell rings, nothing is left to come, or the caller can go on, which needs so many
+    /// The same for `timeout`, unless the bell rings, nothing is left to come, or the caller can go on, which needs this many
     /// completions (0: it does not say): no notification ends it.
     pub(crate) fn nap(&self, wants: u32, timeout: Option<Nanos>) {
         self.sleep(if wants > 0 { wants } else { u32::MAX }, (None, timeout));

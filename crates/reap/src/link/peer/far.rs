@@ -116,7 +116,7 @@ impl Peer {
         lock(&self.homes).clone()
     }
 
-    /// So many vectors signal each its own eventfd.
+    /// This many vectors signal each its own eventfd.
     pub(super) fn has_vectors(&self, count: u16) {
         *lock(&self.homes) = (0..count).map(Vector).collect();
     }

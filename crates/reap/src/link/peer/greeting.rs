@@ -156,7 +156,7 @@ pub(super) fn signal(client: &Client, vectors: &Vectors, homes: &[Vector]) -> Re
 pub(super) fn enable_messages(client: &Client) -> Result<u64, PeerFault> {
     let failed = |source| PeerFault::Server { what: "switch MSI-X on", source };
     let [mut at] = client.read_config(FIRST_CAPABILITY).map_err(failed)?;
-    // There is room for so many. A chain that has more goes in a circle.
+    // There is room for this many. A chain that has more goes in a circle.
     for _ in 0..48 {
         at &= !3;
         if at < 0x40 {

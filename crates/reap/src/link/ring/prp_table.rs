@@ -98,7 +98,7 @@ impl PrpTable {
 
     /// The entry for the page at `second`, which is not in the pool: the buffer is a range of a region, or was refused.
     fn region_entry(&self, second: u64, buf: &Option<Lent>) -> u64 {
-        let Some(table) = buf.as_ref().and_then(Lent::beside) else { return 0 };
+        let Some(table) = buf.as_ref().and_then(Lent::attachment) else { return 0 };
         let page = second.wrapping_sub(table.base) / PAGE;
         if !table.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire)) {
             self.write((table.addr, table.base), page / RUN, &table.written);

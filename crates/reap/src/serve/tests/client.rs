@@ -136,7 +136,7 @@ impl Guest {
         Guest::come(server, 0, sealed, Capabilities::default())
     }
 
-    /// The same, of a client that takes so many bytes in a message.
+    /// The same, of a client that takes this many bytes in a message.
     pub(super) fn taking(server: &Running, most: u32) -> Guest {
         Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most, ..Capabilities::default() })
     }
@@ -385,7 +385,7 @@ impl Guest {
         self.set_register(at, value);
     }
 
-    /// What can be mapped of BAR 0, and its descriptors, for an answer of so many bytes.
+    /// What can be mapped of BAR 0, and its descriptors, for an answer of this many bytes.
     pub(super) fn mappable(&mut self, room: u32) -> (Region, Vec<OwnedFd>) {
         let body = self.ask(&Request::RegionInfo { index: region::BAR0, room }, &[]).expect("an answer");
         (Region::from_answer(region::BAR0, &body).expect("a region"), std::mem::take(&mut self.came))

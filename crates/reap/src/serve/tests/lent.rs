@@ -28,7 +28,7 @@ pub(super) enum Manner {
     OtherCommand,
     /// Requests go before it.
     Busy,
-    /// So many requests come, and no answer.
+    /// This many requests come, and no answer.
     Flood,
     /// The answer is longer than any message may be.
     Huge,

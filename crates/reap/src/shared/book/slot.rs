@@ -33,7 +33,7 @@ pub(crate) enum Claim {
 pub(super) enum State {
     /// No request.
     Free,
-    /// So many parts have not ended.
+    /// This many parts have not ended.
     Open { claim: Claim, left: u32 },
 }
 

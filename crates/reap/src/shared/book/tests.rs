@@ -19,7 +19,7 @@ struct Posted {
     addr: u64,
 }
 
-/// A lane with room for so many parts.
+/// A lane with room for this many parts.
 struct Room {
     tags: usize,
     posted: Vec<(Posted, Token)>,

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use units::Nanos;
 
-/// Of so many turns that found something one is followed, where the policy weighs what comes after.
+/// Of this many turns that found something one is followed, where the policy weighs what comes after.
 const MEASURED_TURNS: u32 = 8;
 
 /// A thread between two turns.
@@ -16,7 +16,7 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// The thread leaves with something to compute: one time in so many, how it goes on is measured.
+    /// The thread leaves with something to compute: one time in this many, how it goes on is measured.
     pub(super) fn leaves(&self, now: Nanos) {
         self.turns.set(self.turns.get().wrapping_add(1));
         if self.turns.get().is_multiple_of(MEASURED_TURNS) {

@@ -94,7 +94,7 @@ fn starts(mut generator: Generator) -> (Vec<Nanos>, usize) {
         match generator.next(device.now) {
             Next::Issue(io) => {
                 device.issue(&mut generator, io);
-                due.extend(generator.due(&io));
+                due.push(generator.flight.extra(io.slot).intended);
                 reads += usize::from(io.op == Op::Read);
             }
             Next::Commit => generator.committed(device.now),

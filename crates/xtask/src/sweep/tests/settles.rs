@@ -59,7 +59,7 @@ fn no_mode_settles_at_less_than_is_offered_on_many_drives() {
     assert_eq!(look(4..60, 30_000), Vec::<String>::new());
 }
 
-/// A drive in two phases, 20 µs and 300, in runs of 40, which are so many of a million, at 45 % of what `poll` does at a depth of 12; and a
+/// A drive in two phases, 20 µs and 300, in runs of 40, which are this many of a million, at 45 % of what `poll` does at a depth of 12; and a
 /// low price of latency.
 fn trapped(costs: Costs, tail_ppm: u32, seeds: std::ops::RangeInclusive<u64>) -> Vec<(u64, f64)> {
     let tail = Service { base: Nanos(20_000), tail_ppm, tail: Nanos(280_000), tail_run: 40, ..Service::default() };

@@ -10,7 +10,7 @@ pub(super) struct Shown {
     /// How long the thread had the CPU for each, and what waiting has cost: CPU time + λ · lateness.
     pub(super) busy: f32,
     pub(super) cost: f32,
-    /// So many stretches have shown it.
+    /// This many stretches have shown it.
     pub(super) stretches: u32,
 }
 
@@ -38,7 +38,7 @@ impl Noise {
         self.last = None;
     }
 
-    /// By so much two means may differ by chance, of so many stretches each: two standard errors, nearly.
+    /// By so much two means may differ by chance, of this many stretches each: two standard errors, nearly.
     pub(super) fn between(&self, stretches: u32, others: u32) -> f32 {
         2.0 * self.mean * (1.0 / stretches as f32 + 1.0 / others as f32).sqrt()
     }
@@ -50,7 +50,7 @@ impl Shown {
         self.is_known() && self.cost < planned.cost * (1.0 - UNSEEN / 2.0 - noise.between(self.stretches, planned.stretches))
     }
 
-    /// Trials in this way until so many stretches of the other are due: as many as keep what that takes longer, and what it costs more, to a
+    /// Trials in this way until this many stretches of the other are due: as many as keep what that takes longer, and what it costs more, to a
     /// small part of the whole.
     pub(super) fn until(&self, other: &Shown, stretches: u32) -> u32 {
         let more = (self.rate / other.rate).max(other.busy / self.busy.max(1.0)) - 1.0;

@@ -42,7 +42,7 @@ impl Ways {
         self.passed >= self.pause
     }
 
-    /// The other way is tried again after so many trials.
+    /// The other way is tried again after this many trials.
     fn pauses(&mut self, trials: u32) {
         (self.passed, self.pause) = (0, trials);
     }

@@ -4,7 +4,7 @@ use super::*;
 
 const SENT: Nanos = Nanos(1_000_000);
 
-/// A policy that has seen this device time, a quarter less, and a quarter more, many times, and has sent so many commands one by one just now.
+/// A policy that has seen this device time, a quarter less, and a quarter more, many times, and has sent this many commands one by one just now.
 fn sure(price: LatencyPrice, device: u64, commands: u32) -> Adaptive {
     let mut policy = policy(price);
     for n in 0..u64::from(MEMORY) * 3 {

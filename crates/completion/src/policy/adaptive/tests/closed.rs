@@ -16,7 +16,7 @@ pub(super) struct Loop {
     now: u64,
     flight: Vec<(u64, u64)>,
     limited: bool,
-    /// The device tells of so many at once, or of the first 100 µs late.
+    /// The device tells of this many at once, or of the first 100 µs late.
     pub(super) held: u32,
     pub(super) urgent: bool,
 }
@@ -47,7 +47,7 @@ impl Loop {
         self.policy.submitted(Nanos(self.now), &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
     }
 
-    /// Until so many have completed. Looks cost nothing.
+    /// Until this many have completed. Looks cost nothing.
     pub(super) fn run(&mut self, wanted: u64) -> Ran {
         let mut ran = Ran { found: 0, looks: 0, took: self.now };
         let (mut found, mut woke) = (0, None);

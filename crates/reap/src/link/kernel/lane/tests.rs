@@ -32,7 +32,7 @@ fn lane_on(query: &str, tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>,
     Some((UringLane::new(&link, QueueId(1), tags, &wake, owned).unwrap(), wake, file))
 }
 
-/// So many are out that never complete: only the bell, or a time, ends a sleep for several.
+/// This many are out that never complete: only the bell, or a time, ends a sleep for several.
 fn never_completes(lane: &UringLane, requests: u64) {
     add(&lane.announced, requests);
 }
@@ -164,7 +164,7 @@ fn what_a_ring_was_prepared_for_is_not_registered_by_a_request() {
     drop(kept);
 }
 
-/// Posts reads of so many blocks. Their buffers, until they are back.
+/// Posts reads of this many blocks. Their buffers, until they are back.
 fn post_reads(lane: &UringLane, several: u32) -> Vec<Option<hw::Lent>> {
     (0..several).map(|token| post_read_at(lane, token.into(), hw::now())).collect()
 }

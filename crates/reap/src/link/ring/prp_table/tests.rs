@@ -91,7 +91,7 @@ fn a_region_takes_its_table_along() {
     let buf: DmaBuf = region.buffer(0..1 << 20).unwrap();
     drop(region);
     let lent = buf.lend();
-    let table = lent.beside().unwrap().addr;
+    let table = lent.attachment().unwrap().addr;
     assert!(pool.check(table, PAGE).is_ok());
     drop(lent.take_back());
     assert!(pool.check(table, 1).is_err());
@@ -143,7 +143,7 @@ fn registering_writes_nothing_of_the_table() {
     let table = PrpTable::new(&pool).unwrap();
     let region = register(&pool, Pages::new(1 << 30).unwrap()).unwrap();
     let lent = Some(region.buffer(0..region.len()).unwrap().lend());
-    let written = |k: usize| lent.as_ref().and_then(Lent::beside).unwrap().written[k].load(Acquire);
+    let written = |k: usize| lent.as_ref().and_then(Lent::attachment).unwrap().written[k].load(Acquire);
     let pages = (region.len() as u64).div_ceil(RUN * PAGE) as usize;
     assert!(!(0..pages).any(written));
     let (addr, bytes) = (region.base() + region.len() as u64 - (1 << 20), 1 << 20);

@@ -110,7 +110,7 @@ fn a_loop_that_computes_is_left_masked_until_it_is_back() {
         done.clear();
         queue.next_deadline().is_some()
     };
-    // Whether one of so many does, and is told of nothing then.
+    // Whether one of this many does, and is told of nothing then.
     let mut is_masked = |turns: u32, outside: &dyn Fn()| {
         (0..turns).any(|_| {
             let masked = leaves_masked();

@@ -31,7 +31,7 @@ fn lane(queue: &Queue) -> &SoftQueue {
     &queue.lanes()[0]
 }
 
-/// A caller has room for so many beside those that it keeps there, or for one.
+/// A caller has room for this many beside those that it keeps there, or for one.
 #[test]
 fn no_more_is_reaped_than_there_is_room_for() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);

@@ -60,7 +60,7 @@ fn a_submission_looks_where_something_has_completed() {
     assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
-/// A thread that looks in vain at a controller that is given up fails what waits for a tag, since nobody will return one.
+/// A thread that empty polls at a controller that is given up fails what waits for a tag, since nobody will return one.
 #[test]
 fn a_look_fails_what_waits_where_the_controller_is_given_up() {
     let _alone = by_hand();

@@ -31,7 +31,7 @@ fn was_called(queue: &Queue) -> bool {
     lane(queue).posting.was_called(&lane(queue).queue.lane) || reported
 }
 
-/// Each that goes to sleep finds what was posted meanwhile. For so many rounds the notification stays outstanding, and messages cost none.
+/// Each that goes to sleep finds what was posted meanwhile. For this many rounds the notification stays outstanding, and messages cost none.
 #[test]
 fn a_notification_stands_for_the_messages_of_so_many_rounds() {
     let _alone = by_hand();

@@ -10,7 +10,7 @@ use super::by_hand;
 use crate::thread::engine::Driven;
 use crate::{Device, OpenOptions, Queue, Request};
 
-/// So many software queues of one hardware queue.
+/// This many software queues of one hardware queue.
 pub(super) fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
     let options = OpenOptions::new().software_queues(queues).hardware_queues(1).mode(mode);
     let device = Device::open_with(uri, &options).unwrap();

@@ -7,7 +7,7 @@
 # SANITIZER=address fuzz/run.sh    the same under AddressSanitizer, where the toolchain has its runtime
 #
 # What is found of coverage goes to target/fuzz/corpus, and a second run goes on from there; a crash is kept in fuzz/artifacts. Needs
-# cargo-fuzz, and installs it into target/tools from crates.io where it is missing.
+# cargo-fuzz, and installs it into target/tools where it is missing.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -8,12 +8,12 @@ mod bus;
 
 use std::collections::BTreeMap;
 
-use emu::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
 use driver::{
     AdminCommand, AdminReply, AnaPieces, Answer, Bringup, BringupAsk, BringupConfig, Buffers, Completed, Events, Inventory,
     ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading, Recovery, RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, Ticket,
     WantedQueues, Watch,
 };
+use emu::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
 use nvme::prp::Dptr;
 use nvme::{Lba, Nsid, QueueId, Sqe, Vector};
 use units::Nanos;
@@ -178,9 +178,9 @@ impl Host {
                     bringup.rings(sq, cq);
                 }
                 BringupAsk::ReopenAdmin => {
-                    self.admin.close();
-                    self.admin.abandon();
-                    self.admin.reopen();
+                    self.admin.exclusive().close();
+                    self.admin.exclusive().abandon();
+                    self.admin.exclusive().reopen();
                 }
                 BringupAsk::Ready(inventory) => return Some(*inventory),
                 BringupAsk::Failed(error) => {
@@ -274,22 +274,22 @@ impl Host {
             }
             RecoveryAsk::Abort { queue, command, sqe } => {
                 let purpose = Purpose::Abort { queue, cid: command.cid };
-                let begun = self.io[&queue].begin_abort(&command);
+                let begun = self.io[&queue].exclusive().begin_abort(&command);
                 if !(begun && self.post_admin(AdminCommand { sqe, page: false }, purpose)) {
-                    self.io[&queue].end_abort(command.cid);
+                    self.io[&queue].exclusive().end_abort(command.cid);
                     recovery.abort_ended();
                 }
             }
             RecoveryAsk::Close(_) => {
                 self.up = false;
-                self.io.values().chain([&self.admin]).for_each(Pair::close);
+                self.io.values().chain([&self.admin]).for_each(|pair| pair.exclusive().close());
             }
             RecoveryAsk::Lost(_) => {}
             RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
             RecoveryAsk::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
             RecoveryAsk::Rings { .. } => panic!("the queues are known"),
             RecoveryAsk::Restored(inventory) => {
-                self.io.values().for_each(Pair::reopen);
+                self.io.values().for_each(|pair| pair.exclusive().reopen());
                 (self.events, self.log_offsets, self.up) = (Events::new(&inventory), inventory.log_offsets, true);
             }
             RecoveryAsk::Dead(_) => return true,
@@ -298,11 +298,11 @@ impl Host {
     }
 
     fn abandon(&mut self, buffers: Buffers) {
-        let taken: Vec<_> = self.io.values().flat_map(|pair| pair.abandon()).collect();
+        let taken: Vec<_> = self.io.values().flat_map(|pair| pair.exclusive().abandon()).collect();
         taken.iter().for_each(|command| self.end(command.token));
-        self.admin.abandon();
+        self.admin.exclusive().abandon();
         if buffers == Buffers::Returned {
-            self.admin.reopen();
+            self.admin.exclusive().reopen();
         }
         self.violation = None;
         self.events.forget();
@@ -319,7 +319,7 @@ impl Host {
     fn answered(&mut self, recovery: &mut Recovery, completed: &Completed) {
         match Purpose::from_token(completed.token) {
             Purpose::Abort { queue, cid } => {
-                self.io[&queue].end_abort(cid);
+                self.io[&queue].exclusive().end_abort(cid);
                 recovery.abort_ended();
             }
             Purpose::Sequence => recovery.completed(&reply(completed, &self.page())),

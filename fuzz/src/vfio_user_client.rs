@@ -46,7 +46,9 @@ fn answer(body: &[u8]) {
         let Ok(region) = Region::from_answer(index, body) else { continue };
         assert!(region.areas.len() <= Region::MOST_AREAS);
         for area in &region.areas {
-            assert!(area.offset.checked_add(area.bytes).is_some_and(|end| end <= region.bytes && region.file_offset.checked_add(end).is_some()));
+            assert!(
+                area.offset.checked_add(area.bytes).is_some_and(|end| end <= region.bytes && region.file_offset.checked_add(end).is_some())
+            );
         }
     }
     let asked = Access { offset: 0, region: 0, count: 4 };

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use emu::{BusError, Message, Port};
 use driver::{Access, Answer, Asked, Properties, Property, Ticket};
+use emu::{BusError, Message, Port};
 use nvme::{CqSlots, Cqe, Doorbells, Registers, Status, Vector};
 
 use crate::bus::{Bus, Ring};

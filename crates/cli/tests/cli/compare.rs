@@ -51,7 +51,7 @@ fn several_threads_compare_as_one() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randrw\nbs=4k\niodepth=4\nfilename=x:y\n[b]\nnumjobs=2\nfilename=y\niodepth=2\ngtod_reduce=1\n");
     let ended = place.reap(&format!("compare job.fio {SMALL} --modes irq-poll --repeat 1 --json results.json")).ok();
-    words(&ended, &["randrw 4 KiB beside read 4 KiB, 2 threads"]);
+    words(&ended, &["randrw 4 KiB; read 4 KiB, 2 threads"]);
     let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
     assert_eq!(results["rows"][0]["qd"], 8);
 }

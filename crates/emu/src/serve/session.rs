@@ -58,7 +58,7 @@ impl Session {
     pub(super) fn turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
         match self.try_turn(function, tell) {
             // It has gone before it had all answers, which is not known to be a fault.
-            Err(SocketError::System(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Heard::End),
+            Err(SocketError::System(error)) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(Heard::End),
             turn => turn,
         }
     }

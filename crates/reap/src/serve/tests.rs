@@ -46,7 +46,8 @@ fn a_guest_writes_and_reads_by_interrupts() {
         }
         assert!(guest.messages() >= 102, "each completion sends a message");
         drop(guest);
-        assert!(matches!(server.stop().last(), Some(ServeEvent::Detached { why: None, commands, .. }) if *commands >= 104));
+        let told = server.stop();
+        assert!(matches!(told.last(), Some(ServeEvent::Detached { why: None, commands, .. }) if *commands >= 104), "{told:?}");
     }
 }
 

@@ -8,12 +8,21 @@ fn pool(backing: Backing) -> DmaPool {
     PoolOptions { backing, ..PoolOptions::default() }.open(4 << 20).unwrap()
 }
 
-/// Of the mapping that begins at `memory`, in kB.
+/// What /proc/self/smaps says of the mapping that holds `memory`. It may begin before: the kernel merges neighbours, which another
+/// test may have mapped.
+fn smaps(memory: NonNull<u8>, field: &str) -> Option<String> {
+    let (maps, at) = (std::fs::read_to_string("/proc/self/smaps").unwrap(), memory.as_ptr() as u64);
+    let holds = |line: &&str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        Some((u64::from_str_radix(from, 16).ok()?..u64::from_str_radix(to, 16).ok()?).contains(&at))
+    };
+    let mut lines = maps.lines().skip_while(|line| holds(line) != Some(true));
+    lines.find_map(|line| Some(line.strip_prefix(field)?.trim().to_owned()))
+}
+
+/// In kB.
 fn kernel_page(memory: NonNull<u8>) -> Option<u64> {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let start = format!("{:x}-", memory.as_ptr() as u64);
-    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
-    lines.find_map(|line| line.strip_prefix("KernelPageSize:")?.trim().strip_suffix(" kB")?.parse().ok())
+    smaps(memory, "KernelPageSize:")?.strip_suffix(" kB")?.parse().ok()
 }
 
 #[test]
@@ -85,16 +94,7 @@ fn missing_huge_pages_fall_back() {
 fn forked_children_lack_the_pool() {
     for backing in [Backing::Anonymous, Backing::Memfd, Backing::Hugepages] {
         let pool = pool(backing);
-        let memory = pool.0.own.at(0);
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        // The kernel may have merged it with a neighbour that another test has mapped.
-        let at = memory.as_ptr() as u64;
-        let holds = |line: &&str| {
-            let range = line.split_whitespace().next().and_then(|range| range.split_once('-'));
-            let ends = range.and_then(|(from, to)| Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?)));
-            ends.is_some_and(|(from, to)| (from..to).contains(&at))
-        };
-        let flags = maps.lines().skip_while(|line| !holds(line)).find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        let flags = smaps(pool.0.own.at(0), "VmFlags:").unwrap();
         // Do not copy area on fork (proc(5)).
         assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{backing:?}: {flags}");
     }

@@ -1,9 +1,11 @@
 //! The client: a guest's emulator and its NVMe driver, in as few lines as do.
 
 use std::fs::File;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -84,6 +86,8 @@ impl shadow::ShadowDoorbell for Words<'_> {
 
 pub(super) struct Guest {
     socket: Socket,
+    /// Its connection, to be shut down.
+    stream: Arc<UnixStream>,
     ram: File,
     vectors: [EventFd; 2],
     taken: u64,
@@ -104,6 +108,14 @@ pub(super) struct Guest {
     pub(super) list: u64,
 }
 
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // A child process that another test has just forked keeps a copy of the descriptor until it runs its program: the server sees
+        // the end at once all the same.
+        _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
 impl Guest {
     /// A client that has said nothing yet, once the server takes it.
     pub(super) fn silent(server: &Running) -> Guest {
@@ -112,10 +124,12 @@ impl Guest {
 
     fn on(stream: UnixStream, sealed: bool) -> Guest {
         let vectors = [EventFd::new().expect("an eventfd"), EventFd::new().expect("an eventfd")];
-        let socket = Socket::new(stream, 1 << 20).expect("a socket");
+        let stream = Arc::new(stream);
+        let socket = Socket::new(Arc::clone(&stream), 1 << 20).expect("a socket");
         let (ram, pairs, lent) = (memory(RAM, sealed), [Pair::default(); 2], Lent::default());
         Guest {
             socket,
+            stream,
             ram,
             vectors,
             taken: 0,

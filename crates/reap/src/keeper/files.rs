@@ -116,3 +116,6 @@ impl Charge for FileKeeper {
         Turn::Until(if busy { until.min(self.look_at) } else { until.min(now + Nanos(self.timeout.0 / 2)) })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use crate::source::Source;
 /// Bytes of the device.
 const BYTES: usize = 16 << 10;
 
-/// Bytes of a header, and where its checksum stands (`workload`'s `generator/verify/header.rs`).
+/// Bytes of a header, and where its checksum stands (`workload`'s `generator/verify.rs`).
 const HEADER: usize = 40;
 
 pub fn run(data: &[u8]) {

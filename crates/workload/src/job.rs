@@ -341,23 +341,26 @@ impl<T> PerOp<T> {
 }
 
 /// What proves a block: fio's `verify`.
+///
+/// As a number it is the one in fio's headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u16)]
 pub enum VerifyKind {
+    /// A header and an MD5 digest of the rest.
+    Md5 = 2,
     /// A header and a CRC-32C (Castagnoli) of the rest.
     #[default]
-    Crc32c,
-    /// A header and an MD5 digest of the rest.
-    Md5,
+    Crc32c = 5,
     /// A header and a SHA-256 digest of the rest.
-    Sha256,
+    Sha256 = 9,
     /// A header and an XXH32 hash of the rest.
-    XxHash,
+    XxHash = 15,
     /// `pattern_hdr`, or `verify_pattern` alone: a header, and a pattern in the rest.
-    PatternHeader,
+    PatternHeader = 17,
     /// `pattern`: a pattern, and no header.
-    Pattern,
+    Pattern = 18,
     /// `null`: nothing. What was written is read back, and not looked at.
-    Null,
+    Null = 19,
 }
 
 impl VerifyKind {
@@ -417,21 +420,14 @@ pub struct Verify {
     /// `do_verify`: read back what was written once the writing is done.
     #[default(true)]
     pub after_write: bool,
-    /// `verify_backlog`: what was written is read back after this many writes already.
-    pub backlog: Option<Backlog>,
+    /// `verify_backlog`: what was written is read back after this many writes already; 0: not before the end.
+    pub backlog: u64,
+    /// `verify_backlog_batch`: this many are read back then; 0: as many as `backlog`.
+    pub backlog_batch: u64,
     /// `verify_only`: write nothing, and check what the same job wrote earlier.
     pub only: bool,
     /// `verify_header_seed`: compare the seed in the header. `None`: where the job's seeds are known to be the writer's.
     pub header_seed: Option<bool>,
-}
-
-/// `verify_backlog`: verification between writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backlog {
-    /// Writes before the oldest of them are read back; never 0.
-    pub writes: u64,
-    /// `verify_backlog_batch`: this many are read back then; never 0.
-    pub batch: u64,
 }
 
 /// `write_bw_log`, `write_lat_log`, `write_iops_log` and `log_…`: fio's lists of samples.
@@ -630,6 +626,9 @@ pub struct Job {
     pub percentile_precision: usize,
 }
 
+/// fio's seed of jobs that give none.
+const DEFAULT_SEED: u64 = 0x89;
+
 /// The percentiles that fio reports if none are asked for.
 pub const DEFAULT_PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
@@ -642,6 +641,11 @@ impl IologStep {
 }
 
 impl Job {
+    /// What the random numbers of all threads are made of; `None`: of what is different in each run.
+    pub(crate) fn base_seed(&self) -> Option<u64> {
+        self.seed.or(self.repeatable.then_some(DEFAULT_SEED))
+    }
+
     /// The job's I/Os are those of `list` from now on.
     pub fn replays(&mut self, list: Iolog) {
         let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));

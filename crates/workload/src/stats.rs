@@ -131,6 +131,17 @@ impl Bands {
     }
 }
 
+/// fio's number of what an operation counts as: a read, a write, a trim, a sync.
+#[inline]
+pub(crate) fn ddir(op: Op) -> usize {
+    match op {
+        Op::Read | Op::Compare | Op::Verify => 0,
+        Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => 1,
+        Op::Deallocate => 2,
+        Op::Flush => 3,
+    }
+}
+
 /// What one job thread did while it was measured.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {

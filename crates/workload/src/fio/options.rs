@@ -14,8 +14,8 @@ macro_rules! set {
 use super::known;
 use super::values::{self, Bad};
 use crate::job::{
-    Amount, Backlog, BlockSizes, CpuPolicy, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified,
-    Verify, VerifyKind,
+    Amount, BlockSizes, CpuPolicy, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified, Verify,
+    VerifyKind,
 };
 use units::{Nanos, Op};
 
@@ -168,8 +168,8 @@ static OPTIONS: &[Opt] = &[
     value(&["verify_interval"], set!(checks.interval = |v| values::within(v, 1, 1 << 31).map(Some))),
     value(&["verify_offset"], set!(checks.offset = |v| values::small(v, 0, 1 << 31))),
     boolean(&["verify_fatal"], set!(checks.fatal = values::flag)),
-    value(&["verify_backlog"], set!(backlog_writes = values::number)),
-    value(&["verify_backlog_batch"], set!(backlog_batch = values::number)),
+    value(&["verify_backlog"], set!(checks.backlog = values::number)),
+    value(&["verify_backlog_batch"], set!(checks.backlog_batch = values::number)),
     boolean(&["do_verify"], set!(checks.after_write = values::flag)),
     flag(&["verify_only"], set!(checks.only = values::flag)),
     boolean(&["verify_header_seed"], set!(checks.header_seed = |v| values::flag(v).map(Some))),
@@ -381,9 +381,6 @@ pub(super) struct Draft {
     pub directory: Option<String>,
     /// `filesize`: how far I/Os reach, where `size` is how much of it there is.
     pub filesize: Option<Amount>,
-    /// `verify_backlog`, `verify_backlog_batch`.
-    pub backlog_writes: u64,
-    pub backlog_batch: u64,
     /// `thinktime` and its kin; without a time there is no pause.
     pub think: Think,
     /// `read_iolog`, `replay_no_stall`.
@@ -421,9 +418,7 @@ impl Draft {
             None if !self.verify_given && self.checks.pattern.is_some() => Some(VerifyKind::PatternHeader),
             kind => kind,
         };
-        let (writes, batch) = (self.backlog_writes, self.backlog_batch);
-        let backlog = (writes > 0).then_some(Backlog { writes, batch: if batch == 0 { writes } else { batch } });
-        job.verify = kind.map(|kind| Verify { kind, backlog, ..self.checks.clone() });
+        job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
             remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
         }

@@ -1,7 +1,6 @@
 //! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
-use crate::job::Backlog;
 use verify::{Expected, Layout};
 
 /// Bad blocks that are kept for the report; the others are counted.
@@ -41,8 +40,9 @@ pub(super) struct Checks {
     in_order: bool,
     /// What is read back now.
     pub(super) due: VecDeque<Written>,
-    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
-    backlog: Option<Backlog>,
+    /// `verify_backlog` and its batch (0: none), and whether its reads are what is issued now: writes follow.
+    backlog: u64,
+    batch: u64,
     pub(super) interim: bool,
     /// When the pass began.
     began: Nanos,
@@ -72,7 +72,8 @@ impl Checks {
             log: BTreeMap::new(),
             in_order: stream.has_map(),
             due: VecDeque::new(),
-            backlog: given.backlog.filter(|_| reads_back),
+            backlog: if reads_back { given.backlog } else { 0 },
+            batch: if given.backlog_batch == 0 { given.backlog } else { given.backlog_batch },
             interim: false,
             began: Nanos::ZERO,
             bad: Vec::new(),
@@ -113,7 +114,7 @@ impl Checks {
 
     /// So much was written since it was read back that it is to be read back now.
     pub(super) fn backlog_is_due(&self) -> bool {
-        self.backlog.is_some_and(|backlog| self.log.len() as u64 >= backlog.writes)
+        self.backlog > 0 && self.log.len() as u64 >= self.backlog
     }
 }
 
@@ -142,7 +143,7 @@ impl Generator {
         if self.flight.in_flight > 0 {
             return Some(self.held(Hold::Drain));
         }
-        self.checks.read_back(self.checks.backlog.map_or(u64::MAX, |backlog| backlog.batch.max(1)));
+        self.checks.read_back(self.checks.batch);
         (self.checks.interim, self.phase) = (true, Phase::Verify);
         None
     }
@@ -171,11 +172,8 @@ impl Generator {
     /// The next write that is to be read back, as a read.
     pub(super) fn issue_check(&mut self, now: Nanos) -> Option<Next> {
         let Written { place, sequence, seed } = self.checks.due.pop_front()?;
-        let slot = self.flight.occupy()?;
-        let read = Place { op: Op::Read, ..place };
-        self.note_issued(read, now);
-        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence, check: true, seed, written: Nanos::ZERO });
-        Some(io(slot, read))
+        let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, written: Nanos::ZERO };
+        Some(self.post(Place { op: Op::Read, ..place }, extra, now))
     }
 
     /// Checks the data of the read `io`, which completed at `now`.

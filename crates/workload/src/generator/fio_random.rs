@@ -91,62 +91,31 @@ enum Purpose {
     Offsets = 6,
 }
 
-/// Seeds a thread's generators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seeding {
-    /// `randrepeat`, fio's default.
-    Repeatable,
-    /// `randseed`.
-    Given(u64),
-    /// Neither: from outside.
-    Entropy(u64),
-}
-
-/// fio's seed if none is given.
-const DEFAULT_SEED: u64 = 0x89;
 /// fio spreads seeds by this factor.
 const SPREAD: u64 = 0x9e37_0001;
 /// What is repeatable is seeded with this, times the thread's number.
 const REPEATABLE: u64 = 0xb189_9bed;
 
-impl Seeding {
-    /// The seed for `purpose` of thread `number`, counted from 1 over all jobs.
-    pub fn seed(self, purpose: Purpose, number: u32) -> u64 {
-        let (place, number) = (purpose as u64, u64::from(number));
-        let spread = |seed: u64| {
-            let base = (0..4 + place).fold(seed, |seed, _| seed.wrapping_mul(SPREAD));
-            base.wrapping_mul(number).wrapping_add(place)
-        };
-        match self {
-            Seeding::Repeatable => spread(DEFAULT_SEED),
-            Seeding::Given(seed) => spread(seed),
-            Seeding::Entropy(entropy) => SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64(),
-        }
-    }
-}
-
-/// The seed of offsets where `randrepeat` is on, whatever else is given: of thread `number`.
-fn repeatable_offsets(number: u32) -> u64 {
-    REPEATABLE.wrapping_mul(number.into())
+/// The seed for `purpose` of thread `number`, counted from 1 over all jobs: from `base`, or else from outside.
+fn seed(base: Option<u64>, entropy: u64, purpose: Purpose, number: u32) -> u64 {
+    let (place, number) = (purpose as u64, u64::from(number));
+    let Some(base) = base else { return SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64() };
+    let spread = (0..4 + place).fold(base, |seed, _| seed.wrapping_mul(SPREAD));
+    spread.wrapping_mul(number).wrapping_add(place)
 }
 
 /// fio's random numbers of one job thread.
 #[derive(Clone, Debug)]
 pub(super) struct FioRandom {
-    seeding: Seeding,
-    /// Each pass begins with the same numbers.
-    starts_over: bool,
-    number: u32,
-    wide: bool,
+    dice: Dice,
+    /// What each pass begins with, of a repeatable job; others go on.
+    first: Option<Dice>,
+    /// Another run draws the same.
+    known: bool,
     /// The job asks for fio's shift register, whose order is not known here.
     pub lfsr: bool,
-    offset_seed: u64,
-    offsets: Tausworthe,
-    sizes: PerOp<Tausworthe>,
     /// `bssplit`, the rarest size first, as fio goes through them.
     splits: PerOp<Vec<(u64, u32)>>,
-    mix: Tausworthe,
-    data: Tausworthe,
     /// Seed of the data of the last I/O.
     pub data_seed: u64,
     /// Mixed: per cent of reads, what was chosen last, for how many issues of it that holds, and how many there were.
@@ -156,31 +125,35 @@ pub(super) struct FioRandom {
     issued: PerOp<u64>,
 }
 
+/// The generators of one thread.
+#[derive(Clone, Debug)]
+struct Dice {
+    offsets: Tausworthe,
+    sizes: PerOp<Tausworthe>,
+    mix: Tausworthe,
+    data: Tausworthe,
+}
+
 impl FioRandom {
     /// Thread `number` of all, `subjob` of its job; `entropy` seeds a job without `randrepeat`.
     pub fn new(job: &Job, number: u32, subjob: u32, entropy: u64) -> FioRandom {
-        let seeding = match (job.seed, job.repeatable) {
-            (Some(seed), _) => Seeding::Given(seed),
-            (None, true) => Seeding::Repeatable,
-            (None, false) => Seeding::Entropy(entropy),
-        };
+        let seed = |purpose| seed(job.base_seed(), entropy, purpose, number);
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
-        let dice = |purpose, wide| Tausworthe::new(seeding.seed(purpose, number), wide);
         // fio lets randseed switch randrepeat off only after it has seeded the first thread of a job.
         let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
-        let offset_seed = if repeats { repeatable_offsets(number) } else { seeding.seed(Purpose::Offsets, number) };
-        FioRandom {
-            seeding,
-            starts_over: job.repeatable && job.seed.is_none(),
-            number,
-            wide,
-            lfsr: job.random_generator == RandomGenerator::Lfsr,
-            offset_seed,
+        let offset_seed = if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(Purpose::Offsets) };
+        let dice = Dice {
             offsets: Tausworthe::new(offset_seed, wide),
-            sizes: PerOp::both(dice(Purpose::Sizes, wide)),
+            sizes: PerOp::both(Tausworthe::new(seed(Purpose::Sizes), wide)),
+            mix: Tausworthe::new(seed(Purpose::Mix), false),
+            data: Tausworthe::new(seed(Purpose::Data), wide),
+        };
+        FioRandom {
+            first: (job.repeatable && job.seed.is_none()).then(|| dice.clone()),
+            dice,
+            known: job.base_seed().is_some(),
+            lfsr: job.random_generator == RandomGenerator::Lfsr,
             splits: PerOp { read: rarest_first(&job.block.read), write: rarest_first(&job.block.write), trim: Vec::new() },
-            mix: dice(Purpose::Mix, false),
-            data: dice(Purpose::Data, wide),
             data_seed: 0,
             read_percent: job.read_percent.min(100),
             current: Op::Read,
@@ -191,18 +164,14 @@ impl FioRandom {
 
     /// Whether another run of the same job draws the same, pass by pass.
     pub fn repeats(&self, passes: u64) -> bool {
-        !matches!(self.seeding, Seeding::Entropy(_)) && (self.starts_over || passes == 1)
+        self.known && (self.first.is_some() || passes == 1)
     }
 
     /// A pass begins: repeatable jobs start over, others go on.
     pub fn start_pass(&mut self) {
         self.quota = 0;
-        if self.starts_over {
-            let dice = |purpose, wide| Tausworthe::new(self.seeding.seed(purpose, self.number), wide);
-            self.offsets = Tausworthe::new(self.offset_seed, self.wide);
-            self.sizes = PerOp::both(dice(Purpose::Sizes, self.wide));
-            self.mix = dice(Purpose::Mix, false);
-            self.data = dice(Purpose::Data, self.wide);
+        if let Some(first) = &self.first {
+            self.dice = first.clone();
         }
     }
 
@@ -210,7 +179,7 @@ impl FioRandom {
     pub fn mixed(&mut self) -> Op {
         let before = *self.issued.get(self.current);
         if before >= self.quota {
-            let percent = 1 + (100.0 * self.mix.fraction()) as u32;
+            let percent = 1 + (100.0 * self.dice.mix.fraction()) as u32;
             let next = if percent <= self.read_percent { Op::Read } else { Op::Write };
             if next != self.current {
                 let others = if self.current == Op::Read { 100 - self.read_percent } else { self.read_percent };
@@ -224,7 +193,7 @@ impl FioRandom {
 
     /// A block below `blocks`.
     pub fn block(&mut self, blocks: u64) -> u64 {
-        (blocks as f64 * self.offsets.fraction()) as u64
+        (blocks as f64 * self.dice.offsets.fraction()) as u64
     }
 
     /// A length of `op`'s `sizes`, at most `room` unless even the smallest is longer.
@@ -232,7 +201,7 @@ impl FioRandom {
         if sizes.min == sizes.max || room < sizes.min {
             return sizes.min;
         }
-        let (dice, split) = (self.sizes.get_mut(op), self.splits.get(op));
+        let (dice, split) = (self.dice.sizes.get_mut(op), self.splits.get(op));
         loop {
             let wanted = if split.is_empty() { sizes.min + (sizes.max as f64 * dice.fraction()) as u64 } else { share(split, dice, room) };
             let bytes = (wanted - wanted % sizes.min).min(sizes.max);
@@ -244,7 +213,7 @@ impl FioRandom {
 
     /// Draws the seed of the next I/O's data.
     pub fn draw_seed(&mut self) {
-        self.data_seed = self.data.seed();
+        self.data_seed = self.dice.data.seed();
     }
 }
 

@@ -1,12 +1,12 @@
 //! What is in flight: which slots are taken since when, and what is posted but not announced.
 
-use crate::stats::Stats;
+use crate::stats::{Stats, ddir};
 use units::{Nanos, Op};
 
 /// The instants of one I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    /// When it was posted; [`IDLE`]: the slot holds none.
+    /// When it was posted; [`Nanos::MAX`]: the slot holds none, for no I/O starts at the end of time.
     pub start: Nanos,
     /// When it was announced.
     pub committed: Nanos,
@@ -14,7 +14,7 @@ pub(super) struct Times {
 
 impl Times {
     /// Of no I/O.
-    pub const IDLE: Times = Times { start: IDLE, committed: IDLE };
+    const IDLE: Times = Times { start: Nanos::MAX, committed: Nanos::MAX };
 }
 
 /// What only jobs with a rate or with verification need of an I/O.
@@ -32,18 +32,6 @@ pub(super) struct Extra {
     pub written: Nanos,
 }
 
-/// No I/O starts at the end of time.
-const IDLE: Nanos = Nanos::MAX;
-
-/// Why nothing can be issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Halt {
-    /// As much is posted as is announced at once.
-    Uncommitted,
-    /// As many are in flight as may be.
-    Full,
-}
-
 /// The slots of a job thread.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -51,7 +39,7 @@ pub(super) struct Flight {
     pub in_flight: u32,
     /// I/Os posted and not announced: the first ones of `batch`.
     pub queued: u32,
-    /// Of these, reads, writes, Flushes and trims.
+    /// Of these, reads, writes, trims and Flushes.
     queued_of: [u32; 4],
     times: Box<[Times]>,
     /// As many as `times`, or none.
@@ -82,18 +70,6 @@ impl Flight {
         }
     }
 
-    /// Why the next I/O has to wait, if it has to: `batch` are announced at once, and `limit` may be in flight.
-    #[inline(always)] // Two comparisons.
-    pub fn halt(&self, batch: u32, limit: u32) -> Option<Halt> {
-        if self.queued >= batch {
-            Some(Halt::Uncommitted)
-        } else if self.in_flight >= limit {
-            Some(Halt::Full)
-        } else {
-            None
-        }
-    }
-
     /// Takes a slot; `None` if all are taken.
     #[inline]
     pub fn occupy(&mut self) -> Option<u32> {
@@ -107,13 +83,13 @@ impl Flight {
     pub fn posted(&mut self, slot: u32, op: Op, now: Nanos) {
         let (Some(times), Some(place)) = (self.times.get_mut(slot as usize), self.batch.get_mut(self.queued as usize)) else { return };
         *times = Times { start: now, committed: now };
-        *place = slot << 2 | kind(op) as u32;
+        *place = slot << 2 | ddir(op) as u32;
         if self.queued == 0 {
             self.batch_start = now;
         }
         self.uneven |= now != self.batch_start;
         self.queued += 1;
-        self.queued_of[kind(op)] += 1;
+        self.queued_of[ddir(op)] += 1;
     }
 
     /// What was posted is announced at `now`; `timed`: single I/Os are.
@@ -124,7 +100,7 @@ impl Flight {
         }
         stats.submit.add_batch(self.queued);
         stats.depth.add_depth(self.in_flight, self.queued);
-        let [reads, writes, syncs, trims] = self.queued_of.map(u64::from);
+        let [reads, writes, trims, syncs] = self.queued_of.map(u64::from);
         stats.read.issued += reads;
         stats.write.issued += writes;
         stats.sync.issued += syncs;
@@ -143,21 +119,15 @@ impl Flight {
         // Else they were announced at the instant at which they were posted, as far as the clock was read.
         if self.uneven || now != self.batch_start {
             for tagged in self.batch.iter().take(self.queued as usize) {
-                if let Some(times) = self.times.get_mut((*tagged >> 2) as usize) {
-                    times.committed = now;
+                let Some(times) = self.times.get_mut((*tagged >> 2) as usize) else { continue };
+                times.committed = now;
+                if self.uneven {
+                    stats.add_slat(KINDS[(*tagged & 3) as usize], now - times.start, 1);
                 }
             }
         }
         // Mostly the I/Os of a batch have one start, and their submission latency is counted at once.
-        if self.uneven {
-            for tagged in self.batch.iter().take(self.queued as usize) {
-                if let Some(times) = self.times.get((*tagged >> 2) as usize) {
-                    stats.add_slat(KINDS[(*tagged & 3) as usize], now - times.start, 1);
-                }
-            }
-            return;
-        }
-        for (op, n) in KINDS.into_iter().zip(self.queued_of) {
+        for (op, n) in KINDS.into_iter().zip(self.queued_of).filter(|_| !self.uneven) {
             stats.add_slat(op, now - self.batch_start, n.into());
         }
     }
@@ -167,10 +137,10 @@ impl Flight {
     pub fn release(&mut self, slot: u32) -> Option<Times> {
         let times = self.times.get_mut(slot as usize)?;
         let ended = *times;
-        if ended.start == IDLE {
+        if ended.start == Nanos::MAX {
             return None;
         }
-        times.start = IDLE;
+        times.start = Nanos::MAX;
         self.in_flight -= 1;
         *self.free.get_mut(self.in_flight as usize)? = slot;
         Some(ended)
@@ -227,16 +197,5 @@ impl BatchStats {
     }
 }
 
-/// What operations are counted as, by [`kind`].
-const KINDS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Deallocate];
-
-/// How an operation is counted: as a read, a write, a flush or a trim.
-#[inline]
-fn kind(op: Op) -> usize {
-    match op {
-        Op::Read | Op::Compare | Op::Verify => 0,
-        Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => 1,
-        Op::Flush => 2,
-        Op::Deallocate => 3,
-    }
-}
+/// What operations are counted as, by [`ddir`].
+const KINDS: [Op; 4] = [Op::Read, Op::Write, Op::Deallocate, Op::Flush];

@@ -36,7 +36,7 @@ use crate::job::{Job, PerOp};
 use crate::stats::Stats;
 use checking::Checks;
 use fio_random::FioRandom;
-use flight::{BatchStats, Extra, Flight, Halt, Times};
+use flight::{BatchStats, Extra, Flight, Times};
 use io::Place;
 use offsets::Stream;
 use rand::{Rng, SeedableRng};
@@ -167,17 +167,9 @@ struct Clock {
     ramp_end: Nanos,
     /// When the current phase began to be measured.
     phase_start: Nanos,
-    sample: Sample,
-}
-
-/// The last sample of bandwidth and IOPS.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    at: Nanos,
-    /// Bytes and I/Os of reads, of writes and of trims by then.
-    read: (u64, u64),
-    write: (u64, u64),
-    trim: (u64, u64),
+    /// When bandwidth and IOPS were sampled last, and bytes and I/Os by then.
+    sampled_at: Nanos,
+    sampled: PerOp<(u64, u64)>,
 }
 
 /// How much to do.
@@ -195,17 +187,11 @@ struct Goal {
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
 /// Most slots of a job thread.
 const MOST_DEPTH: u32 = 1 << 20;
-/// fio's default seed.
-const DEFAULT_SEED: u64 = 0x89;
 
 impl Generator {
     /// A job thread on `targets`: one per filename of the job, or one.
     pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
-        let base = match (job.seed, job.repeatable) {
-            (Some(seed), _) => seed,
-            (None, true) => DEFAULT_SEED,
-            (None, false) => seat.entropy,
-        };
+        let base = job.base_seed().unwrap_or(seat.entropy);
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(seat.number).rotate_left(40));
         let mut stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
@@ -228,6 +214,8 @@ impl Generator {
         let special =
             pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
         let special = special || overlaps.is_some();
+        let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
+        let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         let mut generator = Generator {
             credit: 0,
             event: Nanos::ZERO,
@@ -256,7 +244,7 @@ impl Generator {
             noted,
             goes_on: job.goes_on,
             stats,
-            clock: Clock::new(job, seeds.next_u64()),
+            clock: Clock { delay, ramp: job.ramp_time, runtime: job.runtime, ..Clock::default() },
             checks,
             failure: None,
             stopping: false,
@@ -273,12 +261,10 @@ impl Generator {
             if self.credit > 0 {
                 return self.issue_granted(now);
             }
-            if self.reaped == 0 {
-                match self.flight.halt(self.batch, self.limit) {
-                    Some(Halt::Uncommitted) => return Next::Commit,
-                    Some(Halt::Full) => return self.full(),
-                    None => {}
-                }
+            if self.reaped == 0
+                && let Some(next) = self.halted()
+            {
+                return next;
             }
         }
         self.decide(now)
@@ -315,10 +301,8 @@ impl Generator {
             if now >= self.event {
                 self.on_event(now);
             }
-            match self.flight.halt(self.batch, self.limit) {
-                Some(Halt::Uncommitted) => return Next::Commit,
-                Some(Halt::Full) => return self.full(),
-                None => {}
+            if let Some(next) = self.halted() {
+                return next;
             }
             if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
@@ -358,6 +342,19 @@ impl Generator {
                     }
                 }
             }
+        }
+    }
+
+    /// What has to be done before the next I/O may be issued: as much is posted as is announced at once, or as many are in flight as may
+    /// be.
+    #[inline(always)] // Two comparisons.
+    fn halted(&mut self) -> Option<Next> {
+        if self.flight.queued >= self.batch {
+            Some(Next::Commit)
+        } else if self.flight.in_flight >= self.limit {
+            Some(self.full())
+        } else {
+            None
         }
     }
 
@@ -415,30 +412,21 @@ impl Generator {
             Some(place) => place,
             None => self.stream.next(),
         };
-        let mut intended = now;
-        if let Some(due) = self.stream.listed_at().map(|at| self.clock.began + at).filter(|due| *due > now) {
+        let listed = self.stream.listed_at().map(|at| self.clock.began + at);
+        let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(place.op));
+        let hold = match listed.into_iter().chain(paced).find(|due| *due > now) {
+            Some(due) => Some(Hold::Until(due)),
+            None => self.overlaps.as_ref().filter(|overlaps| overlaps.touch(&place)).map(|_| Hold::Reap),
+        };
+        if let Some(hold) = hold {
             self.held = Some(place);
             self.credit += 1;
-            return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
-        }
-        if let Some(due) = self.pacing.as_mut().and_then(|pacing| pacing.due(place.op)) {
-            if due > now {
-                self.held = Some(place);
-                self.credit += 1;
-                return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
-            }
-            intended = due;
-        }
-        if self.overlaps.as_ref().is_some_and(|overlaps| overlaps.touch(&place)) {
-            self.held = Some(place);
-            self.credit += 1;
-            return self.held(Hold::Reap);
+            return self.held(hold);
         }
         if let Some(pacing) = &mut self.pacing {
             pacing.issued(place.op, place.len);
         }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
-        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
         if let Some(syncs) = self.syncs.as_mut().filter(|_| place.op == Op::Write) {
             syncs.wrote(place.target);
         }
@@ -447,12 +435,22 @@ impl Generator {
         if let Some(pauses) = self.pauses.as_mut() {
             pauses.left = pauses.left.saturating_sub(1);
         }
-        self.note_issued(place, now);
+        let check = self.checks.reads && place.op == Op::Read;
+        self.post(place, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now }, now)
+    }
+
+    /// An I/O of a job that keeps more than the times of each.
+    fn post(&mut self, place: Place, extra: Extra, now: Nanos) -> Next {
+        // One slot at least is free: for what was granted, or because nothing is in flight.
+        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        if let Some(trail) = &mut self.noted {
+            let Place { op, target, offset, len } = place;
+            trail.issued(ListLine { at: now, op, target, offset, len });
+        }
         if let Some(overlaps) = &mut self.overlaps {
             overlaps.0.push((slot, place));
         }
-        let check = self.checks.reads && place.op == Op::Read;
-        self.flight.set_extra(slot, Extra { intended, sequence, check, seed, written: now });
+        self.flight.set_extra(slot, extra);
         io(slot, place)
     }
 

@@ -2,19 +2,11 @@
 
 use super::*;
 use crate::job::{Direction, IologStep};
-use crate::stats::OpStats;
-use trail::ListLine;
 
 impl Clock {
-    /// The clock of a job that has not begun; `random` chooses the delay, where it is a range.
-    pub(super) fn new(job: &Job, random: u64) -> Clock {
-        let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
-        Clock {
-            delay: shortest + Nanos(random % (longest - shortest).0.saturating_add(1)),
-            ramp: job.ramp_time,
-            runtime: job.runtime,
-            ..Clock::default()
-        }
+    /// When the measured part is to end; [`Nanos::MAX`]: that is not known.
+    fn end(&self) -> Nanos {
+        self.epoch.zip(self.runtime).map_or(Nanos::MAX, |(epoch, runtime)| epoch + runtime)
     }
 }
 
@@ -135,10 +127,10 @@ impl Generator {
                     self.stats = Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
                     self.measure_from(now);
                 }
-                if self.run_out(now) {
+                if now >= self.clock.end() {
                     self.stopping = true;
                     self.drain();
-                } else if now >= self.clock.sample.at + SAMPLE_EVERY {
+                } else if now >= self.clock.sampled_at + SAMPLE_EVERY {
                     self.sample(now);
                 }
             }
@@ -153,22 +145,10 @@ impl Generator {
             Phase::New => Nanos::ZERO,
             Phase::Delay => clock.delay,
             Phase::Run | Phase::Verify => {
-                let sample = clock.sample.at + SAMPLE_EVERY;
-                let end = match (clock.epoch, clock.runtime) {
-                    (None, _) => clock.ramp_end,
-                    (Some(epoch), Some(runtime)) => epoch + runtime,
-                    (Some(_), None) => Nanos::MAX,
-                };
-                sample.min(end)
+                let end = if clock.epoch.is_none() { clock.ramp_end } else { clock.end() };
+                end.min(clock.sampled_at + SAMPLE_EVERY)
             }
             Phase::Drain | Phase::Done => Nanos::MAX,
-        }
-    }
-
-    fn run_out(&self, now: Nanos) -> bool {
-        match (self.clock.epoch, self.clock.runtime) {
-            (Some(epoch), Some(runtime)) => now >= epoch + runtime,
-            _ => false,
         }
     }
 
@@ -182,17 +162,15 @@ impl Generator {
         if let Some(pacing) = &mut self.pacing {
             pacing.start = now;
         }
+        self.clock.sampled_at = now;
         if self.clock.ramp == Nanos::ZERO {
             self.measure_from(now);
-        } else {
-            self.clock.sample = Sample { at: now, ..Sample::default() };
         }
     }
 
     fn measure_from(&mut self, now: Nanos) {
-        self.clock.epoch = Some(now);
-        self.clock.phase_start = now;
-        self.clock.sample = Sample { at: now, ..Sample::default() };
+        (self.clock.epoch, self.clock.phase_start) = (Some(now), now);
+        (self.clock.sampled_at, self.clock.sampled) = (now, PerOp::default());
     }
 
     fn drain(&mut self) {
@@ -273,20 +251,17 @@ impl Generator {
     }
 
     fn sample(&mut self, now: Nanos) {
-        let sample = &mut self.clock.sample;
-        let span = (now - sample.at).as_secs_f64();
-        let take = |stats: &mut OpStats, last: (u64, u64)| {
+        let span = (now - self.clock.sampled_at).as_secs_f64();
+        for op in [Op::Read, Op::Write, Op::Deallocate] {
+            let (stats, last) = (self.stats.op_mut(op), self.clock.sampled.get_mut(op));
             let (bytes, ios) = (stats.bytes.saturating_sub(last.0), stats.ios.saturating_sub(last.1));
             if ios > 0 && span > 0.0 {
                 stats.bw.add((bytes as f64 / 1024.0 / span) as u64);
                 stats.iops.add((ios as f64 / span) as u64);
             }
-            (stats.bytes, stats.ios)
-        };
-        sample.at = now;
-        sample.read = take(&mut self.stats.read, sample.read);
-        sample.write = take(&mut self.stats.write, sample.write);
-        sample.trim = take(&mut self.stats.trim, sample.trim);
+            *last = (stats.bytes, stats.ios);
+        }
+        self.clock.sampled_at = now;
     }
 
     #[cold]
@@ -307,12 +282,8 @@ impl Generator {
 
     /// A Flush of `target`.
     pub(super) fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
-        // One slot at least is free: for what was granted, or because nothing is in flight.
-        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
-        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
         let flush = Place { op: Op::Flush, target, offset: 0, len: 0 };
-        self.note_issued(flush, now);
-        io(slot, flush)
+        self.post(flush, Extra { intended: Nanos::MAX, ..Extra::default() }, now)
     }
 
     /// What to do while I/Os are held back.
@@ -326,13 +297,6 @@ impl Generator {
             Hold::Until(until) => Next::Wait { until: until.min(self.event) },
             Hold::Reap => Next::Reap { min: 1, max: self.complete_max.max(1) },
             Hold::Drain | Hold::Go(_) => Next::Reap { min: in_flight.max(1), max: self.complete_max.max(in_flight) },
-        }
-    }
-
-    pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
-        if let Some(trail) = &mut self.noted {
-            let Place { op, target, offset, len } = place;
-            trail.issued(ListLine { at: now, op, target, offset, len });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a job notes down of its I/Os: `write_bw_log` and its kin, and `write_iolog`.
 
 use crate::job::{Job, Logs};
+use crate::stats::ddir;
 use units::{Nanos, Op};
 
 /// Lines that are kept of each; what follows is counted.
@@ -63,16 +64,6 @@ struct Sum {
     sum: [u64; 3],
 }
 
-/// fio's number of what an operation is.
-fn direction(op: Op) -> Option<usize> {
-    match op {
-        Op::Read | Op::Compare | Op::Verify => Some(0),
-        Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => Some(1),
-        Op::Deallocate => Some(2),
-        Op::Flush => None,
-    }
-}
-
 impl Trail {
     pub(super) fn new(job: &Job) -> Option<Trail> {
         let Logs { average, .. } = job.logs;
@@ -96,7 +87,10 @@ impl Trail {
 
     /// An I/O of `bytes` bytes that was posted, announced and found at these instants.
     pub(super) fn completed(&mut self, op: Op, bytes: u32, [posted, announced, found]: [Nanos; 3]) {
-        let Some(direction) = direction(op).filter(|_| self.logs) else { return };
+        let direction = ddir(op);
+        if !self.logs || op == Op::Flush {
+            return;
+        }
         let spans = [announced - posted, found - announced, found - posted];
         if self.average == Nanos::ZERO {
             let (at, bytes) = (found - self.began, u64::from(bytes));

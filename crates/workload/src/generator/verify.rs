@@ -1,19 +1,54 @@
 //! Blocks that prove what they are, as fio writes and checks them.
 //!
-//! Each `interval` bytes that a job writes begin with a header and a digest of the rest ([`header`], [`digest`]); the rest
-//! follows from a seed or is a pattern ([`body`]). A reader needs to know the interval and the kind, so whatever was written
-//! last over a block, in whatever lengths, each interval is judged by itself.
-
-mod body;
-mod digest;
-mod header;
+//! Each `interval` bytes that a job writes begin with a [`Header`] and a [`digest`] of the rest; the rest follows from a
+//! seed or is a pattern. A reader needs to know the interval and the kind, so whatever was written last over a block, in
+//! whatever lengths, each interval is judged by itself.
 
 use super::io::Io;
 use super::offsets::Misfit;
 use crate::job::{FillPattern, Job, VerifyKind};
-use header::{HEADER, Header};
+use md5::Md5;
+use md5::digest::Digest as _;
 use std::fmt;
 use units::Nanos;
+use xxhash_rust::xxh32::xxh32;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of a header; the kind's own digest follows.
+const HEADER: usize = size_of::<Header>();
+/// What a header begins with.
+const MAGIC: u16 = 0xacca;
+
+/// fio's header of a verified block, as fio 3.33 lays it out.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+struct Header {
+    magic: U16,
+    /// The number of the [`VerifyKind`].
+    kind: U16,
+    /// Bytes of the block, header included.
+    len: U32,
+    /// Seed of the data.
+    seed: U64,
+    /// Offset of the block.
+    offset: U64,
+    seconds: U32,
+    nanos: U32,
+    /// Thread that wrote.
+    thread: U16,
+    /// Number of the write.
+    number: U16,
+    /// CRC-32C of the bytes before, not inverted at the end.
+    checksum: U32,
+}
+
+impl Header {
+    /// The checksum that belongs into it.
+    fn sum(&self) -> u32 {
+        crc32c_of(&self.as_bytes()[..HEADER - size_of::<U32>()])
+    }
+}
 
 /// What the blocks of a job look like.
 #[derive(Clone, Debug)]
@@ -123,19 +158,14 @@ impl Layout {
 
     /// Bytes of header and digest.
     fn header_len(&self) -> usize {
-        if self.kind == VerifyKind::Pattern { 0 } else { HEADER + digest::len_of(self.kind) }
-    }
-
-    /// Whether the data follow from a seed.
-    pub fn is_seeded(&self) -> bool {
-        self.pattern.is_none()
+        if self.kind == VerifyKind::Pattern { 0 } else { HEADER + len_of(self.kind) }
     }
 
     /// Writes data and headers over `buf`, which is what the write `io` writes.
     pub fn fill(&self, io: &Io, mark: Mark, buf: &mut [u8]) {
         match &self.pattern {
-            Some(pattern) => body::fill_pattern(buf, &pattern.at(io.offset)),
-            None => body::fill_seeded(buf, mark.seed),
+            Some(pattern) => fill_pattern(buf, &pattern.at(io.offset)),
+            None => fill_seeded(buf, mark.seed),
         }
         let header_len = self.header_len();
         if header_len == 0 {
@@ -143,20 +173,24 @@ impl Layout {
         }
         let mut offset = io.offset;
         for block in buf.chunks_mut(self.interval as usize) {
-            let header = Header {
-                kind: header::number_of(self.kind),
-                len: block.len() as u32,
-                seed: if self.is_seeded() { mark.seed } else { 0 },
-                offset,
-                time: mark.time,
-                thread: mark.thread,
-                number: mark.number as u16,
+            let mut header = Header {
+                magic: MAGIC.into(),
+                kind: (self.kind as u16).into(),
+                len: (block.len() as u32).into(),
+                seed: if self.pattern.is_none() { mark.seed.into() } else { U64::ZERO },
+                offset: offset.into(),
+                seconds: ((mark.time.0 / 1_000_000_000) as u32).into(),
+                nanos: ((mark.time.0 % 1_000_000_000) as u32).into(),
+                thread: mark.thread.into(),
+                number: (mark.number as u16).into(),
+                checksum: U32::ZERO,
             };
+            header.checksum = header.sum().into();
             offset += block.len() as u64;
             let Some((front, data)) = block.split_at_mut_checked(header_len) else { return };
-            front[..HEADER].copy_from_slice(&header.encode());
+            front[..HEADER].copy_from_slice(header.as_bytes());
             let len = front.len() - HEADER;
-            front[HEADER..].copy_from_slice(&digest::digest(self.kind, data)[..len]);
+            front[HEADER..].copy_from_slice(&digest(self.kind, data)[..len]);
             self.swap(block);
         }
     }
@@ -199,63 +233,63 @@ impl Layout {
         }
         let header_len = self.header_len();
         let (front, data) = block.split_at_checked(header_len).ok_or(SHORT)?;
-        if let Some((header, stored)) = front.split_first_chunk::<HEADER>() {
-            let header = self.check_header(header, io.offset + begin as u64, expected)?;
-            let digest = digest::digest(self.kind, data);
-            let found = &digest[..digest::len_of(self.kind)];
+        if let Ok((header, stored)) = Header::read_from_prefix(front) {
+            self.check_header(&header, io.offset + begin as u64, expected)?;
+            let digest = digest(self.kind, data);
+            let found = &digest[..len_of(self.kind)];
             if found != stored {
-                let first = self.first_wrong(io, begin, data, header.seed).map_or(String::new(), |first| format!(": {first}"));
-                let (found, wanted) = (digest::shown(found), digest::shown(stored));
+                let first = self.first_wrong(io, begin, data, header.seed.get()).map_or(String::new(), |first| format!(": {first}"));
+                let (found, wanted) = (shown(found), shown(stored));
                 return Err(format!("{} is {found}, wanted {wanted}{first}", self.kind.name()));
             }
         }
         // A checksum speaks for the data. Without one the pattern does.
         match &self.pattern {
-            Some(pattern) if digest::len_of(self.kind) == 0 => {
-                let differs = body::pattern_differs(data, begin + header_len, &pattern.at(io.offset));
+            Some(pattern) if len_of(self.kind) == 0 => {
+                let differs = pattern_differs(data, begin + header_len, &pattern.at(io.offset));
                 differs.map_or(Ok(()), |differs| Err(format!("the pattern is interrupted: {}", self.wrong(differs))))
             }
             _ => Ok(()),
         }
     }
 
-    fn check_header(&self, bytes: &[u8; HEADER], offset: u64, expected: Expected) -> Result<Header, String> {
-        let header = Header::decode(bytes)?;
-        let kind = header::number_of(self.kind);
-        // fio once had a number of its own for crc32c by hardware.
-        if header.kind != kind && !(header.kind == 6 && self.kind == VerifyKind::Crc32c) {
-            let known = |number| VerifyKind::ALL.into_iter().find(|(_, kind)| header::number_of(*kind) == number);
-            let name = |number| known(number).map_or("another method", |(name, _)| name);
-            let (found, wanted) = (name(header.kind), name(kind));
-            return Err(format!("the block was written with verify={found}, and is checked with verify={wanted}"));
+    fn check_header(&self, header: &Header, offset: u64, expected: Expected) -> Result<(), String> {
+        if header.magic.get() != MAGIC {
+            return Err(format!("no verify header (bad magic {:#06x}, wanted {MAGIC:#06x})", header.magic));
         }
-        if header.len != self.interval {
+        if header.checksum.get() != header.sum() {
+            let (found, wanted) = (header.sum(), header.checksum);
+            return Err(format!("the verify header's own checksum is wrong: crc32c is {found:#010x}, wanted {wanted:#010x}"));
+        }
+        let (found, wanted) = (header.kind.get(), self.kind as u16);
+        // fio once had a number of its own for crc32c by hardware.
+        if found != wanted && !(found == 6 && self.kind == VerifyKind::Crc32c) {
+            let found = VerifyKind::ALL.iter().find(|(_, kind)| *kind as u16 == found).map_or("another method", |(name, _)| name);
+            return Err(format!("the block was written with verify={found}, and is checked with verify={}", self.kind.name()));
+        }
+        if header.len.get() != self.interval {
             return Err(format!("the block says that it has {} bytes", header.len));
         }
-        if header.offset != offset {
+        if header.offset.get() != offset {
             return Err(format!("the block says that it belongs to offset {}", header.offset));
         }
-        match expected.written {
-            Some((since, until)) if header.time < since || header.time > until => {
-                let (found, since) = (header.time.as_secs_f64(), since.as_secs_f64());
-                return Err(format!("stale data: written at {found:.9} s, and the job's writes began at {since:.9} s"));
-            }
-            _ => {}
+        let time = Nanos(u64::from(header.seconds.get()) * 1_000_000_000 + u64::from(header.nanos.get()));
+        if let Some((since, _)) = expected.written.filter(|(since, until)| time < *since || time > *until) {
+            let (found, since) = (time.as_secs_f64(), since.as_secs_f64());
+            return Err(format!("stale data: written at {found:.9} s, and the job's writes began at {since:.9} s"));
         }
-        if let Some(wanted) = expected.thread.filter(|thread| *thread != header.thread) {
+        if let Some(wanted) = expected.thread.filter(|thread| *thread != header.thread.get()) {
             return Err(format!("the block was written by thread {}, wanted thread {wanted}", header.thread));
         }
-        if let Some(wanted) = expected.number.map(|number| number as u16).filter(|number| *number != header.number) {
+        if let Some(wanted) = expected.number.map(|number| number as u16).filter(|number| *number != header.number.get()) {
             return Err(format!("stale data: of write {}, wanted write {wanted}", header.number));
         }
-        let seed = expected.seed.map(|seed| if self.is_seeded() { seed } else { 0 });
-        match seed.filter(|seed| *seed != header.seed) {
-            Some(wanted) => {
-                let found = header.seed;
-                Err(format!("the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's"))
-            }
-            None => Ok(header),
+        let seed = expected.seed.map(|seed| if self.pattern.is_none() { seed } else { 0 });
+        if let Some(wanted) = seed.filter(|seed| *seed != header.seed.get()) {
+            let found = header.seed;
+            return Err(format!("the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's"));
         }
+        Ok(())
     }
 
     /// The first byte of a block's data that is not what was written, if the write had the extent of the read `io`.
@@ -265,12 +299,12 @@ impl Layout {
         let from = begin + header_len;
         let mut all = vec![0; io.len as usize];
         match &self.pattern {
-            Some(pattern) => body::fill_pattern(&mut all, &pattern.at(io.offset)),
-            None => body::fill_seeded(&mut all, seed),
+            Some(pattern) => fill_pattern(&mut all, &pattern.at(io.offset)),
+            None => fill_seeded(&mut all, seed),
         }
         // A header that stands elsewhere is not part of the data: what it was exchanged with is.
         let wanted = all.get(from..from + data.len())?;
-        body::seeded_differs(data, wanted).map(|differs| self.wrong(differs))
+        seeded_differs(data, wanted).map(|differs| self.wrong(differs))
     }
 
     /// A byte of the data, by its place in the data.
@@ -281,6 +315,117 @@ impl Layout {
         let moved = at > 0 && (at..at + header).contains(&place);
         format!("byte {} is {found:#04x}, wanted {wanted:#04x}", if moved { place - at } else { place })
     }
+}
+
+/// CRC-32C as fio has it: without the inversion at the end.
+fn crc32c_of(bytes: &[u8]) -> u32 {
+    !crc32c::crc32c(bytes)
+}
+
+/// Most bytes of a checksum.
+const MOST: usize = 64;
+
+/// The checksum that stands in a block as `bytes`, to be shown: four bytes as a number, of more the first sixteen.
+fn shown(bytes: &[u8]) -> String {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(word) => format!("{:#010x}", u32::from_le_bytes(word)),
+        Err(_) => bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+/// Bytes of the digest of `kind`.
+fn len_of(kind: VerifyKind) -> usize {
+    match kind {
+        VerifyKind::Crc32c | VerifyKind::XxHash => 4,
+        VerifyKind::Md5 => 16,
+        VerifyKind::Sha256 => MOST,
+        VerifyKind::PatternHeader | VerifyKind::Pattern | VerifyKind::Null => 0,
+    }
+}
+
+/// The digest of `data`: the first [`len_of`] bytes.
+fn digest(kind: VerifyKind, data: &[u8]) -> [u8; MOST] {
+    let mut digest = [0; MOST];
+    match kind {
+        VerifyKind::Crc32c => digest[..4].copy_from_slice(&crc32c_of(data).to_le_bytes()),
+        VerifyKind::XxHash => digest[..4].copy_from_slice(&xxh32(data, 1).to_le_bytes()),
+        VerifyKind::Md5 => digest[..16].copy_from_slice(&Md5::digest(data)),
+        VerifyKind::Sha256 => digest = sha256(data),
+        VerifyKind::PatternHeader | VerifyKind::Pattern | VerifyKind::Null => {}
+    }
+    digest
+}
+
+/// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
+const SHA256_START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+
+/// fio's SHA-256 is not the standard's. It appends the length in bits little-endian; and what it stores are the last padded
+/// block's 64 bytes, the first eight of them replaced by the lowest byte of each word of the state.
+fn sha256(data: &[u8]) -> [u8; 64] {
+    let (blocks, tail) = data.as_chunks::<64>();
+    let mut state = SHA256_START;
+    sha2::block_api::compress256(&mut state, blocks);
+    let mut last = [0; 64];
+    last[..tail.len()].copy_from_slice(tail);
+    last[tail.len()] = 0x80;
+    if tail.len() >= 56 {
+        sha2::block_api::compress256(&mut state, &[last]);
+        last = [0; 64];
+    }
+    last[56..].copy_from_slice(&(u64::from(data.len() as u32) << 3).to_le_bytes());
+    sha2::block_api::compress256(&mut state, &[last]);
+    for (byte, word) in last.iter_mut().zip(state) {
+        *byte = word as u8;
+    }
+    last
+}
+
+/// fio's multiplier, 2^64 times the square of the golden ratio's inverse.
+const STEP: u64 = 0x61c8_8646_80b5_83eb;
+/// What the seed is multiplied with for each of the interleaved sequences: fio's default number of them.
+const LANES: [u64; 4] = [1, 2, 3, 5];
+
+/// Fills `buf` with the data of `seed`: four interleaved sequences of words, each word the one before times a constant.
+fn fill_seeded(buf: &mut [u8], seed: u64) {
+    let mut lanes = LANES.map(|lane| seed.wrapping_mul(lane));
+    let (chunks, rest) = buf.as_chunks_mut::<32>();
+    for chunk in chunks {
+        let (words, _) = chunk.as_chunks_mut::<8>();
+        for (word, lane) in words.iter_mut().zip(&mut lanes) {
+            *word = lane.to_le_bytes();
+            *lane = lane.wrapping_mul(STEP);
+        }
+    }
+    let mut word = lanes[0];
+    for part in rest.chunks_mut(8) {
+        part.copy_from_slice(&word.to_le_bytes()[..part.len()]);
+        word = word.wrapping_mul(STEP);
+    }
+}
+
+/// Fills `buf` with `pattern`, over and over.
+fn fill_pattern(buf: &mut [u8], pattern: &[u8]) {
+    for part in buf.chunks_mut(pattern.len().max(1)) {
+        part.copy_from_slice(&pattern[..part.len()]);
+    }
+}
+
+/// The first byte of `data`, which begins `at` bytes after the pattern did, that is not the pattern's: its index and its value,
+/// and the pattern's.
+fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8, u8)> {
+    let wanted = pattern.iter().cycle().skip(at % pattern.len().max(1));
+    data.iter()
+        .zip(wanted)
+        .enumerate()
+        .find(|(_, (found, wanted))| found != wanted)
+        .map(|(index, (found, wanted))| (index, *found, *wanted))
+}
+
+/// The same for what `data` should be, where all but a few bytes are: what is wholly different was not written from this seed.
+fn seeded_differs(data: &[u8], wanted: &[u8]) -> Option<(usize, u8, u8)> {
+    let mut different = data.iter().zip(wanted).enumerate().filter(|(_, (found, wanted))| found != wanted);
+    let (index, (found, wanted)) = different.next()?;
+    (different.count() < data.len() / 4).then_some((index, *found, *wanted))
 }
 
 #[cfg(test)]

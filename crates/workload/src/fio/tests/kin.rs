@@ -31,8 +31,8 @@ fn what_is_noted_down() {
     let logs = job("write_bw_log\nwrite_lat_log=l\nlog_avg_msec=100").logs;
     assert_eq!((logs.bandwidth.as_deref(), logs.latency.as_deref(), logs.iops), (Some("a"), Some("l"), None));
     assert_eq!(logs.average, Nanos::from_millis(100));
-    let backlog = job("rw=write\nverify=md5\nverify_backlog=32").verify.unwrap().backlog;
-    assert_eq!(backlog, Some(Backlog { writes: 32, batch: 32 }));
+    let verify = job("rw=write\nverify=md5\nverify_backlog=32\nverify_backlog_batch=8").verify.unwrap();
+    assert_eq!((verify.backlog, verify.backlog_batch), (32, 8));
 }
 
 #[test]

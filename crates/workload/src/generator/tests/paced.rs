@@ -72,13 +72,13 @@ fn iolog_keeps_order_and_time() {
 /// As fio 3.33 does: observed with `--write_iolog`.
 #[test]
 fn verify_backlog_reads_between_writes() {
-    let verify = Some(Verify { backlog: Some(Backlog { writes: 4, batch: 4 }), ..Verify::default() });
+    let verify = Some(Verify { backlog: 4, backlog_batch: 4, ..Verify::default() });
     let (generator, log) = run(&Job { verify, ..ordered(Direction::Write) });
     let letters: String = log.iter().map(|io| if io.op == Op::Write { 'w' } else { 'r' }).collect();
     assert_eq!(letters, "wwwwrrrr".repeat(4));
     assert_eq!((generator.bad_count(), log[5].offset, log[12].offset), (0, 4096, 16384));
     // What is lost is found, whatever the depth and the order.
-    let verify = Some(Verify { backlog: Some(Backlog { writes: 3, batch: 2 }), ..Verify::default() });
+    let verify = Some(Verify { backlog: 3, backlog_batch: 2, ..Verify::default() });
     let job = Job { verify, iodepth: 8, pattern: pattern(Direction::Write, true), ..ordered(Direction::Write) };
     let (clean, log) = run(&job);
     assert_eq!((clean.bad_count(), log.iter().filter(|io| io.op == Op::Read).count()), (0, 16));

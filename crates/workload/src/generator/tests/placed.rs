@@ -110,7 +110,7 @@ fn any_place() -> impl Strategy<Value = Job> {
                 offset: Amount::Bytes(offset),
                 size: Some(Amount::Bytes(300 << 10)),
                 number_ios: Some(200),
-                verify: verifies.then(|| Verify { backlog: Some(Backlog { writes: 7, batch: 3 }), ..Verify::default() }),
+                verify: verifies.then(|| Verify { backlog: 7, backlog_batch: 3, ..Verify::default() }),
                 ..Job::default()
             }
         })

@@ -266,32 +266,8 @@ pub struct Engine {
     pub name: Option<String>,
     /// `hipri`: completions are polled for. Of `io_uring` and `pvsync2`.
     pub hipri: bool,
-    /// `fixedbufs`: buffers are registered with the ring. Of `io_uring`.
-    pub fixedbufs: bool,
-    /// `registerfiles`: files are registered with the ring. Of `io_uring`.
-    pub registerfiles: bool,
     /// `sqthread_poll`: a thread of the kernel looks for submissions. Of `io_uring`.
     pub sqthread_poll: bool,
-}
-
-impl Engine {
-    /// Whether the job names an engine that has one request in flight for each thread, whatever `iodepth` says.
-    pub(crate) fn is_synchronous(&self) -> bool {
-        matches!(self.name.as_deref(), Some("sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice"))
-    }
-
-    /// The options that the job sets and that its engine does not have in fio.
-    pub(crate) fn foreign_options(&self) -> Vec<&'static str> {
-        let ring = matches!(self.name.as_deref(), Some("io_uring" | "io_uring_cmd"));
-        let polls = ring || self.name.as_deref() == Some("pvsync2");
-        let given = [
-            ("hipri", self.hipri, polls),
-            ("fixedbufs", self.fixedbufs, ring),
-            ("registerfiles", self.registerfiles, ring),
-            ("sqthread_poll", self.sqthread_poll, ring),
-        ];
-        given.into_iter().filter(|(_, set, has)| *set && !has).map(|(name, ..)| name).collect()
-    }
 }
 
 /// One value for reads, one for writes, and one for trims.

@@ -35,14 +35,19 @@ pub(super) fn sections(input: &Input<'_>, outside: &dyn Outside, errors: &mut Ve
     reader.open.push(file.to_string());
     let mut orphans = false;
     for line in reader.lines(&file, input.text) {
-        if line.text.starts_with('[') {
-            sections.push(reader.section(line));
+        if let Some(name) = line.text.strip_prefix('[') {
+            if !name.ends_with(']') {
+                let message = format!("the section '{}' has no closing ]", shorten(&line.text, 60));
+                reader.errors.push(Diagnostic::at(&line.location, message));
+            }
+            let name = name.strip_suffix(']').unwrap_or(name).to_owned();
+            sections.push(Section { name, location: line.location, lines: Vec::new() });
         } else if let Some(section) = sections.last_mut() {
             reader.option(line, &mut section.lines);
         } else if !orphans {
             // One error for all of them: they share one cause.
             orphans = true;
-            let error = Diagnostic::at(&line.location, format!("'{}' stands before the first [section]", shorten(&line.text)));
+            let error = Diagnostic::at(&line.location, format!("'{}' stands before the first [section]", shorten(&line.text, 60)));
             reader.errors.push(error.help("start with [global] or with the name of a job in brackets"));
         }
     }
@@ -92,18 +97,6 @@ impl Reader<'_> {
         lines
     }
 
-    fn section(&mut self, line: Line) -> Section {
-        let name = line.text.strip_prefix('[').unwrap_or(&line.text);
-        let name = match name.strip_suffix(']') {
-            Some(name) => name,
-            None => {
-                self.errors.push(Diagnostic::at(&line.location, format!("the section '{}' has no closing ]", shorten(&line.text))));
-                name
-            }
-        };
-        Section { name: name.to_owned(), location: line.location, lines: Vec::new() }
-    }
-
     /// An option, or the options of the file that `include` names.
     fn option(&mut self, line: Line, into: &mut Vec<Line>) {
         let path = match line.text.strip_prefix("include") {
@@ -120,17 +113,19 @@ impl Reader<'_> {
             return Err("include names no file".into());
         }
         if self.open.len() > MAX_DEPTH {
-            return Err(format!("include '{}' is the {MAX_DEPTH}th within another", shorten(path)));
+            return Err(format!("include '{}' is the {MAX_DEPTH}th within another", shorten(path, 60)));
         }
         self.files += 1;
         if self.files > MAX_FILES {
             // Said once, not once for each further include.
             return if self.files == MAX_FILES + 1 { Err(format!("more than {MAX_FILES} includes")) } else { Ok(()) };
         }
-        let (name, text) =
-            self.outside.include(&line.location.file, path).map_err(|reason| format!("cannot include '{}': {reason}", shorten(path)))?;
+        let (name, text) = self
+            .outside
+            .include(&line.location.file, path)
+            .map_err(|reason| format!("cannot include '{}': {reason}", shorten(path, 60)))?;
         if self.open.contains(&name) {
-            return Err(format!("'{}' includes itself: {}", shorten(&name), self.open.join(" → ")));
+            return Err(format!("'{}' includes itself: {}", shorten(&name, 60), self.open.join(" → ")));
         }
         self.bytes += text.len();
         if self.bytes > MAX_BYTES {
@@ -139,7 +134,7 @@ impl Reader<'_> {
         self.open.push(name.clone());
         for line in self.lines(&name.into(), &text) {
             if line.text.starts_with('[') {
-                let error = Diagnostic::at(&line.location, format!("'{}': an included file holds options only", shorten(&line.text)));
+                let error = Diagnostic::at(&line.location, format!("'{}': an included file holds options only", shorten(&line.text, 60)));
                 self.errors.push(error.help("sections belong into the file that includes it"));
                 break;
             }
@@ -150,39 +145,30 @@ impl Reader<'_> {
     }
 }
 
-/// At most 60 characters of what the user wrote, for messages.
-pub(super) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(60) {
+/// At most `most` characters, for messages that quote what the user wrote.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// A line with its variables replaced.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Expanded {
-    pub text: String,
-    /// Variables that are not set: they became empty, as in fio.
-    pub unset: Vec<String>,
-}
-
-/// Replaces each `${NAME}`, once: what a variable holds is not looked at again. `${` without `}` stays. Stops when the
-/// line has become longer than any may be.
-pub(super) fn expand(line: &str, outside: &dyn Outside) -> Expanded {
-    let mut out = Expanded { text: String::with_capacity(line.len()), unset: Vec::new() };
-    let mut rest = line;
+/// Replaces each `${NAME}` of a line, once: what a variable holds is not looked at again. `${` without `}` stays. Stops when the line
+/// has become longer than any may be. Also the variables that are not set: they became empty, as in fio.
+pub(super) fn expand(line: &str, outside: &dyn Outside) -> (String, Vec<String>) {
+    let (mut text, mut unset, mut rest) = (String::with_capacity(line.len()), Vec::new(), line);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, behind)) = after.split_once('}') else { break };
-        out.text.push_str(before);
+        text.push_str(before);
         match outside.variable(name) {
-            Some(value) => out.text.push_str(&value),
-            None => out.unset.push(name.to_owned()),
+            Some(value) => text.push_str(&value),
+            None => unset.push(name.to_owned()),
         }
         rest = behind;
-        if out.text.len() > MAX_LINE {
+        if text.len() > MAX_LINE {
             break;
         }
     }
-    out.text.push_str(rest);
-    out
+    text.push_str(rest);
+    (text, unset)
 }

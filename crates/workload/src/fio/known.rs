@@ -58,21 +58,13 @@ pub(super) static REFUSED: &[(&str, &str)] = &[
     ("zero_buffers", ""), ("zonemode", ""), ("zonerange", ""), ("zonesize", ""), ("zoneskip", ""),
 ];
 
-/// Its I/O engines.
+/// Its I/O engines, those aside that do no block I/O.
 #[rustfmt::skip]
 pub(super) static ENGINES: &[&str] = &[
-    "cpuio", "cpp_null", "mmap", "sync", "psync", "vsync", "pvsync", "pvsync2", "null", "net", "netsplice", "ftruncate", "filecreate", "filestat",
-    "filedelete", "dircreate", "dirstat", "dirdelete", "exec", "posixaio", "falloc", "e4defrag", "splice", "gfapi", "gfapi_async", "mtd",
-    "sg", "io_uring", "io_uring_cmd", "nbd", "libaio", "rdma", "rados", "rbd", "http", "pmemblk", "dev-dax", "libpmem", "libiscsi",
-    "libzbc", "libhdfs", "libcufile", "libhipfile", "libblkio", "libnfs", "nfs", "dfs", "ime_psync", "ime_psyncv", "ime_aio",
-    "windowsaio", "solarisaio", "guasi", "xnvme", "binject", "syslet-rw", "page_fault",
-];
-
-/// What it verifies with.
-#[rustfmt::skip]
-pub(super) static CHECKSUMS: &[&str] = &[
-    "md5", "crc64", "crc32", "crc32c", "crc32c-intel", "crc16", "crc7", "sha1", "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384",
-    "sha3-512", "xxhash", "meta", "pattern", "pattern_hdr", "null",
+    "cpp_null", "mmap", "sync", "psync", "vsync", "pvsync", "pvsync2", "null", "posixaio", "splice", "gfapi", "gfapi_async", "mtd", "sg",
+    "io_uring", "io_uring_cmd", "nbd", "libaio", "rados", "rbd", "http", "pmemblk", "dev-dax", "libpmem", "libiscsi", "libzbc", "libhdfs",
+    "libcufile", "libhipfile", "libblkio", "libnfs", "nfs", "dfs", "ime_psync", "ime_psyncv", "ime_aio", "windowsaio", "solarisaio",
+    "guasi", "xnvme", "binject", "syslet-rw", "external",
 ];
 
 /// Its engines that do no block I/O.

@@ -15,9 +15,9 @@ mod values;
 pub use iolog::read_iolog;
 pub use units::cpus;
 
-use crate::job::{Iolog, Job};
+use crate::job::Job;
 use ini::{Line, MAX_LINE, Section, expand, shorten};
-use options::{Draft, Takes};
+use options::Draft;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -140,13 +140,8 @@ pub struct ParseErrors(pub Vec<Diagnostic>);
 
 impl fmt::Display for ParseErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            error.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -163,11 +158,8 @@ pub enum Follows {
 
 /// Whether fio has an option of this name, and what follows it; `None`: it has none.
 pub fn option(name: &str) -> Option<Follows> {
-    match options::find(name) {
-        Some(option) if option.takes == Takes::Flag => Some(Follows::Nothing),
-        Some(_) => Some(Follows::Value),
-        None => options::names().any(|known| known == name).then_some(Follows::Value),
-    }
+    let other = || options::names().any(|known| known == name).then_some(Follows::Value);
+    options::find(name).map(|option| option.follows).or_else(other)
 }
 
 /// The name of an option of fio's that is nearest to `name`, if one is near.
@@ -216,19 +208,17 @@ impl Parser<'_> {
     fn section(&mut self, section: Section, wall: bool) -> bool {
         // Not only [global]: fio looks at the first six letters.
         let global = section.name.starts_with("global");
-        let assignments: Vec<Assignment> = section.lines.into_iter().filter_map(|line| self.take_apart(line)).collect();
         let mut draft = self.globals.clone();
         let mut own = Vec::new();
-        let given = assignments.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
+        let mut given = Vec::new();
+        for line in section.lines {
+            let Some(assignment) = self.take_apart(line) else { continue };
+            self.apply(&assignment, &mut draft);
+            let Assignment { name, value, .. } = assignment;
+            own.extend(value.clone().map(|value| (name.clone(), value)));
+            given.push((name, value));
+        }
         self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: given });
-        for assignment in &assignments {
-            self.apply(assignment, &mut draft);
-        }
-        for assignment in assignments {
-            if let Some(value) = assignment.value {
-                own.push((assignment.name, value));
-            }
-        }
         if global {
             self.globals = draft;
             self.parsed.global_options.extend(own);
@@ -243,7 +233,12 @@ impl Parser<'_> {
             }
             return true;
         }
-        let list = draft.iolog.clone().and_then(|name| self.list(&name, draft.no_stall, &section.location));
+        let at = &section.location;
+        let mut list = None;
+        if let Some(name) = &draft.iolog {
+            let read = self.outside.include(&at.file, name).and_then(|(name, text)| read_iolog(&name, &text, draft.no_stall));
+            list = read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name, 60))))).ok();
+        }
         // Before `directory` is applied, to these names as well.
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
             draft.job.filenames.clone_from(&list.files);
@@ -252,7 +247,7 @@ impl Parser<'_> {
         if let Some(list) = list {
             job.replays(list);
         }
-        let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
+        let on = |message: String| Diagnostic::at(at, format!("job '{}': {message}", shorten(&section.name, 60)));
         self.errors.extend(remarks.errors.into_iter().map(on));
         self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
         job.stonewall |= wall;
@@ -261,53 +256,42 @@ impl Parser<'_> {
         true
     }
 
-    /// The list of I/Os `name`.
-    fn list(&mut self, name: &str, no_stall: bool, at: &Location) -> Option<Iolog> {
-        let read = self.outside.include(&at.file, name).and_then(|(name, text)| read_iolog(&name, &text, no_stall));
-        read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name))))).ok()
-    }
-
     fn take_apart(&mut self, line: Line) -> Option<Assignment> {
-        let expanded = expand(&line.text, self.outside);
-        if expanded.text.len() > MAX_LINE {
+        let (text, unset) = expand(&line.text, self.outside);
+        if text.len() > MAX_LINE {
             let message = format!("with its variables this line has more than {MAX_LINE} bytes");
             self.errors.push(Diagnostic::at(&line.location, message));
             return None;
         }
-        let (name, value) = match expanded.text.split_once('=') {
+        let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name.trim_end(), Some(value.trim().to_owned())),
-            None => (expanded.text.as_str(), None),
+            None => (text.as_str(), None),
         };
         if name.is_empty() {
-            let help = if expanded.unset.is_empty() { None } else { Some(not_set(&expanded.unset)) };
-            self.errors.push(Diagnostic { help, ..Diagnostic::at(&line.location, "an option without a name") });
+            self.errors.push(Diagnostic { help: not_set(&unset), ..Diagnostic::at(&line.location, "an option without a name") });
             return None;
         }
         let before = line.text.split_once('=').map_or(0, |(name, value)| name.len() + 1 + value.len() - value.trim_start().len());
         let columns = line.text.get(..before).map_or(0, |text| text.chars().count()) as u32;
         let value_at = Location { column: line.location.column + columns, ..line.location.clone() };
-        Some(Assignment { name: name.to_owned(), value, value_at, location: line.location, unset: expanded.unset })
+        Some(Assignment { name: name.to_owned(), value, value_at, location: line.location, unset })
     }
 
     fn apply(&mut self, assignment: &Assignment, draft: &mut Draft) {
         let Assignment { name, value, .. } = assignment;
         let Some(option) = options::find(name) else { return self.unknown(assignment) };
-        let text = match (value.as_deref(), option.takes) {
-            (Some(""), _) => Err("needs a value".to_owned()),
-            (Some(text), _) => Ok(text),
-            (None, Takes::Flag) => Ok("1"),
-            (None, Takes::Bool) => Err("needs a value, 0 or 1".to_owned()),
-            (None, Takes::Value) => Err("needs a value".to_owned()),
+        let set = match (value.as_deref(), option.follows) {
+            (None, Follows::Nothing) => (option.set)(draft, "1"),
+            (None | Some(""), _) => Err("needs a value".to_owned()),
+            (Some(text), _) => (option.set)(draft, text),
         };
-        if let Err(bad) = text.and_then(|text| (option.set)(draft, text)) {
-            let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten_message(&bad)));
-            self.errors.push(match assignment.unset.as_slice() {
-                [] => error,
-                unset => error.help(not_set(unset)),
-            });
+        if let Err(bad) = set {
+            let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten(&bad, 200)));
+            self.errors.push(Diagnostic { help: not_set(&assignment.unset), ..error });
         } else if name == "ioengine" && self.told.insert(name.clone()) {
             let engine = &draft.job.engine;
-            let depth = if engine.is_synchronous() { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
+            let synchronous = matches!(engine.name.as_deref(), Some("sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice"));
+            let depth = if synchronous { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
             let name = engine.name.as_deref().unwrap_or_default();
             let note = format!("ioengine={name} is noted for the results only: the device URI decides{depth}");
             self.parsed.notes.push(Diagnostic::at(&assignment.location, note));
@@ -321,7 +305,7 @@ impl Parser<'_> {
         if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| other == name) {
             let value = assignment.value.as_deref().unwrap_or("1");
             if !off(value) && value != *usual {
-                self.errors.push(Diagnostic::at(&assignment.location, options::refused(&format!("{name}={}", shorten(value)))));
+                self.errors.push(Diagnostic::at(&assignment.location, options::refused(&format!("{name}={}", shorten(value, 60)))));
             }
             return;
         }
@@ -332,45 +316,35 @@ impl Parser<'_> {
             }
             return;
         }
-        let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name)));
+        let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name, 60)));
         // A file with this many errors is no job file.
-        let near = if self.errors.len() < MOST_ERRORS { units::nearest(name, options::names()) } else { None };
-        self.errors.push(match near {
-            Some(near) => error.help(format!("did you mean '{near}'?")),
-            None => error,
-        });
+        let near = if self.errors.len() < MOST_ERRORS { nearest_option(name) } else { None };
+        self.errors.push(Diagnostic { help: near.map(|near| format!("did you mean '{near}'?")), ..error });
     }
 
     fn finish(mut self) -> Result<Parsed, ParseErrors> {
+        let whole = |message: String| Diagnostic { location: None, message, help: None };
         let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
         if threads > options::MOST_JOBS {
-            let message = format!("{threads} job threads in all; the most is {}", options::MOST_JOBS);
-            self.errors.push(Diagnostic { location: None, message, help: None });
+            self.errors.push(whole(format!("{threads} job threads in all; the most is {}", options::MOST_JOBS)));
         }
         if self.errors.len() > MOST_ERRORS {
-            let message = format!("and {} more errors", self.errors.len() - MOST_ERRORS);
+            let more = self.errors.len() - MOST_ERRORS;
             self.errors.truncate(MOST_ERRORS);
-            self.errors.push(Diagnostic { location: None, message, help: None });
+            self.errors.push(whole(format!("and {more} more errors")));
         }
         if self.errors.is_empty() && self.parsed.jobs.is_empty() {
-            let message = "there is no job: each section but [global] is one".to_owned();
-            self.errors.push(Diagnostic { location: None, message, help: None });
+            self.errors.push(whole("there is no job: each section but [global] is one".into()));
         }
         if self.errors.is_empty() { Ok(self.parsed) } else { Err(ParseErrors(self.errors)) }
     }
 }
 
-fn not_set(names: &[String]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("${{{}}}", shorten(name))).collect();
-    format!("{} not set", names.join(", ")) + if names.len() == 1 { ": it is empty" } else { ": they are empty" }
-}
-
-/// Keeps a message readable whatever it quotes.
-fn shorten_message(message: &str) -> String {
-    match message.char_indices().nth(200) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None => message.to_owned(),
-    }
+/// What to say of variables that are not set.
+fn not_set(names: &[String]) -> Option<String> {
+    let shown: Vec<String> = names.iter().map(|name| format!("${{{}}}", shorten(name, 60))).collect();
+    let empty = if names.len() == 1 { "it is empty" } else { "they are empty" };
+    (!names.is_empty()).then(|| format!("{} not set: {empty}", shown.join(", ")))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ macro_rules! set {
     };
 }
 
-use super::known;
 use super::values::{self, Bad};
+use super::{Follows, known};
 use crate::job::{
     Amount, BlockSizes, CpuPolicy, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified, Verify,
     VerifyKind,
@@ -34,36 +34,21 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .chain(known::REFUSED.iter().map(|(name, _)| *name))
 }
 
-/// What may follow the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// A value.
-    Value,
-    /// 0 or 1.
-    Bool,
-    /// Nothing, which means 1; or a number.
-    Flag,
-}
-
 /// An option.
 pub(super) struct Opt {
     /// Its name and its synonyms.
     pub names: &'static [&'static str],
-    pub takes: Takes,
-    /// Applies a value.
+    pub follows: Follows,
+    /// Applies a value; of an option that stands alone, 1.
     pub set: fn(&mut Draft, &str) -> Result<(), Bad>,
 }
 
 const fn value(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, takes: Takes::Value, set }
-}
-
-const fn boolean(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, takes: Takes::Bool, set }
+    Opt { names, follows: Follows::Value, set }
 }
 
 const fn flag(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, takes: Takes::Flag, set }
+    Opt { names, follows: Follows::Nothing, set }
 }
 
 fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, Bad> {
@@ -78,6 +63,9 @@ pub(super) fn refused(what: &str) -> Bad {
     format!("`reap run` does not support `{what}`; see docs/fio-jobs.md")
 }
 
+/// What times are in that have no unit.
+const SECOND: u64 = 1_000_000_000;
+const MICROSECOND: u64 = 1_000;
 /// More threads than fio starts.
 pub(super) const MOST_JOBS: u64 = 4096;
 /// More commands than an NVMe queue holds.
@@ -88,8 +76,9 @@ static OPTIONS: &[Opt] = &[
     value(&["description"], set!(job.description = |v| Ok(Some(v.to_owned())))),
     value(&["ioengine"], set!(job.engine.name = ioengine)),
     flag(&["hipri"], set!(job.engine.hipri = values::flag)),
-    flag(&["fixedbufs"], set!(job.engine.fixedbufs = values::flag)),
-    flag(&["registerfiles"], set!(job.engine.registerfiles = values::flag)),
+    // Files and buffers of a ring always are.
+    flag(&["fixedbufs"], |_, v| values::flag(v).map(|_| ())),
+    flag(&["registerfiles"], |_, v| values::flag(v).map(|_| ())),
     flag(&["sqthread_poll"], set!(job.engine.sqthread_poll = values::flag)),
     // What I/O.
     value(&["rw", "readwrite"], set!(job.pattern = pattern)),
@@ -113,7 +102,7 @@ static OPTIONS: &[Opt] = &[
     value(&["number_ios"], set!(job.number_ios = |v| values::number(v).map(|n| (n > 0).then_some(n)))),
     value(&["loops"], set!(job.loops = |v| Ok(values::number(v)?.max(1)))),
     // There is no page cache on Reap's way, and jobs are always threads.
-    boolean(&["direct", "buffered"], |_, v| values::flag(v).map(|_| ())),
+    value(&["direct", "buffered"], |_, v| values::flag(v).map(|_| ())),
     flag(&["thread", "threads"], |_, v| values::flag(v).map(|_| ())),
     // How many at once.
     value(&["iodepth"], set!(job.iodepth = |v| values::small(v, 1, MOST_DEPTH))),
@@ -121,15 +110,15 @@ static OPTIONS: &[Opt] = &[
     value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = |v| values::small(v, 0, MOST_DEPTH))),
     value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = |v| values::small(v, 0, MOST_DEPTH))),
     value(&["iodepth_batch_complete_max"], set!(job.complete_max = |v| values::small(v, 0, MOST_DEPTH))),
-    boolean(&["serialize_overlap"], set!(job.serialize_overlap = values::flag)),
+    value(&["serialize_overlap"], set!(job.serialize_overlap = values::flag)),
     // What is made durable.
     value(&["fsync", "fdatasync"], set!(job.sync_every = |v| values::small(v, 0, i32::MAX as u64))),
-    boolean(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = values::flag)),
+    value(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = values::flag)),
     // How long.
     value(&["numjobs"], set!(job.numjobs = |v| values::small(v, 1, MOST_JOBS))),
-    value(&["runtime", "timeout"], set!(job.runtime = |v| Ok(Some(values::time(v)?).filter(|t| *t > Nanos::ZERO)))),
+    value(&["runtime", "timeout"], set!(job.runtime = |v| Ok(Some(values::time(v, SECOND)?).filter(|t| *t > Nanos::ZERO)))),
     flag(&["time_based"], set!(job.time_based = values::flag)),
-    value(&["ramp_time"], set!(job.ramp_time = values::time)),
+    value(&["ramp_time"], set!(job.ramp_time = |v| values::time(v, SECOND))),
     value(&["startdelay"], set!(job.start_delay = start_delay)),
     // Random numbers.
     flag(&["norandommap"], set!(job.random_map = |v| values::flag(v).map(|off| !off))),
@@ -144,7 +133,7 @@ static OPTIONS: &[Opt] = &[
     ),
     value(&["random_distribution"], set!(job.distribution = distribution)),
     value(&["blockalign", "ba"], |d, v| merge(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, 1, 1 << 62))?)),
-    boolean(&["randrepeat"], set!(job.repeatable = values::flag)),
+    value(&["randrepeat"], set!(job.repeatable = values::flag)),
     value(&["randseed"], set!(job.seed = |v| values::number(v).map(Some))),
     // Rates.
     value(&["rate"], |d, v| merge(&mut d.rate, values::per_op(v, separators(v)?, values::number)?)),
@@ -160,31 +149,28 @@ static OPTIONS: &[Opt] = &[
     // How completions are found. Not fio's.
     flag(&["reap_urgent"], set!(job.urgent = values::flag)),
     // Verification.
-    value(&["verify"], |d, v| {
-        (d.verify, d.verify_given) = (verify(v)?, true);
-        Ok(())
-    }),
+    value(&["verify"], set!(verify = |v| verify(v).map(Some))),
     value(&["verify_pattern"], set!(checks.pattern = |v| values::fill_pattern(v).map(Some))),
     value(&["verify_interval"], set!(checks.interval = |v| values::within(v, 1, 1 << 31).map(Some))),
     value(&["verify_offset"], set!(checks.offset = |v| values::small(v, 0, 1 << 31))),
-    boolean(&["verify_fatal"], set!(checks.fatal = values::flag)),
+    value(&["verify_fatal"], set!(checks.fatal = values::flag)),
     value(&["verify_backlog"], set!(checks.backlog = values::number)),
     value(&["verify_backlog_batch"], set!(checks.backlog_batch = values::number)),
-    boolean(&["do_verify"], set!(checks.after_write = values::flag)),
+    value(&["do_verify"], set!(checks.after_write = values::flag)),
     flag(&["verify_only"], set!(checks.only = values::flag)),
-    boolean(&["verify_header_seed"], set!(checks.header_seed = |v| values::flag(v).map(Some))),
+    value(&["verify_header_seed"], set!(checks.header_seed = |v| values::flag(v).map(Some))),
     // Measurement.
-    boolean(&["gtod_reduce"], |d, v| {
+    value(&["gtod_reduce"], |d, v| {
         let reduce = values::flag(v)?;
         d.job.measure = Measure { slat: !reduce, clat: !reduce, lat: !reduce, ..d.job.measure };
         Ok(())
     }),
-    boolean(&["disable_lat"], set!(job.measure.lat = |v| values::flag(v).map(|off| !off))),
-    boolean(&["disable_clat"], set!(job.measure.clat = |v| values::flag(v).map(|off| !off))),
-    boolean(&["disable_slat"], set!(job.measure.slat = |v| values::flag(v).map(|off| !off))),
-    boolean(&["lat_percentiles"], set!(job.measure.lat_percentiles = values::flag)),
-    boolean(&["clat_percentiles"], set!(job.measure.clat_percentiles = values::flag)),
-    boolean(&["slat_percentiles"], set!(job.measure.slat_percentiles = values::flag)),
+    value(&["disable_lat"], set!(job.measure.lat = |v| values::flag(v).map(|off| !off))),
+    value(&["disable_clat"], set!(job.measure.clat = |v| values::flag(v).map(|off| !off))),
+    value(&["disable_slat"], set!(job.measure.slat = |v| values::flag(v).map(|off| !off))),
+    value(&["lat_percentiles"], set!(job.measure.lat_percentiles = values::flag)),
+    value(&["clat_percentiles"], set!(job.measure.clat_percentiles = values::flag)),
+    value(&["slat_percentiles"], set!(job.measure.slat_percentiles = values::flag)),
     value(
         &["unified_rw_reporting"],
         set!(
@@ -199,8 +185,8 @@ static OPTIONS: &[Opt] = &[
         Ok(())
     }),
     // Pauses.
-    value(&["thinktime"], set!(think.time = values::micros)),
-    value(&["thinktime_spin"], set!(think.spin = values::micros)),
+    value(&["thinktime"], set!(think.time = |v| values::time(v, MICROSECOND))),
+    value(&["thinktime_spin"], set!(think.spin = |v| values::time(v, MICROSECOND))),
     value(&["thinktime_blocks"], set!(think.blocks = values::number)),
     // Errors that do not end a job.
     value(&["continue_on_error"], |d, v| {
@@ -217,13 +203,13 @@ static OPTIONS: &[Opt] = &[
     }),
     value(&["sync"], set!(job.sync_writes = |v| choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)]))),
     // Logs, and lists of I/Os.
-    flag(&["write_bw_log"], set!(job.logs.bandwidth = |v| Ok(Some(log_name(v))))),
-    flag(&["write_lat_log"], set!(job.logs.latency = |v| Ok(Some(log_name(v))))),
-    flag(&["write_iops_log"], set!(job.logs.iops = |v| Ok(Some(log_name(v))))),
+    flag(&["write_bw_log"], set!(job.logs.bandwidth = |v| Ok(Some(v.to_owned())))),
+    flag(&["write_lat_log"], set!(job.logs.latency = |v| Ok(Some(v.to_owned())))),
+    flag(&["write_iops_log"], set!(job.logs.iops = |v| Ok(Some(v.to_owned())))),
     value(&["log_avg_msec"], set!(job.logs.average = |v| values::within(v, 0, 1 << 40).map(Nanos::from_millis))),
     value(&["write_iolog"], set!(job.write_iolog = |v| Ok(Some(v.to_owned())))),
     value(&["read_iolog"], set!(iolog = |v| Ok(Some(v.to_owned())))),
-    boolean(&["replay_no_stall"], set!(no_stall = values::flag)),
+    value(&["replay_no_stall"], set!(no_stall = values::flag)),
 ];
 
 /// fio separates the values of reads, writes and trims by commas; where there is none, by colons or dashes.
@@ -271,13 +257,11 @@ fn ioengine(text: &str) -> Result<Option<String>, Bad> {
     if known::OTHER_ENGINES.contains(&name) {
         return Err(format!("ioengine={name} does no block I/O, and Reap does nothing else"));
     }
-    if name == "external" || known::ENGINES.contains(&name) {
+    if known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
     }
-    Err(match units::nearest(name, known::ENGINES.iter().copied()) {
-        Some(near) => format!("'{text}' is no I/O engine of fio; did you mean '{near}'?"),
-        None => format!("'{text}' is no I/O engine of fio"),
-    })
+    let near = units::nearest(name, known::ENGINES.iter().copied()).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
+    Err(format!("'{text}' is no I/O engine of fio{near}"))
 }
 
 /// `rw`: a name, and perhaps a number after a colon.
@@ -289,10 +273,8 @@ fn pattern(text: &str) -> Result<Pattern, Bad> {
     let known = Pattern::NAMES.iter().find(|(known, ..)| *known == name);
     let &(_, direction, random) = known.ok_or_else(|| {
         let names = Pattern::NAMES.map(|(name, ..)| name);
-        match units::nearest(name, names) {
-            Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
-            None => format!("'{name}' is none of {}", names.join(", ")),
-        }
+        let near = units::nearest(name, names).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
+        format!("'{name}' is none of {}{near}", names.join(", "))
     })?;
     let step = match step {
         None => i64::from(random),
@@ -327,8 +309,7 @@ fn distribution(text: &str) -> Result<Distribution, Bad> {
         },
         "pareto" => figure("0.2", 0.0, 0.999).map(|h| Distribution::Pareto { h }),
         "normal" | "gauss" => figure("10", 0.0, 100.0).map(|percent| Distribution::Normal { percent }),
-        "zoned" | "zoned_abs" | "sequence" => Err(refused(&format!("random_distribution={name}"))),
-        _ => Err(format!("'{name}' is none of random, zipf, pareto, normal")),
+        _ => Err(refused(&format!("random_distribution={name}"))),
     }
 }
 
@@ -337,10 +318,10 @@ fn start_delay(text: &str) -> Result<(Nanos, Nanos), Bad> {
     values::no_sign(text)?;
     match text.split_once([',', '-', ':']) {
         Some((a, b)) => {
-            let (a, b) = (values::time(a.trim())?, values::time(b.trim())?);
+            let (a, b) = (values::time(a.trim(), SECOND)?, values::time(b.trim(), SECOND)?);
             Ok((a.min(b), a.max(b)))
         }
-        None => values::time(text).map(|t| (t, t)),
+        None => values::time(text, SECOND).map(|t| (t, t)),
     }
 }
 
@@ -351,14 +332,8 @@ fn verify(text: &str) -> Result<Option<VerifyKind>, Bad> {
     }
     match VerifyKind::ALL.iter().find(|(name, _)| *name == text) {
         Some((_, kind)) => Ok(Some(*kind)),
-        None if known::CHECKSUMS.contains(&text) => Err(refused(&format!("verify={text}"))),
-        None => Err(format!("'{text}' is no way to verify; Reap has {}", VerifyKind::ALL.map(|(name, _)| name).join(", "))),
+        None => Err(refused(&format!("verify={text}"))),
     }
-}
-
-/// fio takes the option without a name as well: the file is then named after the job.
-fn log_name(text: &str) -> String {
-    if text == "1" { String::new() } else { text.to_owned() }
 }
 
 /// The options of a section as far as they were read, on top of the `[global]` ones.
@@ -372,9 +347,8 @@ pub(super) struct Draft {
     pub rate: PerOp<u64>,
     /// `rate_iops`.
     pub rate_iops: PerOp<u64>,
-    /// `verify`, and whether it was given: `verify_pattern` alone is a way to verify, too.
-    pub verify: Option<VerifyKind>,
-    pub verify_given: bool,
+    /// `verify`, if it was given: `verify_pattern` alone is a way to verify, too.
+    pub verify: Option<Option<VerifyKind>>,
     /// The options beside `verify`.
     pub checks: Verify,
     /// `directory`: where names of files are looked for.
@@ -414,10 +388,7 @@ impl Draft {
         if any(&self.rate) && any(&self.rate_iops) {
             remarks.errors.push("rate and rate_iops exclude each other".into());
         }
-        let kind = match self.verify {
-            None if !self.verify_given && self.checks.pattern.is_some() => Some(VerifyKind::PatternHeader),
-            kind => kind,
-        };
+        let kind = self.verify.unwrap_or_else(|| self.checks.pattern.as_ref().map(|_| VerifyKind::PatternHeader));
         job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
             remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
@@ -439,39 +410,35 @@ impl Draft {
         for (place, name) in
             [(&mut job.logs.bandwidth, "write_bw_log"), (&mut job.logs.latency, "write_lat_log"), (&mut job.logs.iops, "write_iops_log")]
         {
-            // fio names the file after the job, if the option is a name alone.
-            if place.as_deref() == Some("") {
+            // fio names the file after the job, if the option stands alone.
+            if place.as_deref() == Some("1") {
                 *place = Some(job.name.clone());
             }
             if place.as_ref().is_some_and(|place| place.contains('\0')) {
                 remarks.errors.push(format!("{name}: that is no name of a file"));
             }
         }
-        let foreign = job.engine.foreign_options();
-        if !foreign.is_empty() {
-            let engine = job.engine.name.as_deref().map_or("no ioengine".into(), |name| format!("ioengine={name}"));
-            remarks.warnings.push(format!("{}: not an option of {engine} in fio; it is ignored", foreign.join(", ")));
+        let engine = job.engine.name.as_deref();
+        let ring = matches!(engine, Some("io_uring" | "io_uring_cmd"));
+        let given = [("hipri", job.engine.hipri, ring || engine == Some("pvsync2")), ("sqthread_poll", job.engine.sqthread_poll, ring)];
+        for (name, ..) in given.iter().filter(|(_, set, has)| *set && !has) {
+            remarks.warnings.push(format!("{name} is an option of ioengine=io_uring in fio"));
         }
-        consistent(&mut job, &mut remarks);
+        if job.time_based && job.runtime.is_none() {
+            job.time_based = false;
+            remarks.warnings.push("time_based needs a runtime; it is ignored".into());
+        }
+        let least = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
+        if let Some(Amount::Bytes(size)) = job.size
+            && size < least
+            && job.iolog.is_none()
+        {
+            remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
+        }
+        if let Some(verify) = &job.verify {
+            verified(&job, verify, &mut remarks);
+        }
         (job, remarks)
-    }
-}
-
-/// What fio checks when it has read a section.
-fn consistent(job: &mut Job, remarks: &mut Remarks) {
-    if job.time_based && job.runtime.is_none() {
-        job.time_based = false;
-        remarks.warnings.push("time_based needs a runtime; it is ignored".into());
-    }
-    let least = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
-    if let Some(Amount::Bytes(size)) = job.size
-        && size < least
-        && job.iolog.is_none()
-    {
-        remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
-    }
-    if let Some(verify) = &job.verify {
-        verified(job, verify, remarks);
     }
 }
 

@@ -22,18 +22,15 @@ pub(super) fn number(text: &str) -> Result<u64, Bad> {
     if unit.starts_with('.') {
         return Err(format!("'{text}': only whole numbers, please; use a smaller unit"));
     }
-    let factor = unit_factor(unit).ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| format!("'{text}' is too large"))
-}
-
-fn unit_factor(unit: &str) -> Option<u64> {
-    let unit = unit.to_ascii_lowercase();
-    let (prefix, base) = match unit.strip_suffix("ib") {
+    let lower = unit.to_ascii_lowercase();
+    let (prefix, base) = match lower.strip_suffix("ib") {
         Some(prefix) if !prefix.is_empty() => (prefix, 1000),
-        _ => (unit.strip_suffix('b').unwrap_or(&unit), 1024),
+        _ => (lower.strip_suffix('b').unwrap_or(&lower), 1024),
     };
-    let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == prefix)?;
-    Some(u64::pow(base, power as u32))
+    let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == prefix);
+    let power = power.ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
+    let factor = u64::pow(base, power as u32);
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| format!("'{text}' is too large"))
 }
 
 /// A number between two limits.
@@ -69,18 +66,8 @@ pub(super) fn amount(text: &str) -> Result<Amount, Bad> {
     }
 }
 
-/// A time; without a unit in seconds.
-pub(super) fn time(text: &str) -> Result<Nanos, Bad> {
-    time_in(text, 1_000_000_000)
-}
-
-/// A time; without a unit in microseconds.
-pub(super) fn micros(text: &str) -> Result<Nanos, Bad> {
-    time_in(text, 1_000)
-}
-
-/// A time; without a unit in this many nanoseconds.
-fn time_in(text: &str, usual: u64) -> Result<Nanos, Bad> {
+/// A time; without a unit in `usual` nanoseconds.
+pub(super) fn time(text: &str, usual: u64) -> Result<Nanos, Bad> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     if digits.is_empty() {
@@ -239,53 +226,37 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
                 pattern.bytes.extend_from_slice(&[0; 8]);
                 rest
             }
-            _ => match rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
-                Some(digits) => hexadecimal(digits, &mut pattern.bytes)?,
-                None => decimal(rest, &mut pattern.bytes)?,
-            },
+            _ => {
+                let hexadecimal = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"));
+                let text = hexadecimal.unwrap_or(rest);
+                let sign = usize::from(hexadecimal.is_none() && text.starts_with('-'));
+                let digit = |c: char| if hexadecimal.is_some() { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+                let end = text[sign..].find(|c| !digit(c)).map_or(text.len(), |end| sign + end);
+                // The 0 of a 0x that follows.
+                let end = if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') { end - 1 } else { end };
+                let (digits, after) = text.split_at(end);
+                if hexadecimal.is_none() {
+                    let number: i32 = digits.parse().map_err(|_| {
+                        format!("'{text}' begins with no string (\"…\"), no number (0x…, or decimal, of 32 bits), and no %o")
+                    })?;
+                    let all = number.to_le_bytes();
+                    pattern.bytes.extend_from_slice(&all[..=all.iter().rposition(|byte| *byte != 0).unwrap_or(0)]);
+                } else if digits.is_empty() {
+                    return Err(format!("'0x{text}': no hexadecimal digit follows 0x"));
+                } else {
+                    // Of an odd number of digits the first one is a byte of its own.
+                    let value = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
+                    let byte = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(*digit));
+                    pattern.bytes.extend(digits.as_bytes().rchunks(2).rev().map(byte));
+                }
+                after
+            }
         };
         if pattern.bytes.len() > MOST_PATTERN {
             return Err(format!("more than {MOST_PATTERN} bytes"));
         }
     }
     if pattern.bytes.is_empty() { Err("no byte".into()) } else { Ok(pattern) }
-}
-
-fn hexadecimal<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, Bad> {
-    let mut end = text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len());
-    // The 0 of a 0x that follows.
-    if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') {
-        end -= 1;
-    }
-    let (digits, rest) = text.split_at(end);
-    if digits.is_empty() {
-        return Err(format!("'0x{text}': no hexadecimal digit follows 0x"));
-    }
-    // Of an odd number of digits the first one is a byte of its own.
-    let (odd, pairs) = digits.split_at(digits.len() % 2);
-    let byte = |digits: &str| u8::from_str_radix(digits, 16).map_err(|_| format!("'{digits}' is no hexadecimal number"));
-    if !odd.is_empty() {
-        bytes.push(byte(odd)?);
-    }
-    for at in (0..pairs.len()).step_by(2) {
-        bytes.push(byte(&pairs[at..at + 2])?);
-    }
-    Ok(rest)
-}
-
-fn decimal<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, Bad> {
-    let sign = usize::from(text.starts_with('-'));
-    let end = text[sign..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |end| sign + end);
-    // The 0 of a 0x that follows.
-    let end = if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') { end - 1 } else { end };
-    let (digits, rest) = text.split_at(end);
-    let number: i32 = digits
-        .parse()
-        .map_err(|_| format!("'{text}' begins with no string (\"…\"), no number (0x…, or decimal, of 32 bits), and no %o"))?;
-    let all = number.to_le_bytes();
-    let used = all.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
-    bytes.extend_from_slice(&all[..used]);
-    Ok(rest)
 }
 
 #[cfg(test)]

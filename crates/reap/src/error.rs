@@ -204,7 +204,7 @@ pub enum Refused {
     /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
     #[error(
         "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`){instead}",
-        what = words(*.op), instead = instead(*.op)
+        what = op.name(), instead = instead(*.op)
     )]
     Unsupported {
         /// What was to be done.
@@ -261,20 +261,6 @@ pub enum Refused {
     /// The queue has as many open requests as it can name.
     #[error("the queue has 16,777,216 open requests; reap some first")]
     TooMany,
-}
-
-/// What the specification calls an operation.
-fn words(op: units::Op) -> &'static str {
-    match op {
-        units::Op::Read => "Read",
-        units::Op::Write => "Write",
-        units::Op::Flush => "Flush",
-        units::Op::WriteZeroes => "Write Zeroes",
-        units::Op::Deallocate => "Deallocate (Dataset Management)",
-        units::Op::Compare => "Compare",
-        units::Op::Verify => "Verify",
-        units::Op::WriteUncorrectable => "Write Uncorrectable",
-    }
 }
 
 /// What does the same with commands that every device has, if anything does.

@@ -140,6 +140,20 @@ impl Op {
     pub const ALL: [Op; 8] =
         [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Compare, Op::Verify, Op::WriteUncorrectable];
 
+    /// What the NVMe specification calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Read => "Read",
+            Op::Write => "Write",
+            Op::Flush => "Flush",
+            Op::WriteZeroes => "Write Zeroes",
+            Op::Deallocate => "Deallocate",
+            Op::Compare => "Compare",
+            Op::Verify => "Verify",
+            Op::WriteUncorrectable => "Write Uncorrectable",
+        }
+    }
+
     /// Whether it moves data, between a buffer and blocks. A Compare moves its data no further than to the device.
     #[inline]
     pub fn moves_data(self) -> bool {

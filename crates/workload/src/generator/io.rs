@@ -73,16 +73,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.op {
-            Op::Read => "read",
-            Op::Write => "write",
-            Op::Flush => "flush",
-            Op::WriteZeroes => "write zeroes",
-            Op::Deallocate => "deallocate",
-            Op::Compare => "compare",
-            Op::Verify => "verify",
-            Op::WriteUncorrectable => "write uncorrectable",
-        };
+        let what = self.op.name().to_lowercase();
         write!(f, "{what} at offset {}, length {}: {}", self.offset, self.len, self.code)
     }
 }

@@ -116,8 +116,8 @@ fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
 fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
     let mut json = match format {
         OutputFormat::Normal => return Ok(report::normal(results)),
-        OutputFormat::Json => report::json(results),
-        OutputFormat::JsonPlus => report::json_plus(results),
+        OutputFormat::Json => report::json(results, false),
+        OutputFormat::JsonPlus => report::json(results, true),
     };
     json["devices"] = used;
     Ok(serde_json::to_string_pretty(&json)? + "\n")

@@ -1,6 +1,7 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
 use smart_default::SmartDefault;
+use std::sync::Arc;
 use units::{Nanos, Op};
 
 /// Which operations a job issues.
@@ -587,7 +588,7 @@ pub struct Job {
     /// `write_…_log`.
     pub logs: Logs,
     /// `read_iolog`.
-    pub iolog: Option<Box<Iolog>>,
+    pub iolog: Option<Arc<Iolog>>,
     /// `write_iolog`: the file that gets a list of the I/Os.
     pub write_iolog: Option<String>,
     /// Which latencies are measured.
@@ -624,10 +625,9 @@ impl Job {
 
     /// The job's I/Os are those of `list` from now on.
     pub fn replays(&mut self, list: Iolog) {
-        let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));
-        let (reads, writes, trims) = (ops(|op| op == Op::Read), ops(|op| op == Op::Write), ops(|op| op == Op::Deallocate));
         let longest =
             |of: Op| list.steps.iter().filter(|step| matches!(step, IologStep::Io { op, .. } if *op == of)).map(IologStep::len).max();
+        let [reads, writes, trims] = [Op::Read, Op::Write, Op::Deallocate].map(|op| longest(op).is_some());
         self.pattern = Pattern {
             direction: match (reads, writes, trims) {
                 (true, true, _) | (true, _, true) => Direction::Mixed,
@@ -645,6 +645,6 @@ impl Job {
             }
         }
         self.verify = None;
-        self.iolog = Some(Box::new(list));
+        self.iolog = Some(Arc::new(list));
     }
 }

@@ -1,6 +1,7 @@
 //! What a job's I/Os came to: latencies, sizes of batches, depth, samples over time; mergeable for `group_reporting`.
 
-use crate::job::{Measure, PerOp};
+use crate::job::Measure;
+use smart_default::SmartDefault;
 use units::{Nanos, Op};
 
 /// One kind of latency, in nanoseconds.
@@ -13,21 +14,12 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// None measured.
-    pub(crate) const NONE: Latency = Latency { moments: Moments::NONE, histogram: None };
-
-    /// Counts one I/O.
-    #[inline]
-    pub fn add(&mut self, span: Nanos) {
-        self.add_n(span, 1);
-    }
-
     /// Counts `n` I/Os of the same latency.
     #[inline]
-    pub fn add_n(&mut self, span: Nanos, n: u64) {
-        self.moments.add_n(span.0, n);
+    pub fn add(&mut self, span: Nanos, n: u64) {
+        self.moments.add(span.0, n);
         if let Some(histogram) = &mut self.histogram {
-            histogram.add_n(span.0, n);
+            histogram.add(span.0, n);
         }
     }
 
@@ -197,13 +189,8 @@ impl Stats {
     #[inline]
     pub(crate) fn add_slat(&mut self, op: Op, span: Nanos, n: u64) {
         if n > 0 && self.measure.slat {
-            self.op_mut(op).slat.add_n(span, n);
+            self.op_mut(op).slat.add(span, n);
         }
-    }
-
-    /// The reads', the writes' and the trims' figures.
-    pub fn ops(&self) -> PerOp<&OpStats> {
-        PerOp { read: &self.read, write: &self.write, trim: &self.trim }
     }
 
     /// I/Os that were announced, Flushes included.
@@ -238,35 +225,21 @@ impl Stats {
 
 /// Least, greatest, sum and sum of squares of integers. A sum of squares in 128 bits is exact and costs one
 /// multiplication per sample, where a running deviation costs two divisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Moments {
     /// Samples.
     pub n: u64,
+    #[default(u64::MAX)]
     min: u64,
     max: u64,
     sum: u128,
     squares: u128,
 }
 
-impl Default for Moments {
-    fn default() -> Self {
-        Moments::NONE
-    }
-}
-
 impl Moments {
-    /// No samples.
-    pub const NONE: Moments = Moments { n: 0, min: u64::MAX, max: 0, sum: 0, squares: 0 };
-
-    /// Counts one value.
-    #[inline]
-    pub fn add(&mut self, value: u64) {
-        self.add_n(value, 1);
-    }
-
     /// Counts `n` equal values; nothing for 0.
     #[inline]
-    pub fn add_n(&mut self, value: u64, n: u64) {
+    pub fn add(&mut self, value: u64, n: u64) {
         if n == 0 {
             return;
         }
@@ -349,15 +322,10 @@ const BUCKETS: usize = GROUPS * PER_GROUP;
 /// Own code because it lies on the data path: one shift and one add per sample, against several dozen instructions of
 /// the general crates. Groups of 64 buckets; within a group the buckets are equally wide, and each group's are twice as
 /// wide as those of the one before. So a value is known to 1/64 of itself, and percentiles land where fio's do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, SmartDefault)]
 pub struct Histogram {
+    #[default(_code = "Box::new([0; BUCKETS])")]
     counts: Box<[u64; BUCKETS]>,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram { counts: Box::new([0; BUCKETS]) }
-    }
 }
 
 /// The bucket of a value.
@@ -380,15 +348,9 @@ fn extent(index: usize) -> (u64, u64) {
 }
 
 impl Histogram {
-    /// Counts one value.
-    #[inline]
-    pub fn add(&mut self, nanos: u64) {
-        self.add_n(nanos, 1);
-    }
-
     /// Counts `n` equal values.
     #[inline]
-    pub fn add_n(&mut self, nanos: u64, n: u64) {
+    pub fn add(&mut self, nanos: u64, n: u64) {
         self.counts[bucket(nanos)] += n;
     }
 
@@ -409,19 +371,14 @@ impl Histogram {
     }
 
     /// Values counted.
-    pub fn len(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.counts.iter().sum()
-    }
-
-    /// Whether nothing was counted.
-    pub fn is_empty(&self) -> bool {
-        self.counts.iter().all(|n| *n == 0)
     }
 
     /// The value of each percentile of the ascending list `percents`: the middle of the bucket that reaches it.
     /// Empty if nothing was counted.
     pub fn percentiles(&self, percents: &[f64]) -> Vec<u64> {
-        let total = self.len();
+        let total = self.total();
         if total == 0 {
             return Vec::new();
         }
@@ -442,7 +399,7 @@ impl Histogram {
     /// The value of a percentile, if those of a bucket lie evenly in it: finer than [`Histogram::percentiles`], which know it to
     /// 1/64, as fio does. `None` if nothing was counted.
     pub fn percentile_within(&self, percent: f64) -> Option<f64> {
-        let mut left = percent / 100.0 * self.len() as f64;
+        let mut left = percent / 100.0 * self.total() as f64;
         for (index, &n) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
             if left <= n as f64 {
                 let (low, width) = extent(index);

@@ -90,7 +90,7 @@ fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus)
         let mut sum = Histogram::default();
         (0..blocks.len()).for_each(|_| sum.merge(blocks[pick()]));
         let value = sum.percentiles(&[percent]).first().copied();
-        (sum.len(), value)
+        (sum.total(), value)
     };
     let mut each = 0..blocks.len();
     let (samples, value) = of(&mut || each.next().unwrap_or(0));
@@ -110,7 +110,7 @@ fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus)
 fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
     let mut sum = Histogram::default();
     blocks.iter().for_each(|block| sum.merge(block));
-    let samples = sum.len() as f64;
+    let samples = sum.total() as f64;
     let enough = |percent: &f64| samples * (1.0 - percent / 100.0).min(percent / 100.0) >= ABOVE;
     let percents: Vec<f64> = CURVE.into_iter().filter(enough).collect();
     let values = sum.percentiles(&percents);

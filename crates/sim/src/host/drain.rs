@@ -205,7 +205,7 @@ pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
             drain.tally.looked(reaped.found);
             let cycles = &mut drain.cycles;
             if let Some(notified) = cycles.notified.take() {
-                cycles.delays.add((g.now - notified).0);
+                cycles.delays.add((g.now - notified).0, 1);
             }
             cycles.taken += u64::from(reaped.found);
             drain.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
@@ -300,7 +300,7 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
                 return Drained::Busy(Nanos::ZERO);
             }
             let taken = std::mem::take(&mut drain.cycles.taken);
-            drain.cycles.entries.add(taken);
+            drain.cycles.entries.add(taken, 1);
             drain.naps = matches!(drain.waiter.plan, Plan::Nap { .. });
             Drained::Over(if let Plan::Nap { until } = drain.waiter.plan { until } else { Nanos::MAX })
         }

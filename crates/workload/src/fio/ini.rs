@@ -70,20 +70,14 @@ impl Reader<'_> {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for (number, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
             let mut location = Location { file: file.clone(), line: number as u32 + 1, column: 1 };
-            let whole = match std::str::from_utf8(bytes) {
-                Ok(line) => line,
-                Err(error) => {
-                    let before = bytes.get(..error.valid_up_to()).and_then(|b| std::str::from_utf8(b).ok()).unwrap_or("");
-                    // What is wrong in a comment is no concern of ours.
-                    if !before.contains([';', '#']) {
-                        location.column = before.chars().count() as u32 + 1;
-                        self.errors.push(Diagnostic::at(&location, "this is not UTF-8 text"));
-                        continue;
-                    }
-                    before
-                }
-            };
+            let whole = String::from_utf8_lossy(bytes);
+            // What is wrong in a comment is no concern of ours.
             let line = whole.split([';', '#']).next().unwrap_or("");
+            if let Some(at) = line.find(char::REPLACEMENT_CHARACTER) {
+                location.column = line[..at].chars().count() as u32 + 1;
+                self.errors.push(Diagnostic::at(&location, "this is not UTF-8 text"));
+                continue;
+            }
             let blank = |c: char| c.is_whitespace() || c.is_control();
             let text = line.trim_start_matches(blank);
             location.column = line.chars().count() as u32 - text.chars().count() as u32 + 1;

@@ -190,15 +190,21 @@ static OPTIONS: &[Opt] = &[
     value(&["thinktime_blocks"], set!(think.blocks = values::number)),
     // Errors that do not end a job.
     value(&["continue_on_error"], |d, v| {
-        let (reads, writes) = match v {
-            "none" | "0" => (false, false),
-            "read" => (true, false),
-            "write" => (false, true),
-            "io" | "all" | "1" => (true, true),
-            "verify" => return Ok(()),
-            _ => return Err(format!("'{v}' is none of none, read, write, io, verify, all")),
-        };
-        d.job.goes_on = PerOp { read: reads, write: writes, trim: writes };
+        let (none, all) = ((false, false), (true, true));
+        let (read, write) = choose(
+            v,
+            &[
+                ("none", none),
+                ("0", none),
+                ("read", (true, false)),
+                ("write", (false, true)),
+                ("io", all),
+                ("verify", none),
+                ("all", all),
+                ("1", all),
+            ],
+        )?;
+        d.job.goes_on = PerOp { read, write, trim: write };
         Ok(())
     }),
     value(&["sync"], set!(job.sync_writes = |v| choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)]))),

@@ -139,17 +139,10 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, Bad> {
     }
     // What does not divide evenly goes to the last of them.
     let left = 100 - given;
-    let (each, mut extra) = (left.checked_div(open).unwrap_or(0), left.checked_rem(open).unwrap_or(left));
-    let mut shares = Vec::with_capacity(entries.len());
-    for (size, share) in entries.into_iter().rev() {
-        let share = match share {
-            Some(share) if open > 0 => share,
-            Some(share) => share + std::mem::take(&mut extra),
-            None => each + std::mem::take(&mut extra),
-        };
-        shares.push((size, share));
-    }
-    shares.reverse();
+    let (each, extra) = (left.checked_div(open).unwrap_or(0), left.checked_rem(open).unwrap_or(left));
+    let last = entries.iter().rposition(|(_, share)| share.is_none()).unwrap_or(entries.len() - 1);
+    let share = |(index, (size, share)): (usize, (u64, Option<u32>))| (size, share.unwrap_or(each) + if index == last { extra } else { 0 });
+    let shares: Vec<(u64, u32)> = entries.into_iter().enumerate().map(share).collect();
     let (min, max) = shares.iter().fold((u64::MAX, 0), |(a, b), (bytes, _)| (a.min(*bytes), b.max(*bytes)));
     Ok(BlockSizes { min, max, split: shares })
 }
@@ -168,6 +161,7 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), Bad> {
     if list.len() > 20 {
         return Err(format!("{} percentiles; at most 20", list.len()));
     }
+    list.retain(|percent| *percent > 0.0);
     list.sort_by(f64::total_cmp);
     Ok((list, precision))
 }

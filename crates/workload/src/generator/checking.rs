@@ -15,7 +15,7 @@ pub(super) struct Written {
 }
 
 /// What verification needs of a job, and what it has found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Checks {
     /// What blocks look like; `None`: nothing is looked at.
     pub(super) layout: Option<Box<Layout>>,
@@ -26,9 +26,8 @@ pub(super) struct Checks {
     only: bool,
     /// What is written is read back.
     reads_back: bool,
-    /// Seeds and numbers of writes are compared.
+    /// Seeds of writes are compared.
     seeds: bool,
-    numbers: bool,
     /// The thread's number, as headers have it.
     pub(super) thread: u16,
     /// Writes so far.
@@ -66,18 +65,11 @@ impl Checks {
             only,
             reads_back,
             seeds: given.header_seed.unwrap_or(known),
-            numbers: reads_back,
             thread: thread as u16,
-            sequence: 0,
-            log: BTreeMap::new(),
             in_order: stream.has_map(),
-            due: VecDeque::new(),
             backlog: if reads_back { given.backlog } else { 0 },
             batch: if given.backlog_batch == 0 { given.backlog } else { given.backlog_batch },
-            interim: false,
-            began: Nanos::ZERO,
-            bad: Vec::new(),
-            count: 0,
+            ..Checks::default()
         })
     }
 
@@ -180,12 +172,11 @@ impl Generator {
     pub(super) fn check(&mut self, io: &Io, extra: Extra, now: Nanos, buf: &[u8]) {
         let checks = &mut self.checks;
         let Some(layout) = &checks.layout else { return };
-        let own = !checks.only && !checks.reads;
         let expected = Expected {
             seed: checks.seeds.then_some(extra.seed),
-            written: own.then_some((checks.began, now)),
-            thread: own.then_some(checks.thread),
-            number: checks.numbers.then_some(extra.sequence),
+            written: checks.reads_back.then_some((checks.began, now)),
+            thread: checks.reads_back.then_some(checks.thread),
+            number: checks.reads_back.then_some(extra.sequence),
         };
         layout.check(io, expected, buf, |bad| {
             checks.count += 1;

@@ -1,20 +1,16 @@
 //! What is in flight: which slots are taken since when, and what is posted but not announced.
 
 use crate::stats::{Stats, ddir};
+use smart_default::SmartDefault;
 use units::{Nanos, Op};
 
 /// The instants of one I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     /// When it was posted; [`Nanos::MAX`]: the slot holds none, for no I/O starts at the end of time.
     pub start: Nanos,
     /// When it was announced.
     pub committed: Nanos,
-}
-
-impl Times {
-    /// Of no I/O.
-    const IDLE: Times = Times { start: Nanos::MAX, committed: Nanos::MAX };
 }
 
 /// What only jobs with a rate or with verification need of an I/O.
@@ -33,7 +29,7 @@ pub(super) struct Extra {
 }
 
 /// The slots of a job thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Flight {
     /// I/Os in flight, posted ones included.
     pub in_flight: u32,
@@ -58,15 +54,11 @@ impl Flight {
     pub fn new(depth: u32, extras: bool) -> Flight {
         let slots = depth as usize;
         Flight {
-            in_flight: 0,
-            queued: 0,
-            queued_of: [0; 4],
-            times: vec![Times::IDLE; slots].into(),
+            times: vec![Times { start: Nanos::MAX, committed: Nanos::MAX }; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
             free: (0..depth).collect(),
             batch: vec![0; slots].into(),
-            batch_start: Nanos::ZERO,
-            uneven: false,
+            ..Flight::default()
         }
     }
 
@@ -161,8 +153,9 @@ impl Flight {
 
 /// The last completions: of one kind, posted, announced and found at the same instants, so that they have the same latencies.
 /// What one look finds of one batch is such a run; the figures are those of counting each.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(super) struct BatchStats {
+    #[default(Op::Read)]
     op: Op,
     times: Times,
     found: Nanos,
@@ -170,10 +163,6 @@ pub(super) struct BatchStats {
 }
 
 impl BatchStats {
-    pub fn none() -> BatchStats {
-        BatchStats { op: Op::Read, times: Times::IDLE, found: Nanos::ZERO, ios: 0 }
-    }
-
     /// One more completion.
     #[inline]
     pub fn add(&mut self, op: Op, times: Times, found: Nanos, stats: &mut Stats) {
@@ -191,8 +180,8 @@ impl BatchStats {
         let ios = std::mem::take(&mut self.ios);
         if ios > 0 {
             let stats = stats.op_mut(self.op);
-            stats.clat.add_n(self.found - self.times.committed, ios);
-            stats.lat.add_n(self.found - self.times.start, ios);
+            stats.clat.add(self.found - self.times.committed, ios);
+            stats.lat.add(self.found - self.times.start, ios);
         }
     }
 }

@@ -41,6 +41,7 @@ use io::Place;
 use offsets::Stream;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
+use smart_default::SmartDefault;
 use std::collections::{BTreeMap, VecDeque};
 use throttle::{Hold, Overlaps, Pacing, Pauses, Syncs};
 use units::{Nanos, Op};
@@ -69,22 +70,16 @@ pub enum Next {
     Done,
 }
 
-/// Which thread of a job this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which thread of a job this is; by default the first one of the first job, without any entropy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Seat {
     /// Number among all threads of the run, from 1. Threads of the same job differ in their random numbers by it.
+    #[default(1)]
     pub number: u32,
     /// Number among the job's threads, from 0.
     pub subjob: u32,
     /// From outside, different in each run: seeds jobs without `randrepeat`.
     pub entropy: u64,
-}
-
-impl Default for Seat {
-    /// The first thread of the first job, without any entropy.
-    fn default() -> Self {
-        Seat { number: 1, subjob: 0, entropy: 0 }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +218,7 @@ impl Generator {
             timed: job.measure.slat || job.measure.clat || job.measure.lat,
             flight: Flight::new(depth, special),
             reaped: 0,
-            batch_stats: BatchStats::none(),
+            batch_stats: BatchStats::default(),
             bytes_left: 0,
             ios_left: 0,
             stream,
@@ -278,6 +273,12 @@ impl Generator {
             return None;
         }
         self.credit -= 1;
+        self.issue_plain()
+    }
+
+    /// The next I/O of a job that keeps nothing of it but its times.
+    #[inline(always)]
+    fn issue_plain(&mut self) -> Option<Io> {
         let Place { op, target, offset, len } = self.stream.next();
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
         let slot = self.flight.occupy()?;
@@ -392,13 +393,8 @@ impl Generator {
         if self.special {
             return self.issue_special(now);
         }
-        let place = self.stream.next();
-        self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
-        match self.flight.occupy() {
-            Some(slot) => io(slot, place),
-            // There is a slot for each I/O below the depth.
-            None => Next::Wait { until: now },
-        }
+        // There is a slot for each I/O below the depth.
+        self.issue_plain().map_or(Next::Wait { until: now }, Next::Issue)
     }
 
     /// The same for a job with a rate, with verification or with Flushes.
@@ -443,15 +439,15 @@ impl Generator {
     fn post(&mut self, place: Place, extra: Extra, now: Nanos) -> Next {
         // One slot at least is free: for what was granted, or because nothing is in flight.
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        let Place { op, target, offset, len } = place;
         if let Some(trail) = &mut self.noted {
-            let Place { op, target, offset, len } = place;
             trail.issued(ListLine { at: now, op, target, offset, len });
         }
         if let Some(overlaps) = &mut self.overlaps {
             overlaps.0.push((slot, place));
         }
         self.flight.set_extra(slot, extra);
-        io(slot, place)
+        Next::Issue(Io { slot, op, target, offset, len })
     }
 
     /// `io` was posted at `now`; nothing was announced yet.
@@ -500,7 +496,7 @@ impl Generator {
         }
         let extra = self.flight.extra(io.slot);
         if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
-            self.stats.op_mut(io.op).intended.add(now - extra.intended);
+            self.stats.op_mut(io.op).intended.add(now - extra.intended, 1);
         }
         if extra.check {
             self.check(&io, extra, now, buf);
@@ -541,12 +537,6 @@ impl Generator {
         self.stopping = true;
         self.event = Nanos::ZERO;
     }
-}
-
-#[inline]
-fn io(slot: u32, place: Place) -> Next {
-    let Place { op, target, offset, len } = place;
-    Next::Issue(Io { slot, op, target, offset, len })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub use fit::{Misfit, Target};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::Arc;
 use units::{Nanos, Op};
 
 /// The stream of one job thread's I/Os.
@@ -44,7 +45,7 @@ pub(super) struct Stream {
     /// What was trimmed and is to be written next (`trimwrite`).
     trimmed: Option<Place>,
     /// The I/Os are those of a list; how far it has been gone through, and its pauses so far.
-    list: Option<Box<Iolog>>,
+    list: Option<Arc<Iolog>>,
     listed: usize,
     waited: Nanos,
     /// Of the list's last I/O, when it is due from the start.

@@ -256,8 +256,8 @@ impl Generator {
             let (stats, last) = (self.stats.op_mut(op), self.clock.sampled.get_mut(op));
             let (bytes, ios) = (stats.bytes.saturating_sub(last.0), stats.ios.saturating_sub(last.1));
             if ios > 0 && span > 0.0 {
-                stats.bw.add((bytes as f64 / 1024.0 / span) as u64);
-                stats.iops.add((ios as f64 / span) as u64);
+                stats.bw.add((bytes as f64 / 1024.0 / span) as u64, 1);
+                stats.iops.add((ios as f64 / span) as u64, 1);
             }
             *last = (stats.bytes, stats.ios);
         }

@@ -168,7 +168,7 @@ impl Pauses {
 
 /// Which targets are to be flushed, and when. A Flush is an I/O like others: it makes durable what had completed when it was
 /// issued, and does not wait for what is in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Syncs {
     /// Writes between two; 0: only at the end.
     every: u32,
@@ -190,10 +190,9 @@ impl Syncs {
         (asked && job.pattern.writes()).then(|| Syncs {
             every: job.sync_every,
             at_end: job.sync_at_end,
-            writes: 0,
             written: vec![false; targets].into(),
-            owed: Vec::new(),
             closed: true,
+            ..Syncs::default()
         })
     }
 

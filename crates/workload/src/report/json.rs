@@ -5,32 +5,24 @@ use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
 
 /// The results of all jobs, as `fio --output-format=json` has them. Times are in nanoseconds where the field says so,
-/// else in milliseconds; `bw` in KiB/s.
-pub fn json(report: &Report) -> Value {
-    with(report, false)
-}
-
-/// The same as `fio --output-format=json+` has it: each latency that has percentiles has `bins` as well, the middle of each bucket of
-/// its histogram in nanoseconds, and how many I/Os fell into it.
-pub fn json_plus(report: &Report) -> Value {
-    with(report, true)
-}
-
-fn with(report: &Report, bins: bool) -> Value {
+/// else in milliseconds; `bw` in KiB/s. With `bins` as `fio --output-format=json+` has them: each latency that has percentiles has
+/// `bins` as well, the middle of each bucket of its histogram in nanoseconds, and how many I/Os fell into it.
+pub fn json(report: &Report, bins: bool) -> Value {
     let groups = groups(report);
-    let mut root = Map::new();
-    root.insert("fio version".into(), report.program.clone().into());
-    root.insert("timestamp".into(), (report.unix_ms / 1000).into());
-    root.insert("timestamp_ms".into(), report.unix_ms.into());
-    root.insert("time".into(), ctime(report.unix_ms / 1000).into());
+    let mut root = json!({
+        "fio version": report.program,
+        "timestamp": report.unix_ms / 1000,
+        "timestamp_ms": report.unix_ms,
+        "time": ctime(report.unix_ms / 1000),
+    });
     if !report.global_options.is_empty() {
-        root.insert("global options".into(), options(&report.global_options));
+        root["global options"] = options(&report.global_options);
     }
-    root.insert("jobs".into(), report.entries.iter().map(|entry| job(entry, &groups, bins)).collect());
+    root["jobs"] = report.entries.iter().map(|entry| job(entry, &groups, bins)).collect();
     if !report.paths.is_empty() {
-        root.insert("paths".into(), serde_json::to_value(&report.paths).unwrap_or_default());
+        root["paths"] = serde_json::to_value(&report.paths).unwrap_or_default();
     }
-    Value::Object(root)
+    root
 }
 
 fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Value {
@@ -38,25 +30,22 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
     let (user, system) = entry.cpu_percent();
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
     let mut object = Map::new();
-    object.insert("jobname".into(), entry.name.clone().into());
-    object.insert("groupid".into(), entry.group.into());
-    object.insert("error".into(), entry.error.into());
+    let mut add = |fields: Value| object.extend(fields.as_object().cloned().unwrap_or_default());
+    add(json!({ "jobname": entry.job.name, "groupid": entry.group, "error": entry.error }));
     if stats.errors > 0 {
-        object.insert("total_err".into(), stats.errors.into());
-        object.insert("first_error".into(), stats.first_error.into());
+        add(json!({ "total_err": stats.errors, "first_error": stats.first_error }));
     }
-    object.insert("eta".into(), 0.into());
-    object.insert("elapsed".into(), entry.elapsed.0.div_ceil(1_000_000_000).into());
-    object.insert("job options".into(), options(&entry.options));
+    let elapsed = entry.elapsed.0.div_ceil(1_000_000_000);
+    add(json!({ "eta": 0, "elapsed": elapsed, "job options": options(&entry.job.options) }));
     for (name, op) in entry.operations() {
-        object.insert(name.into(), operation(entry, &op, share(groups, entry, name, &op), bins));
+        add(json!({ name: operation(entry, &op, share(groups, entry, name, &op), bins) }));
         if op.intended.moments.n > 0 {
             reap[format!("{name}_lat_from_intended_start_ns")] = latency(entry, &op.intended, true, bins);
         }
     }
     let sync = if stats.measure.clat { stats.sync.clat.clone() } else { Latency::default() };
     let bands = latency_bands(stats);
-    let rest = json!({
+    add(json!({
         "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, &sync, true, bins) },
         "job_runtime": entry.thread_time.0 / 1_000_000,
         "usr_cpu": rounded(user),
@@ -70,15 +59,12 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
         "latency_ns": shares(&BOUNDS, &bands[..10]),
         "latency_us": shares(&BOUNDS, &bands[10..20]),
         "latency_ms": shares(&BOUNDS, &bands[20..]),
-        "latency_depth": entry.iodepth,
+        "latency_depth": entry.job.iodepth,
         "latency_target": 0,
         "latency_percentile": 100.0,
         "latency_window": 0,
         "reap": reap,
-    });
-    if let Value::Object(rest) = rest {
-        object.extend(rest);
-    }
+    }));
     Value::Object(object)
 }
 
@@ -108,9 +94,8 @@ fn operation(entry: &Entry, stats: &OpStats, share: f64, bins: bool) -> Value {
     let ms = millis(stats);
     let bytes_per_second = per_second(stats.bytes, ms);
     // What was not measured shows as none.
-    let latency = |measured: bool, percentiles, latency: &Latency| {
-        self::latency(entry, if measured { latency } else { const { &Latency::NONE } }, percentiles, bins)
-    };
+    let none = Latency::default();
+    let latency = |measured: bool, percentiles, latency| self::latency(entry, if measured { latency } else { &none }, percentiles, bins);
     let measure = &entry.stats.measure;
     json!({
         "io_bytes": stats.bytes,
@@ -144,8 +129,8 @@ fn latency(entry: &Entry, latency: &Latency, percentiles: bool, bins: bool) -> V
     let (mean, deviation) = (rounded(moments.mean()), rounded(moments.stdev()));
     let mut value = json!({ "min": moments.min(), "max": moments.max(), "mean": mean, "stddev": deviation, "N": moments.n });
     if let (true, Some(histogram)) = (percentiles && moments.n > 0, &latency.histogram) {
-        let percents: Vec<f64> = entry.percentiles.iter().copied().filter(|p| *p > 0.0).collect();
-        let values = histogram.percentiles(&percents);
+        let percents = &entry.job.percentiles;
+        let values = histogram.percentiles(percents);
         value["percentile"] = percents.iter().zip(values).map(|(percent, value)| (format!("{percent:.6}"), value)).collect();
         if bins {
             value["bins"] = histogram.buckets().map(|(nanos, n)| (nanos.to_string(), n)).collect();

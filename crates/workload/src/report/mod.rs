@@ -4,7 +4,7 @@ mod json;
 mod logs;
 mod normal;
 
-pub use json::{json, json_plus};
+pub use json::json;
 pub use logs::{LogFile, LogKind, files as log_files, write as write_log};
 pub use normal::{normal, opening};
 
@@ -32,7 +32,7 @@ pub struct Report {
     pub paths: Vec<PathFigures>,
 }
 
-/// What one path of a device did while the jobs ran. In [`json`] the list `paths`.
+/// What one path of a device did while the jobs ran. In [`json()`] the list `paths`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     /// The device's name in the jobs; empty if they name none.
@@ -54,10 +54,8 @@ pub struct PathFigures {
 /// The results of one job thread, or of several with `group_reporting`.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// The job's name; of several jobs, the first one's.
-    pub name: String,
-    /// Its description.
-    pub description: Option<String>,
+    /// The job; of several jobs, the first one.
+    pub job: Job,
     /// fio's groupid.
     pub group: u32,
     /// Threads added up here.
@@ -68,16 +66,6 @@ pub struct Entry {
     pub error_text: String,
     /// The process or thread that it was.
     pub pid: u32,
-    /// The job's own options.
-    pub options: Vec<(String, String)>,
-    /// `iodepth`.
-    pub iodepth: u32,
-    /// The percentiles to show, ascending.
-    pub percentiles: Vec<f64>,
-    /// Digits after the point in them.
-    pub percentile_precision: usize,
-    /// `unified_rw_reporting`.
-    pub unified: Unified,
     /// What was measured.
     pub stats: Stats,
     /// CPU and faults of its threads.
@@ -107,7 +95,7 @@ pub struct Usage {
     pub minor_faults: u64,
 }
 
-/// How completions were found, and what that cost: what fio cannot say. The object `reap` of each job in [`json`].
+/// How completions were found, and what that cost: what fio cannot say. The object `reap` of each job in [`json()`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The completion mode.
@@ -144,17 +132,7 @@ pub struct Figures {
 impl Entry {
     /// An entry for the threads of `job`, without results yet.
     pub fn new(job: &Job, thread: &Thread) -> Entry {
-        Entry {
-            name: job.name.clone(),
-            description: job.description.clone(),
-            group: thread.group,
-            options: job.options.clone(),
-            iodepth: job.iodepth,
-            percentiles: job.percentiles.clone(),
-            percentile_precision: job.percentile_precision,
-            unified: job.unified,
-            ..Entry::default()
-        }
+        Entry { job: job.clone(), group: thread.group, ..Entry::default() }
     }
 
     /// Adds a thread that is done.
@@ -194,13 +172,13 @@ impl Entry {
     fn operations(&self) -> Vec<(&'static str, OpStats)> {
         let Stats { read, write, trim, .. } = &self.stats;
         let mut all = vec![("read", read.clone()), ("write", write.clone()), ("trim", trim.clone())];
-        if self.unified != Unified::No {
+        if self.job.unified != Unified::No {
             let mut mixed = read.clone();
             mixed.merge(write);
             mixed.merge(trim);
             all.insert(0, ("mixed", mixed));
         }
-        all.truncate(if self.unified == Unified::Mixed { 1 } else { all.len() });
+        all.truncate(if self.job.unified == Unified::Mixed { 1 } else { all.len() });
         all
     }
 }
@@ -213,12 +191,6 @@ struct Sum {
     most_bps: u64,
     shortest_ms: u64,
     longest_ms: u64,
-}
-
-impl Sum {
-    fn bytes_per_second(&self) -> u64 {
-        per_second(self.bytes, self.longest_ms)
-    }
 }
 
 /// `n` in this many milliseconds, per second; 0 without any time.
@@ -256,7 +228,7 @@ fn groups(report: &Report) -> Vec<((u32, &'static str), Sum)> {
 /// Of its group's bandwidth, the share of an entry's operation `name`, in per cent.
 fn share(groups: &[((u32, &'static str), Sum)], entry: &Entry, name: &str, stats: &OpStats) -> f64 {
     let sum = groups.iter().find(|((group, other), _)| *group == entry.group && *other == name);
-    match sum.map_or(0, |(_, sum)| sum.bytes_per_second() / 1024) {
+    match sum.map_or(0, |(_, sum)| per_second(sum.bytes, sum.longest_ms) / 1024) {
         0 => 100.0,
         all => (stats.bw.mean() * 100.0 / all as f64).min(100.0),
     }

@@ -49,11 +49,11 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
     }
     let groups = groups(report);
     for entry in &report.entries {
-        let Entry { name, group, threads, error, pid, .. } = entry;
+        let Entry { job: Job { name, description, .. }, group, threads, error, pid, .. } = entry;
         let text = if *error == 0 { String::new() } else { format!(" ({})", entry.error_text) };
         let time = ctime(report.unix_ms / 1000);
         writeln!(out, "{name}: (groupid={group}, jobs={threads}): err={error:2}{text}: pid={pid}: {time}")?;
-        if let Some(description) = &entry.description {
+        if let Some(description) = description {
             writeln!(out, "  Description  : [{description}]")?;
         }
         for (name, stats) in entry.operations().iter().filter(|(_, stats)| stats.bytes > 0 && stats.runtime.0 > 0) {
@@ -76,7 +76,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
             continue;
         }
         let rate = |n, binary| short(n, DIGITS, binary, "B/s");
-        let (name, all) = (name.to_uppercase(), sum.bytes_per_second());
+        let (name, all) = (name.to_uppercase(), per_second(sum.bytes, sum.longest_ms));
         let range = |binary| format!("{}-{}", rate(sum.least_bps, binary), rate(sum.most_bps, binary));
         let (io, io_decimal) = (short(sum.bytes, DIGITS, true, "B"), short(sum.bytes, DIGITS, false, "B"));
         write!(out, "{name:>7}: bw={} ({}), {} ({}), ", rate(all, true), rate(all, false), range(true), range(false))?;
@@ -140,11 +140,10 @@ fn write_moments(out: &mut String, name: &str, moments: &Moments) -> fmt::Result
 }
 
 fn write_percentiles(out: &mut String, name: &str, entry: &Entry, latency: &Latency) -> fmt::Result {
-    let percents: Vec<f64> = entry.percentiles.iter().copied().filter(|p| *p > 0.0).collect();
-    let values = latency.histogram.as_ref().map(|h| h.percentiles(&percents)).unwrap_or_default();
+    let Job { percentiles: percents, percentile_precision: precision, .. } = &entry.job;
+    let values = latency.histogram.as_ref().map(|h| h.percentiles(percents)).unwrap_or_default();
     let (Some(least), Some(most)) = (values.iter().min(), values.iter().max()) else { return Ok(()) };
     let (unit, factor) = scale(*least, *most, f64::INFINITY);
-    let precision = entry.percentile_precision;
     let digits = (most / factor).to_string().len().max(5);
     // So that lines have no more than 80 characters.
     let per_line = (73 / (precision + 10 + digits)).max(1);

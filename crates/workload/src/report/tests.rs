@@ -116,7 +116,7 @@ fn errors_stand_in_the_headline() {
 fn json_has_fio_keys() {
     let (report, _) = report(MIXED);
     let mut keys = Vec::new();
-    collect(&json(&report), "", &mut keys);
+    collect(&json(&report, false), "", &mut keys);
     let wanted: BTreeSet<&str> = include_str!("fio-keys.txt").lines().collect();
     let found: BTreeSet<&str> = keys.iter().map(String::as_str).filter(|key| !key.starts_with("jobs/*/reap")).collect();
     assert_eq!(found.symmetric_difference(&wanted).collect::<Vec<_>>(), Vec::<&&str>::new());
@@ -146,7 +146,7 @@ fn collect(value: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
 #[test]
 fn json_says_what_was_measured() {
     let (report, _) = report(MIXED);
-    let root = json(&report);
+    let root = json(&report, false);
     let job = &root["jobs"][0];
     assert_eq!(root["timestamp"], 1_696_260_159);
     assert_eq!(root["global options"]["bs"], "4k");
@@ -167,7 +167,7 @@ fn json_says_what_was_measured() {
         .sum();
     assert!((shares - 100.0).abs() < 0.2, "{shares}");
     let (reduced, _) = self::report("[a]\nrw=randread\ngtod_reduce=1\nsize=1m\n");
-    let reduced = json(&reduced);
+    let reduced = json(&reduced, false);
     assert_eq!(reduced["jobs"][0]["read"]["lat_ns"]["N"], 0);
     assert!(reduced["jobs"][0]["read"]["clat_ns"].get("percentile").is_none());
     assert!(reduced.get("global options").is_none());
@@ -176,7 +176,7 @@ fn json_says_what_was_measured() {
 #[test]
 fn rate_adds_intended_latency() {
     let (report, _) = report("[a]\nrw=randread\nrate_iops=200k\nruntime=1\ntime_based\n");
-    let intended = &json(&report)["jobs"][0]["reap"]["read_lat_from_intended_start_ns"];
+    let intended = &json(&report, false)["jobs"][0]["reap"]["read_lat_from_intended_start_ns"];
     assert!(intended["max"].as_u64().unwrap() > 100_000_000);
     assert!(normal(&report).contains("    lat from the intended start (usec): min="));
 }
@@ -184,7 +184,7 @@ fn rate_adds_intended_latency() {
 #[test]
 fn flushes_have_lines_of_their_own() {
     let (report, _) = report("[a]\nrw=write\nsize=64k\nfsync=4\nend_fsync=1\n");
-    let sync = &json(&report)["jobs"][0]["sync"];
+    let sync = &json(&report, false)["jobs"][0]["sync"];
     assert_eq!((&sync["total_ios"], &sync["lat_ns"]["N"]), (&4.into(), &4.into()));
     assert_eq!(sync["lat_ns"]["percentile"].as_object().unwrap().len(), 17);
     let text = normal(&report);
@@ -247,7 +247,7 @@ fn an_empty_report_is_no_panic() {
     assert_eq!(normal(&Report::default()), "");
     let nothing = Report { entries: vec![Entry::default()], ..Report::default() };
     assert!(normal(&nothing).contains("jobs=0"));
-    assert_eq!(json(&nothing)["jobs"][0]["read"]["iops_min"], Moments::default().min());
+    assert_eq!(json(&nothing, false)["jobs"][0]["read"]["iops_min"], Moments::default().min());
 }
 
 #[test]
@@ -258,14 +258,14 @@ fn trims_have_rows_of_their_own() {
     for row in ["\n  trim: IOPS=", "\n  write: IOPS=", "\n   TRIM: bw=", "issued rwts: total=0,128,128,0"] {
         assert!(text.contains(row), "{row}: {text}");
     }
-    let trim = &json(&report)["jobs"][0]["trim"];
+    let trim = &json(&report, false)["jobs"][0]["trim"];
     assert_eq!((trim["total_ios"].as_u64(), trim["io_bytes"].as_u64()), (Some(128), Some(1 << 20)));
 }
 
 #[test]
 fn json_plus_has_the_histograms() {
     let (report, _) = report("[a]\nrw=randread\nsize=1m\n");
-    let (plain, plus) = (json(&report), json_plus(&report));
+    let (plain, plus) = (json(&report, false), json(&report, true));
     assert!(plain["jobs"][0]["read"]["clat_ns"]["bins"].is_null());
     let bins = plus["jobs"][0]["read"]["clat_ns"]["bins"].as_object().unwrap();
     assert_eq!(bins.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), 256);
@@ -276,7 +276,7 @@ fn json_plus_has_the_histograms() {
 fn unified_reporting_merges_operations() {
     let shown = |unified: &str| {
         let (report, _) = report(&format!("[a]\nrw=randrw\nsize=1m\nunified_rw_reporting={unified}\n"));
-        let (json, text) = (json(&report)["jobs"][0].clone(), normal(&report));
+        let (json, text) = (json(&report, false)["jobs"][0].clone(), normal(&report));
         let names = ["mixed", "read", "write", "trim"].map(|name| !json[name].is_null());
         let rows = ["  mixed: IOPS=", "  MIXED: bw=", "  read: IOPS=", "   READ: bw="].map(|row| text.contains(row));
         (names, rows, json["mixed"]["total_ios"].as_u64())

@@ -110,7 +110,7 @@ fn slat(o: &Outcome) -> f64 {
 /// Share of a histogram's values that are in `range`.
 fn share_in(histogram: &Histogram, range: Range<u64>) -> f64 {
     let inside: u64 = histogram.buckets().filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
-    inside as f64 / histogram.len().max(1) as f64
+    inside as f64 / histogram.total().max(1) as f64
 }
 
 /// Share of interrupts after which the poller first polled within the bucket's microseconds.

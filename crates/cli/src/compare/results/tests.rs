@@ -32,8 +32,8 @@ fn against_first(all: &Outcome, b: &str, figure: &str) -> Estimate {
 fn sample(kiops: u64) -> Sample {
     let ios = kiops * 100;
     let mut latency = Latency { histogram: Some(Histogram::default()), ..Latency::default() };
-    latency.add_n(Nanos(50_000), ios - ios / 50);
-    latency.add_n(Nanos(90_000), ios / 50);
+    latency.add(Nanos(50_000), ios - ios / 50);
+    latency.add(Nanos(90_000), ios / 50);
     let host = Counters { wakeups: ios / 4, drain_max: kiops as u32 / 10, ..Counters::default() };
     let counted = Counted {
         ios,

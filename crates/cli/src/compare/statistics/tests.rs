@@ -94,7 +94,7 @@ fn incomplete_rounds_are_dropped() {
 
 fn block(values: impl Iterator<Item = u64>) -> Histogram {
     let mut histogram = Histogram::default();
-    values.for_each(|v| histogram.add(v));
+    values.for_each(|v| histogram.add(v, 1));
     histogram
 }
 

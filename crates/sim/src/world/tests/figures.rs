@@ -321,5 +321,5 @@ fn latencies_are_of_all_threads() {
     let [closed, paced] = &outcome.jobs[..] else { panic!("{:?}", outcome.jobs.len()) };
     assert!(paced.stats.read.intended.moments.n > 15 && closed.stats.read.intended.moments.n == 0);
     assert_eq!(outcome.latency.moments.n, closed.stats.read.ios + paced.stats.read.ios);
-    assert_eq!(outcome.latency.histogram.unwrap().len(), outcome.latency.moments.n);
+    assert_eq!(outcome.latency.histogram.unwrap().total(), outcome.latency.moments.n);
 }

@@ -170,8 +170,7 @@ pub fn nearest_option(name: &str) -> Option<&'static str> {
 /// Reads job files as given on one command line: each starts without `[global]` options, and its first job waits for the
 /// jobs of the files before it.
 pub fn parse(files: &[Input<'_>], outside: &dyn Outside) -> Result<Parsed, ParseErrors> {
-    let mut parser =
-        Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new(), sections: 0 };
+    let mut parser = Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new() };
     for (index, file) in files.iter().enumerate() {
         let mut wall = index > 0;
         parser.globals = Draft::default();
@@ -189,8 +188,6 @@ struct Parser<'a> {
     globals: Draft,
     /// Names that were warned about.
     told: BTreeSet<String>,
-    /// Sections that are jobs, so far.
-    sections: u64,
 }
 
 /// A line taken apart.
@@ -224,13 +221,8 @@ impl Parser<'_> {
             self.parsed.global_options.extend(own);
             return false;
         }
-        self.sections += 1;
-        if self.sections > options::MOST_JOBS {
-            // Said once; what follows is not kept.
-            if self.sections == options::MOST_JOBS + 1 {
-                let message = format!("more than {} jobs", options::MOST_JOBS);
-                self.errors.push(Diagnostic::at(&section.location, message));
-            }
+        if self.parsed.jobs.len() as u64 > options::MOST_JOBS {
+            // Too many: an error at the end. What follows is not kept.
             return true;
         }
         let at = &section.location;

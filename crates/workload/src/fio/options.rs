@@ -228,9 +228,7 @@ fn separators(text: &str) -> Result<&'static [char], Bad> {
 }
 
 fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), Bad> {
-    place.read = given.read.unwrap_or(place.read);
-    place.write = given.write.unwrap_or(place.write);
-    place.trim = given.trim.unwrap_or(place.trim);
+    *place = PerOp::of(|op| given.get(op).unwrap_or(*place.get(op)));
     Ok(())
 }
 
@@ -322,24 +320,15 @@ fn distribution(text: &str) -> Result<Distribution, Bad> {
 /// `startdelay`: a time, or a range of times.
 fn start_delay(text: &str) -> Result<(Nanos, Nanos), Bad> {
     values::no_sign(text)?;
-    match text.split_once([',', '-', ':']) {
-        Some((a, b)) => {
-            let (a, b) = (values::time(a.trim(), SECOND)?, values::time(b.trim(), SECOND)?);
-            Ok((a.min(b), a.max(b)))
-        }
-        None => values::time(text, SECOND).map(|t| (t, t)),
-    }
+    let (a, b) = text.split_once([',', '-', ':']).unwrap_or((text, text));
+    let (a, b) = (values::time(a.trim(), SECOND)?, values::time(b.trim(), SECOND)?);
+    Ok((a.min(b), a.max(b)))
 }
 
 /// `verify`: how to verify, if at all.
 fn verify(text: &str) -> Result<Option<VerifyKind>, Bad> {
-    if text == "0" {
-        return Ok(None);
-    }
-    match VerifyKind::ALL.iter().find(|(name, _)| *name == text) {
-        Some((_, kind)) => Ok(Some(*kind)),
-        None => Err(refused(&format!("verify={text}"))),
-    }
+    let known = VerifyKind::ALL.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
+    if known.is_some() || text == "0" { Ok(known) } else { Err(refused(&format!("verify={text}"))) }
 }
 
 /// The options of a section as far as they were read, on top of the `[global]` ones.
@@ -383,13 +372,11 @@ impl Draft {
         if job.name.is_empty() {
             job.name = name.to_owned();
         }
-        for op in [Op::Read, Op::Write, Op::Deallocate] {
-            *job.rate.get_mut(op) = match (*self.rate.get(op), *self.rate_iops.get(op)) {
-                (0, 0) => None,
-                (0, iops) => Some(Rate::Iops(iops)),
-                (bytes, _) => Some(Rate::Bytes(bytes)),
-            };
-        }
+        job.rate = PerOp::of(|op| match (*self.rate.get(op), *self.rate_iops.get(op)) {
+            (0, 0) => None,
+            (0, iops) => Some(Rate::Iops(iops)),
+            (bytes, _) => Some(Rate::Bytes(bytes)),
+        });
         let any = |rates: &PerOp<u64>| (rates.read | rates.write | rates.trim) != 0;
         if any(&self.rate) && any(&self.rate_iops) {
             remarks.errors.push("rate and rate_iops exclude each other".into());
@@ -413,15 +400,10 @@ impl Draft {
         }
         let Think { time, spin, blocks } = self.think;
         job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
-        for (place, name) in
-            [(&mut job.logs.bandwidth, "write_bw_log"), (&mut job.logs.latency, "write_lat_log"), (&mut job.logs.iops, "write_iops_log")]
-        {
+        for place in [&mut job.logs.bandwidth, &mut job.logs.latency, &mut job.logs.iops] {
             // fio names the file after the job, if the option stands alone.
             if place.as_deref() == Some("1") {
                 *place = Some(job.name.clone());
-            }
-            if place.as_ref().is_some_and(|place| place.contains('\0')) {
-                remarks.errors.push(format!("{name}: that is no name of a file"));
             }
         }
         let engine = job.engine.name.as_deref();

@@ -476,7 +476,7 @@ fn whatever_is_too_much_ends() {
     assert!(fails(&format!("[a]\nfilename={}\n", "${X}".repeat(1000))).to_string().contains("more than 8192 bytes"));
     assert!(fails(&format!("[a]\nfilename={}\n", "y".repeat(9000))).to_string().contains("a line of 9009 bytes"));
     let many = format!("[global]\ncpus_allowed=0-4095\n{}", "[a]\n".repeat(20_000));
-    assert!(fails(&many).to_string().contains("more than 4096 jobs"));
+    assert!(fails(&many).to_string().contains("4097 job threads"));
     let errors = fails(&format!("[a]\n{}", "blcksize=1\n".repeat(20_000))).0;
     assert_eq!((errors.len(), errors[100].message.as_str()), (101, "and 19900 more errors"));
 }

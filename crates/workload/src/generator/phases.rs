@@ -97,11 +97,7 @@ impl Generator {
             _ => 0.0,
         };
         let by_bytes = ratio(self.goal.bytes - self.bytes_left.min(self.goal.bytes), self.goal.bytes);
-        let by_ios = if self.goal.ios == u64::MAX {
-            0.0
-        } else {
-            ratio(self.goal.ios - (self.ios_left + u64::from(self.credit)).min(self.goal.ios), self.goal.ios)
-        };
+        let by_ios = ratio(self.goal.ios - (self.ios_left + u64::from(self.credit)).min(self.goal.ios), self.goal.ios);
         match self.phase {
             Phase::Done => 1.0,
             _ if self.goal.time_based => by_time.min(1.0),

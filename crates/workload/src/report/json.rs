@@ -1,6 +1,6 @@
 //! Results for scripts: fio's schema, field by field, and in each job one more object, `reap`.
 
-use super::{Entry, Report, Sum, ctime, groups, millis, per_second, share};
+use super::{BATCHES, DEPTHS, Entry, Report, Sum, ctime, groups, millis, per_second, share};
 use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,7 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
         "ctx": entry.usage.context_switches,
         "majf": entry.usage.major_faults,
         "minf": entry.usage.minor_faults,
-        "iodepth_level": shares(&["1", "2", "4", "8", "16", "32", ">=64"], &stats.depth.shares(stats.issued())),
+        "iodepth_level": shares(&DEPTHS, &stats.depth.shares(stats.issued())),
         "iodepth_submit": shares(&BATCHES, &stats.submit.shares(stats.submit.total())),
         "iodepth_complete": shares(&BATCHES, &stats.complete.shares(stats.complete.total())),
         "latency_ns": shares(&BOUNDS, &bands[..10]),
@@ -68,7 +68,6 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
     Value::Object(object)
 }
 
-const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 /// Bands of latency: less than this many units, and not less than the band before. Only milliseconds have the last two.
 const BOUNDS: [&str; 12] = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
 

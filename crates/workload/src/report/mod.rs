@@ -183,6 +183,10 @@ impl Entry {
     }
 }
 
+/// The bands of depths and of batches, as the results name them: up to this many, or from so many on.
+const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+
 /// What the jobs of a group did together, of one operation.
 #[derive(Clone, Copy)]
 struct Sum {

@@ -1,6 +1,6 @@
 //! Results for people, as fio prints them.
 
-use super::{Entry, Report, ctime, groups, millis, per_second, share};
+use super::{BATCHES, DEPTHS, Entry, Report, ctime, groups, millis, per_second, share};
 use crate::generator::ErrorCode;
 use crate::job::{BlockSizes, Job};
 use crate::plan::Plan;
@@ -159,12 +159,10 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     let (user, system) = entry.cpu_percent();
     write!(out, "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, ", usage.context_switches)?;
     writeln!(out, "majf={}, minf={}", usage.major_faults, usage.minor_faults)?;
-    let depths = ["1", "2", "4", "8", "16", "32", ">=64"];
-    let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
     for (title, labels, bands, total) in [
-        ("  IO depths    ", depths, &stats.depth, stats.issued()),
-        ("     submit    ", batches, &stats.submit, stats.submit.total()),
-        ("     complete  ", batches, &stats.complete, stats.complete.total()),
+        ("  IO depths    ", DEPTHS, &stats.depth, stats.issued()),
+        ("     submit    ", BATCHES, &stats.submit, stats.submit.total()),
+        ("     complete  ", BATCHES, &stats.complete, stats.complete.total()),
     ] {
         let shares: Vec<String> = labels.iter().zip(bands.shares(total)).map(|(label, share)| format!("{label}={share:.1}%")).collect();
         writeln!(out, "{title}: {}", shares.join(", "))?;

@@ -34,13 +34,13 @@ pub(super) struct Checks {
     sequence: u64,
     /// Writes of which no byte was written again, by target and first byte. As fio does (`log_io_piece` in its iolog.c), an earlier
     /// one is forgotten as soon as a later one touches it: what is left of it proves nothing.
-    log: BTreeMap<(u16, u64), Written>,
+    pub(super) log: BTreeMap<(u16, u64), Written>,
     /// They are read back as they were written; else by their offsets. Also as in fio, which sorts what it has no map of.
     in_order: bool,
     /// What is read back now.
     pub(super) due: VecDeque<Written>,
     /// `verify_backlog` and its batch (0: none), and whether its reads are what is issued now: writes follow.
-    backlog: u64,
+    pub(super) backlog: u64,
     batch: u64,
     pub(super) interim: bool,
     /// When the pass began.
@@ -102,11 +102,6 @@ impl Checks {
         writes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         writes.iter().for_each(|write| _ = self.log.remove(&(write.place.target, write.place.offset)));
         self.due = writes.into();
-    }
-
-    /// So much was written since it was read back that it is to be read back now.
-    pub(super) fn backlog_is_due(&self) -> bool {
-        self.backlog > 0 && self.log.len() as u64 >= self.backlog
     }
 }
 

@@ -70,12 +70,6 @@ impl Tausworthe {
         let whole = if matches!(self, Tausworthe::Narrow(_)) { 4_294_967_296.0 } else { 18_446_744_073_709_551_616.0 };
         self.next() as f64 / whole
     }
-
-    /// Two numbers make one seed of data.
-    pub fn seed(&mut self) -> u64 {
-        let first = self.next();
-        first.wrapping_mul(self.next())
-    }
 }
 
 /// What fio seeds a generator for; the values are their places in its table.
@@ -211,9 +205,10 @@ impl FioRandom {
         }
     }
 
-    /// Draws the seed of the next I/O's data.
+    /// Draws the seed of the next I/O's data: two numbers make one.
     pub fn draw_seed(&mut self) {
-        self.data_seed = self.dice.data.seed();
+        let first = self.dice.data.next();
+        self.data_seed = first.wrapping_mul(self.dice.data.next());
     }
 }
 

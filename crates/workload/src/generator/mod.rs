@@ -45,7 +45,6 @@ use smart_default::SmartDefault;
 use std::collections::{BTreeMap, VecDeque};
 use throttle::{Hold, Overlaps, Pacing, Pauses, Syncs};
 use units::{Nanos, Op};
-use verify::Mark;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,7 +314,7 @@ impl Generator {
             }
             match self.phase {
                 Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => {
-                    if self.checks.backlog_is_due() {
+                    if self.checks.backlog > 0 && self.checks.log.len() as u64 >= self.checks.backlog {
                         if let Some(next) = self.begin_backlog() {
                             return next;
                         }
@@ -527,8 +526,7 @@ impl Generator {
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
         if let Some(layout) = &self.checks.layout {
-            let Extra { sequence, seed, written, .. } = self.flight.extra(io.slot);
-            layout.fill(io, Mark { seed, time: written, thread: self.checks.thread, number: sequence }, buf);
+            layout.fill(io, self.flight.extra(io.slot), self.checks.thread, buf);
         }
     }
 

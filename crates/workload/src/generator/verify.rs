@@ -4,6 +4,7 @@
 //! seed or is a pattern. A reader needs to know the interval and the kind, so whatever was written last over a block, in
 //! whatever lengths, each interval is judged by itself.
 
+use super::flight::Extra;
 use super::io::Io;
 use super::offsets::Misfit;
 use crate::job::{FillPattern, Job, VerifyKind};
@@ -58,16 +59,6 @@ pub(super) struct Layout {
     interval: u32,
     /// Where the header stands in its block.
     at: u32,
-}
-
-/// What a write says of itself in its headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub seed: u64,
-    pub time: Nanos,
-    pub thread: u16,
-    /// The number of the write: its lower half stands in the header.
-    pub number: u64,
 }
 
 /// What one block is expected to be.
@@ -161,11 +152,11 @@ impl Layout {
         if self.kind == VerifyKind::Pattern { 0 } else { HEADER + len_of(self.kind) }
     }
 
-    /// Writes data and headers over `buf`, which is what the write `io` writes.
-    pub fn fill(&self, io: &Io, mark: Mark, buf: &mut [u8]) {
+    /// Writes data and headers over `buf`, which is what the write `io` of `thread` writes.
+    pub fn fill(&self, io: &Io, extra: Extra, thread: u16, buf: &mut [u8]) {
         match &self.pattern {
             Some(pattern) => fill_pattern(buf, &pattern.at(io.offset)),
-            None => fill_seeded(buf, mark.seed),
+            None => fill_seeded(buf, extra.seed),
         }
         let header_len = self.header_len();
         if header_len == 0 {
@@ -177,12 +168,12 @@ impl Layout {
                 magic: MAGIC.into(),
                 kind: (self.kind as u16).into(),
                 len: (block.len() as u32).into(),
-                seed: if self.pattern.is_none() { mark.seed.into() } else { U64::ZERO },
+                seed: if self.pattern.is_none() { extra.seed.into() } else { U64::ZERO },
                 offset: offset.into(),
-                seconds: ((mark.time.0 / 1_000_000_000) as u32).into(),
-                nanos: ((mark.time.0 % 1_000_000_000) as u32).into(),
-                thread: mark.thread.into(),
-                number: (mark.number as u16).into(),
+                seconds: ((extra.written.0 / 1_000_000_000) as u32).into(),
+                nanos: ((extra.written.0 % 1_000_000_000) as u32).into(),
+                thread: thread.into(),
+                number: (extra.sequence as u16).into(),
                 checksum: U32::ZERO,
             };
             header.checksum = header.sum().into();

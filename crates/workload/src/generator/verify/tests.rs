@@ -3,7 +3,8 @@ use crate::job::{BlockSizes, PerOp, Verify};
 use proptest::prelude::*;
 use units::Op;
 
-const MARK: Mark = Mark { seed: 0x1234_5678_9abc_def1, time: Nanos(77_000_000_005), thread: 3, number: 65_541 };
+const WRITE: Extra =
+    Extra { intended: Nanos::ZERO, sequence: 65_541, check: false, seed: 0x1234_5678_9abc_def1, written: Nanos(77_000_000_005) };
 
 fn io(offset: u64, len: usize) -> Io {
     Io { slot: 0, op: Op::Read, target: 3, offset, len: len as u32 }
@@ -27,7 +28,7 @@ fn kinds() -> impl Strategy<Value = VerifyKind> {
 
 fn filled(layout: &Layout, offset: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len];
-    layout.fill(&io(offset, len), MARK, &mut data);
+    layout.fill(&io(offset, len), WRITE, 3, &mut data);
     data
 }
 
@@ -104,7 +105,7 @@ fn each_fault_has_its_name() {
     let other = Layout { kind: VerifyKind::Md5, ..layout(4096) };
     let found = &faults(&other, 4096, open, &data)[0];
     assert!(found.to_string().ends_with("the block was written with verify=crc32c, and is checked with verify=md5"), "{found}");
-    let all = Expected { seed: Some(MARK.seed), written: Some((MARK.time, MARK.time)), thread: Some(3), number: Some(5) };
+    let all = Expected { seed: Some(WRITE.seed), written: Some((WRITE.written, WRITE.written)), thread: Some(3), number: Some(5) };
     assert!(faults(&layout(4096), 4096, all, &data).is_empty());
 }
 

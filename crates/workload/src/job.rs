@@ -466,8 +466,8 @@ pub struct Job {
     pub name: String,
     /// `description`.
     pub description: Option<String>,
-    /// The section's own options as written, in order, for the results.
-    pub options: Vec<(String, String)>,
+    /// The section's own options as written, in order: names, and values where there is an equals sign.
+    pub options: Vec<(String, Option<String>)>,
     /// `ioengine` and its options. Only for the results, where the device decides.
     pub engine: Engine,
 

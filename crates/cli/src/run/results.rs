@@ -59,7 +59,9 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
             entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
         }
     }
-    Report { program: PROGRAM.into(), unix_ms, global_options: parsed.global_options.clone(), entries, ..Report::default() }
+    let globals = parsed.sections.iter().filter(|section| section.name.is_none());
+    let global_options = globals.flat_map(|section| section.options.clone()).collect();
+    Report { program: PROGRAM.into(), unix_ms, global_options, entries, ..Report::default() }
 }
 
 /// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.

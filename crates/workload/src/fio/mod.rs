@@ -30,8 +30,6 @@ const MOST_ERRORS: usize = 100;
 pub struct Parsed {
     /// The jobs in order; never empty.
     pub jobs: Vec<Job>,
-    /// The options of all `[global]` sections, for the results.
-    pub global_options: Vec<(String, String)>,
     /// All sections as they were written, in order.
     pub sections: Vec<Given>,
     /// What the user should know: options that Reap does not have yet (one for each), and what contradicts itself.
@@ -206,19 +204,15 @@ impl Parser<'_> {
         // Not only [global]: fio looks at the first six letters.
         let global = section.name.starts_with("global");
         let mut draft = self.globals.clone();
-        let mut own = Vec::new();
-        let mut given = Vec::new();
+        let mut options = Vec::new();
         for line in section.lines {
             let Some(assignment) = self.take_apart(line) else { continue };
             self.apply(&assignment, &mut draft);
-            let Assignment { name, value, .. } = assignment;
-            own.extend(value.clone().map(|value| (name.clone(), value)));
-            given.push((name, value));
+            options.push((assignment.name, assignment.value));
         }
-        self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: given });
+        self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: options.clone() });
         if global {
             self.globals = draft;
-            self.parsed.global_options.extend(own);
             return false;
         }
         if self.parsed.jobs.len() as u64 > options::MOST_JOBS {
@@ -243,7 +237,7 @@ impl Parser<'_> {
         self.errors.extend(remarks.errors.into_iter().map(on));
         self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
         job.stonewall |= wall;
-        job.options = own;
+        job.options = options;
         self.parsed.jobs.push(job);
         true
     }

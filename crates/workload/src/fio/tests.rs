@@ -238,7 +238,8 @@ fn globals_apply_to_later_sections() {
     let parsed = read("[global]\nbs=8k\n[a]\n[global]\nbs=16k\niodepth=4\n[b]\nbs=,4k\n[global-more]\nbs=2k\n[c]\n").unwrap();
     let blocks: Vec<_> = parsed.jobs.iter().map(|job| (job.name.as_str(), job.block.read.min, job.block.write.min, job.iodepth)).collect();
     assert_eq!(blocks, [("a", 8192, 8192, 1), ("b", 16384, 4096, 4), ("c", 2048, 2048, 4)]);
-    assert_eq!(parsed.global_options.len(), 4);
+    let globals = parsed.sections.iter().filter(|section| section.name.is_none());
+    assert_eq!(globals.map(|section| section.options.len()).sum::<usize>(), 4);
     let two = [Input { name: "1", text: b"[global]\nbs=8k\n[a]\n" }, Input { name: "2", text: b"[b]\n[c]\n" }];
     let parsed = parse(&two, &Nothing).unwrap();
     let jobs: Vec<_> = parsed.jobs.iter().map(|job| (job.block.read.min, job.stonewall)).collect();
@@ -250,7 +251,7 @@ fn sections() {
     let parsed = read("; a comment\n\n  # another\n[same] ; z\nbs=1k\n[same]\nbs=2k\n[ a b ]\n[]\n[x]\nname=y\n").unwrap();
     let names: Vec<_> = parsed.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["same", "same", " a b ", "", "y"]);
-    assert_eq!(parsed.jobs[0].options, [("bs".to_owned(), "1k".to_owned())]);
+    assert_eq!(parsed.jobs[0].options, [("bs".to_owned(), Some("1k".to_owned()))]);
     // A carriage return is a blank, a byte order mark is nothing.
     assert_eq!(read("\u{feff}[a]\r\nbs=8k\r\n").unwrap().jobs[0].block.read.min, 8192);
 }
@@ -262,7 +263,7 @@ fn variables() {
     let job = &parsed.jobs[0];
     assert_eq!((job.block.read.min, job.numjobs), (16384, 2));
     assert_eq!(job.description.as_deref(), Some("${LOOP} ${ not closed"));
-    assert_eq!(job.options[0], ("bs".to_owned(), "16k".to_owned()));
+    assert_eq!(job.options[0], ("bs".to_owned(), Some("16k".to_owned())));
     assert_eq!(error("bs=${BB}k"), "t.fio:2:4: bs: 'k' is not a number (${BB} not set: it is empty)");
 }
 

@@ -142,8 +142,9 @@ fn shares(labels: &[&str], values: &[f64]) -> Value {
     labels.iter().zip(values).map(|(label, share)| (*label, rounded(*share))).collect()
 }
 
-fn options(options: &[(String, String)]) -> Value {
-    options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+/// Those that have a value, as fio prints them.
+fn options(options: &[(String, Option<String>)]) -> Value {
+    options.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?))).collect()
 }
 
 /// Six digits after the point, as fio has.

@@ -25,7 +25,7 @@ pub struct Report {
     /// When the run ended, in milliseconds since 1970 (UTC).
     pub unix_ms: u64,
     /// The options of the `[global]` sections.
-    pub global_options: Vec<(String, String)>,
+    pub global_options: Vec<(String, Option<String>)>,
     /// One for each job thread, or for each group with `group_reporting`; in order.
     pub entries: Vec<Entry>,
     /// The paths of devices that have several.

@@ -47,7 +47,7 @@ fn report(text: &str) -> (Report, String) {
     let report = Report {
         program: "reap-0.1.0".into(),
         unix_ms: 1_696_260_159_123,
-        global_options: parsed.global_options,
+        global_options: parsed.sections.iter().filter(|given| given.name.is_none()).flat_map(|given| given.options.clone()).collect(),
         entries,
         ..Report::default()
     };

@@ -11,6 +11,7 @@ mod names;
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
 use std::time::Duration;
 
 pub use cpus::{cpu_ranges, cpus};
@@ -58,6 +59,28 @@ impl Nanos {
     /// The later of two instants.
     pub fn max(self, other: Nanos) -> Nanos {
         Nanos(self.0.max(other.0))
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = String;
+
+    /// A decimal number and its unit, exactly: `30s`, `1.5ms`, `50us`, `100ns`. None has a fraction of a nanosecond.
+    fn from_str(text: &str) -> Result<Nanos, String> {
+        const UNITS: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+        let span = || {
+            let (number, unit) = UNITS.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+            let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+            let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
+                return None;
+            }
+            let scale = 10u64.pow(fraction.len() as u32);
+            let part = fraction.parse::<u64>().ok()?.checked_mul(unit)?;
+            let nanos = whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(part / scale)?;
+            part.is_multiple_of(scale).then_some(Nanos(nanos))
+        };
+        span().ok_or_else(|| format!("`{text}` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
     }
 }
 

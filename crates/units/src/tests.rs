@@ -51,3 +51,13 @@ fn cpu_lists_round_trip() {
     }
     assert_eq!(cpu_ranges(&[]), "");
 }
+
+#[test]
+fn times_are_exact() {
+    for (word, nanos) in [("0s", 0), ("7ns", 7), ("1.5us", 1_500), ("2µs", 2_000), ("0.25ms", 250_000), ("1.000000001s", 1_000_000_001)] {
+        assert_eq!(word.parse(), Ok(Nanos(nanos)), "{word}");
+    }
+    for word in ["", "s", "1", "1.s", ".5s", "1e3s", "-1s", "1.0000000001s", "99999999999999s", "1,5s", "1h"] {
+        assert!(word.parse::<Nanos>().unwrap_err().contains("is no time"), "{word}");
+    }
+}

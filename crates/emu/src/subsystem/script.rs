@@ -193,7 +193,7 @@ fn timed(words: &[&str]) -> Result<Timed, String> {
         return Err(format!("`{}` is no step: one reads `at TIME path NUMBER CHANGE`", words.join(" ")));
     };
     let path = path.parse().map_err(|_| format!("`{path}` is no path: they are numbers, from 0"))?;
-    Ok(Timed { at: time(at)?, path, change: change(rest)? })
+    Ok(Timed { at: at.parse()?, path, change: change(rest)? })
 }
 
 fn change(words: &[&str]) -> Result<Change, String> {
@@ -203,7 +203,7 @@ fn change(words: &[&str]) -> Result<Change, String> {
         ["lost"] => Change::Lost(Loss::Gone),
         ["lost", "frozen"] => Change::Lost(Loss::Frozen),
         ["back"] => Change::Back,
-        ["delay", by] => Change::Delay(time(by)?),
+        ["delay", by] => Change::Delay(by.parse()?),
         ["hold"] => Change::Hold(None),
         ["hold", kind] => match KINDS.iter().find(|(name, _)| *name == kind) {
             Some(&(_, op)) => Change::Hold(Some(op)),
@@ -215,7 +215,7 @@ fn change(words: &[&str]) -> Result<Change, String> {
         ["power-lost"] => Change::PowerLost,
         ["fail"] => Change::Fail,
         ["reset-takes", "forever"] => Change::ResetTakes(Nanos::MAX),
-        ["reset-takes", span] => Change::ResetTakes(time(span)?),
+        ["reset-takes", span] => Change::ResetTakes(span.parse()?),
         [ref fault @ .., "times", times] => Change::Fault { fault: self::fault(fault)?, times: number(times, 1)? },
         ref fault => Change::Fault { fault: self::fault(fault)?, times: 1 },
     })
@@ -233,7 +233,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         ["fatal"] => Fault::Fatal,
         ["lose-message"] => Fault::LoseMessage,
         ["double-message"] => Fault::DoubleMessage,
-        ["delay-message", by] => Fault::DelayMessage(time(by)?),
+        ["delay-message", by] => Fault::DelayMessage(by.parse()?),
         _ => return Err(format!("`{}` is no change: there are {CHANGES}", words.join(" "))),
     })
 }
@@ -242,10 +242,6 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
 fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(word: &str, least: u8) -> Result<N, String> {
     let number = word.parse().ok().filter(|number| *number >= N::from(least));
     number.ok_or_else(|| format!("`{word}` is not a whole number from {least}"))
-}
-
-fn time(word: &str) -> Result<Nanos, String> {
-    parse_time(word).ok_or_else(|| format!("`{word}` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
 }
 
 fn ana_state(word: &str) -> Result<AnaState, String> {
@@ -261,21 +257,6 @@ fn status(word: &str) -> Result<Status, String> {
     number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
         format!("`{word}` is no status of a failure: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry")
     })
-}
-
-/// A decimal number and its unit, exactly; `None` if it is none, or has a fraction of a nanosecond.
-fn parse_time(word: &str) -> Option<Nanos> {
-    const UNITS: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    let (number, unit) = UNITS.into_iter().find_map(|(name, unit)| Some((word.strip_suffix(name)?, unit)))?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
-        return None;
-    }
-    let scale = 10u64.pow(fraction.len() as u32);
-    let part = fraction.parse::<u64>().ok()?.checked_mul(unit)?;
-    let nanos = whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(part / scale)?;
-    part.is_multiple_of(scale).then_some(Nanos(nanos))
 }
 
 /// The shortest way to write a time that reads back the same.

@@ -6,12 +6,11 @@ use driver::multipath::FailoverConfig;
 use driver::paths::{PathSet, Policy};
 use emu::Script;
 use nvme::AnaState;
-use percent_encoding::percent_decode_str;
 use units::Nanos;
 
 use crate::link::VFIO_USER;
 use crate::link::peer::VfioUserUri;
-use crate::uri::values::no_parameter;
+use crate::uri::values::{decode, no_parameter};
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
 /// What a multipath URI says, checked but not yet opened.
@@ -181,9 +180,9 @@ impl MultipathUri {
             "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: driver::paths::PolicyError| e.to_string()),
             "nsid" => number(value).map(|n| self.nsid = Some(n)),
             "no_path_limit" => number(value).map(|n| self.failover.no_path_limit = n),
-            "no_path_timeout" => span(value).map(|span| self.failover.no_path_timeout = span),
-            "held_timeout" => span(value).map(|span| self.failover.held_timeout = span),
-            "keep_alive" => span(value).map(|span| self.keep_alive = span),
+            "no_path_timeout" => value.parse().map(|span| self.failover.no_path_timeout = span),
+            "held_timeout" => value.parse().map(|span| self.failover.held_timeout = span),
+            "keep_alive" => value.parse().map(|span| self.keep_alive = span),
             "unsafe_fast_failover" => switch(value).map(|on| self.failover.unsafe_fast_failover = on),
             "script" => value.parse().map(|script| self.script = script).map_err(|e: emu::ScriptError| e.to_string()),
             _ => return Err(Wrong::Key(no_parameter(key, KEYS))),
@@ -203,7 +202,7 @@ fn path(text: &str) -> Result<PathUri, String> {
     let mut own = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
-            Some(("delay", value)) => delay = span(value).map_err(|what| format!("`{text}`: `delay`: {what}"))?,
+            Some(("delay", value)) => delay = value.parse().map_err(|what: String| format!("`{text}`: `delay`: {what}"))?,
             Some(("ana", value)) => ana = state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
             Some(("cntlid", value)) => {
                 let parsed = value.parse().ok().filter(|id| (1..0xfff0).contains(id));
@@ -236,20 +235,6 @@ fn state(name: &str) -> Result<AnaState, String> {
     known.ok_or_else(|| format!("there is no ANA state `{name}`; known are {}", names().collect::<Vec<_>>().join(", ")))
 }
 
-/// `30s`, `200ms`, `50us`, `100ns`.
-fn span(text: &str) -> Result<Nanos, String> {
-    let wrong = || format!("`{text}` is no time; write it as `30s`, `200ms`, `50us` or `100ns`");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match text.get(digits.len()..) {
-        Some("ns") => 1,
-        Some("us") => 1_000,
-        Some("ms") => 1_000_000,
-        Some("s") => 1_000_000_000,
-        _ => return Err(wrong()),
-    };
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).map(Nanos).ok_or_else(wrong)
-}
-
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no whole number, or too large"))
 }
@@ -261,10 +246,6 @@ fn switch(text: &str) -> Result<bool, String> {
         "0" | "false" | "no" => Ok(false),
         other => Err(format!("`{other}` is neither `true` nor `false`")),
     }
-}
-
-fn decode(text: &str) -> Result<String, String> {
-    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
 }
 
 #[cfg(test)]

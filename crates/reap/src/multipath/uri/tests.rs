@@ -63,7 +63,7 @@ fn errors_say_where_and_what() {
     assert!(fails("multipath:?path=mem:1G?node=first").1.contains("`first` is no memory node's number"));
     assert!(fails("multipath:?path=mem:1G?ana=best").1.contains("known are optimized, non-optimized"));
     assert!(fails("multipath:?path=mem:1G&no_path_limit=many").1.contains("`many` is no whole number"));
-    assert!(fails("multipath:?path=mem:1G&no_path_timeout=9").1.contains("write it as `30s`"));
+    assert!(fails("multipath:?path=mem:1G&no_path_timeout=9").1.contains("write a number and its unit"));
     assert!(fails("multipath:?path=mem:1G&unsafe_fast_failover=maybe").1.contains("neither `true` nor `false`"));
     assert!(fails("multipath:?path=mem:1G&script=at%201s%20path%203%20lost").1.contains("names path 3, and there are 1"));
     assert!(fails("multipath:?path=%ff").1.contains("UTF-8"));

@@ -1,8 +1,5 @@
 //! What can go wrong, by what a caller can do about it.
 
-mod peer;
-mod target;
-
 use std::io;
 use std::path::PathBuf;
 
@@ -11,9 +8,6 @@ use nvme::Status;
 use thiserror::Error;
 
 use crate::uri::UriError;
-
-pub use peer::PeerFault;
-pub use target::{TargetError, TargetFault};
 
 /// Why a device could not be opened.
 #[derive(Debug, Error)]
@@ -104,6 +98,104 @@ impl OpenError {
             hw::AllocError::Forked => OpenError::Forked,
         }
     }
+}
+
+/// Why `kernel:PATH` could not be opened.
+#[derive(Debug, Error)]
+#[error("kernel:{}: {fault}", path.display())]
+pub struct TargetError {
+    /// As given.
+    pub path: PathBuf,
+    /// What is wrong and what to do.
+    pub fault: TargetFault,
+}
+
+/// What is wrong with a file or a block device: a variant for each thing that a caller can do about it. The text says what it is, where, and
+/// what to do.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TargetFault {
+    /// The running kernel lacks what the link needs, or keeps it from this process.
+    #[error("it cannot be driven through this kernel: {0}")]
+    Kernel(String),
+    /// Nothing has this name, no device is behind it, or it holds no bytes: `size=` lays a file out, and a device is to be attached.
+    #[error("{0}")]
+    NotFound(String),
+    /// It cannot be used by any user or with any option: a directory, a controller or a format that the driver does not use.
+    #[error("{0}")]
+    Unusable(String),
+    /// The system does not allow it to this user.
+    #[error("{what}")]
+    Permission {
+        /// What is not allowed, and what allows it.
+        what: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The device or the file system takes no writes: it can be opened for reading.
+    #[error("{0} is read-only; open it with `readonly=yes`")]
+    ReadOnly(&'static str),
+    /// It is mounted, used as swap, locked or held: until its holders, named as far as the system tells, let it go.
+    #[error("{0}")]
+    InUse(String),
+    /// A parameter of the URI does not fit it: `size=`, `lba=`, `buffered=` or `readonly=`.
+    #[error("{0}")]
+    Parameter(String),
+    /// There is no room for the file that `size=` asks for, or it is larger than a limit allows.
+    #[error("{0}")]
+    NoSpace(String),
+    /// The path named something else a moment later: it can be opened again.
+    #[error("it was replaced by something else while it was being opened; open it again")]
+    Replaced,
+    /// Something else.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// Why the controller behind `vfio-user:` cannot be had: a variant for each thing that a caller can do about it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PeerFault {
+    /// No server listens there, or not any more: it may come.
+    #[error("{0}")]
+    NotFound(&'static str),
+    /// What is there is something else: no socket, no vfio-user server of a version that Reap speaks, or no NVMe controller.
+    #[error("{0}")]
+    Unusable(String),
+    /// This user may not connect.
+    #[error("this user may not connect to it; write permission on the socket lets it, or run as the server's user")]
+    Permission,
+    /// The server has closed the connection before it has said anything.
+    #[error(
+        "the server closes the connection at once: it has another client, or is no vfio-user server; end the other client, or see what the server says"
+    )]
+    Busy,
+    /// The device lacks something that Reap needs.
+    #[error("it cannot be driven: {0}")]
+    Lacks(String),
+    /// The server refuses, breaks the protocol, says nothing, or is gone.
+    #[error("cannot {what}: {source}; see what the server says, and start it anew if it hangs")]
+    Server {
+        /// What was tried.
+        what: &'static str,
+        /// What came of it.
+        #[source]
+        source: vfio_user::CallError,
+    },
+    /// The system refuses.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// Why a software queue could not be had.

@@ -2,9 +2,6 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | what is asked of a link? | `part.rs` |
-//! | what can the link do, and what not? | `facts.rs` |
-//! | which thread has a lane to itself? | `owner.rs` |
 //! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
 //! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
 //! | how is a file or a block device reached? | `kernel.rs` |
@@ -16,33 +13,31 @@
 
 mod bells;
 pub(crate) mod embedded;
-mod facts;
 mod hold;
 pub(crate) mod kernel;
 mod lane;
-mod number;
-mod owner;
-mod part;
 pub(crate) mod pcie;
 pub(crate) mod peer;
 mod ring;
 mod write_back;
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 
 use completion::Mode;
-use hw::{DmaPool, Memory, Region, RegisterError};
+use hw::{DmaPool, Lent, Memory, Region, RegisterError};
+use nvme::Nsid;
+use units::{Nanos, Op};
 
 use crate::error::QueueError;
+use crate::request::Token;
 use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured};
-pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};
-pub(crate) use number::{NO_LINK, next_number};
-pub(crate) use owner::Owner;
-pub(crate) use part::{Part, Post};
 pub(crate) use pcie::SCHEME as PCIE;
 pub(crate) use peer::{News, SCHEME as VFIO_USER};
 pub(crate) use ring::{HeldPair, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings};
@@ -131,4 +126,116 @@ impl Link {
             Link::Kernel(link) => link.pool().register(memory),
         }
     }
+}
+
+/// What a link can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// How its notifications are held off.
+    pub mask: Mask,
+    /// Who may post to its lanes, and take completions.
+    pub reaper: Reaper,
+    /// What its counts of messages are.
+    pub messages: Messages,
+}
+
+/// How a thread that is awake is spared notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mask {
+    /// Each vector has a mask: while it is set no message is sent.
+    Bit,
+    /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
+    /// have a second lane then, whose completions send none.
+    Unread,
+}
+
+/// What a count of messages is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// As many as the host has received, by the count that the system keeps in each vector's eventfd.
+    Exact,
+    /// Waits or looks that brought something. How many messages there were is the kernel's secret, or there are none.
+    Wakeups,
+    /// Nothing: the system does not show what eventfds have counted.
+    Unknown,
+}
+
+/// Which threads may post to a lane, announce, and take its completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaper {
+    /// Any, one at a time.
+    Any,
+    /// The thread that has taken the queue, and no other, as an io_uring ring with `IORING_SETUP_DEFER_TASKRUN` has it. Others
+    /// ask it.
+    Owner,
+}
+
+/// The thread that a lane belongs to.
+#[derive(Debug, Default)]
+pub(crate) struct Owner(Mutex<Option<ThreadId>>);
+
+impl Owner {
+    /// The lane belongs to the calling thread from now on.
+    pub(crate) fn begin(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
+    }
+
+    /// The lane belongs to nobody.
+    pub(crate) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether it belongs to nobody.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Before the lane is used.
+    ///
+    /// # Panics
+    /// On any other thread: a ring of the kernel's would refuse it (`EEXIST`), and the caller is wrong.
+    pub(crate) fn check(&self) {
+        let owner = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(owner, Some(std::thread::current().id()), "a lane is used by another thread than the one that owns it");
+    }
+}
+
+/// The number of none: no device has as many.
+pub(crate) const NO_LINK: u32 = u32::MAX;
+
+/// A number that nothing else that has namespaces has.
+pub(crate) fn next_number() -> u32 {
+    static NUMBERS: AtomicU32 = AtomicU32::new(0);
+    NUMBERS.fetch_add(1, Relaxed)
+}
+
+/// What a link is asked to carry out: one command's worth of a request, before it is an SQE, a capsule or an io_uring entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pub op: Op,
+    /// Of a Write or a Write Zeroes: durable when it completes.
+    pub fua: bool,
+    /// Of a Write Zeroes: the blocks keep the room that they have.
+    pub keep: bool,
+    pub nsid: Nsid,
+    /// First logical block, and how many there are; 0 of a Flush.
+    pub lba: u64,
+    pub blocks: u32,
+    /// Of a Read, a Write or a Compare, where the data is: bus address and bytes. Of a Deallocate, its ranges.
+    pub addr: u64,
+    pub bytes: u32,
+    /// The buffer that it is in.
+    pub buf: &'a Option<Lent>,
+}
+
+/// A lane that is locked for posting.
+pub(crate) trait Post {
+    /// Lays a Read or a Write down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
+
+    /// The same for any other part, and for a Read with Force Unit Access. A method of its own keeps what it needs out of the loop that posts all others.
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
+
+    /// Announces what was posted. How many commands that were.
+    fn commit(&mut self) -> u32;
 }

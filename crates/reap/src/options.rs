@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use completion::{LatencyPrice, Mode};
+use smart_default::SmartDefault;
 use units::Nanos;
 
 use crate::link::EmbeddedOptions;
@@ -17,34 +18,23 @@ use crate::link::EmbeddedOptions;
 /// let device = Device::open_with("mem:64M?profile=null", &options)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, SmartDefault)]
 #[must_use]
 pub struct OpenOptions {
     /// `None`: as many as there are hardware queues.
     pub(crate) software_queues: Option<usize>,
     /// `None`: one for each software queue, or as many as there are threads likely to be.
     pub(crate) hardware_queues: Option<usize>,
+    #[default(256)]
     pub(crate) depth: u32,
+    #[default(Mode::INTERRUPT)]
     pub(crate) mode: Mode,
     pub(crate) latency_price: LatencyPrice,
+    #[default(Nanos::from_secs(30))]
     pub(crate) timeout: Nanos,
+    #[default(256 << 20)]
     pub(crate) pool_bytes: u64,
     pub(crate) embedded: EmbeddedOptions,
-}
-
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions {
-            software_queues: None,
-            hardware_queues: None,
-            depth: 256,
-            mode: Mode::INTERRUPT,
-            latency_price: LatencyPrice::default(),
-            timeout: Nanos::from_secs(30),
-            pool_bytes: 256 << 20,
-            embedded: EmbeddedOptions::default(),
-        }
-    }
 }
 
 impl OpenOptions {

@@ -1,8 +1,8 @@
 //! A software queue, as callers hold it: one on a controller, or one on each path and the head above them.
 
-mod local;
-
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ use crate::shared::future::{FlushFuture, IoFuture, Pending};
 use crate::thread::executor::{self, Signal};
 use crate::thread::soft_queue::{SoftQueue, Turned};
 use crate::wakeups::Wakeups;
-pub use local::LocalQueue;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
 ///
@@ -499,5 +498,42 @@ impl AsFd for Queue {
 impl AsRawFd for Queue {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
+    }
+}
+
+/// A software queue that belongs to the thread that has taken it. It does all that a [`Queue`] does, and cannot be sent.
+///
+/// Where a link lets one thread alone submit and take completions, as an io_uring ring with `DEFER_TASKRUN` does, a device has no
+/// other queues. When it is dropped it stays for a second at most for what is in flight, because nobody else can take it.
+///
+/// ```compile_fail
+/// let queue = reap::Device::open("mem:64M")?.local_queue()?;
+/// std::thread::spawn(move || queue.in_flight());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LocalQueue {
+    queue: Queue,
+    stays: PhantomData<*const ()>,
+}
+
+impl LocalQueue {
+    /// The calling thread's from now on.
+    pub(crate) fn new(queue: Queue) -> LocalQueue {
+        LocalQueue { queue, stays: PhantomData }
+    }
+}
+
+impl Deref for LocalQueue {
+    type Target = Queue;
+    #[inline]
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+impl AsRef<Queue> for LocalQueue {
+    fn as_ref(&self) -> &Queue {
+        &self.queue
     }
 }

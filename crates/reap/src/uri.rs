@@ -11,7 +11,7 @@ use std::str::FromStr;
 use emu::{AbortOrder, Fetch, PendingBit};
 use thiserror::Error;
 
-use values::{decode, each_parameter, no_parameter, number, one_of, parse_size, show_size, whole_blocks, within};
+use values::{decode, each_parameter, no_parameter, one_of, parse_size, show_size, whole_blocks, within};
 
 /// What a device URI says, checked but not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl DeviceUri {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "profile" => self.profile = decode(value)?,
-            "lba" => self.lba_bytes = number(key, value, &[512, 4096], "512 or 4096")?,
+            "lba" => self.lba_bytes = if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 },
             "namespaces" => self.namespaces = within(key, value, 1, 16)? as u32,
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,

@@ -213,12 +213,12 @@ fn fault(socket: &Scratch) -> PeerFault {
 #[test]
 fn non_servers_are_refused() {
     let socket = Scratch::short("none");
-    assert!(matches!(fault(&socket), PeerFault::NoSocket));
+    assert!(matches!(fault(&socket), PeerFault::NotFound(_)));
     std::fs::write(socket.path(), "text").unwrap();
-    assert!(matches!(fault(&socket), PeerFault::NotASocket));
+    assert!(matches!(fault(&socket), PeerFault::Unusable(_)));
     std::fs::remove_file(socket.path()).unwrap();
     drop(UnixListener::bind(socket.path()).unwrap());
-    assert!(matches!(fault(&socket), PeerFault::NobodyListens));
+    assert!(matches!(fault(&socket), PeerFault::NotFound(_)));
     std::fs::remove_file(socket.path()).unwrap();
     // It says something, but not this.
     let listener = UnixListener::bind(socket.path()).unwrap();
@@ -229,7 +229,7 @@ fn non_servers_are_refused() {
             stream.write_all(b"220 mail.example.org ESMTP ready\r\n").unwrap();
             _ = stream.read_to_end(&mut Vec::new());
         });
-        assert!(matches!(fault(&socket), PeerFault::NoServer(_)));
+        assert!(matches!(fault(&socket), PeerFault::Unusable(_)));
     });
     let long = Scratch::short(&"n".repeat(120));
     assert!(fault(&long).to_string().contains("107 bytes"));

@@ -13,12 +13,12 @@ mod bells;
 mod faults;
 mod media;
 mod name;
-mod options;
 mod port;
 mod profile;
 mod runner;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use emu::{Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem};
 use hw::{Bar, DmaPool, Vectors};
@@ -36,8 +36,36 @@ use runner::{Runner, Stepper};
 
 pub(super) use bells::Bells;
 pub use faults::Faults;
-pub use options::EmbeddedOptions;
 pub use runner::{ByHand, Measured};
+
+/// What counts for controllers in this process alone, when a device is opened.
+#[derive(Clone, Debug, Default)]
+pub struct EmbeddedOptions {
+    /// The CPU of the device thread; counts for the first device of a process.
+    pub device_cpu: Option<usize>,
+    /// Faults for the controller to commit: for tests. Without, it has none, and pays nothing for the possibility.
+    pub faults: Option<Faults>,
+    /// Of a `multipath:` device: faults for each path's controller, by path.
+    pub path_faults: Vec<Option<Faults>>,
+    /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
+    /// drives say, because the device thread may be late. For tests of controllers that do neither.
+    pub ready_timeout: Option<Duration>,
+    /// The controller has no Write Zeroes.
+    pub no_write_zeroes: bool,
+    /// The controller has no Dataset Management, and so no Deallocate.
+    pub no_deallocate: bool,
+    /// The controller has neither Compare nor Verify.
+    pub no_checks: bool,
+    /// The controller has no Write Uncorrectable.
+    pub no_uncorrectable: bool,
+}
+
+impl EmbeddedOptions {
+    /// The faults of one controller.
+    fn faults_of(&self, path: Option<usize>) -> Option<Faults> {
+        path.map_or_else(|| self.faults.clone(), |path| self.path_faults.get(path).cloned().flatten())
+    }
+}
 
 /// How late a doorbell write is at most where they are late: a few commands of a fast drive.
 const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
@@ -206,7 +234,8 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
             let budget = emu::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
-            let namespace = |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(|e| bad_size(uri, e));
+            let bad = |e: emu::NamespaceError| OpenError::Profile { name: uri.to_string(), what: e.to_string() };
+            let namespace = |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(bad);
             (0..uri.namespaces).map(namespace).collect()
         }
         Backing::File { path, bytes } => {
@@ -218,10 +247,6 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
             Ok(vec![Namespace::new(file, uri.lba_bytes).map_err(|e| media(path, &e.to_string()))?])
         }
     }
-}
-
-fn bad_size(uri: &DeviceUri, error: emu::NamespaceError) -> OpenError {
-    OpenError::Profile { name: uri.to_string(), what: error.to_string() }
 }
 
 fn media(path: &std::path::Path, what: &str) -> OpenError {

@@ -8,9 +8,8 @@ use sync::Posted;
 use units::Nanos;
 
 use super::kernel::{UringLane, UringPosting};
-use super::owner::Owner;
-use super::part::{Part, Post};
 use super::ring::{RingLane, RingPosting};
+use super::{Owner, Part, Post};
 use crate::counters::DeviceCounters;
 use crate::request::Token;
 

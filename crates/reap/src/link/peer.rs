@@ -4,34 +4,31 @@
 //! | --- | --- |
 //! | what does the URI say? | `uri.rs` |
 //! | how do both get to know each other? | `greeting.rs` |
-//! | how is the server reached once it is there? | `far.rs`, `connection.rs` |
+//! | how is the server reached once it is there? | `far.rs` |
 //! | which memory does it reach? | `mapper.rs` |
-//! | how is it found again when it has gone? | `again.rs`, `effort.rs` |
+//! | how is it found again when it has gone? | `again.rs` |
 //!
 //! Its rings and buffers are in a memory file that the server maps, its messages signal eventfds. Properties are messages that the keeper does not wait
 //! for. Doorbells are stores where the server hands their page over, and messages without an answer elsewhere. Above that it is a controller on the bus:
 //! `ring.rs`.
 
 mod again;
-mod connection;
-mod effort;
 mod far;
 mod greeting;
 mod mapper;
 mod uri;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use ::vfio_user::Client;
-use hw::vfio::{PciRegisters, VfioError};
+use ::vfio_user::{Client, region};
+use hw::vfio::{PciRegisters, RegisterCalls, VfioError};
 use hw::{Backing, PoolOptions, Process, Vectors};
 use units::Nanos;
 
 use super::ring::{Beyond, OnBus, Reach, RingLink};
 use crate::error::{OpenError, PeerFault};
 use crate::options::OpenOptions;
-use connection::Bar0;
 use mapper::Mapper;
 
 pub(in crate::link) use again::Again;
@@ -172,6 +169,45 @@ fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<St
         ));
     }
     Ok(vectors)
+}
+
+/// The connection to a server. Once it is over another one can take its place.
+#[derive(Debug)]
+struct Connection(RwLock<Arc<Client>>);
+
+impl Connection {
+    fn new(client: Client) -> Connection {
+        Connection(RwLock::new(Arc::new(client)))
+    }
+
+    /// The one that there is now.
+    fn client(&self) -> Arc<Client> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, client: Arc<Client>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+}
+
+/// BAR0 where it is not mapped.
+#[derive(Debug)]
+struct Bar0(Arc<Connection>);
+
+impl RegisterCalls for Bar0 {
+    fn load(&self, offset: u32) -> u32 {
+        let mut word = [0xff; 4];
+        match self.0.client().read(region::BAR0, offset.into(), &mut word) {
+            Ok(()) => u32::from_le_bytes(word),
+            Err(_) => u32::MAX,
+        }
+    }
+
+    /// Nobody waits for it: a doorbell.
+    #[inline]
+    fn store(&self, offset: u32, value: u32) {
+        self.0.client().post_write(region::BAR0, offset.into(), value);
+    }
 }
 
 #[cfg(test)]

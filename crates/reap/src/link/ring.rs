@@ -2,16 +2,14 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | where are commands posted and completions found? | `lane.rs`, over `pair.rs` |
+//! | where are commands posted and completions found? | `lane.rs` |
 //! | where are the lists of long transfers? | `prp_table.rs` |
 //! | when do answers to its properties come? | `properties.rs` |
 //!
 //! The controller is the embedded one (`embedded.rs`), one on the bus (`pcie.rs`), or another process's (`peer.rs`). The driver above cannot tell them
 //! apart.
 
-mod beyond;
 mod lane;
-mod pair;
 mod properties;
 mod prp_table;
 
@@ -20,24 +18,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Delivery, Mode};
-use driver::Inventory;
-use hw::vfio::PciRegisters;
-use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
-use nvme::{Doorbells, Nsid, Vector};
+use driver::{Exclusive, Inventory, QueuePair, QueueSizes};
+use hw::vfio::{PciDevice, PciRegisters};
+use hw::{CqRing, DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, RingMemory, SqRing, Vectors};
+use nvme::{Doorbells, Nsid, QueueId, Vector};
 use units::Nanos;
 
 use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
-use super::facts::{Facts, Mask, Messages, Reaper};
-use super::number::next_number;
-use super::peer::{Again, News};
+use super::peer::{Again, News, Peer};
+use super::{Facts, Mask, Messages, Reaper, next_number};
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 pub(crate) use prp_table::PrpTable;
 
-pub(super) use beyond::Beyond;
 pub(crate) use lane::{RingLane, RingPosting};
-pub(crate) use pair::{HeldPair, Pair, Rings};
 use properties::HostProperties;
 
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
@@ -364,5 +359,73 @@ impl Drop for RingLink {
             Far::Beyond(Beyond::Bus(_)) => {}
             Far::Beyond(Beyond::Peer(peer)) => peer.close(),
         }
+    }
+}
+
+/// A controller that is not in this process.
+#[derive(Clone)]
+pub(in crate::link) enum Beyond {
+    /// On the bus. It is reset when it is closed.
+    Bus(Arc<PciDevice>),
+    /// In another process, which hears of the end when it is closed.
+    Peer(Arc<Peer>),
+}
+
+impl Beyond {
+    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on.
+    fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> std::io::Result<()> {
+        match self {
+            Beyond::Bus(device) => device.signal_from(vector, signal),
+            Beyond::Peer(peer) => peer.signal_from(vector, home, signal).map_err(std::io::Error::other),
+        }
+    }
+
+    /// As [`driver::Properties::reset_function`].
+    fn reset_function(&self) -> bool {
+        let done = match self {
+            Beyond::Bus(device) => device.reset().map_err(|error| error.to_string()),
+            Beyond::Peer(peer) => peer.reset().map_err(|error| error.to_string()),
+        };
+        match &done {
+            Ok(()) => tracing::warn!("the controller did not stop, and its function was reset"),
+            Err(error) => tracing::warn!(error, "the controller does not stop, and its function cannot be reset"),
+        }
+        done.is_ok()
+    }
+}
+
+/// A queue pair over rings in the link's pool.
+pub(crate) type Pair = QueuePair<SqRing, CqRing>;
+
+/// A queue pair that no thread posts to or reaps.
+pub(crate) type HeldPair<'a> = Exclusive<'a, SqRing, CqRing>;
+
+/// Ring memory of a queue pair. The controller may use it for as long as this lives.
+pub(crate) struct Rings {
+    sq: RingMemory,
+    cq: RingMemory,
+}
+
+impl Rings {
+    /// Memory for rings of these sizes.
+    ///
+    /// # Errors
+    /// The pool has no room for them.
+    pub(crate) fn new(link: &RingLink, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
+        let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
+        let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
+        Ok(Rings { sq, cq })
+    }
+
+    /// Bus addresses of submission and completion queue.
+    pub(crate) fn addrs(&self) -> (u64, u64) {
+        (self.sq.addr(), self.cq.addr())
+    }
+
+    /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
+    pub(crate) fn pair(&self, link: &RingLink, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
+        let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
+        let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
+        QueuePair::new(id, sizes, sq, cq).ok()
     }
 }

@@ -2,7 +2,6 @@
 
 mod driven;
 mod foreign;
-mod outside;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -27,8 +26,8 @@ use crate::shared::future::Pending;
 use crate::shared::hw_queue::{HwQueue, Submitted};
 use crate::shared::soft::Soft;
 use crate::wakeups::Wakeups;
+use foreign::Outside;
 pub use foreign::Turned;
-use outside::Outside;
 
 /// A software queue of one controller: [`crate::Queue`] has one, or one for each path.
 pub(crate) struct SoftQueue {

@@ -92,14 +92,6 @@ pub(crate) fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64,
         .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
 }
 
-/// One of the `allowed` numbers, which `words` lists.
-///
-/// # Errors
-/// It is none of them.
-pub(crate) fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {
-    value.parse().ok().filter(|n| allowed.contains(n)).ok_or_else(|| format!("`{key}={value}`: expected {words}"))
-}
-
 /// One of two words or more.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use hw::{Lent, Piece};
 
 use super::command::Rest;
 use super::link::KernelLink;
-use crate::link::part::Part;
+use crate::link::Part;
 
 /// Places in the table of a ring: 4 GiB in chunks of 4 MiB.
 pub(super) const PLACES: u32 = 1024;

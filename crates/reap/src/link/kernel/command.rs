@@ -5,7 +5,7 @@ use nvme::Status;
 use units::{Nanos, Op};
 
 use super::ways::{Way, Ways};
-use crate::link::part::Part;
+use crate::link::Part;
 use crate::request::{ERRNO, TRUNCATED};
 
 /// EINTR and EAGAIN: the same request again.

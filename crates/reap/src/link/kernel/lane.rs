@@ -24,8 +24,7 @@ use super::buffers::{Buffers, PLACES, What};
 use super::command::{Command, Rest};
 use super::link::KernelLink;
 use crate::error::QueueError;
-use crate::link::owner::Owner;
-use crate::link::part::{Part, Post};
+use crate::link::{Owner, Part, Post};
 use crate::request::{ERRNO, TRUNCATED, Token};
 use crate::wake::Wake;
 

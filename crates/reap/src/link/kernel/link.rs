@@ -17,7 +17,7 @@ use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
 use crate::error::{IdentifyError, OpenError, TargetError, TargetFault};
-use crate::link::number::next_number;
+use crate::link::next_number;
 use crate::namespace::Namespace;
 
 /// Most bytes of one part. The kernel splits it once more for the disk.

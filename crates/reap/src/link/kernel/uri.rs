@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::uri::UriError;
-use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, number, one_of, parse_size, show_size, whole_blocks};
+use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, parse_size, show_size, whole_blocks};
 
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "kernel:";
@@ -70,7 +70,7 @@ impl KernelUri {
                     _ => Buffered::Auto,
                 }
             }
-            "lba" => self.lba_bytes = Some(number(key, value, &[512, 4096], "512 or 4096")?),
+            "lba" => self.lba_bytes = Some(if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 }),
             // Asked for by name, because other tools have it: nothing is to be guessed instead.
             "force" => {
                 let never = "there is no `force=`: Reap never writes to what is mounted, used as swap or held by others";

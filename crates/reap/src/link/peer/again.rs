@@ -4,7 +4,8 @@
 //! says nothing of the old one's, whose process may live and write still. So a server is taken only where it is the same process, the old one has ended,
 //! or so much time has passed that a controller without keep-alive has stopped.
 
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ enum Miss {
 impl From<PeerFault> for Miss {
     fn from(fault: PeerFault) -> Miss {
         match fault {
-            PeerFault::NoSocket | PeerFault::NobodyListens | PeerFault::Busy => Miss::Absent,
+            PeerFault::NotFound(_) | PeerFault::Busy => Miss::Absent,
             PeerFault::Server { source: CallError::Ended(End::Closed | End::Ours), .. } => Miss::Absent,
             fault => Miss::Refused(fault.to_string()),
         }
@@ -131,5 +132,83 @@ impl Again {
             return Err(Miss::Refused(format!("it has {} MSI-X vectors, and {used} are in use", interrupts.count)));
         }
         registers.renew(bar.bytes, bar.areas, self.peer.trusted).map_err(Miss::Refused)
+    }
+}
+
+/// What the thread that tries has in common with those that may stop it.
+#[derive(Debug, Default)]
+pub(super) struct Effort {
+    state: Mutex<EffortState>,
+    over: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct EffortState {
+    /// Nobody wants a connection any more.
+    over: bool,
+    running: bool,
+    /// What is being tried: it is shut down when nobody wants it any more, so that no answer is waited for.
+    tried: Option<UnixStream>,
+}
+
+impl Effort {
+    fn state(&self) -> MutexGuard<'_, EffortState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is to begin now: true once, until it has ended.
+    pub(super) fn begin(&self) -> bool {
+        let mut state = self.state();
+        !state.over && !std::mem::replace(&mut state.running, true)
+    }
+
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        (state.running, state.tried) = (false, None);
+    }
+
+    /// Whether somebody wants a connection: it stays so for as long as this is held.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        Wanted(self.state())
+    }
+
+    /// Waits. False: nobody wants a connection any more.
+    pub(super) fn pause(&self, span: Duration) -> bool {
+        let waited = self.over.wait_timeout_while(self.state(), span, |state| !state.over);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.over
+    }
+
+    /// This is tried next.
+    pub(super) fn tries(&self, stream: &UnixStream) {
+        let mut state = self.state();
+        state.tried = stream.try_clone().ok();
+        if state.over {
+            state.stop();
+        }
+    }
+
+    /// Nobody wants a connection any more.
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        state.over = true;
+        state.stop();
+        self.over.notify_all();
+    }
+}
+
+/// See [`Effort::wanted`].
+pub(super) struct Wanted<'a>(MutexGuard<'a, EffortState>);
+
+impl Wanted<'_> {
+    pub(super) fn get(&self) -> bool {
+        !self.0.over
+    }
+}
+
+impl EffortState {
+    fn stop(&mut self) {
+        if let Some(stream) = self.tried.take() {
+            _ = stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 }

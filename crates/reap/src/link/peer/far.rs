@@ -10,8 +10,8 @@ use driver::{Answer, Asked, Ticket};
 use hw::{DmaPool, EventFd, Process};
 use nvme::{Status, Vector};
 
-use super::connection::Connection;
-use super::effort::Effort;
+use super::Connection;
+use super::again::Effort;
 use super::greeting;
 use super::mapper::{LentMemory, Mapper, Pieces};
 use crate::error::PeerFault;

@@ -39,6 +39,7 @@ pub(super) fn stream(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFaul
         what: "connect to it",
         source: io::Error::new(io::ErrorKind::InvalidInput, "the path of a socket has 107 bytes at most; name it by a shorter one"),
     })?;
+    let not_a_socket = || PeerFault::Unusable("that is no socket; name the one that the server listens on".into());
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
@@ -47,13 +48,18 @@ pub(super) fn stream(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFaul
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if hw::now() < until => {
                 hw::sleep_until(hw::now() + Nanos::from_millis(5));
             }
-            Err(rustix::io::Errno::NOENT) => return Err(PeerFault::NoSocket),
+            Err(rustix::io::Errno::NOENT) => {
+                return Err(PeerFault::NotFound(
+                    "there is no such socket; start its server first, as in `reap serve mem:1G --vfio-user SOCKET`",
+                ));
+            }
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => return Err(PeerFault::Permission),
             Err(rustix::io::Errno::CONNREFUSED) => {
                 let is_socket = std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
-                return Err(if is_socket { PeerFault::NobodyListens } else { PeerFault::NotASocket });
+                let gone = PeerFault::NotFound("nobody listens there any more; start the server again");
+                return Err(if is_socket { gone } else { not_a_socket() });
             }
-            Err(rustix::io::Errno::PROTOTYPE) => return Err(PeerFault::NotASocket),
+            Err(rustix::io::Errno::PROTOTYPE) => return Err(not_a_socket()),
             Err(errno) => return Err(system(errno)),
         }
     }
@@ -63,12 +69,14 @@ pub(super) fn stream(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFaul
 pub(super) fn agree(stream: UnixStream) -> Result<Client, PeerFault> {
     Client::new(stream, PATIENCE).map_err(|error| match error {
         CallError::Ended(End::Closed) => PeerFault::Busy,
-        CallError::Version { major, minor } => PeerFault::Version { major, minor },
+        CallError::Version { major, minor } => PeerFault::Unusable(format!(
+            "the server speaks version {major}.{minor} of vfio-user, and Reap speaks 0.0; have a server of major version 0"
+        )),
         CallError::Refused(_, errno) => {
             let source = CallError::Refused(Command::Version, errno);
             PeerFault::Server { what: "agree on version 0.0 of vfio-user", source }
         }
-        error => PeerFault::NoServer(error),
+        error => PeerFault::Unusable(format!("what listens there is no vfio-user server ({error}); name the socket of one")),
     })
 }
 
@@ -84,7 +92,9 @@ pub(super) fn begin(client: &Client, notes: &mut Vec<String>) -> Result<(), Peer
     }
     let class = u32::from_le_bytes(client.read_config(8).map_err(server("read its class code"))?) >> 8;
     if class != CLASS_NVME {
-        return Err(PeerFault::NotNvme { class });
+        let why =
+            format!("the server serves no NVMe controller: its class is {class:06x}h, and those have 010802h; name the socket of one");
+        return Err(PeerFault::Unusable(why));
     }
     if device.can_reset
         && let Err(error) = client.reset()

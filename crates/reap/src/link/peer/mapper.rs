@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ::vfio_user::{CallError, Client, ClientMemory};
 use hw::{Chunk, DmaPool, Pinner};
 
-use super::connection::Connection;
+use super::Connection;
 
 /// Makes memory known to servers: the one of a device, or those of all its paths.
 #[derive(Debug)]

@@ -9,12 +9,9 @@ use nvme::{Lba, QueueId, Sqe, Vector};
 use sync::Posted;
 use units::{Nanos, Op};
 
-use super::RingLink;
-use super::pair::Pair;
 use super::prp_table::PrpTable;
-use crate::link::facts::{Mask, Reaper};
-use crate::link::owner::Owner;
-use crate::link::part::{Part, Post};
+use super::{Pair, RingLink};
+use crate::link::{Mask, Owner, Part, Post, Reaper};
 use crate::request::Token;
 
 /// A queue pair of the controller's, with its vector.

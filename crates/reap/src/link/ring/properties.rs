@@ -11,7 +11,7 @@ use units::Nanos;
 use crate::link::bells::Bells;
 use crate::link::peer::Peer;
 
-use super::beyond::Beyond;
+use super::Beyond;
 
 /// The latest of the keeper's turns in which an answer comes, counted from the next.
 const MOST_TURNS: u64 = 4;

@@ -39,7 +39,7 @@ fn every_mistake_is_told_with_its_column() {
         ("kernel:/a?size=1000", 11, "not whole blocks of 512"),
         ("kernel:/a?size=6K&lba=4096", 11, "not whole blocks of 4096"),
         ("kernel:/a?size=1M&readonly=yes", 11, "leave one of them out"),
-        ("kernel:/a?lba=1024", 11, "512 or 4096"),
+        ("kernel:/a?lba=1024", 11, "`512` or `4096`"),
         ("kernel:/a?buffered=maybe", 11, "expected `yes`, `no` or `auto`"),
         ("kernel:/a?readonly=no&readonly=no", 23, "given twice"),
         ("kernel:/a?bufered=yes", 11, "did you mean `buffered`"),

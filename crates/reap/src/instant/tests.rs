@@ -9,7 +9,7 @@ fn arithmetic_saturates() {
 }
 
 #[test]
-fn it_is_the_clock_of_the_kernels_tracers() {
+fn instants_match_clock_monotonic() {
     let (before, shown, after) = (hw::now(), Instant::now().as_nanos(), hw::now());
     assert!((before.0..=after.0).contains(&shown), "{before} {shown} {after}");
 }

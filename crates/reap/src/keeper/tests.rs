@@ -87,18 +87,18 @@ fn closed_before(decide: impl FnOnce(&mut Keeper)) {
 }
 
 #[test]
-fn a_close_between_look_and_decision_strands_no_future() {
+fn close_after_poll_finishes_futures() {
     closed_before(|keeper| assert!(!keeper.may_shut_down(), "a future waits for what lies in an inbox"));
 }
 
 #[test]
-fn nor_does_the_end_of_a_controller() {
+fn controller_failure_finishes_futures() {
     closed_before(|keeper| keeper.give_up(driver::Dead::Gone));
 }
 
 /// A thread has taken the queue and sleeps, and the keeper has not heard of it. What the keeper ends the thread would wait for.
 #[test]
-fn a_thread_that_sleeps_on_a_queue_that_is_swept_is_told() {
+fn sweep_wakes_the_sleeping_thread() {
     let (mut keeper, opened) = up();
     let mut future = in_an_inbox(&opened);
     let soft = &opened.queues[0].softs[0];
@@ -113,7 +113,7 @@ fn a_thread_that_sleeps_on_a_queue_that_is_swept_is_told() {
 
 /// A keeper goes in the middle of things where one of its turns has panicked. Each thread that waits for a request hears of it.
 #[test]
-fn a_keeper_that_goes_leaves_nobody_waiting() {
+fn keeper_exit_ends_all_waits() {
     let (keeper, opened) = up();
     let ns = opened.namespaces[0];
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
@@ -135,7 +135,7 @@ fn a_keeper_that_goes_leaves_nobody_waiting() {
 
 /// One namespace that cannot be used is named, and the others are had.
 #[test]
-fn a_block_that_no_command_moves_is_of_one_namespace_alone() {
+fn oversized_blocks_disable_one_namespace() {
     let (mut keeper, opened) = up();
     let usable = opened.namespaces.len();
     keeper.inventory.namespaces.push(driver::Namespace { nsid: Nsid(77), block_log2: 24, ..keeper.inventory.namespaces[0] });
@@ -147,7 +147,7 @@ fn a_block_that_no_command_moves_is_of_one_namespace_alone() {
 
 /// A handle counts blocks of the size that the namespace had: with another format its requests would go astray.
 #[test]
-fn a_handle_of_another_format_is_refused() {
+fn stale_namespace_handles_are_refused() {
     let (mut keeper, opened) = up();
     let ns = opened.namespaces[0];
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
@@ -191,7 +191,7 @@ fn a_handle_of_another_format_is_refused() {
 
 /// What a controller says of SGLs is what its lanes keep to, and after a reset what it says then.
 #[test]
-fn sgls_are_used_where_the_controller_has_them() {
+fn sgls_need_controller_support() {
     let (keeper, _opened) = up();
     assert!(!keeper.link.sgls());
     let (mut keeper, _opened) = up_at("mem:1M?profile=null&sgl=yes");
@@ -204,7 +204,7 @@ fn sgls_are_used_where_the_controller_has_them() {
 
 /// Data of more than two pages need a PRP list, or an SGL descriptor where the controller has SGLs.
 #[test]
-fn long_data_are_named_without_a_list_where_the_controller_has_sgls() {
+fn long_transfers_use_sgls() {
     for (uri, lists) in [("mem:1M?profile=null", true), ("mem:1M?profile=null&sgl=yes", false)] {
         let device = crate::Device::open(uri).unwrap();
         let queue = device.queue().unwrap();

@@ -17,7 +17,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_request_of_a_kind_is_what_its_constructor_makes() {
+fn constructors_set_the_operation() {
     let (pool, ns) = (DmaPool::new(1 << 20).unwrap(), dataless());
     let buf = || pool.alloc(4096).unwrap();
     let made = [
@@ -36,7 +36,7 @@ fn a_request_of_a_kind_is_what_its_constructor_makes() {
 
 /// A Flush is for all of the namespace: one that names blocks would be posted once for each part of them.
 #[test]
-fn a_flush_of_some_bytes_is_refused() {
+fn flush_with_length_is_refused() {
     let pool = DmaPool::new(1 << 20).unwrap();
     let ns = dataless();
     for bytes in [1, 511, 512, 4096, 8 << 20, u32::MAX] {
@@ -59,7 +59,7 @@ fn dataless() -> Namespace {
 }
 
 #[test]
-fn what_moves_no_data_is_refused_for_its_own_reasons() {
+fn dataless_requests_have_own_checks() {
     let (pool, other) = (DmaPool::new(8 << 20).unwrap(), DmaPool::new(1 << 20).unwrap());
     let ns = dataless();
     let huge = ns.with_blocks(1 << 40);
@@ -83,7 +83,7 @@ fn what_moves_no_data_is_refused_for_its_own_reasons() {
 }
 
 #[test]
-fn a_deallocate_has_a_range_for_each_part() {
+fn deallocate_has_ranges_per_part() {
     let pool = DmaPool::new(8 << 20).unwrap();
     let mut request = Request::deallocate(&dataless(), 1000, 600);
     request = request.check(&pool).1;
@@ -101,7 +101,7 @@ fn a_deallocate_has_a_range_for_each_part() {
 }
 
 #[test]
-fn a_list_of_ranges_is_one_command_or_is_refused() {
+fn range_lists_are_one_command() {
     let (pool, other) = (DmaPool::new(8 << 20).unwrap(), DmaPool::new(1 << 20).unwrap());
     let ns = dataless();
     let ns = ns.with_splitter(ns.splitter().with_ranges(4));

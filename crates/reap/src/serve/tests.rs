@@ -28,7 +28,7 @@ use running::Running;
 const NULL: &str = "mem:16M?profile=null";
 
 #[test]
-fn a_guest_writes_and_reads_by_interrupts() {
+fn guest_io_by_interrupts() {
     for (uri, sealed) in
         [("mem:16M?profile=optane", true), ("mem:16M?profile=optane", false), ("mem:16M?profile=optane&doorbells=late", true)]
     {
@@ -52,7 +52,7 @@ fn a_guest_writes_and_reads_by_interrupts() {
 }
 
 #[test]
-fn what_has_no_memory_behind_it_is_a_data_transfer_error() {
+fn unmapped_data_is_a_transfer_error() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::with_queues(&server, true);
     let hole = DmaMap { readable: true, writable: true, offset: 0, address: RAM, size: 0x10000 };
@@ -72,7 +72,7 @@ fn what_has_no_memory_behind_it_is_a_data_transfer_error() {
 }
 
 #[test]
-fn a_queue_that_is_unmapped_fails_the_controller_and_a_reset_mends_it() {
+fn unmapped_queues_need_a_reset() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::with_queues(&server, true);
     guest.unmap_ram();
@@ -120,7 +120,7 @@ fn vectors_come_and_go() {
 }
 
 #[test]
-fn lies_cost_an_error_and_the_stream_stays_in_step() {
+fn malformed_messages_keep_the_stream() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::new(&server, true);
     let file = memory(0x2000, true);
@@ -187,7 +187,7 @@ fn registers_that_are_read_only() {
 }
 
 #[test]
-fn one_client_at_a_time_and_the_next_finds_a_fresh_controller() {
+fn next_client_gets_a_fresh_controller() {
     let server = Running::new(NULL, None);
     let mut first = Guest::new(&server, true);
     first.enable();
@@ -216,7 +216,7 @@ fn one_client_at_a_time_and_the_next_finds_a_fresh_controller() {
 
 /// A client that comes once the one before has hung up is taken in, however soon that is.
 #[test]
-fn nobody_is_sent_away_for_a_client_that_is_gone() {
+fn gone_clients_free_the_server() {
     let server = Running::new(NULL, None);
     for _ in 0..200 {
         let mut guest = Guest::silent(&server);

@@ -17,14 +17,14 @@ fn sizes_have_the_suffixes_of_jobs() {
 }
 
 #[test]
-fn the_default_device_parses_and_prints_as_written() {
+fn default_device_uri_round_trips() {
     let uri: DeviceUri = "mem:1G?profile=optane".parse().unwrap();
     assert_eq!(uri.backing, Backing::Mem { bytes: 1 << 30 });
     assert_eq!(uri.to_string(), "mem:1G?profile=optane");
 }
 
 #[test]
-fn how_unkind_a_controller_is_stands_in_its_uri() {
+fn uri_sets_controller_behaviour() {
     let kind: DeviceUri = "mem:1G".parse().unwrap();
     assert_eq!((kind.pending, kind.fetch, kind.aborts), (PendingBit::Cleared, Fetch::Late, AbortOrder::Before));
     assert!(!kind.late_doorbells && !kind.own_thread);
@@ -34,13 +34,13 @@ fn how_unkind_a_controller_is_stands_in_its_uri() {
 }
 
 #[test]
-fn a_path_may_hold_encoded_query_characters() {
+fn paths_are_percent_decoded() {
     let uri: DeviceUri = "file:/tmp/a%3Fb?size=1M&lba=4096".parse().unwrap();
     assert_eq!(uri.backing, Backing::File { path: "/tmp/a?b".into(), bytes: Some(1 << 20) });
 }
 
 #[test]
-fn every_mistake_is_told_with_its_column() {
+fn errors_name_their_column() {
     for (uri, column, words) in [
         ("", 1, "expected `mem:SIZE`"),
         ("disk:1G", 1, "no link `disk:`"),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_wake_up_ends_where_the_next_begins() {
+fn wakeups_end_at_the_next() {
     let mut wakeups = Wakeups::default();
     wakeups.took(9, Nanos(5)); // before any notification: nobody's
     wakeups.woken(Some(Nanos(100)), Nanos(1_000));
@@ -14,7 +14,7 @@ fn a_wake_up_ends_where_the_next_begins() {
 }
 
 #[test]
-fn more_than_the_last_bucket_is_counted_there() {
+fn last_bucket_counts_the_rest() {
     let mut wakeups = Wakeups::default();
     wakeups.woken(Some(Nanos::ZERO), Nanos::MAX);
     wakeups.took(1000, Nanos::MAX);
@@ -27,7 +27,7 @@ fn more_than_the_last_bucket_is_counted_there() {
 
 /// A message of the writes before the run, and one that was seen by a look of a thread that did not sleep.
 #[test]
-fn a_message_that_was_left_over_is_not_waited_for() {
+fn leftover_messages_are_not_timed() {
     let mut wakeups = Wakeups::begun(Nanos::from_millis(9_000));
     wakeups.woken(Some(Nanos::from_millis(1)), Nanos::from_millis(9_002));
     assert_eq!(wakeups.delay.max, 2_000);

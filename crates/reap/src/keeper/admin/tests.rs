@@ -10,7 +10,7 @@ use crate::options::OpenOptions;
 
 /// Shutdown begins while a log page is being read: the first answer is not that command's, and the controller may be writing.
 #[test]
-fn a_page_that_one_command_fills_is_not_taken_back_by_anothers_end() {
+fn log_page_survives_other_completions() {
     let options = OpenOptions::default();
     let link =
         RingLink::embedded(&"mem:1M".parse().unwrap(), &options.embedded, crate::link::Reach::new(options.pool_bytes).unwrap(), None)

@@ -37,7 +37,7 @@ impl Charge for Panics {
 
 /// A controller whose keeper panics is one controller. The others are looked after, and so is one that is being opened at that moment.
 #[test]
-fn a_panic_of_one_keeper_is_its_own_affair() {
+fn keeper_panics_stay_isolated() {
     let before = Device::open("mem:1M?profile=null").unwrap();
     let ((begun, has_begun), (go, may_go)) = (channel(), channel());
     shared().unwrap().adopts(Box::new(Panics { begun, go: Mutex::new(may_go) }));
@@ -75,7 +75,7 @@ impl Wake for Blocks {
 
 /// A future outlives its queue, and is ended by this thread. Its waker is the application's, and may take as long as it likes.
 #[test]
-fn a_waker_that_blocks_holds_up_no_other_device() {
+fn blocking_wakers_delay_no_other_device() {
     let device = Device::open("mem:1M?profile=optane").unwrap();
     let queue = device.queue().unwrap();
     let mut future = Box::pin(queue.start(Request::flush(&device.namespaces()[0])));
@@ -101,7 +101,7 @@ impl Drop for AtItsEnd {
 /// A request that nobody claims is all that is left of a region, and its queue is gone: this thread ends it, and with it the memory. How
 /// memory is given back is the application's code. It may take as long as it likes, and a panic is its own affair.
 #[test]
-fn memory_whose_end_blocks_or_panics_holds_up_no_device() {
+fn blocking_memory_drops_delay_no_device() {
     let device = Device::open("mem:1M?profile=optane").unwrap();
     let ((ending, ends), (go, may_go)) = (channel(), channel::<()>());
     let blocks = move || {

@@ -4,7 +4,7 @@ use rustix::fs::makedev;
 use super::*;
 
 #[test]
-fn locks_are_told_by_kind_and_those_that_wait_are_not_held() {
+fn waiting_locks_are_not_held() {
     let file = FileId { device: makedev(0xfe, 0), inode: 1234 };
     let text = "1: FLOCK  ADVISORY  WRITE 711 fe:00:1234 0 EOF\n\
                 1: -> FLOCK  ADVISORY  WRITE 712 fe:00:1234 0 EOF\n\
@@ -18,7 +18,7 @@ fn locks_are_told_by_kind_and_those_that_wait_are_not_held() {
 }
 
 #[test]
-fn a_limit_of_the_process_is_told_before_the_signal_comes() {
+fn file_size_limit_is_checked_first() {
     let refused = within(4097, Some(4096)).unwrap_err();
     assert!(matches!(&refused, TargetFault::NoSpace(why) if why.contains("4097 bytes") && why.contains("ulimit")), "{refused}");
     assert!(within(4096, Some(4096)).is_ok() && within(u64::MAX, None).is_ok());

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_drive_is_named_by_its_address() {
+fn drives_are_named_by_address() {
     let uri: PcieUri = "pcie:0000:01:00.0?vectors=3".parse().unwrap();
     assert_eq!((uri.bdf.bus, uri.vectors), (1, Some(3)));
     assert_eq!(uri.to_string(), "pcie:0000:01:00.0?vectors=3");
@@ -13,7 +13,7 @@ fn a_drive_is_named_by_its_address() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_column() {
+fn errors_name_their_column() {
     for (uri, column, what) in [
         ("pcie:nvme0", 6, "`nvme0` is no PCI address; write it as `0000:01:00.0`"),
         ("pcie:", 6, "`` is no PCI address"),
@@ -28,7 +28,7 @@ fn what_is_wrong_is_told_with_its_column() {
 }
 
 #[test]
-fn a_drive_that_is_not_there_is_an_error_that_says_so() {
+fn absent_drives_are_reported() {
     // Domains of so high a number nobody has.
     let error = crate::Device::open("pcie:fffffff0:00:00.0").err().unwrap().to_string();
     assert!(error.starts_with("pcie:fffffff0:00:00.0: there is no such PCI function here"), "{error}");

@@ -199,7 +199,7 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
 }
 
 #[test]
-fn the_function_may_reach_memory_and_send_messages() {
+fn bus_mastering_and_msix_are_enabled() {
     let (link, written) = Says::default().open();
     let link = link.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*written.lock().unwrap(), [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])]);
@@ -214,7 +214,7 @@ fn the_function_may_reach_memory_and_send_messages() {
 
 /// A reset takes bus mastering and MSI-X away.
 #[test]
-fn a_function_that_was_reset_works_again() {
+fn function_works_after_reset() {
     let link = Says::default().open();
     let (link, written) = (link.0.unwrap_or_else(|error| panic!("{error}")), link.1);
     assert!(link.properties().reset_function());
@@ -242,7 +242,7 @@ fn who_leaves_switches_messages_off() {
 
 /// Where a doorbell is a message, and not where it is a store; unless somebody wants it otherwise.
 #[test]
-fn doorbells_are_kept_in_memory_where_they_are_dear() {
+fn shadow_doorbells_replace_messages() {
     for (mappable, said, kept) in [(false, None, true), (true, None, false), (false, Some(false), false), (true, Some(true), true)] {
         let files = if mappable { vec![file(0x3000, SealFlags::SHRINK)] } else { Vec::new() };
         let (uri, written, _dir) = Says { mappable, files, ..Says::default() }.serve();
@@ -269,7 +269,7 @@ fn doorbells_are_kept_in_memory_where_they_are_dear() {
 }
 
 #[test]
-fn a_mapped_doorbell_is_a_store_into_the_servers_file() {
+fn mapped_doorbells_are_stores() {
     let doorbells = file(0x3000, SealFlags::SHRINK);
     let (link, written) = Says { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..Says::default() }.open();
     let link = link.unwrap_or_else(|error| panic!("{error}"));
@@ -282,7 +282,7 @@ fn a_mapped_doorbell_is_a_store_into_the_servers_file() {
 
 /// A part that is not what the server says is reached by messages, and a note says why.
 #[test]
-fn a_part_that_is_a_lie_is_done_without() {
+fn false_bar_areas_are_ignored() {
     let lies = [
         (Vec::new(), "hands no descriptor over"),
         (vec![file(0x2000, SealFlags::SHRINK)], "has 0x2000 bytes"),
@@ -300,7 +300,7 @@ fn a_part_that_is_a_lie_is_done_without() {
 }
 
 #[test]
-fn what_cannot_be_driven_is_refused_with_the_reason() {
+fn unusable_servers_are_refused() {
     assert!(Says { class: 0x0200_0001, ..Says::default() }.fault().to_string().contains("its class is 020000h"));
     let lacks = |says: Says| match says.fault() {
         PeerFault::Lacks(what) => what,
@@ -350,7 +350,7 @@ fn lose(link: &RingLink) {
 
 /// Servers that take the place of one that went: those that differ are not taken, and it is said why.
 #[test]
-fn who_lies_when_connected_to_again_is_not_taken() {
+fn changed_servers_fail_reconnects() {
     let sealed = || file(0x3000, SealFlags::SHRINK);
     let says = || Says { mappable: true, files: vec![sealed()], ..Says::default() };
     let lies = [
@@ -427,7 +427,7 @@ fn huge_pages_need_every_servers_trust() {
 
 /// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and the caller knows.
 #[test]
-fn a_vector_that_cannot_be_moved_stays_where_it_is() {
+fn unmovable_vectors_stay() {
     let says = Says { moves_none: true, ..Says::default() };
     let link = says.open().0.unwrap_or_else(|error| panic!("{error}"));
     assert!(!link.route(Vector(2), Some(Vector(1))) && !link.route(Vector(2), None));

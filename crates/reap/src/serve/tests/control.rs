@@ -26,7 +26,7 @@ fn ask_soon(server: &Running, order: &str) -> Result<String, ControlError> {
 }
 
 #[test]
-fn faults_happen_and_status_tells_of_them() {
+fn status_reports_injected_faults() {
     let server = Running::new(OPTANE, None);
     let idle = ask_soon(&server, "status").expect("an answer");
     assert!(idle.starts_with("device mem:16M?profile=optane\n") && idle.contains("\ncsts 0x00000000\n"), "{idle}");
@@ -54,7 +54,7 @@ fn faults_happen_and_status_tells_of_them() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn impossible_orders_are_refused() {
     let server = Running::new(OPTANE, None);
     drop(server.connect());
     for (order, words) in [
@@ -75,7 +75,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn bytes_of_any_kind_cost_an_answer_at_most() {
+fn random_orders_get_one_answer() {
     let server = Running::new(OPTANE, None);
     drop(server.connect());
     let path = path_of(server.socket());
@@ -95,7 +95,7 @@ fn bytes_of_any_kind_cost_an_answer_at_most() {
 }
 
 #[test]
-fn where_no_server_is_that_is_said() {
+fn absent_servers_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket: PathBuf = dir.path().join("socket");
     assert!(matches!(ask(&socket, "status"), Err(ControlError::NoServer { .. })));

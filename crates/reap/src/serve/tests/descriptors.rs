@@ -88,8 +88,8 @@ fn without_descriptors_a_mapping_is_refused() {
 }
 
 #[test]
-fn without_descriptors_no_doorbells_are_handed_over() {
-    if !is_child("without_descriptors_no_doorbells_are_handed_over") {
+fn doorbells_need_client_descriptors() {
+    if !is_child("doorbells_need_client_descriptors") {
         return;
     }
     let server = Running::new("mem:16M?profile=null&doorbells=mapped", None);

@@ -42,7 +42,7 @@ fn a_mapped_doorbell_is_no_message() {
 }
 
 #[test]
-fn a_client_that_maps_nothing_rings_by_messages() {
+fn unmapped_doorbells_are_messages() {
     let server = Running::new(MAPPED, None);
     let mut guest = Guest::with_queues(&server, false);
     (0..20).for_each(|n| assert_eq!(guest.read(n % 16, 1, 0xc_0000), Status::SUCCESS));
@@ -57,7 +57,7 @@ fn a_client_that_maps_nothing_rings_by_messages() {
 }
 
 #[test]
-fn it_is_offered_where_the_device_says_so() {
+fn mapped_doorbells_are_opt_in() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::new(&server, true);
     let (region, files) = guest.mappable(Region::MOST_BYTES);
@@ -97,7 +97,7 @@ fn nonsense_costs_a_reset_at_most() {
 
 /// Who has gone may have kept the descriptor.
 #[test]
-fn the_next_client_has_doorbells_of_its_own() {
+fn each_client_has_own_doorbells() {
     let server = Running::new(MAPPED, None);
     let mut guest = mapped(&server);
     assert_eq!(guest.read(0, 1, 0xc_0000), Status::SUCCESS);

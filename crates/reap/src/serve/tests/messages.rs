@@ -62,7 +62,7 @@ fn commands_point_to_it() {
 
 /// What has a descriptor needs no message, and the controller reads what it may only read.
 #[test]
-fn memory_with_a_descriptor_needs_no_message() {
+fn memory_descriptors_spare_messages() {
     let server = Running::new(DEVICE, None);
     let mut guest = lending(Guest::new(&server, true), Manner::Honest);
     let file = memory(0x1000, true);

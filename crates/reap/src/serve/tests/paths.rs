@@ -17,7 +17,7 @@ fn identity(guest: &mut Guest) -> (Vec<u8>, u16) {
 }
 
 #[test]
-fn what_one_client_writes_the_other_reads() {
+fn clients_share_the_namespace() {
     let server = Running::several(TWO, 2, None);
     let (mut one, mut other) = (Guest::with_queues_at(&server, 0), Guest::with_queues_at(&server, 1));
     let (first, second) = (identity(&mut one), identity(&mut other));
@@ -42,7 +42,7 @@ fn what_one_client_writes_the_other_reads() {
 
 /// Nothing of one controller's is the other's: not its ANA state, its faults, nor a queue that is gone.
 #[test]
-fn what_happens_to_one_the_other_does_not_feel() {
+fn path_faults_stay_isolated() {
     let server = Running::several("multipath:?path=mem:16M&path=mem:16M&script=at%200s%20path%201%20wrong-status%200x281", 2, None);
     let (mut one, mut other) = (Guest::with_queues_at(&server, 0), Guest::with_queues_at(&server, 1));
     assert_eq!((one.read(0, 1, 0x8_0000), other.read(0, 1, 0x8_0000)), (Status::SUCCESS, Status(0x281)), "the script's");
@@ -67,7 +67,7 @@ fn what_happens_to_one_the_other_does_not_feel() {
 
 /// One that may be rung without a message has the thread poll, and the other is served as well.
 #[test]
-fn one_of_them_may_have_mapped_doorbells() {
+fn one_path_may_map_doorbells() {
     let server = Running::several("multipath:?path=mem:16M&path=mem:16M?doorbells=mapped", 2, None);
     let (mut one, mut other) = (Guest::with_queues_at(&server, 0), Guest::new_at(&server, 1));
     other.map_doorbells();

@@ -14,7 +14,7 @@ use super::running::Running;
 
 /// Of each read two doorbells are moved. Both are messages where they are registers. In memory a head is one once a lap, as nobody waits for it.
 #[test]
-fn heads_that_nobody_waits_for_are_not_told() {
+fn unneeded_eventidx_updates_are_skipped() {
     const READS: u64 = 200;
     for (uri, sealed) in
         [("mem:16M?profile=optane", true), ("mem:16M?profile=null", false), ("mem:16M?profile=optane&doorbells=late", true)]
@@ -39,7 +39,7 @@ fn heads_that_nobody_waits_for_are_not_told() {
 /// The server sleeps and wakes in between as it likes: whatever it misses is never completed. As many rounds as ten seconds allow: each
 /// waits for the server's turn of the CPU.
 #[test]
-fn no_command_is_missed_whatever_the_server_does() {
+fn shadow_doorbells_miss_no_command() {
     for sealed in [true, false] {
         let server = Running::new("mem:16M?profile=null", None);
         let mut guest = Guest::with_queues(&server, sealed);
@@ -56,7 +56,7 @@ fn no_command_is_missed_whatever_the_server_does() {
 
 /// Commands wait for room among completions; the server sleeps until the head tells of some.
 #[test]
-fn a_full_queue_goes_on_when_the_host_takes_entries() {
+fn full_cq_resumes_after_reaping() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::with_queues(&server, true);
     guest.keep_doorbells(1);
@@ -71,7 +71,7 @@ fn a_full_queue_goes_on_when_the_host_takes_entries() {
 }
 
 #[test]
-fn a_host_may_keep_the_admin_queues_doorbells_in_memory_as_well() {
+fn admin_queue_may_use_shadow_doorbells() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::new(&server, true);
     guest.enable();
@@ -85,7 +85,7 @@ fn a_host_may_keep_the_admin_queues_doorbells_in_memory_as_well() {
 }
 
 #[test]
-fn buffers_that_cannot_be_are_an_invalid_field_and_change_nothing() {
+fn invalid_shadow_buffers_are_refused() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::new(&server, true);
     guest.enable();
@@ -123,7 +123,7 @@ fn a_reset_ends_it() {
 }
 
 #[test]
-fn buffers_that_are_unmapped_fail_the_controller() {
+fn unmapped_shadow_buffers_are_fatal() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::with_queues(&server, true);
     guest.keep_doorbells(1);

@@ -22,7 +22,7 @@ fn namespace() -> driver::Namespace {
 
 /// The controller that says something new is believed; paths whose controllers say otherwise wait until they agree.
 #[test]
-fn a_size_that_is_news_is_the_size() {
+fn new_sizes_are_published() {
     let board = Arc::new(Board::new(2, 1, Nanos::ZERO));
     let seats = [0, 1].map(|path| Seat { board: board.clone(), path: PathId(path) });
     let fits = || [0, 1].map(|path| board.standing(PathId(path)).fits);
@@ -48,7 +48,7 @@ fn a_size_that_is_news_is_the_size() {
 
 /// A server that has been started again is no news: in another size its path waits until it agrees, or tells of a change.
 #[test]
-fn a_size_that_returns_is_not_believed() {
+fn stale_sizes_are_ignored() {
     let board = Arc::new(Board::new(2, 1, Nanos::ZERO));
     let seats = [0, 1].map(|path| Seat { board: board.clone(), path: PathId(path) });
     let fits = || [0, 1].map(|path| board.standing(PathId(path)).fits);
@@ -66,7 +66,7 @@ fn a_size_that_returns_is_not_believed() {
 
 /// A life of a path as the housekeeping thread tells it, and what a queue reads.
 #[test]
-fn the_board_counts_lives_and_keeps_the_state() {
+fn board_counts_path_lives() {
     let board = Arc::new(Board::new(2, 1, Nanos::ZERO));
     board.set_namespace(&namespace());
     let seat = Seat { board: board.clone(), path: PathId(1) };

@@ -107,7 +107,7 @@ const OK: How = How::Answered(Status::SUCCESS);
 
 proptest! {
     #[test]
-    fn parts_cover_the_request_and_it_ends_once(lba in 0u64..1000, blocks in 1u32..200, boundary in 0u32..40, tags in 1usize..6, retry in any::<bool>()) {
+    fn parts_cover_the_request_once(lba in 0u64..1000, blocks in 1u32..200, boundary in 0u32..40, tags in 1usize..6, retry in any::<bool>()) {
         let mut bench = Bench::new();
         bench.read(boundary, lba, blocks);
         let mut covered = Vec::new();
@@ -137,7 +137,7 @@ proptest! {
 proptest! {
     /// Requests without data, through resets: every block once, and each part of a Deallocate at the range that is its own.
     #[test]
-    fn parts_without_data_cover_the_request_too(deallocate in any::<bool>(), lba in 0u64..1000, blocks in 1u64..4000, tags in 1usize..6, whole in any::<bool>(), resets in 0usize..3) {
+    fn dataless_parts_cover_the_request(deallocate in any::<bool>(), lba in 0u64..1000, blocks in 1u64..4000, tags in 1usize..6, whole in any::<bool>(), resets in 0usize..3) {
         let mut bench = Bench::new();
         let splitter = namespace(100).splitter().with_dataless(Some(64), Some(256));
         let ns = Namespace::new(Nsid(1), splitter, 1 << 20, 0);
@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-fn a_lost_list_is_leaked_as_a_buffer_is() {
+fn lost_range_lists_are_leaked() {
     let mut bench = Bench::new();
     let ns = Namespace::new(Nsid(1), namespace(0).splitter().with_dataless(None, Some(256)), 1 << 20, 0);
     bench.book.begin();
@@ -188,7 +188,7 @@ fn a_lost_list_is_leaked_as_a_buffer_is() {
 }
 
 #[test]
-fn the_first_error_wins_and_the_rest_is_not_sent() {
+fn first_error_stops_the_request() {
     let mut bench = Bench::new();
     bench.read(0, 0, 64);
     let posted = bench.post(3);
@@ -202,7 +202,7 @@ fn the_first_error_wins_and_the_rest_is_not_sent() {
 }
 
 #[test]
-fn a_part_is_posted_again_three_times_and_then_fails() {
+fn parts_are_retried_three_times() {
     let mut bench = Bench::new();
     bench.read(0, 0, 1);
     for _ in 0..4 {
@@ -213,7 +213,7 @@ fn a_part_is_posted_again_three_times_and_then_fails() {
 }
 
 #[test]
-fn resets_that_the_application_asks_for_fail_no_request() {
+fn requested_resets_fail_no_request() {
     let mut bench = Bench::new();
     bench.read(0, 0, 1);
     for _ in 0..20 {
@@ -226,7 +226,7 @@ fn resets_that_the_application_asks_for_fail_no_request() {
 }
 
 #[test]
-fn a_lost_buffer_is_leaked_and_counted() {
+fn lost_buffers_are_counted() {
     let mut bench = Bench::new();
     bench.read(0, 0, 8);
     let leaked = bench.pool.leaked();
@@ -237,7 +237,7 @@ fn a_lost_buffer_is_leaked_and_counted() {
 }
 
 #[test]
-fn a_disowned_request_keeps_its_buffer_until_the_answer() {
+fn orphaned_requests_keep_their_buffer() {
     let mut bench = Bench::new();
     bench.read(0, 0, 8);
     let posted = bench.post(8);
@@ -264,7 +264,7 @@ proptest! {
     /// Batches are posted in the order in which they were entered, whatever was posted at once, split, or had to wait, and however
     /// often the book grew meanwhile.
     #[test]
-    fn a_batch_is_posted_in_its_order(sizes in prop::collection::vec(1u32..20, 1..200), tags in 0usize..80) {
+    fn batches_post_in_order(sizes in prop::collection::vec(1u32..20, 1..200), tags in 0usize..80) {
         let mut bench = Bench::new();
         bench.book.begin();
         for (n, blocks) in (0u64..).zip(&sizes) {

@@ -26,7 +26,7 @@ fn begin(drain: &Arc<Drain>, begun: &mpsc::Sender<()>) -> io::Result<JoinHandle<
 }
 
 #[test]
-fn one_thread_drains_for_all_and_has_ended_when_the_last_queue_leaves_the_mode() {
+fn drain_thread_ends_with_last_queue() {
     let drain = Arc::new(Drain::new().unwrap());
     let (begun, begins) = mpsc::channel();
     let engage = || drain.engage(|| begin(&drain, &begun));
@@ -51,7 +51,7 @@ fn one_thread_drains_for_all_and_has_ended_when_the_last_queue_leaves_the_mode()
 }
 
 #[test]
-fn a_thread_that_cannot_be_made_changes_nothing() {
+fn failed_drain_threads_change_nothing() {
     let drain = Arc::new(Drain::new().unwrap());
     assert!(drain.engage(|| Err(io::ErrorKind::WouldBlock.into())).is_err());
     assert!(!drain.shares() && !drain.is_wanted());

@@ -16,7 +16,7 @@ impl HwQueue {
 
 /// Where one thread has the queue it is that one which may have found the lock held; where several share it, the one that sleeps on it.
 #[test]
-fn when_a_look_leaves_entries_the_thread_that_may_have_met_it_is_told_and_no_other() {
+fn leftover_entries_wake_only_the_waiter() {
     for threads in [1, 2] {
         let options = OpenOptions::new().software_queues(threads).hardware_queues(1);
         let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();

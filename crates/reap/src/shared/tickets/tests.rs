@@ -30,7 +30,7 @@ proptest! {
     /// Each future gets its own completion, once; there are as many tickets as there were futures and requests at a time, and a
     /// free one is found without looking for it: the list holds all the free ones, and each once.
     #[test]
-    fn a_ticket_is_one_futures_until_both_sides_have_let_go(steps in steps()) {
+    fn tickets_live_until_both_sides_drop(steps in steps()) {
         let tickets = Tickets::default();
         // By ticket: a request that goes on, whether it is complete, a future.
         let mut held: Vec<(u32, bool, bool)> = Vec::new();

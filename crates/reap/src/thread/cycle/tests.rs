@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_sleep_costs_something_and_a_timer_is_late_rather_than_early() {
+fn sleeps_cost_and_timers_run_late() {
     // What the thread has done before does not count.
     while hw::thread_cpu() < LOST + LOST {}
     let cycle = measure().unwrap();
@@ -14,14 +14,14 @@ fn a_sleep_costs_something_and_a_timer_is_late_rather_than_early() {
 }
 
 #[test]
-fn it_is_measured_for_a_mode_that_weighs_it() {
+fn sleep_cost_needs_a_weighing_mode() {
     prepare(Mode::ADAPTIVE);
     assert_eq!(MEASURED.get().copied(), Some(known()));
     assert_ne!(known(), Cycle::default(), "it is a guess");
 }
 
 #[test]
-fn rounds_in_which_somebody_else_had_the_cpu_do_not_count() {
+fn preempted_rounds_are_dropped() {
     assert_eq!(tenths(vec![Sleep { cpu: LOST, late: LOST }; 20]), (Nanos::ZERO, Nanos::ZERO), "all of them are lost");
     let sleeps: Vec<Sleep> = (1..=20).map(|n| Sleep { cpu: Nanos(n), late: Nanos(if n < 5 { 10 * n } else { 1_000_000 }) }).collect();
     assert_eq!(tenths(sleeps), (Nanos(3), Nanos(30)));
@@ -30,7 +30,7 @@ fn rounds_in_which_somebody_else_had_the_cpu_do_not_count() {
 
 /// A signal that came late, or two at once, shift no other sleep's delay.
 #[test]
-fn a_sleep_is_measured_by_the_signal_that_ended_it() {
+fn sleeps_are_measured_by_their_signal() {
     let woken = [100, 200, 300, 400, 500].map(|at| (Sleep { cpu: Nanos(at / 100), late: Nanos::ZERO }, Nanos(at)));
     // The first and the last end by themselves, two signals end the third, and one meets the very instant.
     let signals = [170, 260, 290, 400].map(Nanos);

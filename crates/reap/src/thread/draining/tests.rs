@@ -19,7 +19,7 @@ fn submit(queue: &Queue) {
 }
 
 #[test]
-fn it_takes_the_role_allows_messages_and_looks() {
+fn drain_thread_arms_and_polls() {
     let _alone = by_hand();
     let (device, queue, hardware) = open();
     let hand = device.embedded().unwrap().by_hand();
@@ -67,7 +67,7 @@ fn it_takes_the_role_allows_messages_and_looks() {
 
 /// The notification that it takes may stand for messages of a group's other queues. Their thread is told of those, and of nothing else.
 #[test]
-fn a_notification_that_stands_for_other_queues_is_passed_on() {
+fn shared_notifications_are_passed_on() {
     let (_device, _queue, hardware) = open();
     let worker = Worker::new(&hardware).unwrap();
     let (bell, vector) = (hardware.softs[0].wake.bell(), hardware.lane.vector());

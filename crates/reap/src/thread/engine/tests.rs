@@ -3,7 +3,7 @@ use std::cell::Cell;
 use super::*;
 
 #[test]
-fn only_a_sleep_that_was_one_tells_what_sleeps_cost() {
+fn only_real_sleeps_are_measured() {
     let bell = hw::EventFd::new().unwrap();
     let poller = Poller::new().unwrap();
     poller.add(&bell, 0).unwrap();
@@ -154,7 +154,7 @@ fn sleep() -> Plan {
 }
 
 #[test]
-fn a_sleep_is_to_arm_look_and_block() {
+fn sleep_arms_polls_and_blocks() {
     let told = Scripted::new(&[sleep()]);
     assert_eq!(drive(&[&told], Nanos::MAX, false), Ended::Enough);
     // It is done as soon as the plan is made, so that the caller's own look after arming finds that.
@@ -171,7 +171,7 @@ fn a_sleep_is_to_arm_look_and_block() {
 }
 
 #[test]
-fn a_sleep_with_a_limit_ends_there() {
+fn sleeps_end_at_their_deadline() {
     for (plan, woken) in [(sleep(), "woken"), (Plan::Nap { until: LATER }, "woken nap"), (Plan::sleep(LATER), "woken")] {
         let queue = Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Look { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_secs(100), false), Ended::Enough);
@@ -189,7 +189,7 @@ fn a_sleep_with_a_limit_ends_there() {
 }
 
 #[test]
-fn several_queues_sleep_in_one_place_and_each_is_told_why_it_woke() {
+fn queues_sleep_in_one_poller() {
     let bell = hw::EventFd::new().unwrap();
     let place = Place::new().unwrap();
     place.poller().add(&bell, 1).unwrap();
@@ -215,7 +215,7 @@ fn several_queues_sleep_in_one_place_and_each_is_told_why_it_woke() {
 }
 
 #[test]
-fn a_sleep_is_measured_now_and_then_where_a_policy_weighs_it() {
+fn weighed_sleeps_are_sampled() {
     for weighs in [false, true] {
         let (place, queue) = (Place::new().unwrap(), Scripted { weighs, blocks: None, ..Scripted::new(&[]) });
         let sleep = || {
@@ -229,7 +229,7 @@ fn a_sleep_is_measured_now_and_then_where_a_policy_weighs_it() {
 }
 
 #[test]
-fn a_spin_ends_with_what_it_finds_or_in_vain() {
+fn spins_end_found_or_empty() {
     let finds = Scripted { spins_until: Cell::new(20), ..Scripted::new(&[Plan::Spin { until: LATER }, Plan::Rest]) };
     assert_eq!(drive(&[&finds], Nanos::MAX, false), Ended::Idle);
     assert_eq!(finds.notes(), ["spins", &whole_look()]);
@@ -255,7 +255,7 @@ fn a_spin_ends_with_what_it_finds_or_in_vain() {
 }
 
 #[test]
-fn nothing_is_waited_for_that_will_not_come() {
+fn waits_need_a_possible_event() {
     let (spin, soon) = (Plan::Spin { until: LATER }, || hw::now() + Nanos::from_millis(2));
     let idle = |in_flight| Scripted { in_flight, ..Scripted::new(&[spin, sleep()]) };
     // To somebody's next instant, which the caller does not wait for.
@@ -279,7 +279,7 @@ fn nothing_is_waited_for_that_will_not_come() {
 }
 
 #[test]
-fn a_place_that_is_drained_says_whether_its_key_was_among_the_events() {
+fn draining_reports_its_own_key() {
     let (place, bell) = (Place::new().unwrap(), hw::EventFd::new().unwrap());
     place.poller().add(&bell, KEY_VECTOR).unwrap();
     assert!(!place.drain(KEY_VECTOR).unwrap());
@@ -302,7 +302,7 @@ fn why_a_sleep_ended() {
 }
 
 #[test]
-fn queues_are_lent_in_their_order_however_many_there_are() {
+fn queues_are_lent_in_order() {
     for count in [0, 1, 2, FEW - 1, FEW, FEW + 5] {
         let queues: Vec<_> = (0..count).map(|n| Scripted { in_flight: n as u32, ..Scripted::new(&[]) }).collect();
         let lent = together(queues.iter(), |queues| queues.iter().map(|queue| queue.in_flight()).collect::<Vec<_>>());

@@ -16,7 +16,7 @@ impl Drop for Panics {
 
 /// The thread that lets memory of several callers go goes on after a panic of one.
 #[test]
-fn memory_that_panics_is_no_other_callers_affair() {
+fn panicking_memory_stays_isolated() {
     let (device, dropped) = (Device::open("mem:1M?profile=null").unwrap(), Arc::new(AtomicU32::new(0)));
     let memory = (0..3).map(|_| {
         let region = device.register((hw::Pages::new(4096).unwrap(), Panics(dropped.clone()))).map_err(|(why, _)| why).unwrap();

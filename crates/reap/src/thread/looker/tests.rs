@@ -4,7 +4,7 @@ use super::*;
 
 /// What the last thread had to wait for its CPU says nothing of this one's.
 #[test]
-fn a_queue_that_is_sent_to_another_thread_asks_after_that_threads_cpu() {
+fn moved_queues_watch_the_new_cpu() {
     let mut looker = Looker::new(0, Policy::new(Mode::POLL));
     let sampled = |mut looker: Looker, at| {
         looker.sample_delay(at);
@@ -18,7 +18,7 @@ fn a_queue_that_is_sent_to_another_thread_asks_after_that_threads_cpu() {
 
 /// A poller that never gives way is not told; a rule that weighs a wanted CPU is told whatever spinning means.
 #[test]
-fn who_is_told_that_others_want_the_cpu() {
+fn contended_cpu_is_reported() {
     for (mode, spin, told, gives_way) in [
         (Mode::POLL, Spin::Naps, true, false),
         (Mode::POLL, Spin::Spins, false, false),
@@ -39,7 +39,7 @@ fn who_is_told_that_others_want_the_cpu() {
 
 /// The system is asked for what a thread has waited once in a while, however often the looker asks.
 #[test]
-fn the_run_delay_is_read_once_in_a_while() {
+fn run_delay_is_sampled() {
     let mut looker = Looker::new(0, Policy::new(Mode::POLL));
     let (first, due) = (Nanos::from_secs(1), Nanos::from_secs(1) + DELAY_EVERY);
     for (at, read_at) in [(first, first), (due - Nanos(1), first), (due, due), (due, due), (due + DELAY_EVERY, due + DELAY_EVERY)] {
@@ -51,7 +51,7 @@ fn the_run_delay_is_read_once_in_a_while() {
 
 /// More than an eighth of the time, since it was last asked.
 #[test]
-fn a_cpu_is_wanted_where_the_thread_has_waited_for_a_good_part_of_the_time() {
+fn long_run_delay_means_contention() {
     let mut looker = Looker::new(0, Policy::new(Mode::POLL));
     let elapsed = Nanos::from_millis(8);
     let mut waited = Nanos::ZERO;

@@ -38,7 +38,7 @@ fn read(queue: &Queue, ios: u64) {
 /// While a drain thread takes its entries, and afterwards, a queue of its own is what it was before: its thread watches the vector,
 /// and does not go by the look role.
 #[test]
-fn a_queue_that_was_drained_is_its_threads_alone_again() {
+fn drained_queues_return_to_their_thread() {
     let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
     let queue = device.queue().unwrap();
     let lane = &queue.lanes()[0];
@@ -70,7 +70,7 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
 
 /// What a queue's thread counts fits together, and fits what it did.
 #[test]
-fn what_a_thread_counts_is_what_it_does() {
+fn counters_match_the_calls() {
     const IOS: u64 = 40;
     for mode in [Mode::INTERRUPT, Mode::HYBRID_MEAN, Mode::POLL] {
         let options = OpenOptions::new().mode(mode);
@@ -96,7 +96,7 @@ fn what_a_thread_counts_is_what_it_does() {
 
 /// Queues of a group have one notification where they are posted, whatever mode they were in when they were joined or since.
 #[test]
-fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
+fn drain_threads_keep_group_notifications() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::THREADED);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
@@ -115,7 +115,7 @@ fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
 /// drain thread, which takes its vector, passes on what stands for them. (The limit is for the failure: a message that is lost is
 /// found by nobody.)
 #[test]
-fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
+fn posted_messages_notify_the_group() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
@@ -136,7 +136,7 @@ fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
 
 /// Who waits for a queue of a group alone is told of what is posted to the group's notification. (The limit is for the failure.)
 #[test]
-fn a_queue_of_a_group_that_is_waited_for_alone_is_told() {
+fn group_members_can_wait_alone() {
     // Nobody else finds what it is not told of.
     let late = std::time::Duration::from_secs(600);
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED).timeout(late);
@@ -165,7 +165,7 @@ fn a_queue_of_a_group_that_is_waited_for_alone_is_told() {
 /// An iterator of the caller's that panics is its end: what it has yielded is done, whether it found a tag or waits for one, and the
 /// queue goes on.
 #[test]
-fn requests_before_a_panic_of_the_iterator_are_done() {
+fn iterator_panics_keep_earlier_requests() {
     for mode in [Mode::POLL, Mode::INTERRUPT] {
         let device = Device::open_with("mem:1M?entries=4", &OpenOptions::new().mode(mode)).unwrap();
         let queue = device.queue().unwrap();
@@ -192,7 +192,7 @@ fn requests_before_a_panic_of_the_iterator_are_done() {
 }
 
 #[test]
-fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
+fn zero_timeout_is_refused() {
     let opened = Device::open_with("mem:1M?profile=null", &OpenOptions::new().timeout(std::time::Duration::ZERO));
     let refused = opened.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("time-out of 0"), "{refused}");
@@ -200,7 +200,7 @@ fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
 
 /// A wait is for several at once where the ring counts them, and nobody needs one of them by itself.
 #[test]
-fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
+fn kernel_counted_waits_are_exact() {
     let _alone = by_hand();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
@@ -257,7 +257,7 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
 /// Nothing that arrives between arming and blocking is missed, whatever left it there: the last look finds each of them, and nothing
 /// where there is nothing.
 #[test]
-fn the_look_before_a_sleep_finds_what_came_meanwhile() {
+fn poll_before_sleep_finds_completions() {
     let _alone = by_hand();
     let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
@@ -331,7 +331,7 @@ fn the_look_before_a_sleep_finds_what_came_meanwhile() {
 
 /// A thread that waits on a queue which it shares is found by its number, and told where it sleeps.
 #[test]
-fn the_thread_that_the_look_role_names_is_told() {
+fn role_holder_is_woken() {
     let _alone = by_hand();
     let options = OpenOptions::new().software_queues(2).hardware_queues(1).mode(Mode::INTERRUPT);
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();

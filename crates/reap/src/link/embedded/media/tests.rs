@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_file_is_created_extended_and_kept() {
+fn files_are_created_and_extended() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
     let mut media = FileMedia::open(&path, Some(1 << 20), 512, Use::Write).unwrap();
@@ -14,7 +14,7 @@ fn a_file_is_created_extended_and_kept() {
 }
 
 #[test]
-fn what_cannot_be_a_medium_is_refused_in_words() {
+fn unusable_media_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::write(&small, [0; 100]).unwrap();
@@ -34,7 +34,7 @@ fn what_cannot_be_a_medium_is_refused_in_words() {
 }
 
 #[test]
-fn once_fdatasync_failed_no_later_flush_succeeds() {
+fn failed_fdatasync_fails_later_flushes() {
     let dir = tempfile::tempdir().unwrap();
     let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
     media.flush().unwrap();
@@ -77,7 +77,7 @@ fn exercise(media: &mut FileMedia) {
 }
 
 #[test]
-fn a_file_is_zeroed_and_gives_back_what_is_deallocated() {
+fn zeroing_and_deallocating_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
     exercise(&mut media);
@@ -90,7 +90,7 @@ fn a_file_is_zeroed_and_gives_back_what_is_deallocated() {
 }
 
 #[test]
-fn where_the_file_system_cannot_zeroes_are_written() {
+fn missing_fallocate_writes_zeroes() {
     let dir = tempfile::tempdir().unwrap();
     let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
     media.refused = FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
@@ -104,7 +104,7 @@ fn where_the_file_system_cannot_zeroes_are_written() {
 }
 
 #[test]
-fn after_a_lost_flush_zeroes_with_fua_fail_too() {
+fn lost_flush_fails_fua_zeroes() {
     let dir = tempfile::tempdir().unwrap();
     let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
     media.shared.write_back.fail();

@@ -6,7 +6,7 @@ fn uri(text: &str) -> DeviceUri {
 
 /// A file is the same medium by whatever name, and whatever it holds; another one in its place is not.
 #[test]
-fn a_file_has_its_name_for_as_long_as_it_is_there() {
+fn file_names_are_stable() {
     let dir = tempfile::tempdir().unwrap();
     let (path, other) = (dir.path().join("a"), dir.path().join("b"));
     let named = |path: &Path| nqn(&uri(&format!("file:{}", path.display()))).unwrap();

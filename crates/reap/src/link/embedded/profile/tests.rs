@@ -17,7 +17,7 @@ fn built_in_names_load() {
 }
 
 #[test]
-fn a_file_of_ones_own_loads_and_is_called_after_the_file() {
+fn profile_files_name_the_profile() {
     let profile = from_file("channels = 4\n[read]\nbase_ns = 2000000\n[write]\nbase_ns = 30000\ntail_ppm = 10\ntail_ns = 5\n").unwrap();
     assert_eq!((profile.name.as_str(), profile.channels, profile.read.base), ("slow", 4, Nanos::from_millis(2)));
     assert!(profile.moves_data);

@@ -2,7 +2,7 @@ use super::*;
 
 /// Each guard keeps the device thread at rest, whatever becomes of the others.
 #[test]
-fn the_thread_rests_until_the_last_guard_is_gone() {
+fn device_thread_stops_for_guards() {
     let runner = Arc::new(Runner::new(None).unwrap());
     assert!(!runner.is_by_hand());
     let (first, second) = (ByHand::new(&runner), ByHand::new(&runner));
@@ -14,7 +14,7 @@ fn the_thread_rests_until_the_last_guard_is_gone() {
 
 /// A controller that asks for a thread of its own is not kept waiting by another's.
 #[test]
-fn a_thread_of_ones_own_steps_nobody_elses_controller() {
+fn own_thread_steps_one_controller() {
     struct Counts(Arc<AtomicU32>);
     impl Stepper for Counts {
         fn step(&mut self, _: Nanos) -> Step {
@@ -71,7 +71,7 @@ impl Stepper for Tallied {
 /// A broken host counts on two controllers taking turns, and so their messages. Controllers of one thread do, however long a
 /// message takes, and hide the fault. Two that have threads of their own show it.
 #[test]
-fn a_host_that_counts_on_controllers_taking_turns_is_found_out_by_threads_of_their_own() {
+fn own_threads_step_concurrently() {
     for (own, atomically, tallied) in [(false, false, 2), (false, true, 2), (true, true, 2), (true, false, 1)] {
         let shared = Runner::own().unwrap();
         let runners = if own { [shared, Runner::own().unwrap()] } else { [shared.clone(), shared] };

@@ -47,7 +47,7 @@ pub(super) fn rings(wake: &Wake) {
 /// The law: a sleep for several completions ends by the bell, whenever it rings, again and again, and at any number. It hangs where
 /// that is not so.
 #[test]
-fn a_bell_ends_a_sleep_for_several() {
+fn bell_ends_a_multi_completion_sleep() {
     for owned in [true, false] {
         let Some((lane, wake, _file)) = lane(64, owned) else { return };
         never_completes(&lane, 64);
@@ -78,7 +78,7 @@ fn a_bell_ends_a_sleep_for_several() {
 
 /// The twin lets the bell come alone: its one completion is not several, and the sleep goes on to its time.
 #[test]
-fn without_a_peal_the_bell_is_one_of_several() {
+fn one_bell_counts_as_one_completion() {
     let Some((lane, wake, _file)) = lane(64, true) else { return };
     never_completes(&lane, 64);
     lane.state().peal = Some(0);
@@ -89,7 +89,7 @@ fn without_a_peal_the_bell_is_one_of_several() {
 }
 
 #[test]
-fn a_time_ends_a_sleep_for_several() {
+fn timeout_ends_a_multi_completion_sleep() {
     let Some((lane, _wake, _file)) = lane(64, true) else { return };
     never_completes(&lane, 64);
     assert!(!lane.wait(8, Some(Nanos::from_millis(1))));
@@ -101,7 +101,7 @@ fn a_time_ends_a_sleep_for_several() {
 /// A nap that brings something in its time ends with that; one that brings nothing goes on until there is something, a bell, or until
 /// its caller goes on.
 #[test]
-fn a_doze_ends_with_its_time_or_with_the_first_completion_after_it() {
+fn min_wait_ends_at_first_completion() {
     for owned in [true, false] {
         let Some((lane, wake, _file)) = lane(64, owned) else { return };
         if !lane.dozes() {
@@ -140,7 +140,7 @@ fn a_doze_ends_with_its_time_or_with_the_first_completion_after_it() {
 
 /// A chunk of which a ring has been told is registered once: not again by the requests that name it, nor for another of its buffers.
 #[test]
-fn what_a_ring_was_prepared_for_is_not_registered_by_a_request() {
+fn prepared_buffers_register_once() {
     let Some((lane, _wake, _file)) = lane(8, true) else { return };
     let known = || lane.state().buffers.registered();
     let prepare = || {
@@ -181,7 +181,7 @@ pub(super) fn post_read_at(lane: &UringLane, token: u64, now: Nanos) -> Option<h
 
 /// The caller's clock may be behind or ahead: a request is late by what is seen of it from look to look, and that once.
 #[test]
-fn a_request_is_late_by_the_clock_of_who_looks() {
+fn requests_time_out_by_poller_clock() {
     let Some((lane, _wake, _file)) = lane(64, false) else { return };
     let (second, timeout) = (Nanos::from_secs(1), Nanos::from_secs(10));
     let late_at = |seconds: u64| lane.try_cancel(Nanos(seconds * second.0), timeout);
@@ -202,7 +202,7 @@ fn a_request_is_late_by_the_clock_of_who_looks() {
 
 /// Whatever else is out, a nap whose caller can go on is over. It hangs where that is not so.
 #[test]
-fn a_nap_ends_with_what_its_caller_needs() {
+fn naps_end_with_needed_completions() {
     let Some((lane, _wake, _file)) = lane(64, true) else { return };
     never_completes(&lane, 40);
     let mut out = [Completed::default(); 64];
@@ -216,7 +216,7 @@ fn a_nap_ends_with_what_its_caller_needs() {
 
 /// Reads a block, so often, and sleeps for all of them: one system call each time.
 #[test]
-fn a_sleep_for_several_is_one_system_call_and_finds_them() {
+fn multi_completion_sleep_is_one_call() {
     let Some((lane, wake, _file)) = lane(64, true) else { return };
     let mut out = [Completed::default(); 64];
     for round in 0..20u32 {

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::*;
 
 #[test]
-fn every_byte_is_laid_out_whatever_the_size() {
+fn every_byte_is_laid_out() {
     let dir = TempDir::new().unwrap();
     for bytes in [512, CHUNK - 512, CHUNK, 2 * CHUNK + 512] {
         let path = dir.path().join(bytes.to_string());
@@ -21,7 +21,7 @@ fn every_byte_is_laid_out_whatever_the_size() {
 }
 
 #[test]
-fn a_file_that_is_not_laid_out_is_gone_or_empty_again() {
+fn failed_layouts_leave_no_data() {
     let dir = TempDir::new().unwrap();
     let (made, found) = (dir.path().join("made"), dir.path().join("found"));
     let file = create(&made).unwrap();
@@ -35,7 +35,7 @@ fn a_file_that_is_not_laid_out_is_gone_or_empty_again() {
 }
 
 #[test]
-fn more_than_any_file_system_holds_is_refused() {
+fn impossible_file_sizes_are_refused() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("vast");
     let file = create(&path).unwrap();
@@ -47,7 +47,7 @@ fn more_than_any_file_system_holds_is_refused() {
 }
 
 #[test]
-fn a_bare_name_stands_in_this_directory() {
+fn bare_names_use_the_working_directory() {
     assert_eq!(parent(Path::new("disk")), Path::new("."));
     assert_eq!(parent(Path::new("/a/disk")), Path::new("/a"));
 }

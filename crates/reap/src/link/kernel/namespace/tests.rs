@@ -32,7 +32,7 @@ fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
 }
 
 #[test]
-fn a_command_is_as_large_as_controller_and_kernel_take() {
+fn command_size_respects_both_limits() {
     let most = |mdts: u8, queue: &[(&str, &str)]| {
         said(Controller { mdts, ..controller() }, &namespace(), None).unwrap().most_bytes(&disk(queue).1)
     };
@@ -46,7 +46,7 @@ fn a_command_is_as_large_as_controller_and_kernel_take() {
 }
 
 #[test]
-fn requests_are_split_in_the_devices_blocks() {
+fn requests_split_at_device_blocks() {
     let (_dir, disk) = disk(&[]);
     let with = Controller { oncs: Controller::ONCS_WRITE_ZEROES | Controller::ONCS_DATASET_MANAGEMENT, ..controller() };
     let commands = NvmController { wzsl: 14, dmrsl: 4096, ..NvmController::default() };
@@ -64,7 +64,7 @@ fn requests_are_split_in_the_devices_blocks() {
 }
 
 #[test]
-fn formats_that_the_driver_does_not_use_are_refused_as_on_other_links() {
+fn unsupported_formats_are_refused() {
     let mut metadata = namespace();
     metadata.lbaf[0] = LbaFormat::new().with_lbads(12).with_ms(8);
     let why = said(controller(), &metadata, None).err().unwrap();

@@ -14,7 +14,7 @@ fn through(block_log2: u8) -> Passthrough {
 }
 
 #[test]
-fn a_request_is_the_command_that_the_embedded_link_sends() {
+fn passthrough_matches_embedded_commands() {
     let pool = DmaPool::new(1 << 20).unwrap();
     let lent = pool.alloc(8192).unwrap().lend();
     let of = |op, fua| Command { op, fua, offset: 3 << 32, rest: Rest::Data(Span::of(&lent, 0..8192)), ..Command::NONE };
@@ -47,7 +47,7 @@ fn a_request_is_the_command_that_the_embedded_link_sends() {
 
 /// Root's descriptor that is open for reading would pass writes on.
 #[test]
-fn what_is_read_only_passes_no_write_on() {
+fn read_only_devices_pass_no_writes() {
     let pool = DmaPool::new(1 << 20).unwrap();
     let lent = pool.alloc(4096).unwrap().lend();
     let of = |op| {
@@ -67,7 +67,7 @@ fn what_is_read_only_passes_no_write_on() {
 }
 
 #[test]
-fn an_answer_is_a_status_or_an_errno_or_nothing_yet() {
+fn answers_are_status_errno_or_pending() {
     let open = Command { op: Op::Write, ..Command::NONE };
     let over = |result, command: &Command| match answered(command, result) {
         Answer::Over(status, result) => Some((status, result)),

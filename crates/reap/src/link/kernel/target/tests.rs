@@ -74,7 +74,7 @@ fn a_file_says_what_it_is() {
 }
 
 #[test]
-fn reads_aligned_as_the_facts_say_are_taken() {
+fn aligned_direct_reads_succeed() {
     use std::os::unix::fs::FileExt;
     let dir = dir();
     let target = opened(&of_size(&dir, "disk", 64 << 10), "");
@@ -87,7 +87,7 @@ fn reads_aligned_as_the_facts_say_are_taken() {
 }
 
 #[test]
-fn the_page_cache_is_used_where_it_is_asked_for() {
+fn buffered_targets_use_the_page_cache() {
     let dir = dir();
     let path = of_size(&dir, "disk", 64 << 10);
     let target = opened(&path, "buffered=yes&lba=4096");
@@ -99,7 +99,7 @@ fn the_page_cache_is_used_where_it_is_asked_for() {
 }
 
 #[test]
-fn the_open_file_waits_and_is_direct_as_the_facts_say() {
+fn open_flags_match_the_facts() {
     let dir = dir();
     let target = opened(&of_size(&dir, "disk", 64 << 10), "");
     let flags = rustix::fs::fcntl_getfl(target.file()).unwrap();
@@ -108,7 +108,7 @@ fn the_open_file_waits_and_is_direct_as_the_facts_say() {
 }
 
 #[test]
-fn what_takes_no_direct_io_says_so_or_is_refused() {
+fn missing_direct_io_is_reported() {
     // procfs files are regular and know no O_DIRECT; they also have no bytes, so tmpfs of old kernels is not needed here.
     let file = File::open("/proc/self/mountinfo").unwrap();
     let way = direct::settle(&file, super::super::uri::Buffered::Auto, None).unwrap();
@@ -118,7 +118,7 @@ fn what_takes_no_direct_io_says_so_or_is_refused() {
 }
 
 #[test]
-fn a_new_file_is_laid_out_without_holes() {
+fn new_files_have_no_holes() {
     let dir = dir();
     let path = dir.path().join("new");
     let target = opened(&path, "size=3M");
@@ -143,7 +143,7 @@ fn a_file_in_memory_is_told() {
 }
 
 #[test]
-fn an_empty_file_is_laid_out_and_a_sparse_one_is_told() {
+fn sparse_files_are_noted() {
     let dir = dir();
     let path = of_size(&dir, "empty", 0);
     assert!(matches!(refusal(&path, ""), TargetFault::NotFound(why) if why.contains("`size=` lays it out")));
@@ -155,7 +155,7 @@ fn an_empty_file_is_laid_out_and_a_sparse_one_is_told() {
 }
 
 #[test]
-fn what_holds_no_blocks_is_named_and_not_opened() {
+fn targets_without_blocks_are_refused() {
     let dir = dir();
     let at = |name: &str| dir.path().join(name);
     mkfifoat(CWD, at("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
@@ -170,7 +170,7 @@ fn what_holds_no_blocks_is_named_and_not_opened() {
 }
 
 #[test]
-fn what_is_not_there_is_laid_out_only_where_files_belong() {
+fn layout_needs_a_regular_directory() {
     let dir = dir();
     assert!(matches!(refusal(&dir.path().join("none"), ""), TargetFault::NotFound(why) if why.contains("`size=`")));
     assert!(matches!(refusal(Path::new("~/disk"), "size=1M"), TargetFault::NotFound(why) if why.contains("`~`")));
@@ -186,7 +186,7 @@ fn what_is_not_there_is_laid_out_only_where_files_belong() {
 }
 
 #[test]
-fn sizes_that_are_no_whole_blocks_are_refused_with_both_numbers() {
+fn partial_blocks_are_refused() {
     let dir = dir();
     let odd = of_size(&dir, "odd", 10_000);
     let refused = refusal(&odd, "");
@@ -199,7 +199,7 @@ fn sizes_that_are_no_whole_blocks_are_refused_with_both_numbers() {
 }
 
 #[test]
-fn a_file_that_becomes_shorter_is_told_from_one_that_grows() {
+fn truncated_files_are_detected() {
     let dir = dir();
     let path = of_size(&dir, "cut", 1 << 20);
     let target = opened(&path, "");
@@ -232,7 +232,7 @@ fn one_writer_or_many_readers() {
 }
 
 #[test]
-fn a_lock_of_another_process_is_named() {
+fn lock_holders_are_named() {
     let dir = dir();
     let path = of_size(&dir, "disk", 64 << 10);
     let script = r#"exec 3<>"$FILE"; flock --exclusive 3 && echo locked; read line"#;
@@ -258,7 +258,7 @@ fn a_lock_of_another_process_is_named() {
 }
 
 #[test]
-fn no_permission_is_told_with_what_to_do() {
+fn permission_errors_name_the_remedy() {
     let dir = dir();
     let path = of_size(&dir, "disk", 64 << 10);
     fs::set_permissions(&path, PermissionsExt::from_mode(0o400)).unwrap();

@@ -25,7 +25,7 @@ fn every_parameter_is_read_and_printed() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_column() {
+fn errors_name_their_column() {
     for (uri, column, words) in [
         ("", 1, "expected `kernel:PATH`"),
         ("kernel", 1, "expected `kernel:PATH`"),
@@ -70,12 +70,12 @@ fn any_uri() -> impl Strategy<Value = KernelUri> {
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_as_the_same(uri in any_uri()) {
+    fn uris_round_trip(uri in any_uri()) {
         prop_assert_eq!(uri.to_string().parse::<KernelUri>().unwrap(), uri);
     }
 
     #[test]
-    fn no_text_panics_and_what_is_taken_survives_printing(text in "\\PC*") {
+    fn random_text_round_trips(text in "\\PC*") {
         for text in [text.clone(), format!("kernel:{text}"), format!("kernel:/x?{text}")] {
             if let Ok(uri) = text.parse::<KernelUri>() {
                 prop_assert_eq!(uri.to_string().parse::<KernelUri>().unwrap(), uri);

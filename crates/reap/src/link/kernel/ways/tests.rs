@@ -30,7 +30,7 @@ fn block(write_zeroes: bool, discard: bool, discards: bool) -> Ways {
 const ZEROES: Op = Op::WriteZeroes;
 
 #[test]
-fn a_file_has_holes_unless_its_file_system_has_none() {
+fn punch_hole_needs_file_system_support() {
     let ext4 = file("ext4");
     assert_eq!(ext4.choose(ZEROES, false), (Way::Punch, Some(Way::Zero)));
     assert_eq!(ext4.choose(ZEROES, true), (Way::Zero, Some(Way::Punch)));
@@ -41,7 +41,7 @@ fn a_file_has_holes_unless_its_file_system_has_none() {
 }
 
 #[test]
-fn a_block_device_has_what_its_queue_says_and_the_kernel_knows() {
+fn discard_follows_queue_limits() {
     // Write Zeroes, discard, and a kernel that discards by entries; then how zeroes come about, and how room is given back.
     for (has, zeroes, back) in [
         ((true, true, true), (Way::Punch, Some(Way::Zero)), Some((Way::Discard, Some(Way::Punch)))),
@@ -64,7 +64,7 @@ fn command(ways: &Ways, op: Op, fua: bool) -> Command {
 }
 
 #[test]
-fn what_is_refused_is_tried_otherwise_and_not_again() {
+fn refused_methods_fall_back_once() {
     let ways = file("some new one");
     let mut first = command(&ways, ZEROES, false);
     assert!(matches!(first.answered(-95, &ways), Answer::Again));
@@ -80,7 +80,7 @@ fn what_is_refused_is_tried_otherwise_and_not_again() {
 }
 
 #[test]
-fn force_unit_access_is_a_sync_that_follows() {
+fn fua_is_a_following_sync() {
     let ways = file("ext4");
     let mut zeroes = command(&ways, ZEROES, true);
     assert!(matches!(zeroes.answered(-4, &ways), Answer::Again), "interrupted");

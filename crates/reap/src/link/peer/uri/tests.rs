@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_server_is_named_by_its_socket() {
+fn servers_are_named_by_socket() {
     let uri: VfioUserUri = "vfio-user:/run/a%3Fb.sock?vectors=3&hugepages=yes&trust=yes".parse().unwrap();
     assert_eq!((uri.socket.to_str(), uri.vectors, uri.huge_pages, uri.trust), (Some("/run/a?b.sock"), Some(3), true, true));
     assert_eq!(uri.to_string(), "vfio-user:/run/a%3Fb.sock?vectors=3&hugepages=yes&trust=yes");
@@ -16,7 +16,7 @@ fn a_server_is_named_by_its_socket() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_column() {
+fn errors_name_their_column() {
     for (uri, column, what) in [
         ("vfio-user:", 11, "a path must follow the colon"),
         ("vfio-user:/s?vectors=0", 14, "expected a whole number from 1 to 2048"),

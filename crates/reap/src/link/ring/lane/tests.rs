@@ -5,7 +5,7 @@ use super::*;
 
 /// A controller may refuse the Deallocate bit of a Write Zeroes where its namespace does not take it (DLFEAT bit 3), as SPDK's target does.
 #[test]
-fn zeroes_are_to_deallocate_where_the_namespace_takes_that_and_nobody_minds() {
+fn write_zeroes_sets_deallocate() {
     let pool = DmaPool::new(4 << 20).unwrap();
     let prp = PrpTable::new(&pool).unwrap();
     for (keep, frees, fua) in [(false, true, false), (false, false, false), (true, true, true), (true, false, true)] {

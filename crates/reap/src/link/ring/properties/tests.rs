@@ -35,7 +35,7 @@ fn registers_answer_at_once() {
 }
 
 #[test]
-fn late_answers_come_within_some_turns_and_by_their_seed() {
+fn late_answers_follow_their_seed() {
     let of_seed = |seed| {
         let properties = properties(Some(seed));
         let asked = |n| {

@@ -57,7 +57,7 @@ proptest! {
 proptest! {
     /// Where there are SGLs no list is written or read, and what a command holds is the same buffer.
     #[test]
-    fn a_controller_with_sgls_needs_no_list(page in 0u64..1024, offset in offset(), bytes in bytes()) {
+    fn sgl_controllers_need_no_list(page in 0u64..1024, offset in offset(), bytes in bytes()) {
         let pool = DmaPool::new(16 << 20).unwrap();
         let table = PrpTable::new(&pool).unwrap();
         let addr = pool.base() + page * PAGE + offset;
@@ -77,7 +77,7 @@ proptest! {
 
 /// The twin: a table whose pages do not overlap sends a run across the end of a page of the list.
 #[test]
-fn without_overlap_a_run_leaves_its_list_page() {
+fn disjoint_runs_leave_their_page() {
     let last = ENTRIES - 1;
     let in_overlapping_table = entry_of(0, last) % PAGE;
     assert!(in_overlapping_table + (RUN - 1) * 8 < PAGE);
@@ -99,7 +99,7 @@ fn a_region_takes_its_table_along() {
 }
 
 #[test]
-fn a_table_that_has_no_place_gives_the_memory_back() {
+fn failed_tables_return_memory() {
     let pool = hw::PoolOptions { address_bits: 33, ..hw::PoolOptions::default() }.open(4 << 20).unwrap();
     // All that is left of the bus addresses: none for the table. Memory is not touched.
     let all = Pages::new((4 << 30) - (4 << 20)).unwrap();
@@ -157,7 +157,7 @@ fn registering_writes_nothing_of_the_table() {
 
 /// Threads that need the same page of the table at once each find it whole.
 #[test]
-fn a_page_of_the_table_is_there_for_any_thread() {
+fn table_pages_serve_all_threads() {
     let pool = DmaPool::new(64 << 20).unwrap();
     let table = PrpTable::new(&pool).unwrap();
     for part in 0..64 {

@@ -45,7 +45,7 @@ fn turn(queue: &Queue) -> usize {
 
 /// A loop that goes by what a turn says, by the deadline and by the descriptor, misses nothing, and is called for nothing.
 #[test]
-fn what_comes_while_a_loop_waits_is_told_of() {
+fn completions_wake_a_foreign_loop() {
     let _alone = by_hand();
     for mode in Mode::ALL {
         if mode.placement() == Placement::DrainThread {
@@ -78,7 +78,7 @@ fn what_comes_while_a_loop_waits_is_told_of() {
 
 /// What is out where nothing notifies is looked for at the loop's deadline, whatever the descriptor says.
 #[test]
-fn the_end_of_a_nap_is_a_loops_deadline() {
+fn nap_end_is_the_loop_deadline() {
     let _alone = by_hand();
     let options = OpenOptions { software_queues: Some(1), hardware_queues: Some(1), mode: Mode::POLL, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=2&masks=no", &options).unwrap();
@@ -95,7 +95,7 @@ fn the_end_of_a_nap_is_a_loops_deadline() {
 
 /// A loop that computes between its turns is not told in vain: it looks anyway, at the deadline. One that waits elsewhere is told.
 #[test]
-fn a_loop_that_computes_is_left_masked_until_it_is_back() {
+fn computing_loops_stay_masked() {
     let _alone = by_hand();
     let (device, queue) = open(Mode::ADAPTIVE);
     let hand = device.embedded().unwrap().by_hand();
@@ -139,7 +139,7 @@ fn a_loop_that_computes_is_left_masked_until_it_is_back() {
 
 /// There is more to do while anything is left: entries beyond the budget, mail, requests to be reaped, and those that have to fail.
 #[test]
-fn a_turn_says_whether_anything_is_left() {
+fn turns_report_remaining_work() {
     let _alone = by_hand();
     let (device, queue) = open(Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -170,7 +170,7 @@ fn a_turn_says_whether_anything_is_left() {
 
 /// Inside the application's iterator a turn does nothing, and says that there may be something.
 #[test]
-fn a_turn_inside_an_iterator_is_for_later() {
+fn turns_inside_submit_are_deferred() {
     let (_device, queue) = open(Mode::INTERRUPT);
     let inside = std::iter::from_fn(|| {
         assert_eq!(queue.turn(4), Turned { found: 0, more: true });
@@ -183,7 +183,7 @@ fn a_turn_inside_an_iterator_is_for_later() {
 
 /// A loop that stops watching hands on what it was notified of, and is not told any more.
 #[test]
-fn a_loop_that_leaves_has_no_role() {
+fn leaving_loops_give_up_the_role() {
     let _alone = by_hand();
     let options = OpenOptions { software_queues: Some(2), hardware_queues: Some(1), mode: Mode::INTERRUPT, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();

@@ -33,7 +33,7 @@ fn lane(queue: &Queue) -> &SoftQueue {
 
 /// A caller has room for this many beside those that it keeps there, or for one.
 #[test]
-fn no_more_is_reaped_than_there_is_room_for() {
+fn reaping_respects_the_room() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let (queue, mut done) = (&queues[0], Vec::with_capacity(4));
     let room = done.capacity();
@@ -79,7 +79,7 @@ fn an_iterator_cannot_use_its_queue() {
 
 /// What is posted by a caller who waits next is announced at once, except where submitting and sleeping are one system call.
 #[test]
-fn a_ring_in_memory_is_told_of_what_is_posted() {
+fn posting_rings_the_doorbell() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -91,7 +91,7 @@ fn a_ring_in_memory_is_told_of_what_is_posted() {
 
 /// What a future has left unannounced on one lane is announced with the next batch, which goes over the other.
 #[test]
-fn a_batch_announces_what_was_held_on_the_other_lane() {
+fn commit_flushes_the_other_lane() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::POLL);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
@@ -126,7 +126,7 @@ fn an_empty_batch_is_no_commit() {
 }
 
 #[test]
-fn what_a_caller_has_told_its_queue_is_told_to_its_policy() {
+fn caller_hints_reach_the_policy() {
     let (device, queues) = open("mem:1M?profile=null&queues=2", 2, 2, Mode::ADAPTIVE);
     let queue = &queues[0];
     assert_eq!(queue.wants_room_at(), None);
@@ -172,7 +172,7 @@ fn what_a_queue_knows_of_itself() {
 
 /// Wake-ups are told apart from when somebody asks for that.
 #[test]
-fn what_a_wake_up_brings_is_counted_once_it_is_asked_for() {
+fn wakeup_histograms_are_opt_in() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
@@ -194,7 +194,7 @@ fn what_a_wake_up_brings_is_counted_once_it_is_asked_for() {
 
 /// While its thread is awake a mode that masks has no messages sent, whichever mode the queue was in before.
 #[test]
-fn a_mode_that_masks_has_no_messages_while_its_thread_is_awake() {
+fn masking_modes_silence_awake_threads() {
     let _alone = by_hand();
     for (begins, mode, sent) in [(Mode::INTERRUPT, Mode::POLL, 0), (Mode::POLL, Mode::POLL, 0), (Mode::POLL, Mode::INTERRUPT, 3)] {
         let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
@@ -213,7 +213,7 @@ fn a_mode_that_masks_has_no_messages_while_its_thread_is_awake() {
 
 /// A thread that leaves entries behind, of which it knows, has the owner of the notification told; and nobody else, least of all itself.
 #[test]
-fn the_owner_is_told_of_what_another_thread_leaves_behind() {
+fn leftover_entries_wake_their_owner() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();

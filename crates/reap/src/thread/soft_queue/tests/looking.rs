@@ -10,7 +10,7 @@ use crate::{Queue, Request};
 use hw::now;
 
 #[test]
-fn a_policy_is_told_when_its_caller_goes_on_and_what_it_wants() {
+fn policy_sees_caller_progress() {
     let (_device, queues) = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
     let lane = lane(&queues[0]);
     let next = |goes_on_at, wants| {
@@ -28,7 +28,7 @@ fn a_policy_is_told_when_its_caller_goes_on_and_what_it_wants() {
 }
 
 #[test]
-fn what_a_policy_asks_to_hold_back_is_said_when_it_changes() {
+fn coalescing_changes_are_forwarded_once() {
     let (_device, queues) = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
     let lane = lane(&queues[0]);
     assert_eq!(lane.soft.holds(), 0);
@@ -40,7 +40,7 @@ fn what_a_policy_asks_to_hold_back_is_said_when_it_changes() {
 
 /// A look as a batch is submitted is one only where something has completed, and says so.
 #[test]
-fn a_submission_looks_where_something_has_completed() {
+fn submission_polls_visible_completions() {
     let _alone = by_hand();
     let mode = Mode::INTERRUPT.with_submit_check().unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, mode);
@@ -62,7 +62,7 @@ fn a_submission_looks_where_something_has_completed() {
 
 /// A thread that empty polls at a controller that is given up fails what waits for a tag, since nobody will return one.
 #[test]
-fn a_look_fails_what_waits_where_the_controller_is_given_up() {
+fn dead_controllers_fail_pending_requests() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
@@ -77,7 +77,7 @@ fn a_look_fails_what_waits_where_the_controller_is_given_up() {
 
 /// A policy learns from what its own queue's requests took, whichever thread takes the entries, and from nobody else's.
 #[test]
-fn a_policy_learns_from_its_own_requests() {
+fn policy_learns_own_requests_only() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=tlc&queues=1", 2, Mode::HYBRID_MEAN);
     let hand = device.embedded().unwrap().by_hand();

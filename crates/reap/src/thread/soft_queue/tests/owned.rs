@@ -44,7 +44,7 @@ fn asks(queue: &Queue, what: impl FnOnce()) -> bool {
 }
 
 #[test]
-fn what_others_want_of_a_threads_own_queue_is_left_with_that_thread() {
+fn requests_go_to_the_owner() {
     let _alone = by_hand();
     let device = open("mem:1M?profile=null&queues=1&entries=3&reaper=owner", 1, Mode::INTERRUPT);
     let queue = device.local_queue().unwrap();
@@ -86,7 +86,7 @@ fn what_others_want_of_a_threads_own_queue_is_left_with_that_thread() {
 }
 
 #[test]
-fn what_is_not_announced_another_thread_announces_unless_somebody_posts() {
+fn other_threads_commit_idle_posts() {
     let _alone = by_hand();
     let device = open("mem:1M?profile=null&queues=1", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
@@ -111,7 +111,7 @@ fn what_is_not_announced_another_thread_announces_unless_somebody_posts() {
 
 /// What waits for a tag when its queue is dropped is posted by the thread that looks after the controller.
 #[test]
-fn what_waits_in_a_queue_that_is_dropped_is_done() {
+fn dropped_queues_finish_pending_requests() {
     let _alone = by_hand();
     let device = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
@@ -131,7 +131,7 @@ fn what_waits_in_a_queue_that_is_dropped_is_done() {
 /// Who serves the line goes on while there are tags: one may have come back since the first in line was served, and nobody else
 /// will come for it.
 #[test]
-fn the_line_is_served_as_long_as_there_are_tags() {
+fn wait_list_gets_free_tags() {
     let _alone = by_hand();
     let device = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
@@ -148,7 +148,7 @@ fn the_line_is_served_as_long_as_there_are_tags() {
 
 /// The messages of a vector are counted once, however many queues share it.
 #[test]
-fn a_devices_messages_are_those_of_its_vectors() {
+fn device_messages_sum_the_vectors() {
     let _alone = by_hand();
     for (vectors, shared) in [(3, false), (2, true)] {
         let device = open(&format!("mem:1M?profile=null&queues=2&vectors={vectors}"), 2, Mode::INTERRUPT);
@@ -182,7 +182,7 @@ fn a_devices_messages_are_those_of_its_vectors() {
 
 /// What the kernel's own modes come to on a queue that is not the kernel's.
 #[test]
-fn a_mode_of_the_kernels_own_is_interrupt_elsewhere() {
+fn kernel_modes_fall_back_to_interrupt() {
     let device = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
     for mode in Mode::KERNELS {
@@ -195,7 +195,7 @@ fn a_mode_of_the_kernels_own_is_interrupt_elsewhere() {
 
 /// What the controller has confirmed to hold back is what the policy goes by.
 #[test]
-fn a_policy_knows_how_much_is_held_back() {
+fn policy_sees_the_coalescing() {
     let device = open("mem:1M?profile=null", 1, Mode::ADAPTIVE);
     let queue = device.queue().unwrap();
     for entries in [0, 5, 1] {
@@ -207,7 +207,7 @@ fn a_policy_knows_how_much_is_held_back() {
 
 /// Of a batch's requests those are urgent that somebody waits for, whatever is open already.
 #[test]
-fn a_batch_is_as_urgent_as_what_is_in_it() {
+fn batches_inherit_urgency() {
     let _alone = by_hand();
     let device = open("mem:1M?profile=null&queues=1&entries=5", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
@@ -227,7 +227,7 @@ fn a_batch_is_as_urgent_as_what_is_in_it() {
 
 /// A command that the kernel has not answered in time is cancelled once, and its owner, where it alone may enter the kernel, is asked to.
 #[test]
-fn what_is_late_in_the_kernel_is_cancelled_once() {
+fn late_kernel_requests_cancel_once() {
     let Some((device, _file)) = in_the_kernel(&OpenOptions::default()) else { return };
     for owned in [true, false] {
         let (local, sent);
@@ -266,7 +266,7 @@ pub(super) fn in_the_kernel(options: &OpenOptions) -> Option<(Device, tempfile::
 
 /// A thread that sleeps in its ring needs no event; one that sleeps with other queues, or in a loop of its own, has no other word of it.
 #[test]
-fn a_ring_whose_thread_sleeps_elsewhere_tells_by_an_event() {
+fn ring_eventfd_wakes_other_sleepers() {
     let Some((device, _file)) = in_the_kernel(&OpenOptions::default()) else { return };
     let queue = device.local_queue().unwrap();
     let event = || lane(&queue).queue.lane.uring().unwrap().wait_on().and_then(|event| event.count().ok());
@@ -280,7 +280,7 @@ fn a_ring_whose_thread_sleeps_elsewhere_tells_by_an_event() {
 
 /// What a thread leaves in the kernel nobody else can take: it has as long for it as a command has, and then for the kernel to cancel it.
 #[test]
-fn an_owner_stays_for_what_the_kernel_has_as_long_as_a_command_may_take() {
+fn owner_waits_for_kernel_requests() {
     let (timeout, second) = (Nanos::from_secs(7), Nanos::from_secs(1));
     let options = OpenOptions::new().timeout(timeout.into());
     let embedded = Device::open_with("mem:1M?profile=null&reaper=owner", &options).unwrap();

@@ -33,7 +33,7 @@ fn was_called(queue: &Queue) -> bool {
 
 /// Each that goes to sleep finds what was posted meanwhile. For this many rounds the notification stays outstanding, and messages cost none.
 #[test]
-fn a_notification_stands_for_the_messages_of_so_many_rounds() {
+fn notification_covers_several_rounds() {
     let _alone = by_hand();
     for (mode, messages_of_a_notification) in [(Mode::POSTED, MOST_ROUNDS), (Mode::INTERRUPT, 1)] {
         let device = open(mode);
@@ -65,7 +65,7 @@ fn a_notification_stands_for_the_messages_of_so_many_rounds() {
 
 /// A queue by itself has its own vector for a home, and so has one that was in `posted`.
 #[test]
-fn messages_are_posted_in_a_mode_that_posts() {
+fn posted_mode_posts_messages() {
     let _alone = by_hand();
     let device = open(Mode::INTERRUPT);
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
@@ -87,7 +87,7 @@ fn messages_are_posted_in_a_mode_that_posts() {
 /// In a group the first queue's notification stands for all; each is told of its own alone. A queue that is taken after the group is gone is
 /// told by its own vector, whatever stood for it before.
 #[test]
-fn a_home_tells_each_queue_of_its_own() {
+fn home_notifies_each_queue() {
     let _alone = by_hand();
     let device = open(Mode::POSTED);
     {

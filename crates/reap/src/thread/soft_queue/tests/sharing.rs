@@ -34,7 +34,7 @@ fn stand(queues: &[Queue]) -> Vec<(u32, usize)> {
 }
 
 #[test]
-fn entries_are_left_with_their_owners_and_those_that_sleep_are_told() {
+fn entries_go_to_sleeping_owners() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 130, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -75,7 +75,7 @@ fn entries_are_left_with_their_owners_and_those_that_sleep_are_told() {
 
 /// The thread that sleeps on the queue may have found the lock held, and then been told for the last time.
 #[test]
-fn the_sleeper_is_told_of_entries_that_another_thread_leaves() {
+fn leftover_entries_wake_the_sleeper() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -98,7 +98,7 @@ fn the_sleeper_is_told_of_entries_that_another_thread_leaves() {
 }
 
 #[test]
-fn tags_go_to_the_queue_that_has_waited_longest() {
+fn tags_go_to_the_longest_waiter() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 3, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -141,7 +141,7 @@ fn tags_go_to_the_queue_that_has_waited_longest() {
 }
 
 #[test]
-fn a_queue_whose_book_is_busy_serves_the_line_itself_once_it_is_not() {
+fn busy_queues_take_tags_later() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=2", 2, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -161,7 +161,7 @@ fn a_queue_whose_book_is_busy_serves_the_line_itself_once_it_is_not() {
 }
 
 #[test]
-fn where_nothing_can_be_masked_both_lanes_are_looked_at() {
+fn unmaskable_links_poll_both_lanes() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -212,7 +212,7 @@ fn where_nothing_can_be_masked_both_lanes_are_looked_at() {
 }
 
 #[test]
-fn a_queue_of_a_controller_that_is_given_up_posts_nothing_and_fails_what_waits() {
+fn dead_controllers_post_nothing() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
@@ -238,7 +238,7 @@ fn a_queue_of_a_controller_that_is_given_up_posts_nothing_and_fails_what_waits()
 
 /// A queue that is served while its thread sleeps is told where no notification tells of what was posted for it, and not elsewhere.
 #[test]
-fn a_queue_that_is_served_is_told_of_a_lane_that_does_not_notify() {
+fn silent_lanes_wake_served_queues() {
     let _alone = by_hand();
     for (mode, told) in [(Mode::POLL, true), (Mode::INTERRUPT, false)] {
         let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no&entries=2", 2, mode);

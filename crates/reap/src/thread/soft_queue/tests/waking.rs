@@ -53,7 +53,7 @@ fn slept(notified: bool) -> Slept {
 
 /// What was posted is announced before the thread does anything but sleep in the ring, which announces it.
 #[test]
-fn a_plan_announces_what_no_system_call_of_its_own_will() {
+fn plans_commit_unannounced_posts() {
     let _alone = by_hand();
     for (mode, alone, announced) in [(Mode::INTERRUPT, false, 1), (Mode::INTERRUPT, true, 0), (Mode::POLL, false, 1), (Mode::POLL, true, 1)]
     {
@@ -78,7 +78,7 @@ fn a_plan_announces_what_no_system_call_of_its_own_will() {
 }
 
 #[test]
-fn what_a_queue_says_of_its_mode() {
+fn queues_report_their_mode() {
     for (mode, spin, weighs, gives_way) in [
         (Mode::INTERRUPT, Spin::Naps, false, false),
         (Mode::POLL, Spin::Yields, false, true),
@@ -93,7 +93,7 @@ fn what_a_queue_says_of_its_mode() {
 
 /// A thread that has spun in vain, or comes back from a nap, or has given way, asks anew whether its CPU is wanted.
 #[test]
-fn whether_the_cpu_is_wanted_is_asked_again() {
+fn cpu_contention_is_asked_again() {
     let (_device, queue) = open(URI, Mode::POLL);
     let lane = lane(&queue);
     // What a thread has waited before it is first asked does not count.
@@ -109,7 +109,7 @@ fn whether_the_cpu_is_wanted_is_asked_again() {
 }
 
 #[test]
-fn a_queue_blocks_in_its_ring_where_it_has_one_and_something_is_out() {
+fn pending_rings_block_in_enter() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
     for plan in [Plan::sleep(Nanos::MAX), Plan::Nap { until: Nanos::MAX }, Plan::Rest] {
         lane(&queue).looker.borrow_mut().waiter.plan = plan;
@@ -148,7 +148,7 @@ fn a_queue_prepares_its_ring() {
 
 /// A wait for two is for both; where somebody stands in line it is for each.
 #[test]
-fn a_wait_for_two_is_for_both_unless_somebody_waits_for_a_tag() {
+fn tag_waiters_shorten_waits() {
     let Some((_device, queue)) = kernel() else { return };
     let lane = lane(&queue);
     submit(&queue, 4);
@@ -168,7 +168,7 @@ fn a_wait_for_two_is_for_both_unless_somebody_waits_for_a_tag() {
 
 /// What led to a wake-up is counted, and told to the policy; a queue that is not moderated stirs no moderator.
 #[test]
-fn a_wake_up_is_counted_and_its_cause_told() {
+fn wakeups_are_counted_by_cause() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
     let lane = lane(&queue);
     lane.queue.idle.arm();
@@ -184,7 +184,7 @@ fn a_wake_up_is_counted_and_its_cause_told() {
 
 /// A message of the queue's vector is among what its poller reports, once.
 #[test]
-fn a_pollers_events_say_whether_the_vector_was_among_them() {
+fn poller_events_name_the_vector() {
     let _alone = by_hand();
     let (device, queue) = open(URI, Mode::INTERRUPT);
     let (lane, hand) = (lane(&queue), device.embedded().unwrap().by_hand());
@@ -208,7 +208,7 @@ fn nothing_fails_where_nothing_is_open() {
 }
 
 #[test]
-fn a_mode_that_was_asked_for_is_adopted() {
+fn requested_modes_are_adopted() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
     lane(&queue).soft.mode.ask(Mode::POLL);
     assert_eq!(lane(&queue).mode(), Mode::INTERRUPT);
@@ -218,7 +218,7 @@ fn a_mode_that_was_asked_for_is_adopted() {
 
 /// Queues are notified together on one controller, and where each has its vector to itself.
 #[test]
-fn notifications_are_shared_within_a_controller_by_queues_of_one_thread() {
+fn same_thread_queues_share_notifications() {
     let options = OpenOptions { software_queues: Some(3), hardware_queues: Some(2), mode: Mode::POSTED, ..OpenOptions::default() };
     let open = || Device::open_with("mem:1M?profile=null&queues=2&vectors=3", &options).unwrap();
     let (device, other) = (open(), open());
@@ -235,7 +235,7 @@ fn notifications_are_shared_within_a_controller_by_queues_of_one_thread() {
 
 /// The owner of a queue takes what is out before it leaves, and says what it had to leave.
 #[test]
-fn an_owner_that_leaves_takes_what_is_out() {
+fn leaving_owner_takes_pending_completions() {
     let _alone = by_hand();
     let device = Device::open_with("mem:1M?profile=null&queues=1&reaper=owner", &OpenOptions::default()).unwrap();
     let hand = device.embedded().unwrap().by_hand();

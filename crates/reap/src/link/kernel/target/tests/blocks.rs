@@ -87,7 +87,7 @@ fn held(path: &Path) -> String {
 }
 
 #[test]
-fn a_block_device_says_what_it_is() {
+fn block_devices_report_their_limits() {
     let Some(looped) = Loop::made(&[]) else { return };
     let target = opened(&looped.node, "");
     let facts = target.facts();
@@ -103,7 +103,7 @@ fn a_block_device_says_what_it_is() {
 }
 
 #[test]
-fn blocks_of_4096_bytes_are_the_devices_own() {
+fn native_4096_byte_blocks() {
     let Some(looped) = Loop::made(&["--sector-size", "4096"]) else { return };
     assert_eq!(opened(&looped.node, "").facts().lba_bytes, 4096);
     assert!(
@@ -113,7 +113,7 @@ fn blocks_of_4096_bytes_are_the_devices_own() {
 }
 
 #[test]
-fn one_writer_holds_the_disk_and_its_partitions() {
+fn writer_holds_disk_and_partitions() {
     let Some(looped) = Loop::made(&[]) else { return };
     let whole = opened(&looped.node, "");
     assert!(held(&looped.node).contains("is open in this process"));
@@ -147,7 +147,7 @@ fn a_mounted_device_is_only_read() {
 }
 
 #[test]
-fn a_mounted_partition_keeps_writers_from_the_disk() {
+fn mounted_partitions_block_disk_writers() {
     let Some(mut looped) = Loop::made(&[]) else { return };
     let Some(partition) = looped.partition() else { return };
     let at = match looped.mount(&partition) {
@@ -159,7 +159,7 @@ fn a_mounted_partition_keeps_writers_from_the_disk() {
 }
 
 #[test]
-fn a_device_attached_for_reading_takes_no_writer() {
+fn read_only_devices_refuse_writers() {
     let Some(looped) = Loop::made(&["--read-only"]) else { return };
     let refused = refusal(&looped.node, "");
     assert!(matches!(refused, TargetFault::ReadOnly("the device")), "{refused}");
@@ -167,7 +167,7 @@ fn a_device_attached_for_reading_takes_no_writer() {
 }
 
 #[test]
-fn a_file_behind_a_loop_device_is_only_read() {
+fn loop_backing_files_are_read_only() {
     let Some(looped) = Loop::made(&[]) else { return };
     let told = held(&looped.file);
     assert!(told.contains(&format!("attached to {}", looped.node.display())), "{told}");
@@ -188,7 +188,7 @@ fn a_detached_device_has_no_bytes() {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_left_as_it_was() {
+fn full_file_systems_are_unchanged() {
     let Some(mut looped) = Loop::made(&[]) else { return };
     let node = looped.node.clone();
     let at = match looped.mount(&node) {
@@ -208,7 +208,7 @@ fn a_full_file_system_is_told_and_left_as_it_was() {
 }
 
 #[test]
-fn a_file_system_mounted_for_reading_takes_no_writer_and_no_new_file() {
+fn read_only_mounts_refuse_writers() {
     let Some(mut looped) = Loop::made(&[]) else { return };
     let node = looped.node.clone();
     let at = match looped.mount(&node) {

@@ -157,7 +157,7 @@ pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<Strin
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(&headers).add_rows(rows);
     for (column, header) in table.column_iter_mut().zip(headers) {
         column.set_padding((0, 1));
-        if !["mode", "state", "path"].contains(&header) {
+        if !["mode", "state", "path", "price", "how"].contains(&header) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }

@@ -9,7 +9,7 @@ use units::{Nanos, Op};
 use workload::fio::read_iolog;
 use workload::{Iolog, IologStep, Job};
 
-use crate::calibrate::list;
+use crate::calibrate;
 use crate::jobs;
 
 /// I/Os of a stream in flight at most: beyond them it is as late as the device is slow.
@@ -82,7 +82,7 @@ pub fn costs(name: &str) -> Result<Costs> {
     }
     let text = jobs::text(Path::new(name)).with_context(|| format!("price list {name}"))?;
     let costs = file::read_costs(name, &String::from_utf8_lossy(&text))?;
-    match list::free(&costs) {
+    match calibrate::free(&costs) {
         Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs"),
         None => Ok(costs),
     }

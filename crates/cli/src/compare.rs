@@ -4,14 +4,14 @@
 //! open. [`plan`] has the modes, scenes and CPUs; [`blocks`] runs them; [`results`] makes rows, ratios and verdicts of them by way of
 //! [`statistics`]; [`crate::rows`] and [`crate::report`] show them, with [`notes`] around.
 
-mod background;
 mod blocks;
+mod loops;
 mod notes;
 mod plan;
 mod results;
 pub mod statistics;
-mod stolen;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ use reap::{Nanos, QueueError};
 use workload::Job;
 use workload::fio::{self, Input};
 
-use crate::args::{CompareArgs, Cpus};
+use crate::args::CompareArgs;
 use crate::bench::{Filenames, Rig, Setup, TargetDevice};
 use crate::output::{self, Aside, say};
 use crate::rows::{Results, json, table};
@@ -38,9 +38,6 @@ use results::Outcome;
 const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 
 /// Compares, and prints the table.
-///
-/// # Errors
-/// Bad input, a device that cannot be used, an I/O that failed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let modes = plan::modes(args)?;
     let uses_price = |variant: &Variant| variant.mode == completion::Mode::ADAPTIVE && variant.price.is_none();
@@ -53,7 +50,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let filenames = Filenames::of(args.device.device.as_deref(), &jobs)?;
     filenames.gather(&mut jobs);
     let mut machine = run::machine(&filenames)?;
-    if let Some(Cpus(cpus)) = &args.cpus {
+    if let Some(cpus) = &args.cpus {
         machine = machine.only(&cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>()).context("--cpus")?;
     }
     machine.keep_clear();
@@ -133,7 +130,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
     }
     let mut results = Results {
-        banner: notes::banner(args, &outcomes),
+        banner: notes::banner(&outcomes),
         title: notes::title(args, &threads, &device, &outcomes),
         device,
         legend: notes::LEGEND,
@@ -142,7 +139,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     results.extra.insert("devices".into(), run::devices_json(&named, &rig.devices, &plan));
     results.extra.insert("complete".into(), (ended.is_ok() && !stopped).into());
     results.extra.insert(json::VALID.into(), results.banner.is_none().into());
-    results.extra.insert("reasons".into(), results::reasons(&outcomes).into());
+    let reasons: BTreeSet<&String> = outcomes.iter().flat_map(|outcome| &outcome.doubts).collect();
+    results.extra.insert("reasons".into(), reasons.into_iter().cloned().collect());
     for outcome in &mut outcomes {
         results.rows.append(&mut outcome.rows);
         results.pairs.append(&mut outcome.pairs);

@@ -30,9 +30,6 @@ struct Document<'a> {
 }
 
 /// Shows it.
-///
-/// # Errors
-/// It cannot be opened, or does not answer.
 pub fn id(args: &IdArgs) -> Result<ExitCode> {
     // One queue, which nothing is posted to. What the kernel drives may be in use: it is only read.
     let options = OpenOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);

@@ -13,9 +13,6 @@ use crate::args::{Cli, InstallArgs};
 use crate::output;
 
 /// Writes them, and says which.
-///
-/// # Errors
-/// One cannot be written.
 pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     for (path, bytes) in pages()? {
         let path = args.prefix.join(path);

@@ -11,7 +11,6 @@ mod calibrate;
 mod command;
 mod compare;
 mod doctor;
-mod escape;
 mod id;
 mod install;
 mod jobs;

@@ -27,9 +27,6 @@ const SCRIPTS: [&str; 9] = [
 ];
 
 /// The page of `results`, which come from `machine`: this one, or the simulated one.
-///
-/// # Errors
-/// None, as long as keys are text.
 pub fn page(results: &Results, machine: &str) -> Result<String> {
     page_of(results, machine, &command(std::env::args_os()))
 }

@@ -110,49 +110,6 @@ pub const CPU: &str = "cpu_ns_per_io";
 /// Median latency.
 pub const P50: &str = "lat_p50";
 
-/// What a mode did over time, across a change in load; [`Tick`]s are equally long.
-#[derive(Clone, Debug, Serialize)]
-pub struct Timeline {
-    /// A row's mode.
-    pub mode: String,
-    /// Where.
-    #[serde(flatten)]
-    pub scene: Scene,
-    /// Nanoseconds of a tick.
-    pub tick_ns: u64,
-    /// In order.
-    pub ticks: Vec<Tick>,
-}
-
-/// A moment of a [`Timeline`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Tick {
-    /// I/Os per second meant.
-    pub offered: f64,
-    /// I/Os per second that completed.
-    pub iops: f64,
-    /// Share of a CPU that the host's threads used, 0 to 1.
-    pub cpu: f64,
-    /// The median latency in nanoseconds; 0 without I/O.
-    pub p50: f64,
-    /// The 99th percentile.
-    pub p99: f64,
-    /// Polls of the queue per second.
-    pub looks: f64,
-    /// Of these, the empty ones.
-    pub empty_looks: f64,
-    /// Spins per second.
-    pub spins: f64,
-    /// Naps per second (masked, with a timer).
-    pub naps: f64,
-    /// Sleeps per second (armed).
-    pub sleeps: f64,
-    /// Of the naps, those to gather completions.
-    pub gathered: f64,
-    /// Waits per second that were polled to the end, to learn.
-    pub explored: f64,
-}
-
 /// All results of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
@@ -166,8 +123,8 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// Each label with each later one of its scene.
     pub pairs: Vec<Pair>,
-    /// Decisions over time.
-    pub timelines: Vec<Timeline>,
+    /// What modes did over time, across a change in load, as JSON has it: ticks of equal length.
+    pub timelines: Vec<Value>,
     /// Sentences below the table.
     pub notes: Vec<String>,
     /// What columns mean, by their names: printed for those that are shown.

@@ -1,21 +1,18 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
-mod engines;
 mod results;
-mod showcmd;
 mod stages;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use completion::Mode;
 use reap::Device;
 use serde_json::{Value, json};
-use workload::fio::Parsed;
 use workload::plan::{self, Plan};
 use workload::report::Report;
 use workload::{Amount, Generator, Job, report};
@@ -28,13 +25,22 @@ use crate::output::{self, Output, say};
 use crate::{jobs, rows, stop};
 
 /// Runs the job files. The exit code is a failure if a job failed.
-///
-/// # Errors
-/// Bad input, or a device that cannot be used; nothing was run.
+/// After bad input, or with a device that cannot be used, nothing is run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
-    if args.showcmd || args.parse_only {
-        return show(args, &parsed);
+    if !args.section.is_empty() {
+        parsed.jobs.retain(|job| args.section.contains(&job.name));
+        ensure!(!parsed.jobs.is_empty(), "--section {}: there is no job of that name", args.section.join(", "));
+    }
+    if let Some(job) = parsed.jobs.iter().find(|job| args.readonly && job.pattern.changes()) {
+        bail!("job '{}' writes or trims, and --readonly forbids it", job.name);
+    }
+    if args.parse_only {
+        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
+        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
+        say(format_args!("{jobs} with {threads}; nothing was run"));
+        return Ok(ExitCode::SUCCESS);
     }
     let filenames = Filenames::of(args.device.device.as_deref(), &parsed.jobs)?;
     filenames.gather(&mut parsed.jobs);
@@ -42,13 +48,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     machine::fine_timers();
     let plan = plan(&parsed.jobs, &machine, args.queue.queues);
     let devices = filenames.devices(&parsed.jobs, &plan, args.device.allowed())?;
-    let choice = engines::choose(args.completion, &parsed.jobs, filenames.is_kernel());
-    args.queue.price_note(choice.mode == Mode::ADAPTIVE).into_iter().for_each(say);
+    let (mut mode, otherwise, notes) = choose_mode(args.completion, &parsed.jobs, filenames.is_kernel());
+    notes.into_iter().for_each(|note| say(format_args!("note: {note}")));
+    args.queue.price_note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
-    let mode = choice.otherwise;
     let setup = Setup {
         devices: &devices,
-        mode,
+        mode: otherwise,
         price: args.queue.price(),
         spin: args.queue.poll,
         queues: args.queue.queues,
@@ -58,10 +64,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
     results::check_logs(&parsed.jobs, &plan)?;
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
-    let mode = choice.on(&rig.devices);
+    // A device that lacks the mode of the command line is an error when it is opened.
+    if mode != otherwise
+        && let Some(why) = rig.devices.iter().find_map(|device| device.lacks(mode))
+    {
+        say(format_args!("note: {why}: the jobs run in {otherwise}"));
+        mode = otherwise;
+    }
     rig.setup.mode = mode;
-    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
-    let generators = generators(&parsed.jobs, &plan, &rig, entropy)?;
+    let generators = generators(&parsed.jobs, &plan, &rig, since_epoch().as_nanos() as u64)?;
     let mut output = Output::open(args.output.as_deref())?;
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
@@ -71,16 +82,28 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         say(format_args!("note: {note}"));
     }
     let reach = stop::reach(&stop, &rig.devices)?;
-    say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
+    // Jobs that verify read only what was written for them.
+    let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
+    let readers: Vec<_> = plan.threads.iter().zip(&generators).filter(|(thread, _)| reads(&parsed.jobs[thread.job])).collect();
+    say_filled(&rig.fill(&readers, &stop)?, &stop);
     let mark = PathMark::new(&rig.devices);
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
     drop(reach);
     let paths = mark.since(&rig.devices, &plan.targets);
     let used = devices_json(&devices, &rig.devices, &plan);
     drop(rig);
-    let results = results::report(&parsed, &plan, &ended, mode, unix_ms());
-    let results = Report { paths, ..results };
-    let mut text = lay_out(args.output_format, &results, used)?;
+    let unix_ms = since_epoch().as_millis() as u64;
+    let results = Report { paths, unix_ms, ..results::report(&parsed, &plan, &ended, mode) };
+    let json = |mut json: Value| {
+        // fio's schema knows nothing of devices.
+        json["devices"] = used;
+        serde_json::to_string_pretty(&json).map(|text| text + "\n")
+    };
+    let mut text = match args.output_format {
+        OutputFormat::Normal => report::normal(&results),
+        OutputFormat::Json => json(report::json(&results))?,
+        OutputFormat::JsonPlus => json(report::json_plus(&results))?,
+    };
     if args.histograms {
         let drawn = results::histograms(&parsed.jobs, &plan, &ended);
         match args.output_format {
@@ -88,7 +111,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
-    let written = output::all([output.write(&text).and_then(|()| output.finish()), results::write_logs(&parsed.jobs, &plan, &ended)]);
+    let written = output::all([output.write(&text), results::write_logs(&parsed.jobs, &plan, &ended)]);
     let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
@@ -96,31 +119,6 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     written?;
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What is asked for instead of a run: the command line of the jobs, or how many they are.
-fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
-    if args.showcmd {
-        output::print(&showcmd::line(parsed))?;
-    }
-    if args.parse_only {
-        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
-        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
-        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
-        say(format_args!("{jobs} with {threads}; nothing was run"));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The results in that layout. `used`: the devices, of which fio's schema knows nothing.
-fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
-    let mut json = match format {
-        OutputFormat::Normal => return Ok(report::normal(results)),
-        OutputFormat::Json => report::json(results),
-        OutputFormat::JsonPlus => report::json_plus(results),
-    };
-    json["devices"] = used;
-    Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
 /// A line for each device: what it is, and what was found otherwise than one would expect. Whether a name is a path must be plain to see.
@@ -142,9 +140,6 @@ pub fn devices_json(named: &[TargetDevice], devices: &[Device], plan: &Plan) -> 
 }
 
 /// This machine, as the devices leave it to the jobs.
-///
-/// # Errors
-/// What the system says.
 pub fn machine(filenames: &Filenames) -> Result<Machine> {
     Ok(if filenames.is_embedded() { Machine::here() } else { Machine::without_device() }?)
 }
@@ -168,9 +163,6 @@ pub fn plan(jobs: &[Job], machine: &Machine, queues: Option<u16>) -> Plan {
 
 /// A generator for each thread. All of them are made before anything runs, so that a job that does not fit its devices
 /// is an error and not a half of a run. One that fits because it makes do with less than it asks for is told of.
-///
-/// # Errors
-/// Such a job.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
@@ -190,13 +182,6 @@ pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Res
     Ok(generators)
 }
 
-/// Fills what the jobs read. Jobs that verify read only what was written for them.
-fn fill(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, generators: &[Generator], stop: &AtomicBool) -> Result<Filled> {
-    let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
-    let readers: Vec<_> = plan.threads.iter().zip(generators).filter(|(thread, _)| reads(&jobs[thread.job])).collect();
-    rig.fill(&readers, stop)
-}
-
 /// Says so where not all of what is read could be written before.
 pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     if filled.written < filled.wanted && !stop.load(Relaxed) {
@@ -208,6 +193,38 @@ pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     }
 }
 
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64)
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
+
+/// The mode of a run: as the command line says (`given`), else as the jobs do by options of fio's engine io_uring, where the devices are the
+/// kernel's as well. Second, the mode that devices are opened in, which a run has in its place on a device that lacks it; and notes of what
+/// is not done as a job says. Files and buffers are always registered: `registerfiles` and `fixedbufs` ask for nothing more.
+fn choose_mode(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Mode, Mode, Vec<String>) {
+    type Says = fn(&Job) -> bool;
+    let options: [(&str, Says, Mode, Mode); 2] = [
+        ("sqthread_poll", |job| job.engine.sqthread_poll, Mode::KERNEL_SQPOLL, Mode::ADAPTIVE),
+        ("hipri", |job| job.engine.hipri, Mode::KERNEL_IOPOLL, Mode::POLL),
+    ];
+    let (mut chosen, mut notes) = (None, Vec::new());
+    for (option, says, mode, otherwise) in options.into_iter().filter(|_| kernel) {
+        let Some(job) = jobs.iter().find(|job| says(job)) else { continue };
+        let not_done = match (given, chosen) {
+            (Some(given), _) if given == mode || given == otherwise => continue,
+            (Some(given), _) => format!("--completion {given} decides"),
+            (None, Some((other, _))) => format!("{other} is, and no ring is made for both"),
+            (None, None) if jobs.iter().all(says) => {
+                chosen = Some((mode, otherwise));
+                continue;
+            }
+            (None, None) => format!("not all jobs say it, and the run has one mode; --completion {mode} is that of all"),
+        };
+        notes.push(format!("job '{}': {option} is not done: {not_done}", job.name));
+    }
+    let usual = given.unwrap_or(Mode::ADAPTIVE);
+    let (mode, otherwise) = chosen.unwrap_or((usual, usual));
+    (mode, otherwise, notes)
+}
+
+#[cfg(test)]
+mod tests;

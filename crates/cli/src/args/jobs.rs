@@ -4,19 +4,36 @@ use std::ffi::OsString;
 
 use workload::fio::{self, Follows};
 
-/// Takes the options of jobs out of the words behind `reap run`, for which clap has no names. What is left, and the job file that the
-/// others make: those before the first `--name` hold for all jobs. `own` says which options are the command's.
+/// Options of fio's command line that are no options of jobs, and that `reap run` does not have.
+const FIOS_OWN: [&str; 10] =
+    ["bandwidth-log", "client", "debug", "eta", "eta-newline", "minimal", "server", "showcmd", "status-interval", "terse-version"];
+
+/// Takes the options of jobs out of the words behind `reap run`. What is left, for clap, and the job file that the others make: those
+/// before the first `--name` hold for all jobs. One dash does for two, as in fio. `own` says which options are the command's.
 pub fn take(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsString>, Option<String>), String> {
     let (mut left, mut file) = (Vec::new(), String::new());
     let mut words = words.into_iter().peekable();
     while let Some(word) = words.next() {
-        let Some((name, value, follows)) = option(&word, &own) else {
+        let option = word.to_str().and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-').filter(|rest| rest.len() > 1)));
+        let Some(option) = option.filter(|option| !option.is_empty()) else {
             // What follows `--` are files.
             let end = word == "--";
             left.push(word);
             if end {
                 left.extend(words.by_ref());
             }
+            continue;
+        };
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value.to_owned())));
+        if own(name) {
+            left.push(format!("--{option}").into());
+            continue;
+        }
+        if FIOS_OWN.contains(&name) {
+            return Err(format!("`reap run` does not support fio's --{name}; see docs/fio-jobs.md"));
+        }
+        let Some(follows) = fio::option(name) else {
+            left.push(word);
             continue;
         };
         let value = match (value, follows) {
@@ -40,30 +57,6 @@ pub fn take(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsS
         file += &value.map_or_else(|| format!("{name}\n"), |value| format!("{name}={value}\n"));
     }
     Ok((left, Some(file).filter(|file| !file.is_empty())))
-}
-
-/// Why there is nothing to run, or options that nothing is run by: `files` says whether files are named, `line` is what options made.
-pub fn lacking(files: bool, line: Option<&str>) -> Option<String> {
-    if line.is_some_and(|line| line.lines().any(|line| line.starts_with('[') && line != "[global]")) {
-        return None;
-    }
-    if !files {
-        return Some("there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k".to_owned());
-    }
-    // fio takes such options, and runs the files as if they were not there.
-    let idle = line?.lines().find(|line| !line.starts_with('['))?;
-    Some(format!("--{idle} is for jobs that --name begins, and there is none: write it into the job file, or begin a job with --name"))
-}
-
-/// A word as an option of a job: its name, what stands behind its equals sign, and what may follow it.
-fn option(word: &OsString, own: &impl Fn(&str) -> bool) -> Option<(String, Option<String>, Follows)> {
-    let text = word.to_str()?.strip_prefix("--")?;
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, Some(value.to_owned())),
-        None => (text, None),
-    };
-    let follows = fio::option(name).filter(|_| !own(name))?;
-    Some((name.to_owned(), value, follows))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -55,43 +54,6 @@ pub fn modes(kernels: bool) -> impl Iterator<Item = Mode> {
     Mode::ALL.into_iter().chain(Mode::registered()).chain(Mode::KERNELS.into_iter().filter(move |_| kernels))
 }
 
-/// CPUs by number, as `cpus_allowed` of a job has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpus(pub Vec<u32>);
-
-impl FromStr for Cpus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Cpus, String> {
-        workload::fio::cpus(text).map(Cpus)
-    }
-}
-
-/// How many seeds, or which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seeds {
-    /// The first, if it is named.
-    pub first: Option<u64>,
-    /// How many.
-    pub count: u32,
-}
-
-/// `8`, or `9-16`.
-impl FromStr for Seeds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Seeds, String> {
-        let counted = whole::<u32>(1..=10_000);
-        let Some((first, last)) = text.split_once('-') else {
-            return counted(text).map(|count| Seeds { first: None, count }).map_err(|what| format!("{what}, or a range like 9-16"));
-        };
-        let ends = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
-        let (first, last) = ends.filter(|(first, last)| first <= last).ok_or("give a range of seeds like 9-16")?;
-        let count = (last - first).checked_add(1).and_then(|count| counted(&count.to_string()).ok());
-        Ok(Seeds { first: Some(first), count: count.ok_or("a range has at most 10000 seeds")? })
-    }
-}
-
 /// A percentage of this range, whole, with its sign or without.
 pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     let whole = whole(range);
@@ -124,9 +86,6 @@ fn without_sign(text: &str) -> &str {
 }
 
 /// Refuses a list that names something twice: nothing would be learnt from it a second time.
-///
-/// # Errors
-/// It does.
 pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
     match list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one)) {
         Some(twice) => bail!("{option} names {twice} twice: leave one of them out"),

@@ -3,7 +3,7 @@
 use workload::{BlockSizes, Job, Rate};
 
 use super::plan::BLOCK;
-use super::results::{self, Outcome, again};
+use super::results::{Outcome, again};
 use super::statistics::FEWEST;
 use crate::args::CompareArgs;
 use crate::rows::table::{digits, percent};
@@ -63,24 +63,11 @@ fn kind(job: &Job) -> String {
     format!("{} {size}", job.pattern.name())
 }
 
-/// The first line of results that are inconclusive; `None`: they are conclusive.
-pub fn banner(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
-    let (bad, all) = (outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).count(), outcomes.len());
-    if bad == 0 {
-        return None;
-    }
-    let subject = if bad == all { "Inconclusive".to_owned() } else { format!("Inconclusive in {bad} of {all} scenes") };
-    Some(format!("{subject}: {}. Try: {}", results::reasons(outcomes).join("; "), simulate(args)))
-}
-
-/// The command that compares the same modes simulated, where nothing else runs: for jobs of a file, with the list of I/Os that
-/// `write_iolog=run.log` in them writes.
-fn simulate(args: &CompareArgs) -> String {
-    let simulated = args.modes.iter().filter(|variant| variant.price.is_none() && !variant.mode.is_the_kernels());
-    let modes: Vec<String> = simulated.map(ToString::to_string).collect();
-    let modes = if modes.is_empty() { String::new() } else { format!(" --modes {}", modes.join(",")) };
-    let Some(file) = &args.file else { return format!("reap sim{modes}") };
-    format!("reap sim --replay run.log{modes} (with write_iolog=run.log in {})", file.display())
+/// The first line of results that are inconclusive, with the reasons of the first such scene; `None`: they are conclusive.
+pub fn banner(outcomes: &[Outcome]) -> Option<String> {
+    let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
+    let scenes = if bad.len() == outcomes.len() { String::new() } else { format!(" in {} of {} scenes", bad.len(), outcomes.len()) };
+    Some(format!("Inconclusive{scenes}: {}.", bad.first()?.doubts.join("; ")))
 }
 
 /// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they have a rate.

@@ -36,18 +36,7 @@ pub struct Outcome {
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
     /// Why this is inconclusive; empty if it is not.
-    pub doubts: Vec<Doubt>,
-}
-
-/// A reason for which a scene's figures are inconclusive.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Doubt {
-    /// Of several doubts of one kind the worst is printed.
-    pub kind: &'static str,
-    /// How bad it is.
-    pub badness: f64,
-    /// In words.
-    pub text: String,
+    pub doubts: Vec<String>,
 }
 
 impl Outcome {
@@ -154,7 +143,7 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
 
 /// The reasons for which the `pairs` of a scene, whose first mode is `first`, are inconclusive. `polled`: blocks in which polling spins from
 /// start to end, on this many `cpus`.
-fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<Doubt> {
+fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<String> {
     let mut doubts = Vec::new();
     // The share of their CPUs that polling threads had. A background thread's share counts as theirs: it is part of the scene. On a device
     // outside this process a thread may wait in the kernel; there it is the time that it did not wait for a CPU.
@@ -169,8 +158,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<D
     };
     let shares: Vec<f64> = polled.iter().filter_map(share).collect();
     if let Some(share) = statistics::median(&shares).filter(|share| *share < OWN) {
-        let text = format!("other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0));
-        doubts.push(Doubt { kind: "starved", badness: 1.0 - share, text });
+        doubts.push(format!("other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0)));
     }
     // How far a ratio is from 1, the same for its reciprocal.
     let off = |ratio: f64| ratio.max(1e-9).ln().abs();
@@ -180,32 +168,18 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<D
         let (itself, others): (Vec<&Pair>, Vec<&Pair>) =
             pairs.iter().filter(|pair| pair.figure == figure && pair.a == first).partition(|pair| pair.b == again);
         let Some([low, high]) = itself.first().and_then(|pair| pair.ratio.interval) else {
-            let text = format!("an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)");
-            doubts.push(Doubt { kind: "few", badness: 0.0, text });
+            doubts.push(format!("an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)"));
             continue;
         };
         let itself = farther(low, high);
         let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else { continue };
         if off(itself) > off(SMALL) && off(itself) >= off(others) {
-            let text =
-                format!("{name} of {first} differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most");
-            doubts.push(Doubt { kind: name, badness: off(itself), text });
+            let most = format!("× {itself:.2}, and from other modes by × {others:.2} at most");
+            doubts.push(format!("{name} of {first} differs from itself (A/A) by {most}"));
         }
     }
+    doubts.dedup();
     doubts
-}
-
-/// The reasons over all scenes, each kind once, the worst of it.
-pub fn reasons(outcomes: &[Outcome]) -> Vec<String> {
-    let mut worst: Vec<&Doubt> = Vec::new();
-    for doubt in outcomes.iter().flat_map(|outcome| &outcome.doubts) {
-        match worst.iter_mut().find(|other| other.kind == doubt.kind) {
-            Some(other) if doubt.badness > other.badness => *other = doubt,
-            Some(_) => {}
-            None => worst.push(doubt),
-        }
-    }
-    worst.iter().map(|doubt| doubt.text.clone()).collect()
 }
 
 #[cfg(test)]

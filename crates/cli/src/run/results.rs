@@ -20,7 +20,7 @@ use crate::bench::Counted;
 use crate::output::{Kept, STANDARD, say};
 
 /// The report of a run whose threads ended as `ended` says.
-pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms: u64) -> Report {
+pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Report {
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     let mut entries: Vec<Entry> = Vec::with_capacity(plan.reports);
     let mut counted = vec![Counted::default(); plan.reports];
@@ -59,7 +59,7 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
             entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
         }
     }
-    Report { program: PROGRAM.into(), unix_ms, global_options: parsed.global_options.clone(), entries, ..Report::default() }
+    Report { program: PROGRAM.into(), global_options: parsed.global_options.clone(), entries, ..Report::default() }
 }
 
 /// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.
@@ -98,29 +98,25 @@ pub fn histograms(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> String {
             wakeups.merge(&end.ran.wakeups);
         }
     }
-    entries.iter().map(|(name, wakeups)| format!("\n{}", histogram(name, wakeups))).collect()
-}
-
-fn histogram(name: &str, wakeups: &Wakeups) -> String {
-    let (completions, delay) = (&wakeups.completions, &wakeups.delay);
-    let per_wakeup = Linear::from_parts(&completions.counts, completions.sum, completions.max);
-    let first_look = Log2::from_parts(&delay.counts, delay.sum, delay.max);
-    if first_look.is_empty() {
-        return format!("{name}: no notification woke the thread\n");
-    }
-    format!(
-        "{name}: completions per wake-up by a notification ({} wake-ups, mean {:.1})\n{}\n{name}: from the notification to the first look\n{}",
-        per_wakeup.total(),
-        per_wakeup.mean().unwrap_or(0.0),
-        per_wakeup.draw("completions"),
-        first_look.draw("usecs")
-    )
+    let draw = |(name, Wakeups { completions, delay, .. }): &(&str, Wakeups)| {
+        let per_wakeup = Linear::from_parts(&completions.counts, completions.sum, completions.max);
+        let first_look = Log2::from_parts(&delay.counts, delay.sum, delay.max);
+        if first_look.is_empty() {
+            return format!("\n{name}: no notification woke the thread\n");
+        }
+        format!(
+            "\n{name}: completions per wake-up by a notification ({} wake-ups, mean {:.1})\n{}\n{name}: from the notification to the first \
+             poll\n{}",
+            per_wakeup.total(),
+            per_wakeup.mean().unwrap_or(0.0),
+            per_wakeup.draw("completions"),
+            first_look.draw("usecs")
+        )
+    };
+    entries.iter().map(draw).collect()
 }
 
 /// Refuses files that cannot be written, before anything runs whose samples could then not be kept. Nothing is left of files that are new.
-///
-/// # Errors
-/// The first of them.
 pub fn check_logs(jobs: &[Job], plan: &Plan) -> Result<()> {
     for thread in &plan.threads {
         let job = &jobs[thread.job];
@@ -141,9 +137,6 @@ fn cannot(name: &str, job: &Job) -> String {
 }
 
 /// Writes the files of all threads, in the working directory or where their names say.
-///
-/// # Errors
-/// A file that cannot be written.
 pub fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
     for (thread, end) in plan.threads.iter().zip(ended) {
         let (job, Some(trail)) = (&jobs[thread.job], end.generator.trail()) else { continue };
@@ -158,14 +151,4 @@ pub fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_wakeups_no_histogram() {
-        assert_eq!(histogram("job", &Wakeups::default()), "job: no notification woke the thread\n");
-    }
 }

@@ -1,8 +1,8 @@
 //! Stage after stage (`stonewall`), the threads of each at the same time.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,8 +16,6 @@ use workload::{Generator, Job};
 use crate::bench::{self, Control, Progress, Ran, Rig};
 use crate::machine::{self, Machine};
 
-/// No application work in a run: only `compare` saturates hosts on purpose.
-const NO_WORK: Nanos = Nanos::ZERO;
 /// From one update of the progress line to the next.
 const REFRESH: Duration = Duration::from_millis(250);
 
@@ -35,9 +33,6 @@ pub struct Ended {
 
 /// Runs all stages. One [`Ended`] for each thread of the plan, in its order; once `stop` is set, later stages end at
 /// once.
-///
-/// # Errors
-/// A thread cannot be set up or started, or the library lost an I/O.
 pub fn run(
     jobs: &[Job],
     plan: &Plan,
@@ -69,7 +64,8 @@ pub fn run(
         let mut outcomes = thread::scope(|scope| {
             let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
             for ((index, thread, mut generator), progress) in threads.into_iter().zip(&progress) {
-                let worker = rig.worker(jobs, thread, NO_WORK);
+                // No application work in a run: only `compare` saturates hosts on purpose.
+                let worker = rig.worker(jobs, thread, Nanos::ZERO);
                 // It runs on these alone, as fio has it (`fio_set_affinity`); none: the scheduler places it.
                 let cpus = machine.named(&thread.cpus);
                 let (exitall, group) = (jobs[thread.job].exitall, &groups[thread.group as usize]);
@@ -103,7 +99,16 @@ pub fn run(
                 set_up.inspect_err(|_| stop.store(true, Relaxed))?;
             }
             drop(closed);
-            let mut bar = Bar::new(stage + 1, plan.stages);
+            // IOPS, MB/s and ETA of the threads. Invisible where stderr is no terminal.
+            let bar = ProgressBar::new(1_000_000);
+            // The template is a constant: it parses.
+            if let Ok(style) = ProgressStyle::with_template("{prefix}[{bar:24}] {percent:>3}%  {msg}  ETA {eta_precise}") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            if plan.stages > 1 {
+                bar.set_prefix(format!("stage {}/{} ", stage + 1, plan.stages));
+            }
+            let mut last = (Instant::now(), [0, 0]);
             let mut outcomes = Vec::with_capacity(count);
             while outcomes.len() < count {
                 match are_done.recv_timeout(REFRESH) {
@@ -111,11 +116,21 @@ pub fn run(
                         let ran: Result<Ran> = ran;
                         outcomes.push((index, generator, ran.inspect_err(|_| stop.store(true, Relaxed))?));
                     }
-                    Err(mpsc::RecvTimeoutError::Timeout) => bar.show(&progress),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        let sum = |of: fn(&Progress) -> &AtomicU64| progress.iter().map(|thread| of(thread).load(Relaxed)).sum::<u64>();
+                        let now = (Instant::now(), [sum(|thread| &thread.ios), sum(|thread| &thread.bytes)]);
+                        let seconds = (now.0 - last.0).as_secs_f64().max(1e-3);
+                        // What is forgotten at the end of the ramp makes a count fall: nothing is known of that stretch.
+                        let [iops, rate] = [0, 1].map(|at| now.1[at].saturating_sub(last.1[at]) as f64 / seconds);
+                        last = now;
+                        bar.set_message(format!("{:.1}k IOPS  {:.0} MB/s", iops / 1e3, rate / 1e6));
+                        // The stage ends with the last of its threads.
+                        bar.set_position(progress.iter().map(|thread| thread.millionths.load(Relaxed)).min().unwrap_or(0));
+                    }
                     Err(mpsc::RecvTimeoutError::Disconnected) => return Err(anyhow!("a job thread ended without a result")),
                 }
             }
-            bar.line.finish_and_clear();
+            bar.finish_and_clear();
             Ok(outcomes)
         })?;
         if machine.outside {
@@ -126,41 +141,4 @@ pub fn run(
         }
     }
     ended.into_iter().collect::<Option<Vec<_>>>().context("a thread of the plan was not run")
-}
-
-/// IOPS, MB/s and ETA of the threads of a stage. Invisible where stderr is no terminal.
-struct Bar {
-    line: ProgressBar,
-    last: (Instant, u64, u64),
-}
-
-impl Bar {
-    /// Of stage `stage` of `stages`, counted from 1.
-    fn new(stage: u32, stages: u32) -> Bar {
-        let line = ProgressBar::new(1_000_000);
-        // The template is a constant: it parses.
-        if let Ok(style) = ProgressStyle::with_template("{prefix}[{bar:24}] {percent:>3}%  {msg}  ETA {eta_precise}") {
-            line.set_style(style.progress_chars("=> "));
-        }
-        if stages > 1 {
-            line.set_prefix(format!("stage {stage}/{stages} "));
-        }
-        Bar { line, last: (Instant::now(), 0, 0) }
-    }
-
-    /// Shows what the threads have reported.
-    fn show(&mut self, threads: &[Progress]) {
-        if self.line.is_hidden() {
-            return;
-        }
-        let sum = |of: fn(&Progress) -> u64| threads.iter().map(of).sum::<u64>();
-        let (now, ios, bytes) = (Instant::now(), sum(|thread| thread.ios.load(Relaxed)), sum(|thread| thread.bytes.load(Relaxed)));
-        let (then, ios_then, bytes_then) = std::mem::replace(&mut self.last, (now, ios, bytes));
-        // What is forgotten at the end of the ramp makes a count fall: nothing is known of that stretch.
-        let per_second = |to: u64, from: u64| to.saturating_sub(from) as f64 / (now - then).as_secs_f64().max(1e-3);
-        let (kiops, mbytes) = (per_second(ios, ios_then) / 1e3, per_second(bytes, bytes_then) / 1e6);
-        self.line.set_message(format!("{kiops:.1}k IOPS  {mbytes:.0} MB/s"));
-        // The stage ends with the last of its threads.
-        self.line.set_position(threads.iter().map(|thread| thread.millionths.load(Relaxed)).min().unwrap_or(0));
-    }
 }

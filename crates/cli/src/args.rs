@@ -1,11 +1,9 @@
 //! The command line.
 
-mod jobs;
 mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -16,9 +14,8 @@ use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::rows;
-use crate::variant::Variant;
-use values::{any_mode, load, mode, offering, percent, whole};
-pub use values::{modes, once};
+pub use values::{Variant, modes, once};
+use values::{load, percent, take_jobs, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -55,7 +52,7 @@ impl Cli {
         let mut jobs = None;
         if asked == "run" {
             let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
-            let (left, taken) = jobs::take(words.split_off(2), own).map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
+            let (left, taken) = take_jobs(words.split_off(2), own).map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
             words.extend(left);
             jobs = taken;
         }
@@ -224,12 +221,6 @@ impl QueueArgs {
     pub fn price(self) -> LatencyPrice {
         self.latency_price.unwrap_or_default()
     }
-
-    /// What there is to say if it was given, and none of the modes that run asks for it.
-    pub fn price_note(self, asked: bool) -> Option<String> {
-        let given = self.latency_price.filter(|_| !asked)?;
-        Some(format!("note: --latency-price {given} changes nothing here: only the mode adaptive has this knob"))
-    }
 }
 
 /// `reap run`
@@ -247,7 +238,7 @@ pub struct RunArgs {
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
     /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
     /// kernel-hybrid-iopoll and kernel-sqpoll [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = offering(any_mode, modes(true)))]
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse_any)]
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
@@ -313,7 +304,7 @@ pub struct CompareArgs {
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads or depths interrupt,
     /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Variant::from_str, modes(true)))]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Variant>,
     #[command(flatten)]
     pub queue: QueueArgs,
@@ -370,7 +361,7 @@ pub struct SimArgs {
     pub scenario: Option<PathBuf>,
     /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
     /// each family]
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(mode, modes(false)))]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]

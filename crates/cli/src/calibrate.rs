@@ -53,8 +53,6 @@ const MEDIUM: usize = 64 << 20;
 /// Entries of a large batch to a ring: fewer than the 20 completions that a call runs at most (IO_LOCAL_TW_DEFAULT_MAX, 6.13).
 const ENTRIES: u32 = 16;
 const RING_BATCHES: u32 = 50;
-/// How a price was come by that was not measured.
-const SHIPPED: &str = "not measured here: the figure that ships";
 
 /// Measures, prints the table, and writes the price list.
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
@@ -388,7 +386,6 @@ impl RingRig {
 
     /// A sample of [`Found::ring`], of entries that do nothing and of polls.
     fn sample(&mut self, clock: f64) -> Option<[f64; 8]> {
-        const LARGE: u32 = ENTRIES;
         let enter = |rig: &RingRig, enter| {
             let began = hw::now();
             rig.ring.enter(enter).ok()?;
@@ -397,8 +394,8 @@ impl RingRig {
         let submit = |n| move |rig: &RingRig| Some([enter(rig, Enter { submit: n, ..Enter::default() })?, 0.0]);
         let nop = |_: &RingRig| Entry::nop();
         let [one, ..] = self.batches((1, 1), nop, submit(1))?;
-        let [many, _, take] = self.batches((LARGE, LARGE), nop, submit(LARGE))?;
-        let [quiet, ..] = self.batches((LARGE, 0), |_| Entry::nop().quiet(), submit(LARGE))?;
+        let [many, _, take] = self.batches((ENTRIES, ENTRIES), nop, submit(ENTRIES))?;
+        let [quiet, ..] = self.batches((ENTRIES, 0), |_| Entry::nop().quiet(), submit(ENTRIES))?;
         let [fused, ..] =
             self.batches((1, 1), nop, |rig| Some([enter(rig, Enter { submit: 1, wait_for: 1, ..Enter::default() })?, 0.0]))?;
         let [_, waiting, _] = self.batches((1, 1), nop, |rig| {
@@ -415,9 +412,9 @@ impl RingRig {
                 Some([signal, run])
             })
         };
-        let ([signal, run, _], [signals, runs, _]) = (polls(1)?, polls(LARGE)?);
-        let each = |one: f64, many: f64| (many - one) / f64::from(LARGE - 1);
-        let (submit, event) = (each(one, many), (many - quiet) / f64::from(LARGE));
+        let ([signal, run, _], [signals, runs, _]) = (polls(1)?, polls(ENTRIES)?);
+        let each = |one: f64, many: f64| (many - one) / f64::from(ENTRIES - 1);
+        let (submit, event) = (each(one, many), (many - quiet) / f64::from(ENTRIES));
         let (queue, run) = (each(signal, signals), run - each(run, runs) - clock);
         Some([one - submit - clock, submit - event, event, fused - one, waiting - clock, queue, run, take])
     }
@@ -635,7 +632,8 @@ fn toml(prices: &[Price], machine: &str) -> String {
             group = &price.group;
             _ = write!(text, "\n[{group}]\n");
         }
-        _ = writeln!(text, "{} = {} # {}", price.name, price.ns, price.how.as_deref().unwrap_or(SHIPPED));
+        let how = price.how.as_deref().unwrap_or("not measured here: the figure that ships");
+        _ = writeln!(text, "{} = {} # {how}", price.name, price.ns);
     }
     text
 }

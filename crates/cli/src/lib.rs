@@ -22,7 +22,6 @@ mod run;
 mod serve;
 mod sim;
 mod stop;
-mod variant;
 
 pub mod bench;
 pub mod machine;

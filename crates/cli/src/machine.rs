@@ -107,8 +107,7 @@ impl Machine {
     /// One line: processor, kernel, who runs where, and how busy it is.
     pub fn describe(&self) -> String {
         let word = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let kernel = word("/proc/sys/kernel/osrelease");
-        let info = word("/proc/cpuinfo");
+        let (kernel, info) = (word("/proc/sys/kernel/osrelease"), word("/proc/cpuinfo"));
         let model = info.lines().find_map(|line| line.strip_prefix("model name")).map(|rest| rest.trim_matches([' ', '\t', ':']));
         let load = word("/proc/loadavg");
         let roles = match self.device {

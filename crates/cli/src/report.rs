@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::rows::{Results, json, table};
+use crate::rows::{Results, table};
 
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
@@ -39,7 +39,7 @@ fn page_of(results: &Results, machine: &str, command: &str) -> Result<String> {
         "version": env!("CARGO_PKG_VERSION"),
         "machine": machine,
         "notes": table::notes(results),
-        "results": json::value(results),
+        "results": results.json(),
     });
     // The only character with which text could leave the element that holds it.
     let json = serde_json::to_string(&data)?.replace('<', "\\u003c");

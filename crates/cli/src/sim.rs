@@ -21,7 +21,6 @@ use workload::{Iolog, IologStep, Job};
 
 use crate::args::{SimArgs, once};
 use crate::output::{self, Aside, say};
-use crate::rows::json;
 use crate::rows::table::width;
 use crate::{calibrate, jobs, report, stop};
 
@@ -77,7 +76,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let machine = &rows::machine(&file.scenario);
     output::all([
         output::print(&rows::show(&results, machine, width())),
-        json.write(|| json::text(&results)),
+        json.write(|| results.json_text()),
         html.write(|| report::page(&results, machine)),
     ])?;
     Ok(ExitCode::SUCCESS)

@@ -44,12 +44,9 @@ fn percentages_are_read_alike_everywhere() {
 }
 
 #[test]
-fn unused_latency_price_is_noted() {
-    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-price 0.05") else { panic!() };
-    assert!(run.queue.price_note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
-    assert_eq!(run.queue.price_note(true), None);
+fn help_has_the_price_by_default() {
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll") else { panic!() };
-    assert_eq!((run.queue.price_note(false), run.queue.price()), (None, LatencyPrice::default()));
+    assert_eq!(run.queue.price(), LatencyPrice::default());
     assert!(refusal("run --help").contains(&format!("[default: {}]", LatencyPrice::default())));
 }
 

@@ -23,10 +23,10 @@ use workload::{Generator, Job, Latency, Target};
 use super::loops::{self, Background, IdleLoops};
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
+use crate::args::Variant;
 use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker, over_all};
 use crate::machine;
 use crate::output::say;
-use crate::variant::Variant;
 
 /// Measurements of the capacity that the next load is a share of: their median.
 const RECENT: usize = 3;
@@ -57,7 +57,10 @@ impl Sample {
         let mut sum = (*first).clone();
         for block in later {
             sum.iops += block.iops;
-            sum.counted.then(&block.counted);
+            // The same threads, later.
+            let (wall, process) = (sum.counted.wall + block.counted.wall, sum.counted.process + block.counted.process);
+            sum.counted.merge(&block.counted);
+            (sum.counted.wall, sum.counted.process) = (wall, process);
             sum.latency.merge(&block.latency);
             sum.took += block.took;
             sum.background = sum.background.zip(block.background).map(|(a, b)| a + b);

@@ -9,10 +9,9 @@ use reap::{KernelUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess};
 
-use crate::args::{CompareArgs, once};
+use crate::args::{CompareArgs, Variant, once};
 use crate::machine::{Machine, list};
 use crate::rows::Scene;
-use crate::variant::Variant;
 
 /// A measured block.
 pub const BLOCK: Nanos = Nanos::from_millis(100);

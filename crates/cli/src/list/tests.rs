@@ -194,7 +194,7 @@ fn a_system_without_anything_has_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn whatever_attributes_say_is_shown_or_left_out(texts in prop::collection::vec("\\PC{0,12}|[0-9:x]{0,6}|.{0,3}\u{1b}", 7)) {
+    fn any_attribute_makes_printable_text(texts in prop::collection::vec("\\PC{0,12}|[0-9:x]{0,6}|.{0,3}\u{1b}", 7)) {
         let tree = machine();
         let disk = "sys/devices/pci0000:00/0000:00:04.0/nvme/nvme0/nvme0n1";
         let names = ["nsid", "size", "queue/logical_block_size", "dev", "../model", "../serial", "../address"];

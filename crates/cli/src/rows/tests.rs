@@ -1,4 +1,4 @@
-use serde_json::json;
+mod json;
 
 use super::*;
 
@@ -104,7 +104,7 @@ pub fn sweep() -> Results {
     let ticks: Vec<Value> = (0..200).map(tick).collect();
     let scene = Scene { arrivals: Some("steps".into()), ..scene(50.0, 32) };
     let line = json!({ "mode": "adaptive@0.1", "tick_ns": 1_000_000, "ticks": ticks });
-    all.timelines = vec![json::merged([line, json!(scene)])];
+    all.timelines = vec![merged([line, json!(scene)])];
     all
 }
 

@@ -12,7 +12,7 @@ use workload::{Histogram, Moments};
 
 use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
-use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, json, table};
+use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, merged, table};
 
 /// What has a row: a mode, and, if it spins, what it does where others want the CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,7 +136,7 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
         })
     };
     let ticks: Vec<Value> = outcome.ticks.iter().enumerate().map(tick).collect();
-    Some(json::merged([json!({ "mode": mode }), json!(scene), json!({ "tick_ns": every.0, "ticks": ticks })]))
+    Some(merged([json!({ "mode": mode }), json!(scene), json!({ "tick_ns": every.0, "ticks": ticks })]))
 }
 
 /// One mode's figures: medians over seeds, with intervals where there are several.

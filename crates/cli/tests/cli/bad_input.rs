@@ -176,27 +176,6 @@ fn bad_log_filter_is_reported() {
     assert_eq!(run("warn,reap=debug"), "");
 }
 
-#[test]
-fn unused_setting_is_noted() {
-    let place = place();
-    let price = "note: --latency-price 0.05 changes nothing here";
-    for (mode, told) in [("poll", true), ("adaptive", false)] {
-        let ended = place.reap(&format!("run job.fio --completion {mode} --latency-price 0.05")).ok();
-        assert_eq!(ended.stderr.contains(price), told, "{}", ended.stderr);
-    }
-    for (modes, told) in [("poll", true), ("poll,adaptive@0.05", true), ("poll,adaptive", false)] {
-        let ended = place.reap(&format!("compare nowhere.fio --modes {modes} --latency-price 0.05"));
-        assert_eq!(ended.fails_with(&["nowhere.fio"]).stderr.contains(price), told, "{modes}");
-    }
-}
-
-#[test]
-fn surplus_queues_are_noted() {
-    let told = |queues: u32| place().reap(&format!("run job.fio --device mem:1M --queues {queues}")).ok().stderr;
-    assert!(told(2).contains("--queues 2 is as good as 1"));
-    assert_eq!(told(1), "");
-}
-
 /// To fio a size that there is not is a mistake.
 #[test]
 fn shortened_jobs_are_noted() {

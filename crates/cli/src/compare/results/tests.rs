@@ -1,3 +1,5 @@
+mod words;
+
 use rand::SeedableRng;
 use reap::{Counters, Nanos};
 use workload::{Job, Latency};

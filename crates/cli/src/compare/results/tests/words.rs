@@ -1,6 +1,6 @@
 use workload::fio::{self, Input};
 
-use super::*;
+use super::super::*;
 use crate::args::{Cli, Command};
 
 fn outcome(load_pct: f64, qd: u64, doubts: &[&str]) -> Outcome {

@@ -2,7 +2,7 @@ use super::*;
 
 fn taken(line: &str) -> Result<(Vec<String>, Option<String>), String> {
     let words = line.split_whitespace().map(OsString::from).collect();
-    let (left, file) = take(words, |name| name == "device")?;
+    let (left, file) = take_jobs(words, |name| name == "device")?;
     Ok((left.into_iter().map(|word| word.into_string().unwrap()).collect(), file))
 }
 

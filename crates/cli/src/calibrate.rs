@@ -642,7 +642,7 @@ fn toml(prices: &[Price], machine: &str) -> String {
 fn table(prices: &[Price], machine: &str, width: u16) -> String {
     let cells = |price: &Price| Some(vec![format!("{}.{}", price.group, price.name), price.ns.to_string(), price.how.clone()?]);
     let mut list = ruled(["price", "ns", "how"], prices.iter().filter_map(cells).collect());
-    list.remove_style(TableComponent::HorizontalLines);
+    list.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
     let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
     let rest = format!("Not measured here, the figures that ship for virtual machines: {}.", rest.join(", "));
     let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));

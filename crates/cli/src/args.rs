@@ -1,27 +1,21 @@
 //! The command line.
 
-mod jobs;
-mod machine;
-mod serve;
-mod suggest;
 mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
 use hw::pci::Bdf;
+use serde::Serialize;
+use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::rows;
-use crate::variant::Variant;
-pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
-pub use serve::{CtlArgs, ServeArgs};
-pub use values::{Cpus, Seeds, modes, once};
-use values::{any_mode, load, mode, offering, percent, whole};
+pub use values::{Variant, modes, once};
+use values::{load, percent, take_jobs, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -44,53 +38,70 @@ only warnings do by themselves.";
 
 impl Cli {
     /// Parses these words, the program's name first. A negative number is a value, which its option refuses in words of its own.
-    ///
-    /// # Errors
-    /// What is wrong with them, or what was asked for in place of a run: help, or the version.
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-        let (words, jobs) = Cli::take_jobs(words.into_iter().collect())?;
+        let mut words: Vec<OsString> = words.into_iter().collect();
+        let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
         // Help is for people: as wide as the terminal, and no wider than lines can be read.
         let width = usize::from(rows::table::width()).min(100);
         let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative).term_width(width)).term_width(width);
         let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-        let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        // So that each part says its usage as a part.
+        command.build();
+        let mut run = command.find_subcommand("run").cloned().unwrap_or_default();
+        let mut jobs = None;
+        if asked == "run" {
+            let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
+            let (left, taken) = take_jobs(words.split_off(2), own).map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
+            words.extend(left);
+            jobs = taken;
+        }
         let matches = command.try_get_matches_from_mut(words).map_err(|mut error| {
             if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
-            suggest::suggest(&mut error, &command, &asked);
+            suggest(&mut error, &command, &asked);
             error
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-        if let Command::Run(run) = &mut cli.command {
-            if let Some(message) = jobs::lacking(!run.files.is_empty(), jobs.as_deref()) {
-                let run = command.find_subcommand_mut("run");
-                return Err(run.map_or_else(Cli::command, |run| run.clone()).error(ErrorKind::MissingRequiredArgument, message));
+        if let Command::Run(args) = &mut cli.command {
+            let begun = jobs.iter().flat_map(|text| text.lines()).any(|line| line.starts_with('[') && line != "[global]");
+            if args.files.is_empty() && !begun {
+                let why = "there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k";
+                return Err(run.error(ErrorKind::MissingRequiredArgument, why));
             }
-            run.jobs = jobs;
+            args.jobs = jobs;
         }
         Ok(cli)
     }
+}
 
-    /// Takes jobs out of the words of `reap run`.
-    fn take_jobs(mut words: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>), clap::Error> {
-        if words.get(1).is_none_or(|word| word != "run") {
-            return Ok((words, None));
-        }
-        let mut command = Cli::command();
-        // So that it says its usage as that of a part.
-        command.build();
-        let run = command.find_subcommand("run").cloned().unwrap_or_default();
-        let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
-        let behind = words.split_off(2);
-        let (left, jobs) = jobs::take(behind, own).map_err(|message| {
-            command.find_subcommand_mut("run").unwrap_or(&mut Cli::command()).error(ErrorKind::ValueValidation, message)
-        })?;
-        words.extend(left);
-        Ok((words, jobs))
+/// Puts a tip into the error of an option that there is not: where it belongs, or which one is near. What clap says by itself is that the
+/// word might be no option, and the nearest name of this command, however far.
+fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg)) else { return };
+    let Some(name) = word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name).to_owned()) else { return };
+    error.remove(ContextKind::Suggested);
+    if error.get(ContextKind::SuggestedArg).is_some() {
+        return;
     }
+    let has = |sub: &&clap::Command| sub.get_arguments().any(|arg| arg.get_long() == Some(&name));
+    let others: Vec<String> = all.get_subcommands().filter(has).map(|sub| format!("`reap {}`", sub.get_name())).collect();
+    let tip = if !others.is_empty() {
+        format!("--{name} is an option of {}", others.join(", "))
+    } else if command == "run" {
+        if let Some(near) = fio::nearest_option(&name) {
+            error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{near}")));
+        }
+        return;
+    } else if fio::option(&name).is_some() {
+        let file = if command == "compare" { ": reap compare job.fio" } else { "" };
+        format!("{name} is an option of jobs: `reap run` takes it on its command line, other commands in a job file{file}")
+    } else {
+        return;
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
 /// One subcommand each; each has a module of its name.
@@ -210,12 +221,6 @@ impl QueueArgs {
     pub fn price(self) -> LatencyPrice {
         self.latency_price.unwrap_or_default()
     }
-
-    /// What there is to say if it was given, and none of the modes that run asks for it.
-    pub fn price_note(self, asked: bool) -> Option<String> {
-        let given = self.latency_price.filter(|_| !asked)?;
-        Some(format!("note: --latency-price {given} changes nothing here: only the mode adaptive has this knob"))
-    }
 }
 
 /// `reap run`
@@ -233,19 +238,22 @@ pub struct RunArgs {
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
     /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
     /// kernel-hybrid-iopoll and kernel-sqpoll [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = offering(any_mode, modes(true)))]
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse_any)]
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
     /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
     #[arg(long)]
     pub histograms: bool,
+    /// Run only the jobs of this name; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub section: Vec<String>,
+    /// Refuse jobs that write or trim
+    #[arg(long)]
+    pub readonly: bool,
     /// Run nothing: say what is wrong with the jobs, or that nothing is
     #[arg(long)]
     pub parse_only: bool,
-    /// Run nothing: print the command line that runs these jobs
-    #[arg(long)]
-    pub showcmd: bool,
     /// How the results are laid out
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,
@@ -265,8 +273,8 @@ Examples:
   reap run job.fio --device kernel:/mnt/test.img?size=4G
   reap run job-with-filename.fio --device kernel:?buffered=yes
 
-Every option of a job file is one of the command line as well: those before the first --name hold for all jobs, those behind it for \
-that job. Jobs of files come first.
+Every option of a job file is one of the command line as well: those behind a --name are that job's, all others are what the first job \
+file and the jobs of the line begin with. Jobs of the line come first.
 The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
 what they have measured; a second one ends the program.
 Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written; 130: Ctrl-C.";
@@ -296,14 +304,15 @@ pub struct CompareArgs {
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads or depths interrupt,
     /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(Variant::from_str, modes(true)))]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Variant>,
     #[command(flatten)]
     pub queue: QueueArgs,
     /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's interrupt, else of its queue, and where
     /// neither is known none in particular; otherwise all but one, which is the emulated drive's]
-    #[arg(long, value_name = "LIST")]
-    pub cpus: Option<Cpus>,
+    // By its path, so that clap does not take each CPU for a value of its own.
+    #[arg(long, value_name = "LIST", value_parser = fio::cpus)]
+    pub cpus: Option<std::vec::Vec<u32>>,
     /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random and wait for nobody
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
     pub loads: Vec<f64>,
@@ -352,14 +361,14 @@ pub struct SimArgs {
     pub scenario: Option<PathBuf>,
     /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
     /// each family]
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',', hide_possible_values = true, value_parser = offering(mode, modes(false)))]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
-    /// How many seeds, from the first on, or which, as 9-16; six give intervals [default: the scenario's, or 1]
-    #[arg(long, value_name = "N|A-B")]
-    pub seeds: Option<Seeds>,
+    /// How many seeds, from the first on; six give intervals [default: the scenario's, or 1]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=10_000))]
+    pub seeds: Option<u32>,
     /// In place of the scenario's jobs, the I/Os of a list that fio's or `reap run`'s `write_iolog` wrote (version 3), at its
     /// time stamps; several lists at the same time if given several times
     #[arg(long, value_name = "FILE")]
@@ -410,6 +419,152 @@ At most 20 seconds. Medians of 31 samples with their 95 % interval; a busy machi
 What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual \
 machines that ships, and marked.
 Ctrl-C ends it, and nothing is printed. Status 0: all went well; 1: stopped, or a file that could not be written.";
+
+/// For people or for scripts, in the words of nvme-cli and in those of other commands.
+#[derive(Args, Clone, Debug)]
+pub struct LayoutArgs {
+    /// How it is laid out: for people, or for scripts
+    #[arg(short = 'o', long, value_name = "FORMAT", value_parser = ["normal", "json"], default_value = "normal")]
+    output_format: String,
+    /// The same as --output-format json
+    #[arg(long)]
+    json: bool,
+}
+
+impl LayoutArgs {
+    /// It is for scripts.
+    pub fn is_json(&self) -> bool {
+        self.json || self.output_format == "json"
+    }
+}
+
+/// `reap list`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = LIST_EXAMPLES)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  reap list                         what is there, and who uses it?
+  reap list -o json | jq '.BlockDevices[] | select(.Users == []) | .DevicePath'
+
+Keys are those of `nvme list -o json`, as far as it has them. `nvme list` shows how much of a namespace is allocated, and its format.
+Users and open files of other users' processes are shown to root alone.
+Status 0: it was listed, and there may be nothing; 1: the system cannot be read.";
+
+/// `reap id`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = ID_EXAMPLES)]
+pub struct IdArgs {
+    /// The device, as for `reap run --device`; /dev/ng0n1 and other paths below /dev are kernel:PATH
+    #[arg(value_name = "URI")]
+    pub uri: String,
+    /// Only this namespace [default: all that can be used]
+    #[arg(short = 'n', long = "namespace-id", value_name = "NSID", value_parser = whole::<u32>(1..=0xffff_fffe))]
+    pub namespace: Option<u32>,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+}
+
+const ID_EXAMPLES: &str = "\
+Examples:
+  reap id pcie:0000:01:00.0         a drive that `reap bind` has given to vfio-pci; it is reset
+  reap id vfio-user:/tmp/nvme.sock  a controller that another process serves; it is reset
+  reap id mem:1G                    the embedded controller
+  reap id /dev/ng0n1                a namespace of a drive of the kernel's
+  reap id /dev/vda                  any other block device: its size, and the completion modes it allows
+  reap id mem:1G --json | jq .controller.mn
+
+Fields and layout are those of `nvme id-ctrl` and `nvme id-ns`; with --json the first is `controller`, the second one of `namespaces`.
+Status 0: everything was shown; 1: it cannot be opened, or does not answer.";
+
+/// `reap doctor`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorArgs {
+    /// What is to work here: kernel, pcie, trace, figures [default: kernel; pcie too, where there is an NVMe controller]
+    #[arg(long = "for", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
+    pub wanted: Vec<Wanted>,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+}
+
+/// What is to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wanted {
+    /// the link `kernel:`
+    Kernel,
+    /// the link `pcie:`
+    Pcie,
+    /// `reap trace`
+    Trace,
+    /// figures that are to be compared
+    Figures,
+}
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  reap doctor                       what can this machine do, and what is missing?
+  reap doctor --for pcie,trace      are these two possible?
+  reap doctor --json | jq -r '.checks[] | select(.state != \"ok\") | .command'
+
+mem: and file: need nothing that is looked for here.
+Status 0: nothing is missing that is needed for what is to work; 1: something is.";
+
+/// `reap serve`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// The device: mem:SIZE or file:PATH, with the parameters that `reap run --device` takes, or multipath:?path=…&path=… of such
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+    /// Where clients come: a Unix socket, which is made, and removed in the end. Given several times, each is one of this many controllers of one
+    /// subsystem, which share the namespaces
+    #[arg(long, value_name = "SOCKET", required = true)]
+    pub vfio_user: Vec<PathBuf>,
+    /// What happens to the controllers, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+}
+
+/// `reap ctl`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = CTL_EXAMPLES)]
+pub struct CtlArgs {
+    /// The socket that `reap serve --vfio-user` was given; the control socket has the same name and `.ctl`
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+    /// What is asked: status, or fault and a change, in the words of a script
+    #[arg(value_name = "ORDER", required = true, num_args = 1..)]
+    pub order: Vec<String>,
+}
+
+const CTL_EXAMPLES: &str = "\
+Examples:
+  reap ctl /tmp/nvme.sock status
+  reap ctl /tmp/nvme.sock fault hold              commands hang, until: fault release
+  reap ctl /tmp/nvme.sock fault wrong-status 0x281 times 3
+  reap ctl /tmp/nvme.sock fault reset-takes forever
+
+docs/serve.md has every fault. Status 0: it was done; 1: it was not, and stderr says why.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  reap serve mem:1G --vfio-user /tmp/nvme.sock
+  reap serve 'file:disk.img?profile=tlc' --vfio-user /tmp/nvme.sock --script hang.txt
+  reap serve 'mem:1G?profile=null&doorbells=mapped' --vfio-user /tmp/nvme.sock      it polls, and never idles while a client is there
+  reap serve mem:1G --vfio-user /tmp/a.sock --vfio-user /tmp/b.sock                 two controllers, one namespace
+
+QEMU 10.1 and later connects to it, with RAM that another process can map:
+  qemu-system-x86_64 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=1G,share=on \\
+    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/nvme.sock\"}}' ...
+
+Ctrl-C ends it. What it tells goes to stderr. docs/serve.md has the limits.
+Status 0: it served until it was told to end; 1: it could not.";
 
 #[cfg(test)]
 mod tests;

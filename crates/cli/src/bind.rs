@@ -22,9 +22,7 @@ use crate::output;
 const VFIO_PCI: &str = "vfio-pci";
 
 /// Gives a drive to vfio-pci.
-///
-/// # Errors
-/// It is in use, or the system refuses; it is then as it was.
+/// What is in use, or the system refuses, stays as it was.
 pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let bus = Bus::system();
     let function = controller(&bus, args.bdf)?;
@@ -78,9 +76,6 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
 }
 
 /// Gives a drive back to the kernel's driver.
-///
-/// # Errors
-/// Somebody uses it by VFIO, or the system refuses.
 pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
     let bus = Bus::system();
     let function = controller(&bus, args.bdf)?;
@@ -172,9 +167,6 @@ fn refused(bdf: Bdf) -> String {
 /// The namespaces of a controller that the kernel's driver has, the whole of each, opened for this process alone (O_EXCL, open(2)): no file
 /// system is mounted from it or from a partition of it, no swap, no volume, no other such user is there, and none comes. None of another
 /// driver's.
-///
-/// # Errors
-/// One is in use.
 fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
     let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem")).context("cannot read its namespaces in /sys")?;
     let hold = |name: &String| {

@@ -1,120 +1,153 @@
-//! `reap calibrate`: what things cost on this machine, as the price list of a simulated one.
-//!
-//! [`sleeps`], [`library`] and [`rings`] measure; [`list`] makes prices of what they found and says which could not be measured.
+//! `reap calibrate`: what things cost on this machine, as the price list of a simulated one. Samples first ([`Found`]), then prices: the
+//! simulator's terms are often differences of what can be measured, and have the noise of both.
 
-mod library;
-pub mod list;
-mod rings;
-mod sleeps;
-
+use std::fmt::Write;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
-use indicatif::ProgressBar;
+use ::sim::Costs;
+use anyhow::{Context, Result, anyhow, bail};
+use comfy_table::TableComponent;
+use hw::uring::{Cq, Cqe, Enter, Entry, Kept, Options, Ring, Sq};
+use hw::{EventFd, Poller};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Mode, OpenOptions, Queue, Request};
+use serde_json::Value;
+use units::Nanos;
 
 use crate::args::CalibrateArgs;
-use crate::compare::statistics;
+use crate::compare::statistics::{self, median};
 use crate::machine::{self, Machine};
 use crate::output::{self, Aside, say};
 use crate::rows::Estimate;
-use crate::rows::table::width;
+use crate::rows::table::{fitted, ruled, width, wrap};
 use crate::stop;
-use list::Found;
-use units::Nanos;
 
-/// Of the progress line: what is measured one after the other, with another CPU and without.
-const STEPS: u64 = 6;
-const STEPS_ALONE: u64 = 2;
+/// Samples of each figure. No figure takes longer than [`LONGEST`], however busy the machine is, nor all of them longer than [`ALL`].
+const SAMPLES: usize = 31;
+const LONGEST: Duration = Duration::from_millis(800);
+const ALL: Duration = Duration::from_secs(17);
+/// Cheap things of a sample, and sleeps.
+const MANY: u32 = 2_000;
+const SLEEPS: u32 = 100;
+/// A sleep by timer.
+const NAP: Nanos = Nanos(50_000);
+/// Until a CPU that has nothing to do is asleep.
+const PAUSES: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
+/// A sleeper that is not woken for this long is given up.
+const LOST: Nanos = Nanos::from_secs(1);
+/// In place of a number: the other thread is to end.
+const END: u64 = u64::MAX;
+/// I/Os of a large batch to the library, and batches of a sample. The device is done with a batch after [`SERVED`].
+const IOS: usize = 32;
+const BATCHES: usize = 100;
+const SERVED: Nanos = Nanos(20_000);
+/// What the device's thread copies for an I/O, and from how much.
+const PAGE: usize = 4096;
+const MEDIUM: usize = 64 << 20;
+/// Entries of a large batch to a ring: fewer than the 20 completions that a call runs at most (IO_LOCAL_TW_DEFAULT_MAX, 6.13).
+const ENTRIES: u32 = 16;
+const RING_BATCHES: u32 = 50;
 
 /// Measures, prints the table, and writes the price list.
-///
-/// # Errors
-/// The file cannot be written, or the system refuses something.
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = Machine::here()?;
     let stop = stop::on_signal()?;
     let file = Aside::open(args.output.as_deref())?;
-    let host = machine.host.first().copied().unwrap_or(0);
-    machine::settle(&[host]);
-    let mut sampler = Sampler::new(&stop);
-    let bar = output::bar(if machine.device.is_some() { STEPS } else { STEPS_ALONE }, "steps");
-    let found = measure(&mut sampler, machine.device, args, &bar);
+    machine::settle(&machine.host[..1]);
+    let mut sampler = Sampler { stop: &stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL };
+    let bar = output::bar(if machine.device.is_some() { 6 } else { 2 }, "steps");
+    let mut found = Found::default();
+    on_this_cpu(&mut sampler, &mut found)?;
+    bar.inc(1);
+    if let Some(mut rig) = RingRig::new() {
+        let clock = found.clock.map_or(0.0, |clock| clock.value);
+        found.ring = sampler.repeat(|| rig.sample(clock));
+    }
+    bar.inc(1);
+    if let Some(other) = machine.device {
+        found.line = line(&mut sampler, other)?;
+        bar.inc(1);
+        let sleep = args.sleep_us.saturating_mul(1_000);
+        found.sleep = across(&mut sampler, other, Nanos(sleep))?;
+        bar.inc(1);
+        found.awake = awake(&mut sampler, other, sleep, found.sleep)?;
+        bar.inc(1);
+        library(&mut sampler, other, &mut found)?;
+    }
     bar.finish_and_clear();
-    let found = found?;
     if machine.device.is_none() {
         say("note: there is one CPU; what happens between two of them is taken from the list that ships");
     }
     if stop.load(Relaxed) {
         bail!("stopped; nothing was written");
     }
-    let prices = list::prices(&found)?;
+    let prices = prices(&found)?;
     let machine = machine.describe();
-    let wrong = list::free(&list::costs(&prices)?);
+    let wrong = free(&::sim::file::read_costs("the prices", &toml(&prices, ""))?);
     let written = match (&args.output, &wrong) {
         (Some(path), Some(wrong)) => Err(anyhow!("{} is not written: {wrong}; calibrate again while less else runs", path.display())),
         (None, Some(wrong)) => {
             say(format_args!("warning: {wrong}; calibrate again while less else runs"));
             Ok(())
         }
-        (_, None) => file.write(|| Ok(list::toml(&prices, &machine))),
+        (_, None) => file.write(|| Ok(toml(&prices, &machine))),
     };
-    output::all([output::print(&list::table(&prices, &machine, width())), written])?;
+    output::all([output::print(&table(&prices, &machine, width())), written])?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures one thing after the other.
-fn measure(sampler: &mut Sampler<'_>, other: Option<usize>, args: &CalibrateArgs, bar: &ProgressBar) -> Result<Found> {
-    let mut found = Found::default();
-    sleeps::on_this_cpu(sampler, &mut found)?;
-    bar.inc(1);
-    rings::measure(sampler, &mut found);
-    bar.inc(1);
-    let Some(other) = other else { return Ok(found) };
-    found.line = sleeps::line(sampler, other)?;
-    bar.inc(1);
-    let sleep = Nanos(args.sleep_us.saturating_mul(1_000));
-    found.sleep = sleeps::across(sampler, other, sleep)?;
-    bar.inc(1);
-    if let Some(deep) = found.sleep {
-        found.awake = sleeps::awake(sampler, other, sleep, deep.delay)?;
-    }
-    bar.inc(1);
-    library::measure(sampler, other, &mut found)?;
-    bar.inc(1);
-    Ok(found)
+/// What was measured, in nanoseconds; `None`: it could not be.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    /// Reading the clock.
+    clock: Option<Estimate>,
+    /// A system call that does nothing.
+    syscall: Option<Estimate>,
+    /// Signalling an eventfd on which no thread sleeps; and with a wait that returns at once.
+    signal: Option<Estimate>,
+    signal_and_return: Option<Estimate>,
+    /// From one thread of a CPU to another by eventfd: half a round.
+    switch: Option<Estimate>,
+    /// A sleep of 50 µs by timer: CPU time, and how late it ended.
+    nap: Option<[Estimate; 2]>,
+    /// A sleep that the other CPU ends: the sleeper's CPU time, the delay from the signal until it runs, and the signal's cost.
+    sleep: Option<[Estimate; 3]>,
+    /// For how long a CPU without work stays awake.
+    awake: Option<Estimate>,
+    arm: Option<Estimate>,
+    mask: Option<Estimate>,
+    /// A cache line from one CPU to the other.
+    line: Option<Estimate>,
+    /// Of the library: submit, take, hand over; each per call and per I/O.
+    library: Option<[Estimate; 6]>,
+    /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
+    serve: Option<Estimate>,
+    /// Of io_uring: a call that submits, each entry, each completion, waiting in that call, waiting in one of its own, each completion
+    /// as task work queued, a call that runs task work, each completion taken.
+    ring: Option<[Estimate; 8]>,
 }
 
-/// Samples of each figure.
-const SAMPLES: usize = 31;
-/// No figure takes longer, however busy the machine is; nor all of them together.
-const LONGEST: Duration = Duration::from_millis(800);
-const ALL: Duration = Duration::from_secs(17);
-
 /// Repeats measurements, until there are enough samples or the time is over.
-pub struct Sampler<'a> {
+struct Sampler<'a> {
     stop: &'a AtomicBool,
     rng: Xoshiro256PlusPlus,
     until: Instant,
 }
 
-impl<'a> Sampler<'a> {
-    /// Until `stop` is set.
-    pub fn new(stop: &'a AtomicBool) -> Sampler<'a> {
-        Sampler { stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL }
-    }
-
+impl Sampler<'_> {
     /// The figure that `sample` measures.
-    pub fn one(&mut self, mut sample: impl FnMut() -> Option<f64>) -> Option<Estimate> {
+    fn one(&mut self, mut sample: impl FnMut() -> Option<f64>) -> Option<Estimate> {
         self.repeat(|| Some([sample()?])).map(|[figure]| figure)
     }
 
     /// Each figure of what `sample` measures, in the order in which it returns them. A sample that failed is `None`.
-    pub fn repeat<const N: usize>(&mut self, mut sample: impl FnMut() -> Option<[f64; N]>) -> Option<[Estimate; N]> {
+    fn repeat<const N: usize>(&mut self, mut sample: impl FnMut() -> Option<[f64; N]>) -> Option<[Estimate; N]> {
         let until = self.until.min(Instant::now() + LONGEST);
         let mut samples: Vec<[f64; N]> = Vec::with_capacity(SAMPLES);
         // The first one warms up caches and code.
@@ -127,7 +160,7 @@ impl<'a> Sampler<'a> {
         }
         let mut figures = [Estimate { value: 0.0, interval: None }; N];
         for (n, figure) in figures.iter_mut().enumerate() {
-            let values: Vec<f64> = samples.iter().filter_map(|sample| sample.get(n).copied()).collect();
+            let values: Vec<f64> = samples.iter().map(|sample| sample[n]).collect();
             *figure = statistics::estimate(&values, &mut self.rng)?;
         }
         Some(figures)
@@ -135,36 +168,486 @@ impl<'a> Sampler<'a> {
 }
 
 /// Nanoseconds for each of `n` times that `work` does something.
-pub fn time_each(n: u32, mut work: impl FnMut()) -> f64 {
+fn time_each(n: u32, mut work: impl FnMut()) -> f64 {
     let began = hw::now();
-    for _ in 0..n {
-        work();
-    }
+    (0..n).for_each(|_| work());
     (hw::now() - began).0 as f64 / f64::from(n)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What needs no other CPU: clock, system calls, timers, a switch between two threads.
+fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
+    let ((fd, poller), vectors) = (event()?, hw::vectors(1, true)?);
+    let mut events = Vec::with_capacity(8);
+    found.clock = sampler.one(|| Some(time_each(MANY, || _ = hw::now())));
+    found.syscall = sampler.one(|| Some(time_each(MANY, || _ = std::os::unix::process::parent_id())));
+    found.signal = sampler.one(|| Some(time_each(MANY, || fd.signal())));
+    found.signal_and_return = sampler.one(|| {
+        Some(time_each(MANY, || {
+            fd.signal();
+            _ = poller.wait(None, &mut events);
+        }))
+    });
+    if let Some(flag) = vectors.flag(0) {
+        found.arm = sampler.one(|| Some(time_each(MANY, || flag.arm())));
+        found.mask = sampler.one(|| Some(time_each(MANY, || flag.mask())));
+    }
+    found.nap = sampler.repeat(|| {
+        let (mut late, cpu) = (Vec::new(), hw::thread_cpu());
+        for _ in 0..SLEEPS / 4 {
+            let until = hw::now() + NAP;
+            poller.wait(Some(NAP), &mut events).ok()?;
+            late.push((hw::now() - until).0 as f64);
+        }
+        Some([(hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS / 4), median(&late)?])
+    });
+    // A round between two threads of one CPU is two of everything.
+    let ((ping, pinged), (pong, ponged), end) = (event()?, event()?, AtomicBool::new(false));
+    thread::scope(|scope| {
+        // The thread inherits this CPU.
+        let echo = thread::Builder::new().name("reap-echo".into()).spawn_scoped(scope, || {
+            let mut events = Vec::with_capacity(8);
+            while !end.load(Acquire) && pinged.wait(Some(LOST), &mut events).is_ok() {
+                pong.signal();
+            }
+        });
+        echo.context("cannot start a thread")?;
+        found.switch = sampler.one(|| {
+            let round = time_each(SLEEPS * 5, || {
+                ping.signal();
+                _ = ponged.wait(Some(LOST), &mut events);
+            });
+            Some(round / 2.0)
+        });
+        end.store(true, Release);
+        ping.signal();
+        Ok(())
+    })
+}
 
-    #[test]
-    fn medians_have_intervals() {
-        let never = AtomicBool::new(false);
-        let mut n = 0.0;
-        let [a, b] = Sampler::new(&never)
-            .repeat(|| {
-                n += 1.0;
-                Some([7.0, n])
-            })
-            .unwrap();
-        assert_eq!((a.value, a.interval), (7.0, Some([7.0, 7.0])));
-        assert!(b.interval.is_some_and(|[low, high]| low < b.value && b.value < high) && (10.0..24.0).contains(&b.value), "{b:?}");
+/// An eventfd, and what sleeps on it.
+fn event() -> Result<(EventFd, Poller)> {
+    let (fd, poller) = (EventFd::new()?, Poller::new()?);
+    poller.add(&fd, 0)?;
+    Ok((fd, poller))
+}
+
+/// For how long a CPU without work stays awake: the shortest pause after which a wake-up takes more than half as long as after
+/// one of `sleep`, and the one before.
+fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: u64, deep: Option<[Estimate; 3]>) -> Result<Option<Estimate>> {
+    let Some([_, delay, _]) = deep else { return Ok(None) };
+    let between = |low, high| Some(Estimate { value: high, interval: Some([low, high]) });
+    let mut low = 0.0;
+    for pause in PAUSES.into_iter().filter(|&pause| pause < sleep) {
+        let Some([_, woken, _]) = across(sampler, other, Nanos(pause))? else { return Ok(None) };
+        if woken.value > delay.value / 2.0 {
+            return Ok(between(low, pause as f64));
+        }
+        low = pause as f64;
+    }
+    Ok(between(low, sleep as f64))
+}
+
+/// A sleep that the other CPU ends after `pause`, as [`Found::sleep`] has it.
+fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<Option<[Estimate; 3]>> {
+    let (fd, poller) = event()?;
+    // How many signals were asked for and given; when the next is due; when the last was given, and what that took.
+    let [asked, given, due, at, took] = [const { AtomicU64::new(0) }; 5];
+    thread::scope(|scope| {
+        let giver = thread::Builder::new().name("reap-signal".into()).spawn_scoped(scope, || {
+            let pinned = hw::pin(other).is_ok();
+            loop {
+                let n = asked.load(Acquire);
+                if n == END || !pinned {
+                    return;
+                }
+                if n != given.load(Relaxed) {
+                    while hw::now().0 < due.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    let began = hw::now();
+                    at.store(began.0, Relaxed);
+                    fd.signal();
+                    took.store((hw::now() - began).0, Relaxed);
+                    given.store(n, Release);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        giver.context("cannot start a thread")?;
+        let (mut events, mut n) = (Vec::with_capacity(8), 0);
+        let sleep = sampler.repeat(|| {
+            let (mut delays, mut costs) = (Vec::new(), Vec::new());
+            let cpu = hw::thread_cpu();
+            for _ in 0..SLEEPS {
+                n += 1;
+                due.store((hw::now() + pause).0, Relaxed);
+                asked.store(n, Release);
+                poller.wait(Some(LOST), &mut events).ok()?;
+                let woken = hw::now();
+                if events.is_empty() {
+                    return None;
+                }
+                // The giver may still be in its call.
+                while given.load(Acquire) != n {
+                    std::hint::spin_loop();
+                }
+                delays.push((woken - Nanos(at.load(Relaxed))).0 as f64);
+                costs.push(took.load(Relaxed) as f64);
+            }
+            let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS);
+            Some([cpu, median(&delays)?, median(&costs)?])
+        });
+        asked.store(END, Release);
+        Ok(sleep)
+    })
+}
+
+/// On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// A store on one CPU until the other, which spins on it, sees it: half of a round between two lines.
+fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
+    let (ours, theirs, pinned) = (Line::default(), Line::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let echo = thread::Builder::new().name("reap-echo".into()).spawn_scoped(scope, || {
+            pinned.store(hw::pin(other).is_ok(), Release);
+            let mut seen = 0;
+            while seen != END {
+                let now = ours.0.load(Acquire);
+                if now != seen {
+                    seen = now;
+                    theirs.0.store(now, Release);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        echo.context("cannot start a thread")?;
+        let mut n = 0;
+        let found = sampler.one(|| {
+            let round = time_each(MANY, || {
+                n += 1;
+                ours.0.store(n, Release);
+                while theirs.0.load(Acquire) != n {
+                    std::hint::spin_loop();
+                }
+            });
+            pinned.load(Acquire).then_some(round / 2.0)
+        });
+        ours.0.store(END, Release);
+        Ok(found)
+    })
+}
+
+/// A ring of one thread's own, and the eventfd that it polls, whose completions are task work.
+struct RingRig {
+    ring: Ring,
+    sq: Sq,
+    cq: Cq,
+    event: EventFd,
+    polled: Kept,
+    cqes: [Cqe; ENTRIES as usize],
+}
+
+impl RingRig {
+    /// `None`: the kernel gives no such ring.
+    fn new() -> Option<RingRig> {
+        let (ring, sq, cq) = Ring::new(&Options { entries: ENTRIES, owner: true, ..Options::default() }).ok()?;
+        let event = EventFd::new().ok()?;
+        let polled = ring.keep(event.as_fd().try_clone_to_owned().ok()?);
+        Some(RingRig { ring, sq, cq, event, polled, cqes: [Cqe::default(); ENTRIES as usize] })
     }
 
-    #[test]
-    fn stop_or_failure_yields_nothing() {
-        let (now, never) = (AtomicBool::new(true), AtomicBool::new(false));
-        assert!(Sampler::new(&now).repeat(|| Some([1.0])).is_none());
-        assert!(Sampler::new(&never).repeat(|| None::<[f64; 1]>).is_none());
+    /// The means of many batches of `n` entries, of which `complete` have a completion: what `calls` time, and taking each completion.
+    fn batches(
+        &mut self,
+        (n, complete): (u32, u32),
+        entry: impl Fn(&RingRig) -> Entry,
+        calls: impl Fn(&RingRig) -> Option<[f64; 2]>,
+    ) -> Option<[f64; 3]> {
+        let mut sums = [0.0; 3];
+        for _ in 0..RING_BATCHES {
+            for _ in 0..n {
+                let entry = entry(self);
+                self.sq.push(entry).ok()?;
+            }
+            let [first, second] = calls(self)?;
+            let began = hw::now();
+            let taken = self.cq.take(&mut self.cqes);
+            let take = (hw::now() - began).0 as f64 / f64::from(n);
+            if taken != complete as usize {
+                return None;
+            }
+            sums.iter_mut().zip([first, second, take]).for_each(|(sum, ns)| *sum += ns);
+        }
+        Some(sums.map(|sum| sum / f64::from(RING_BATCHES)))
+    }
+
+    /// A sample of [`Found::ring`], of entries that do nothing and of polls.
+    fn sample(&mut self, clock: f64) -> Option<[f64; 8]> {
+        let enter = |rig: &RingRig, enter| {
+            let began = hw::now();
+            rig.ring.enter(enter).ok()?;
+            Some((hw::now() - began).0 as f64)
+        };
+        let submit = |n| move |rig: &RingRig| Some([enter(rig, Enter { submit: n, ..Enter::default() })?, 0.0]);
+        let nop = |_: &RingRig| Entry::nop();
+        let [one, ..] = self.batches((1, 1), nop, submit(1))?;
+        let [many, _, take] = self.batches((ENTRIES, ENTRIES), nop, submit(ENTRIES))?;
+        let [quiet, ..] = self.batches((ENTRIES, 0), |_| Entry::nop().quiet(), submit(ENTRIES))?;
+        let [fused, ..] =
+            self.batches((1, 1), nop, |rig| Some([enter(rig, Enter { submit: 1, wait_for: 1, ..Enter::default() })?, 0.0]))?;
+        let [_, waiting, _] = self.batches((1, 1), nop, |rig| {
+            let submit = enter(rig, Enter { submit: 1, ..Enter::default() })?;
+            Some([submit, enter(rig, Enter { wait_for: 1, ..Enter::default() })?])
+        })?;
+        let mut polls = |n| {
+            let poll = |rig: &RingRig| Entry::poll(rig.polled, false);
+            self.batches((n, n), poll, |rig| {
+                enter(rig, Enter { submit: n, ..Enter::default() })?;
+                let signal = time_each(1, || rig.event.signal());
+                let run = enter(rig, Enter { run_tasks: true, ..Enter::default() })?;
+                rig.event.drain();
+                Some([signal, run])
+            })
+        };
+        let ([signal, run, _], [signals, runs, _]) = (polls(1)?, polls(ENTRIES)?);
+        let each = |one: f64, many: f64| (many - one) / f64::from(ENTRIES - 1);
+        let (submit, event) = (each(one, many), (many - quiet) / f64::from(ENTRIES));
+        let (queue, run) = (each(signal, signals), run - each(run, runs) - clock);
+        Some([one - submit - clock, submit - event, event, fused - one, waiting - clock, queue, run, take])
     }
 }
+
+/// The polled path, with an embedded device that has a CPU of its own.
+struct LibraryRig {
+    queue: Queue,
+    free: Vec<DmaBuf>,
+    done: Vec<Completion>,
+}
+
+impl LibraryRig {
+    /// One batch of 4 KiB reads, waited for after `pause`: nanoseconds to submit, to poll and take, and to hand over.
+    fn batch(&mut self, ios: usize, pause: Nanos) -> Option<[f64; 3]> {
+        let ns = self.queue.namespaces().first().copied()?;
+        let from = self.free.len().checked_sub(ios)?;
+        let requests = self.free.drain(from..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
+        let begin = hw::now();
+        self.queue.submit_at(reap::Instant::from_nanos(begin.0), requests).ok()?;
+        let submitted = hw::now();
+        let mut polls = hw::now();
+        while polls < submitted + pause {
+            std::hint::spin_loop();
+            polls = hw::now();
+        }
+        self.queue.wait(ios, None).ok()?;
+        let taken = hw::now();
+        self.queue.reap(&mut self.done);
+        let handed = hw::now();
+        if self.done.len() < ios {
+            return None;
+        }
+        self.free.extend(self.done.drain(..).filter_map(|completion| completion.buf));
+        Some([submitted - begin, taken - polls, handed - taken].map(|span| span.0 as f64))
+    }
+
+    /// The medians of many batches, whose entries are there when they are polled for, in the other CPU's cache.
+    fn medians(&mut self, ios: usize) -> Option<[f64; 3]> {
+        let mut all: [Vec<f64>; 3] = Default::default();
+        for _ in 0..BATCHES {
+            let one = self.batch(ios, SERVED)?;
+            all.iter_mut().zip(one).for_each(|(list, ns)| list.push(ns));
+        }
+        let [a, b, c] = all.map(|list| median(&list));
+        Some([a?, b?, c?])
+    }
+}
+
+/// A batch of one and a large one: what a call of the library costs, and what each I/O of it does.
+fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> Result<()> {
+    let embedded = EmbeddedOptions { device_cpu: Some(device_cpu), ..EmbeddedOptions::default() };
+    let options = OpenOptions::new().mode(Mode::POLL).embedded(embedded);
+    let device = Device::open_with("mem:64M?profile=null", &options).context("cannot open a device to measure the library on")?;
+    let free = (0..IOS).map(|_| device.buffer(PAGE)).collect::<Result<_, _>>().context("no room for buffers")?;
+    // Keeps the device awake.
+    let _measured = device.embedded().map(|embedded| embedded.measure());
+    let mut rig = LibraryRig { queue: device.queue()?, free, done: Vec::with_capacity(IOS) };
+    let clock = found.clock.map_or(0.0, |clock| clock.value);
+    found.library = sampler.repeat(|| {
+        let (one, many) = (rig.medians(1)?, rig.medians(IOS)?);
+        let each = |n: usize| ((many[n] - one[n]) / (IOS - 1) as f64).max(0.0);
+        let call = |n: usize| (one[n] - each(n) - clock).max(0.0);
+        Some([call(0), each(0), call(1), each(1), call(2), each(2)])
+    });
+    // Memory that is in no cache, as a medium's is.
+    let (medium, mut buffer, mut at) = (vec![1u8; MEDIUM], vec![0u8; PAGE], 0);
+    found.serve = sampler.one(|| {
+        // Waited for at once: the device's nanoseconds for each command, without its data.
+        let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.batch(IOS, Nanos::ZERO)).map(|[_, wait, _]| wait / IOS as f64).collect();
+        let copy = time_each(500, || {
+            // A prime number of pages on, so that nothing is prefetched.
+            at = (at + 5_003 * PAGE) % MEDIUM;
+            buffer.copy_from_slice(&medium[at..at + PAGE]);
+            std::hint::black_box(&buffer);
+        });
+        Some(median(&each)? + copy)
+    });
+    Ok(())
+}
+
+/// One price.
+#[derive(Clone, Debug)]
+struct Price {
+    group: String,
+    name: String,
+    ns: u64,
+    /// How it was come by; `None`: not measured here, the figure that ships.
+    how: Option<String>,
+}
+
+/// What is wrong with a list in which something that costs time everywhere is free; `None`: nothing. These prices are differences of what was
+/// measured: where the noise is greater than the difference, nothing was found.
+pub fn free(costs: &Costs) -> Option<String> {
+    let prices = [("thread.idle_exit", costs.thread.idle_exit), ("thread.timer", costs.thread.timer)];
+    let free: Vec<&str> = prices.into_iter().filter(|(_, price)| price.0 == 0).map(|(name, _)| name).collect();
+    (!free.is_empty()).then(|| format!("{} came out as 0. No machine has that: what was measured is noise", free.join(" and ")))
+}
+
+/// The whole list: what was measured, and for the rest the list for virtual machines that ships.
+fn prices(found: &Found) -> Result<Vec<Price>> {
+    let shipped = Costs::VIRTUAL;
+    let mut prices = Vec::new();
+    if let Value::Object(groups) = serde_json::to_value(shipped)? {
+        for (group, list) in groups {
+            for (name, ns) in list.as_object().into_iter().flatten() {
+                prices.push(Price { group: group.clone(), name: name.clone(), ns: ns.as_u64().unwrap_or(0), how: None });
+            }
+        }
+    }
+    for (group, name, ns, how) in measured(found, &shipped) {
+        let price = prices.iter_mut().find(|price| price.group == group && price.name == name);
+        let price = price.with_context(|| format!("there is no price {group}.{name}"))?;
+        (price.ns, price.how) = (ns.round().max(0.0) as u64, Some(how));
+    }
+    Ok(prices)
+}
+
+/// Group and name of each price that was measured, nanoseconds, and how it was come by. `shipped` stands for what was not measured.
+fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, f64, String)> {
+    let value = |e: Option<Estimate>, shipped: Nanos| e.map_or(shipped.0 as f64, |e| e.value);
+    let library = |n: usize| found.library.map(|parts| parts[n]);
+    let ring = |n: usize| found.ring.map(|parts| parts[n]);
+    let direct = [
+        ("thread", "syscall", found.syscall),
+        ("thread", "signal", found.signal),
+        ("thread", "rouse", found.sleep.map(|[.., signal]| signal)),
+        ("memory", "line_node", found.line),
+        ("memory", "device_line", found.line),
+        // The doorbell of an embedded device is a cache line; a submission's call is its doorbell and its lock.
+        ("memory", "mmio_delay", found.line),
+        ("memory", "mmio", library(0)),
+        ("library", "submit", library(1)),
+        ("library", "entry", library(3)),
+        ("library", "deliver", library(5)),
+        ("library", "serve", found.serve),
+        ("library", "arm", found.arm),
+        ("library", "mask", found.mask),
+        ("kernel", "submit", ring(1)),
+        ("kernel", "event", ring(2)),
+        ("kernel", "fused", ring(3)),
+        ("kernel", "queue", ring(5)),
+        ("kernel", "take", ring(7)),
+    ];
+    let directly = |e: Estimate| {
+        let between = e.interval.map_or(", too few samples".to_owned(), |[low, high]| format!(", {low:.0}–{high:.0}"));
+        format!("measured{between}")
+    };
+    let mut list: Vec<_> = direct.into_iter().filter_map(|(group, name, e)| Some((group, name, e?.value, directly(e?)))).collect();
+    let mut put = |group, name, ns: f64, how: String| list.push((group, name, ns.max(0.0), how));
+
+    // What blocking costs beyond a system call.
+    let (syscall, signal) = (value(found.syscall, shipped.thread.syscall), value(found.signal, shipped.thread.signal));
+    let mut block = shipped.thread.block.0 as f64;
+    if let (Some(signal), Some(both)) = (found.signal, found.signal_and_return) {
+        block = (both.value - signal.value - syscall).max(0.0);
+        put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
+    }
+
+    if let Some([cpu, delay, _]) = found.sleep {
+        // The simulated thread pays for what brings it back. Between two threads of one CPU there is no way to idle: one signals, the
+        // other is woken, and the first blocks.
+        let (back, wake) = ((cpu.value - syscall - block).max(0.0), shipped.thread.wake.0 as f64);
+        let (switch, how) = match found.switch {
+            Some(half) => (
+                (half.value - signal - wake - syscall - block).clamp(0.0, back),
+                format!("from thread to thread, {:.0}, less signal, wake, system call and block", half.value),
+            ),
+            None => (back, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value)),
+        };
+        put("thread", "switch", switch, how);
+        put("thread", "from_idle", back - switch, format!("CPU of a sleep, {:.0}, less system call, block and switch", cpu.value));
+        if let Some(awake) = found.awake {
+            let how = format!("a signal {:.0} after the call finds the CPU asleep, less system call and block", awake.value);
+            put("thread", "idle_after", awake.value - syscall - block, how);
+        }
+        // The simulated signal takes effect when it and two cache lines are over.
+        let effect = signal + 2.0 * value(found.line, shipped.memory.line_node);
+        let idle = (delay.value - back - effect).max(0.0);
+        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less switch, from_idle and the signal", delay.value));
+        if let Some([nap, late]) = found.nap {
+            put("thread", "timer", nap.value - cpu.value, format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
+            let i = &shipped.interrupt;
+            let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
+            // Half of the timers are later by less than ln 2 of an exponential delay's mean.
+            let jitter = shipped.thread.timer_jitter.0 as f64 * std::f64::consts::LN_2;
+            let rest = (late.value - around - jitter - wake - back).max(0.0);
+            let how = format!("a timer is {:.0} late, less interrupt, jitter, wake-up and the way back", late.value);
+            put("thread", "timer_exit", rest.min(idle), how);
+            let how = format!("a timer is {:.0} late, less those and the idle exit", late.value);
+            put("thread", "timer_slack", rest - idle, how);
+        }
+    }
+
+    if let Some([submit, _, take, _, hand, _]) = found.library {
+        let reap = take.value + hand.value - submit.value - shipped.library.decide.0 as f64;
+        put("library", "reap", reap, format!("a wait that finds one, {:.0}, less its doorbell", take.value));
+    }
+    if let Some([call, .., wait, _, run, _]) = found.ring {
+        let enter = (call.value - syscall).max(0.0);
+        put("kernel", "enter", enter, format!("a call that submits, {:.0}, less system call", call.value));
+        let how = |what: &str, ns: f64| format!("{what}, {ns:.0}, less system call and enter");
+        put("kernel", "wait", wait.value - syscall - enter, how("a wait that returns at once", wait.value));
+        put("kernel", "run", run.value - syscall - enter, how("a call that runs task work", run.value));
+    }
+    list
+}
+
+/// The price list as a file that scenarios can name.
+fn toml(prices: &[Price], machine: &str) -> String {
+    let mut text = format!("# Written by reap calibrate. Prices in nanoseconds.\n# {machine}\n");
+    let mut group = "";
+    for price in prices {
+        if price.group != group {
+            group = &price.group;
+            _ = write!(text, "\n[{group}]\n");
+        }
+        let how = price.how.as_deref().unwrap_or("not measured here: the figure that ships");
+        _ = writeln!(text, "{} = {} # {how}", price.name, price.ns);
+    }
+    text
+}
+
+/// For people: what was measured, and the rest.
+fn table(prices: &[Price], machine: &str, width: u16) -> String {
+    let cells = |price: &Price| Some(vec![format!("{}.{}", price.group, price.name), price.ns.to_string(), price.how.clone()?]);
+    let mut list = ruled(["price", "ns", "how"], prices.iter().filter_map(cells).collect());
+    list.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
+    let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
+    let rest = format!("Not measured here, the figures that ship for virtual machines: {}.", rest.join(", "));
+    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
+    format!("{}{rest}\n{machine}\n", fitted(list, width))
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,16 +2,15 @@
 //!
 //! Blocks of 100 ms, one of each mode to a round and a second one of the first (A/A), in random order, in one process, on devices that stay
 //! open. [`plan`] has the modes, scenes and CPUs; [`blocks`] runs them; [`results`] makes rows, ratios and verdicts of them by way of
-//! [`statistics`]; [`crate::rows`] and [`crate::report`] show them, with [`notes`] around.
+//! [`statistics`]; [`crate::rows`] and [`crate::report`] show them.
 
-mod background;
 mod blocks;
-mod notes;
+mod loops;
 mod plan;
 mod results;
 pub mod statistics;
-mod stolen;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,11 +23,10 @@ use reap::{Nanos, QueueError};
 use workload::Job;
 use workload::fio::{self, Input};
 
-use crate::args::{CompareArgs, Cpus};
+use crate::args::CompareArgs;
 use crate::bench::{Filenames, Rig, Setup, TargetDevice};
 use crate::output::{self, Aside, say};
-use crate::rows::{Results, json, table};
-use crate::variant::Variant;
+use crate::rows::{Results, table};
 use crate::{jobs, machine, report, run, stop};
 use blocks::{Experiment, JobThreads};
 use plan::JobCpus;
@@ -38,13 +36,8 @@ use results::Outcome;
 const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 
 /// Compares, and prints the table.
-///
-/// # Errors
-/// Bad input, a device that cannot be used, an I/O that failed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let modes = plan::modes(args)?;
-    let uses_price = |variant: &Variant| variant.mode == completion::Mode::ADAPTIVE && variant.price.is_none();
-    args.queue.price_note(modes.iter().any(uses_price)).into_iter().for_each(say);
     let mut jobs = load(args)?;
     if let Some(&deepest) = args.qd.iter().max() {
         // What devices are opened and buffers are made for.
@@ -53,7 +46,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let filenames = Filenames::of(args.device.device.as_deref(), &jobs)?;
     filenames.gather(&mut jobs);
     let mut machine = run::machine(&filenames)?;
-    if let Some(Cpus(cpus)) = &args.cpus {
+    if let Some(cpus) = &args.cpus {
         machine = machine.only(&cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>()).context("--cpus")?;
     }
     machine.keep_clear();
@@ -61,7 +54,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if let Some(variant) = modes.iter().find(|variant| variant.mode.is_the_kernels() && !machine.outside) {
         bail!("--modes: {}, and the device of these jobs is embedded in this program", QueueError::NotTheKernels(variant.mode));
     }
-    let plan = run::plan(&jobs, &machine, args.queue.queues);
+    let plan = run::plan(&jobs, &machine);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
@@ -119,7 +112,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 
     let threads: Vec<&Job> = plan.threads.iter().map(|thread| &jobs[thread.job]).collect();
     let paced = jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
-    let offered = paced.then(|| threads.iter().map(|job| notes::offered(job)).sum());
+    let offered = paced.then(|| threads.iter().map(|job| results::offered(job)).sum());
     let mut outcomes = Vec::new();
     for (scene, record) in scenes.iter().zip(&records) {
         outcomes.extend(Outcome::new(&modes, record, scene, cpus.needed, offered, &mut rng));
@@ -133,29 +126,30 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
     }
     let mut results = Results {
-        banner: notes::banner(args, &outcomes),
-        title: notes::title(args, &threads, &device, &outcomes),
+        banner: results::banner(&outcomes),
+        title: results::title(args, &threads, &device, &outcomes),
         device,
-        legend: notes::LEGEND,
+        legend: results::LEGEND,
         ..Results::default()
     };
     results.extra.insert("devices".into(), run::devices_json(&named, &rig.devices, &plan));
     results.extra.insert("complete".into(), (ended.is_ok() && !stopped).into());
-    results.extra.insert(json::VALID.into(), results.banner.is_none().into());
-    results.extra.insert("reasons".into(), results::reasons(&outcomes).into());
+    results.extra.insert("valid".into(), results.banner.is_none().into());
+    let reasons: BTreeSet<&String> = outcomes.iter().flat_map(|outcome| &outcome.doubts).collect();
+    results.extra.insert("reasons".into(), reasons.into_iter().cloned().collect());
     for outcome in &mut outcomes {
         results.rows.append(&mut outcome.rows);
         results.pairs.append(&mut outcome.pairs);
     }
     let machine_words = machine.describe();
-    results.notes = notes::notes(&outcomes, &results, &machine_words, cpus.oversubscribed, offered);
+    results.notes = results::notes(&outcomes, &results, &machine_words, cpus.oversubscribed, offered);
     // After the machine: the devices where they are more than their URIs, and what the modes are on them.
     let told = |named: &TargetDevice| machine.outside || named.words != format!("{} (embedded)", named.uri);
     let lines = if named.iter().any(told) { run::device_lines(&named, &rig.devices) } else { String::new() };
     results.notes.splice(1..1, lines.lines().map(|line| format!("{line}.")).chain(remarks));
     output::all([
         output::print(&table::show(&results, table::width())),
-        json.write(|| json::text(&results)),
+        json.write(|| results.json_text()),
         html.write(|| report::page(&results, &machine_words)),
         ended,
     ])?;

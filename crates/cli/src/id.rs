@@ -9,30 +9,13 @@ use nvme::admin::{Identify, cns};
 use nvme::prp::Dptr;
 use nvme::{Nsid, Page, identify};
 use reap::{Device, IdentifyError, KernelUri, OpenOptions};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::IdArgs;
 use crate::rows::table::{self, wrap};
 use crate::{args, output};
 
-/// The results for scripts.
-#[derive(Serialize)]
-struct Document<'a> {
-    device: &'a str,
-    /// `None`: a file or a block device, which takes no Identify.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    controller: Option<Map<String, Value>>,
-    namespaces: Vec<Map<String, Value>>,
-    modes: Vec<String>,
-    /// Why others cannot be had.
-    unusable_modes: Vec<String>,
-}
-
 /// Shows it.
-///
-/// # Errors
-/// It cannot be opened, or does not answer.
 pub fn id(args: &IdArgs) -> Result<ExitCode> {
     // One queue, which nothing is posted to. What the kernel drives may be in use: it is only read.
     let options = OpenOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);
@@ -50,7 +33,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     };
     let usable: Vec<Nsid> = device.namespaces().iter().map(reap::Namespace::nsid).collect();
     let nsids = args.namespace.map_or(usable, |nsid| vec![Nsid(nsid)]);
-    let mut namespaces = Vec::new();
+    let mut namespaces: Vec<Map<String, Value>> = Vec::new();
     let mut errors = Vec::new();
     for nsid in nsids {
         let numbered = Map::from_iter([("nsid".to_owned(), json!(nsid.0))]);
@@ -67,13 +50,23 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         namespaces.push(numbered.into_iter().chain(fields).collect());
     }
     let (usable, others): (Vec<Mode>, Vec<Mode>) = args::modes(kernel.is_some()).partition(|mode| device.lacks(*mode).is_none());
-    let modes = usable.iter().map(Mode::to_string).collect();
-    let unusable_modes = others.iter().filter_map(|mode| device.lacks(*mode)).collect();
-    let document = Document { device: &args.uri, controller, namespaces, modes, unusable_modes };
+    let modes: Vec<String> = usable.iter().map(Mode::to_string).collect();
+    let unusable: Vec<String> = others.iter().filter_map(|mode| device.lacks(*mode)).collect();
     output::print(&if args.layout.is_json() {
+        let mut document = json!({ "device": args.uri, "namespaces": namespaces, "modes": modes, "unusable_modes": unusable });
+        // A file or a block device takes no Identify.
+        if let Some(controller) = controller {
+            document["controller"] = controller.into();
+        }
         serde_json::to_string_pretty(&document)? + "\n"
     } else {
-        text(&document, table::width().into())
+        let mut out = controller.as_ref().map_or_else(String::new, |fields| format!("NVME Identify Controller:\n{}\n", lines(fields, 10)));
+        for namespace in namespaces.iter().filter(|namespace| !namespace.contains_key("error")) {
+            let title = if controller.is_some() { format!("NVME Identify Namespace {}", namespace["nsid"]) } else { args.uri.clone() };
+            out += &format!("{title}:\n{}\n", lines(namespace, 8));
+        }
+        out += &wrap(&format!("Completion modes: {}.", modes.join(", ")), table::width().into());
+        unusable.iter().fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), table::width().into()))
     })?;
     for refused in &device.description().refused {
         output::say(format_args!("note: {refused}"));
@@ -146,21 +139,6 @@ fn fields<const N: usize>(list: [(&str, Value); N]) -> Map<String, Value> {
 const HEX: [&str; 17] = [
     "vid", "ssvid", "cmic", "cntlid", "ver", "oacs", "oncs", "vwc", "sgls", "nsze", "ncap", "nuse", "nsfeat", "flbas", "mc", "dps", "nmic",
 ];
-
-/// The results for people.
-fn text(document: &Document<'_>, width: usize) -> String {
-    let mut out = String::new();
-    if let Some(controller) = &document.controller {
-        out += &format!("NVME Identify Controller:\n{}\n", lines(controller, 10));
-    }
-    for namespace in document.namespaces.iter().filter(|namespace| !namespace.contains_key("error")) {
-        let title =
-            if document.controller.is_some() { format!("NVME Identify Namespace {}", namespace["nsid"]) } else { document.device.into() };
-        out += &format!("{title}:\n{}\n", lines(namespace, 8));
-    }
-    out += &wrap(&format!("Completion modes: {}.", document.modes.join(", ")), width);
-    document.unusable_modes.iter().fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), width))
-}
 
 /// One line for each field, its name padded to `pad`.
 fn lines(fields: &Map<String, Value>, pad: usize) -> String {

@@ -6,16 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
+use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::{Cli, InstallArgs};
+use crate::args::{Cli, InstallArgs, modes};
 use crate::output;
 
 /// Writes them, and says which.
-///
-/// # Errors
-/// One cannot be written.
 pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     for (path, bytes) in pages()? {
         let path = args.prefix.join(path);
@@ -44,9 +42,15 @@ fn pages() -> Result<Vec<(PathBuf, Vec<u8>)>> {
         (Shell::Zsh, "share/zsh/site-functions/_reap"),
         (Shell::Fish, "share/fish/vendor_completions.d/reap.fish"),
     ];
+    // Shells offer the modes, though not all that a mode's option takes is one of these names.
+    let mut offering = Cli::command();
+    for (command, option, kernels) in [("run", "completion", true), ("compare", "modes", true), ("sim", "modes", false)] {
+        let names: Vec<String> = modes(kernels).map(|mode| mode.to_string()).collect();
+        offering = offering.mut_subcommand(command, |sub| sub.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(names))));
+    }
     for (shell, place) in places {
         let mut text = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "reap", &mut text);
+        clap_complete::generate(shell, &mut offering, "reap", &mut text);
         pages.push((place.into(), text));
     }
     Ok(pages)

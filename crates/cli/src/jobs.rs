@@ -14,19 +14,23 @@ const LINE: &str = "(command line)";
 /// No file that people write is this long.
 pub const MOST_BYTES: u64 = 16 << 20;
 
-/// Reads and parses job files, and the jobs of the command line (`line`), which come after them. Warnings and notes go to stderr.
-///
-/// # Errors
-/// A file that cannot be read, or everything that is wrong with the jobs, one to a line.
+/// Reads and parses job files, and the options of the command line (`line`): as in fio its jobs come first, and what stands before them are
+/// defaults of the first file as well. Warnings and notes go to stderr.
+/// The error has everything that is wrong with the jobs, one to a line.
 pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
         let text = if path.as_os_str() == "-" { hw::read_at_most(io::stdin(), MOST_BYTES).context("cannot read it") } else { text(path) };
         texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
     }
-    texts.extend(line.map(|line| (LINE.to_owned(), line.as_bytes().to_vec())));
+    // They are one file, so that the defaults hold for both.
+    let line = line.unwrap_or_default();
+    match texts.first_mut() {
+        Some((_, text)) => drop(text.splice(..0, line.bytes())),
+        None => texts.push((LINE.to_owned(), line.as_bytes().to_vec())),
+    }
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
-    let told = |all: &[Diagnostic]| all.iter().map(|one| told(one, line.unwrap_or_default())).collect::<Vec<_>>();
+    let told = |all: &[Diagnostic]| all.iter().map(|one| told(one, line, inputs[0].name)).collect::<Vec<_>>();
     let parsed = fio::parse(&inputs, &Disk).map_err(|errors| anyhow!(told(&errors.0).join("\n")))?;
     for warning in told(&parsed.warnings) {
         say(format_args!("warning: {warning}"));
@@ -37,10 +41,15 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     Ok(parsed)
 }
 
-/// What is to be said of a job. Who gave it on the command line wrote an option there, and no line of `text`, which was made of the options.
-fn told(said: &Diagnostic, text: &str) -> String {
-    let here = said.location.as_ref().filter(|at| &*at.file == LINE);
-    let Some(written) = here.and_then(|at| text.lines().nth((at.line as usize).checked_sub(1)?)) else { return said.to_string() };
+/// What is to be said of a job. Who gave it on the command line wrote an option there, and no line of the file `first`, which `line` was put
+/// before.
+fn told(said: &Diagnostic, line: &str, first: &str) -> String {
+    let mut said = said.clone();
+    let Some(at) = said.location.as_mut().filter(|at| &*at.file == first) else { return said.to_string() };
+    let Some(written) = line.lines().nth((at.line as usize).saturating_sub(1)) else {
+        at.line -= line.lines().count() as u32;
+        return said.to_string();
+    };
     let (option, name) = match written.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(job) => (format!("--name={job}"), format!("job '{job}'")),
         None => (format!("--{written}"), written.split('=').next().unwrap_or(written).to_owned()),
@@ -52,9 +61,6 @@ fn told(said: &Diagnostic, text: &str) -> String {
 }
 
 /// The bytes of a file of people's.
-///
-/// # Errors
-/// It cannot be read, or is no such file by its length.
 pub fn text(path: &Path) -> Result<Vec<u8>> {
     hw::read_file(path, MOST_BYTES).context("cannot read it")
 }

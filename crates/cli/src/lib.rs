@@ -11,7 +11,6 @@ mod calibrate;
 mod command;
 mod compare;
 mod doctor;
-mod escape;
 mod id;
 mod install;
 mod jobs;
@@ -23,7 +22,6 @@ mod run;
 mod serve;
 mod sim;
 mod stop;
-mod variant;
 
 pub mod bench;
 pub mod machine;

@@ -15,13 +15,10 @@ use serde::Serialize;
 
 use crate::args::ListArgs;
 use crate::bind::namespace_of;
-use crate::escape::escape;
-use crate::{output, rows};
+use crate::output::{self, escape};
+use crate::rows;
 
 /// Shows them.
-///
-/// # Errors
-/// The system cannot be read.
 pub fn list(args: &ListArgs) -> Result<ExitCode> {
     let found = Found::look(Path::new("/"), &openers).context("cannot read /sys")?;
     output::print(&if args.layout.is_json() { serde_json::to_string_pretty(&found)? + "\n" } else { text(&found) })?;
@@ -97,25 +94,13 @@ struct Block {
     read_only: bool,
     /// It has queues that the kernel can poll (`queue/io_poll`).
     polls: bool,
-    /// Who uses it or one of its partitions.
-    users: Vec<String>,
-    partitions: Vec<Partition>,
-}
-
-/// A partition.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Partition {
-    device_path: String,
-    physical_size: u64,
+    /// Who uses it or one of its partitions, which is named then.
     users: Vec<String>,
 }
 
 impl Found {
     /// What there is below `root`, of which `openers` says which processes have a file open ([`hw::block::openers`]).
-    ///
-    /// # Errors
-    /// Sysfs cannot be read. Where there is none, nothing is found.
+    /// Where there is no sysfs, nothing is found.
     fn look(root: &Path, openers: &dyn Fn(&[PathBuf]) -> Open) -> io::Result<Found> {
         let functions = Bus::at(&root.join("sys/bus/pci")).controllers()?;
         let disks: Vec<Disk> = Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
@@ -205,17 +190,13 @@ fn pci_id(function: &Function) -> Option<String> {
 fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> Block {
     let (identity, name, nsid) = (disk.identity(), disk.name(), disk.nsid());
     let text = |text: Option<String>| text.map(|text| escape(&text));
-    let path_of = |disk: &Disk| escape(&disk.node().display().to_string());
     let generic = nsid.and(name.strip_prefix("nvme")).map(|rest| format!("ng{rest}"));
     let generic = generic.filter(|generic| root.join("sys/class/nvme-generic").join(generic).exists());
     let leads = controllers.iter().filter(|controller| controller.namespaces.contains(&name));
     let parts: Vec<Disk> = disk.family().into_iter().skip(1).collect();
-    let of_part = |part: &Disk| Partition { device_path: path_of(part), physical_size: part.bytes(), users: seen.of(part) };
-    let partitions: Vec<Partition> = parts.iter().map(of_part).collect();
-    let of_parts = parts.iter().zip(&partitions);
-    let of_parts = of_parts.flat_map(|(part, found)| found.users.iter().map(|user| format!("{}: {user}", part.name())));
+    let of_parts = parts.iter().flat_map(|part| seen.of(part).into_iter().map(|user| format!("{}: {user}", escape(&part.name()))));
     Block {
-        device_path: path_of(disk),
+        device_path: escape(&disk.node().display().to_string()),
         nsid,
         generic_path: generic.map(|generic| format!("/dev/{generic}")),
         controllers: leads.filter_map(|controller| controller.controller.clone()).collect(),
@@ -228,7 +209,6 @@ fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> B
         read_only: disk.read_only(),
         polls: disk.queue("io_poll") == Some(1),
         users: seen.of(disk).into_iter().chain(of_parts).collect(),
-        partitions,
     }
 }
 
@@ -243,7 +223,7 @@ pub fn names(directory: &Path) -> Vec<String> {
 /// For people: two tables, in columns as nvme-cli has them, each as wide as it has to be.
 fn text(found: &Found) -> String {
     let controllers: Vec<_> = found.controllers.iter().map(controller_row).collect();
-    let blocks: Vec<_> = found.block_devices.iter().flat_map(block_rows).collect();
+    let blocks: Vec<_> = found.block_devices.iter().map(block_row).collect();
     let controllers = match controllers.is_empty() {
         true => "There is no NVMe controller here, on PCI or at a driver of the kernel's.\n".to_owned(),
         false => table(["Device", "Address", "Driver", "Group", "Model", "Serial", "Namespaces"], &controllers),
@@ -286,35 +266,16 @@ fn controller_row(c: &Controller) -> [String; 7] {
     ]
 }
 
-/// The device, and a line for each partition.
-fn block_rows(b: &Block) -> Vec<[String; 7]> {
-    let of_part = |user: &String| {
-        let names = b.partitions.iter().map(|part| part.device_path.strip_prefix("/dev/").unwrap_or(&part.device_path));
-        names.into_iter().any(|name| user.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")))
-    };
-    let own: Vec<&str> = b.users.iter().filter(|user| !of_part(user)).map(String::as_str).collect();
-    let whole = [
+fn block_row(b: &Block) -> [String; 7] {
+    [
         b.device_path.clone(),
         b.generic_path.clone().unwrap_or_default(),
         DecimalBytes(b.physical_size).to_string(),
         rows::bytes(b.sector_size),
         if b.polls { "yes" } else { "no" }.to_owned(),
         if b.read_only { format!("{} (read-only)", b.model_number) } else { b.model_number.clone() },
-        own.join("; "),
-    ];
-    let parts = b.partitions.iter().map(|part| {
-        let blank = String::new;
-        [
-            format!("  {}", part.device_path),
-            blank(),
-            DecimalBytes(part.physical_size).to_string(),
-            blank(),
-            blank(),
-            blank(),
-            part.users.join("; "),
-        ]
-    });
-    std::iter::once(whole).chain(parts).collect()
+        b.users.join("; "),
+    ]
 }
 
 #[cfg(test)]

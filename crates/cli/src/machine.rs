@@ -64,8 +64,7 @@ impl Machine {
 
     /// Has the host's threads take these CPUs before others, where the host has them.
     pub fn prefer(&mut self, cpus: &[usize]) {
-        let first = |cpu: &usize| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX);
-        self.host.sort_by_key(first);
+        self.host.sort_by_key(|cpu| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX));
     }
 
     /// Those of the host's CPUs that a job names; none if it names none.
@@ -108,8 +107,7 @@ impl Machine {
     /// One line: processor, kernel, who runs where, and how busy it is.
     pub fn describe(&self) -> String {
         let word = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let kernel = word("/proc/sys/kernel/osrelease");
-        let info = word("/proc/cpuinfo");
+        let (kernel, info) = (word("/proc/sys/kernel/osrelease"), word("/proc/cpuinfo"));
         let model = info.lines().find_map(|line| line.strip_prefix("model name")).map(|rest| rest.trim_matches([' ', '\t', ':']));
         let load = word("/proc/loadavg");
         let roles = match self.device {
@@ -148,15 +146,7 @@ pub fn fine_timers() {
 
 /// `0-2,5`
 pub fn list(cpus: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &cpu in cpus {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => runs.push((cpu, cpu)),
-        }
-    }
-    let show = |&(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    runs.iter().map(show).collect::<Vec<_>>().join(",")
+    units::cpu_ranges(&cpus.iter().map(|&cpu| cpu as u32).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

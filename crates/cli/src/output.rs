@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -31,6 +31,15 @@ fn laid(text: &str, width: Option<usize>) -> String {
         Some(width) => text.lines().map(|line| wrap(line, width)).collect(),
         None => format!("{text}\n"),
     }
+}
+
+/// Text that a device, a file name or another user has chosen, with a question mark for each character that a terminal might obey: control characters, and those that turn the direction of
+/// writing.
+pub fn escape(text: &str) -> String {
+    let obeyed = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+    };
+    text.chars().map(|c| if obeyed(c) { '?' } else { c }).collect()
 }
 
 /// How far a command is, and how much time is left. Invisible where stderr is no terminal.
@@ -64,36 +73,18 @@ pub struct Output {
 
 impl Output {
     /// Opens `path`, of which `-` is the standard output, before anything runs whose results could then not be kept.
-    ///
-    /// # Errors
-    /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Output> {
         let Some(path) = path else {
             let (to, name) = for_people();
             return Ok(Output { to, name: name.into() });
         };
         let to = Kept::open(path).with_context(|| format!("cannot write the results to {}", path.display()))?;
-        Ok(Output { to: Box::new(BufWriter::new(to)), name: path.display().to_string() })
+        Ok(Output { to: Box::new(to), name: path.display().to_string() })
     }
 
     /// Writes `text`. A reader that has gone away wants no more of it, which is no error.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn write(&mut self, text: &str) -> Result<()> {
-        self.settle(|to| to.write_all(text.as_bytes()))
-    }
-
-    /// Writes what is still in memory.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn finish(mut self) -> Result<()> {
-        self.settle(|to| to.flush())
-    }
-
-    fn settle(&mut self, act: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-        match act(&mut self.to) {
+        match self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(error).with_context(|| format!("cannot write the results to {}", self.name))
             }
@@ -103,13 +94,8 @@ impl Output {
 }
 
 /// Prints `text` on the standard output, or on stderr where that is a file's.
-///
-/// # Errors
-/// What the system says.
 pub fn print(text: &str) -> Result<()> {
-    let mut output = Output::open(None)?;
-    output.write(text)?;
-    output.finish()
+    Output::open(None)?.write(text)
 }
 
 /// A file beside the results, where one was asked for.
@@ -117,29 +103,19 @@ pub struct Aside(Option<Output>);
 
 impl Aside {
     /// Opens it as [`Output::open`] does.
-    ///
-    /// # Errors
-    /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Aside> {
         path.map(|path| Output::open(Some(path))).transpose().map(Aside)
     }
 
     /// Writes what `text` makes, if there is a file.
-    ///
-    /// # Errors
-    /// What the system says, and `text`.
     pub fn write(self, text: impl FnOnce() -> Result<String>) -> Result<()> {
-        let Some(mut output) = self.0 else { return Ok(()) };
-        output.write(&text()?)?;
-        output.finish()
+        self.0.map_or(Ok(()), |mut output| output.write(&text()?))
     }
 }
 
 /// What became of all that there was to write: the results, which come first, and each file beside them. One that could not
 /// be written has kept none of the others from it, and fails the command now.
-///
-/// # Errors
-/// Everything that could not be written, one to a line.
+/// The error has everything that could not be written, one to a line.
 pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
     let failed: Vec<String> = written.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
@@ -147,9 +123,6 @@ pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
 }
 
 /// Refuses to write two things into one file (`written`, by their options), or over what is read.
-///
-/// # Errors
-/// It says which.
 pub fn apart<'a>(read: impl IntoIterator<Item = &'a Path>, written: &[(&str, Option<&Path>)]) -> Result<()> {
     // There, `-` is the standard input.
     let read: Vec<PathBuf> = read.into_iter().filter(|path| *path != Path::new(STANDARD)).filter_map(identity).collect();
@@ -190,9 +163,6 @@ pub struct Kept {
 
 impl Kept {
     /// Opens it; `-` is the standard output.
-    ///
-    /// # Errors
-    /// It cannot be created.
     pub fn open(path: &Path) -> io::Result<Kept> {
         if path == Path::new(STANDARD) {
             STDOUT_IS_A_FILE.store(true, Relaxed);
@@ -200,22 +170,9 @@ impl Kept {
             return Ok(Kept { file: io::stdout().as_fd().try_clone_to_owned()?.into(), written: true, new: None });
         }
         let new = !path.exists();
-        let file = File::options().write(true).create(true).truncate(false).open(path).map_err(|error| what_to_do(path, error))?;
+        let file = File::options().write(true).create(true).truncate(false).open(path)?;
         Ok(Kept { file, written: false, new: new.then(|| path.to_owned()) })
     }
-}
-
-/// Why `path` cannot be created, with what to do about it where that is plain.
-fn what_to_do(path: &Path, error: io::Error) -> io::Error {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    let advice = match (error.kind(), dir) {
-        (io::ErrorKind::IsADirectory, _) => "this is a directory; name a file in it".to_owned(),
-        (io::ErrorKind::NotFound, Some(dir)) if !dir.exists() => format!("there is no directory {}; make it first", dir.display()),
-        (io::ErrorKind::NotADirectory, Some(dir)) => format!("{} is no directory; name another", dir.display()),
-        (io::ErrorKind::PermissionDenied, _) => format!("{error}; name a file that you may write"),
-        _ => return error,
-    };
-    io::Error::new(error.kind(), advice)
 }
 
 impl Write for Kept {

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::rows::{Results, json, table};
+use crate::rows::{Results, table};
 
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
@@ -27,9 +27,6 @@ const SCRIPTS: [&str; 9] = [
 ];
 
 /// The page of `results`, which come from `machine`: this one, or the simulated one.
-///
-/// # Errors
-/// None, as long as keys are text.
 pub fn page(results: &Results, machine: &str) -> Result<String> {
     page_of(results, machine, &command(std::env::args_os()))
 }
@@ -42,7 +39,7 @@ fn page_of(results: &Results, machine: &str, command: &str) -> Result<String> {
         "version": env!("CARGO_PKG_VERSION"),
         "machine": machine,
         "notes": table::notes(results),
-        "results": json::value(results),
+        "results": results.json(),
     });
     // The only character with which text could leave the element that holds it.
     let json = serde_json::to_string(&data)?.replace('<', "\\u003c");

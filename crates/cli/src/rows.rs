@@ -1,11 +1,11 @@
 //! What `compare` and `sim` have measured: a row for each mode in each scene, and ratios between modes. [`table`] shows it on a terminal,
-//! [`json`] to scripts, [`crate::report`] draws it.
+//! [`crate::report`] draws it.
 
-pub mod json;
 pub mod table;
 
+use anyhow::Result;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use workload::report::PathFigures;
 
 /// A figure and, with enough samples, its 95 % interval.
@@ -110,49 +110,6 @@ pub const CPU: &str = "cpu_ns_per_io";
 /// Median latency.
 pub const P50: &str = "lat_p50";
 
-/// What a mode did over time, across a change in load; [`Tick`]s are equally long.
-#[derive(Clone, Debug, Serialize)]
-pub struct Timeline {
-    /// A row's mode.
-    pub mode: String,
-    /// Where.
-    #[serde(flatten)]
-    pub scene: Scene,
-    /// Nanoseconds of a tick.
-    pub tick_ns: u64,
-    /// In order.
-    pub ticks: Vec<Tick>,
-}
-
-/// A moment of a [`Timeline`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Tick {
-    /// I/Os per second meant.
-    pub offered: f64,
-    /// I/Os per second that completed.
-    pub iops: f64,
-    /// Share of a CPU that the host's threads used, 0 to 1.
-    pub cpu: f64,
-    /// The median latency in nanoseconds; 0 without I/O.
-    pub p50: f64,
-    /// The 99th percentile.
-    pub p99: f64,
-    /// Polls of the queue per second.
-    pub looks: f64,
-    /// Of these, the empty ones.
-    pub empty_looks: f64,
-    /// Spins per second.
-    pub spins: f64,
-    /// Naps per second (masked, with a timer).
-    pub naps: f64,
-    /// Sleeps per second (armed).
-    pub sleeps: f64,
-    /// Of the naps, those to gather completions.
-    pub gathered: f64,
-    /// Waits per second that were polled to the end, to learn.
-    pub explored: f64,
-}
-
 /// All results of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
@@ -166,8 +123,8 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// Each label with each later one of its scene.
     pub pairs: Vec<Pair>,
-    /// Decisions over time.
-    pub timelines: Vec<Timeline>,
+    /// What modes did over time, across a change in load, as JSON has it: ticks of equal length.
+    pub timelines: Vec<Value>,
     /// Sentences below the table.
     pub notes: Vec<String>,
     /// What columns mean, by their names: printed for those that are shown.
@@ -199,6 +156,73 @@ impl Results {
         let is = |pair: &&Pair| pair.figure == figure && pair.a == first && pair.b == b && pair.scene == *scene;
         self.pairs.iter().find(is).map(|pair| pair.ratio)
     }
+
+    /// The results for scripts: schema 1. What was not measured, or has too few samples, is null; so is an interval of fewer than six blocks
+    /// or seeds.
+    pub fn json(&self) -> Value {
+        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        let interval = |estimate: Option<Estimate>| estimate.and_then(|estimate| estimate.interval);
+        let row = |row: &Row| {
+            let latency = &row.latency;
+            let mut figures = json!({
+                "iops": value(row.iops),
+                "cpu_ns_per_io": value(row.cpu),
+                "stolen_ns_per_io": row.stolen,
+                "notify_ns_per_io": (!row.untold).then_some(row.notify),
+                "messages_per_s": (!row.untold).then_some(row.messages),
+                "wakeups_per_s": row.wakeups,
+                "completions_per_wakeup": row.per_wakeup,
+                "lat_ns": {
+                    "mean": latency.mean,
+                    "p50": value(latency.p50),
+                    "p99": value(latency.p99),
+                    "p999": value(latency.p999),
+                    "p9999": value(latency.p9999),
+                    "max": latency.max,
+                },
+                "entries_per_drain_max": row.drain_max,
+                "ci": {
+                    "iops": interval(row.iops),
+                    "cpu_ns_per_io": interval(row.cpu),
+                    "lat_p50": interval(latency.p50),
+                    "lat_p99": interval(latency.p99),
+                    "lat_p999": interval(latency.p999),
+                },
+            });
+            // What not all devices have.
+            if let Some(calls) = row.system_calls {
+                figures["system_calls_per_io"] = calls.into();
+            }
+            if !latency.curve.is_empty() {
+                figures["lat_curve"] = json!(latency.curve);
+            }
+            if !row.paths.is_empty() {
+                figures["paths"] = json!(row.paths);
+            }
+            merged([json!({ "mode": row.mode }), json!(row.scene), figures, json!(row.extra)])
+        };
+        let pair = |pair: &Pair| {
+            let ratio = json!({ "a": pair.a, "b": pair.b, "figure": pair.figure, "ratio": pair.ratio.value, "ci": pair.ratio.interval });
+            merged([ratio, json!(pair.scene)])
+        };
+        let rows: Vec<Value> = self.rows.iter().map(row).collect();
+        let pairs: Vec<Value> = self.pairs.iter().map(pair).collect();
+        let mut all = json!({ "schema": 1, "device": self.device, "rows": rows, "pairs": pairs });
+        if !self.timelines.is_empty() {
+            all["timelines"] = self.timelines.clone().into();
+        }
+        merged([all, json!(self.extra)])
+    }
+
+    /// The same as the text of a file.
+    pub fn json_text(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(&self.json())? + "\n")
+    }
+}
+
+/// The keys of all `parts`, in order.
+pub fn merged<const N: usize>(parts: [Value; N]) -> Value {
+    parts.iter().filter_map(Value::as_object).flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// 4096 is `4 KiB`, 512 is `512 B`; a number that is not whole in its unit has a digit after the point.

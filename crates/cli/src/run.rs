@@ -1,54 +1,67 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
-mod engines;
-mod results;
-mod showcmd;
-mod stages;
-
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use completion::Mode;
-use reap::Device;
+use indicatif::{ProgressBar, ProgressStyle};
+use reap::{Device, Nanos, Wakeups};
 use serde_json::{Value, json};
+use trace::histogram::{Linear, Log2};
 use workload::fio::Parsed;
-use workload::plan::{self, Plan};
-use workload::report::Report;
-use workload::{Amount, Generator, Job, report};
+use workload::plan::{self, Plan, Thread};
+use workload::report::{self, Entry, Figures, Report, Usage, log_files, write_log};
+use workload::{Amount, Generator, Job};
 
 use crate::PROGRAM;
 use crate::args::{OutputFormat, RunArgs};
-use crate::bench::{Filenames, Filled, PathMark, Rig, Setup, TargetDevice};
+use crate::bench::{self, Control, Counted, Filenames, Filled, PathMark, Progress, Ran, Rig, Setup, TargetDevice};
 use crate::machine::{self, Machine};
-use crate::output::{self, Output, say};
+use crate::output::{self, Kept, Output, STANDARD, say};
 use crate::{jobs, rows, stop};
 
+/// From one update of the progress line to the next.
+const REFRESH: Duration = Duration::from_millis(250);
+
 /// Runs the job files. The exit code is a failure if a job failed.
-///
-/// # Errors
-/// Bad input, or a device that cannot be used; nothing was run.
+/// After bad input, or with a device that cannot be used, nothing is run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
-    if args.showcmd || args.parse_only {
-        return show(args, &parsed);
+    if !args.section.is_empty() {
+        parsed.jobs.retain(|job| args.section.contains(&job.name));
+        ensure!(!parsed.jobs.is_empty(), "--section {}: there is no job of that name", args.section.join(", "));
+    }
+    if let Some(job) = parsed.jobs.iter().find(|job| args.readonly && job.pattern.changes()) {
+        bail!("job '{}' writes or trims, and --readonly forbids it", job.name);
+    }
+    if args.parse_only {
+        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
+        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
+        say(format_args!("{jobs} with {threads}; nothing was run"));
+        return Ok(ExitCode::SUCCESS);
     }
     let filenames = Filenames::of(args.device.device.as_deref(), &parsed.jobs)?;
     filenames.gather(&mut parsed.jobs);
     let machine = machine(&filenames)?;
     machine::fine_timers();
-    let plan = plan(&parsed.jobs, &machine, args.queue.queues);
+    let plan = plan(&parsed.jobs, &machine);
     let devices = filenames.devices(&parsed.jobs, &plan, args.device.allowed())?;
-    let choice = engines::choose(args.completion, &parsed.jobs, filenames.is_kernel());
-    args.queue.price_note(choice.mode == Mode::ADAPTIVE).into_iter().for_each(say);
+    let (mut mode, otherwise, notes) = choose_mode(args.completion, &parsed.jobs, filenames.is_kernel());
+    notes.into_iter().for_each(|note| say(format_args!("note: {note}")));
     let stop = stop::on_signal()?;
-    let mode = choice.otherwise;
     let setup = Setup {
         devices: &devices,
-        mode,
+        mode: otherwise,
         price: args.queue.price(),
         spin: args.queue.poll,
         queues: args.queue.queues,
@@ -56,12 +69,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     let read: Vec<PathBuf> = devices.iter().flat_map(TargetDevice::files).collect();
     output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
-    results::check_logs(&parsed.jobs, &plan)?;
+    check_logs(&parsed.jobs, &plan)?;
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
-    let mode = choice.on(&rig.devices);
+    // A device that lacks the mode of the command line is an error when it is opened.
+    if mode != otherwise
+        && let Some(why) = rig.devices.iter().find_map(|device| device.lacks(mode))
+    {
+        say(format_args!("note: {why}: the jobs run in {otherwise}"));
+        mode = otherwise;
+    }
     rig.setup.mode = mode;
-    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
-    let generators = generators(&parsed.jobs, &plan, &rig, entropy)?;
+    let generators = generators(&parsed.jobs, &plan, &rig, since_epoch().as_nanos() as u64)?;
     let mut output = Output::open(args.output.as_deref())?;
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
@@ -71,56 +89,43 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         say(format_args!("note: {note}"));
     }
     let reach = stop::reach(&stop, &rig.devices)?;
-    say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
+    // Jobs that verify read only what was written for them.
+    let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
+    let readers: Vec<_> = plan.threads.iter().zip(&generators).filter(|(thread, _)| reads(&parsed.jobs[thread.job])).collect();
+    say_filled(&rig.fill(&readers, &stop)?, &stop);
     let mark = PathMark::new(&rig.devices);
-    let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
+    let ended = run_stages(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
     drop(reach);
     let paths = mark.since(&rig.devices, &plan.targets);
     let used = devices_json(&devices, &rig.devices, &plan);
     drop(rig);
-    let results = results::report(&parsed, &plan, &ended, mode, unix_ms());
-    let results = Report { paths, ..results };
-    let mut text = lay_out(args.output_format, &results, used)?;
+    let unix_ms = since_epoch().as_millis() as u64;
+    let results = Report { paths, unix_ms, ..report_of(&parsed, &plan, &ended, mode) };
+    let json = |mut json: Value| {
+        // fio's schema knows nothing of devices.
+        json["devices"] = used;
+        serde_json::to_string_pretty(&json).map(|text| text + "\n")
+    };
+    let mut text = match args.output_format {
+        OutputFormat::Normal => report::normal(&results),
+        OutputFormat::Json => json(report::json(&results, false))?,
+        OutputFormat::JsonPlus => json(report::json(&results, true))?,
+    };
     if args.histograms {
-        let drawn = results::histograms(&parsed.jobs, &plan, &ended);
+        let drawn = histograms(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
             OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
-    let written = output::all([output.write(&text).and_then(|()| output.finish()), results::write_logs(&parsed.jobs, &plan, &ended)]);
-    let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
+    let written = output::all([output.write(&text), write_logs(&parsed.jobs, &plan, &ended)]);
+    let failed = failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
         say("note: stopped by a signal; the results are of the time until then");
     }
     written?;
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What is asked for instead of a run: the command line of the jobs, or how many they are.
-fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
-    if args.showcmd {
-        output::print(&showcmd::line(parsed))?;
-    }
-    if args.parse_only {
-        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
-        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
-        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
-        say(format_args!("{jobs} with {threads}; nothing was run"));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The results in that layout. `used`: the devices, of which fio's schema knows nothing.
-fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
-    let mut json = match format {
-        OutputFormat::Normal => return Ok(report::normal(results)),
-        OutputFormat::Json => report::json(results, false),
-        OutputFormat::JsonPlus => report::json(results, true),
-    };
-    json["devices"] = used;
-    Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
 /// A line for each device: what it is, and what was found otherwise than one would expect. Whether a name is a path must be plain to see.
@@ -142,35 +147,23 @@ pub fn devices_json(named: &[TargetDevice], devices: &[Device], plan: &Plan) -> 
 }
 
 /// This machine, as the devices leave it to the jobs.
-///
-/// # Errors
-/// What the system says.
 pub fn machine(filenames: &Filenames) -> Result<Machine> {
     Ok(if filenames.is_embedded() { Machine::here() } else { Machine::without_device() }?)
 }
 
 /// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
-pub fn plan(jobs: &[Job], machine: &Machine, queues: Option<u16>) -> Plan {
+pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
         let device = machine.device.map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
         say(format_args!("warning: {warning}{device}"));
     }
-    if let Some(queues) = queues.filter(|&queues| usize::from(queues) > plan.threads.len()) {
-        let threads = plan.threads.len();
-        say(format_args!(
-            "note: --queues {queues} is as good as {threads}: a hardware queue for each job thread is the most that is opened"
-        ));
-    }
     plan
 }
 
 /// A generator for each thread. All of them are made before anything runs, so that a job that does not fit its devices
 /// is an error and not a half of a run. One that fits because it makes do with less than it asks for is told of.
-///
-/// # Errors
-/// Such a job.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
@@ -190,13 +183,6 @@ pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Res
     Ok(generators)
 }
 
-/// Fills what the jobs read. Jobs that verify read only what was written for them.
-fn fill(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, generators: &[Generator], stop: &AtomicBool) -> Result<Filled> {
-    let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
-    let readers: Vec<_> = plan.threads.iter().zip(generators).filter(|(thread, _)| reads(&jobs[thread.job])).collect();
-    rig.fill(&readers, stop)
-}
-
 /// Says so where not all of what is read could be written before.
 pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     if filled.written < filled.wanted && !stop.load(Relaxed) {
@@ -208,6 +194,298 @@ pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     }
 }
 
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64)
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
+
+/// The mode of a run: as the command line says (`given`), else as the jobs do by options of fio's engine io_uring, where the devices are the
+/// kernel's as well. Second, the mode that devices are opened in, which a run has in its place on a device that lacks it; and notes of what
+/// is not done as a job says. Files and buffers are always registered: `registerfiles` and `fixedbufs` ask for nothing more.
+fn choose_mode(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Mode, Mode, Vec<String>) {
+    type Says = fn(&Job) -> bool;
+    let options: [(&str, Says, Mode, Mode); 2] = [
+        ("sqthread_poll", |job| job.engine.sqthread_poll, Mode::KERNEL_SQPOLL, Mode::ADAPTIVE),
+        ("hipri", |job| job.engine.hipri, Mode::KERNEL_IOPOLL, Mode::POLL),
+    ];
+    let (mut chosen, mut notes) = (None, Vec::new());
+    for (option, says, mode, otherwise) in options.into_iter().filter(|_| kernel) {
+        let Some(job) = jobs.iter().find(|job| says(job)) else { continue };
+        let not_done = match (given, chosen) {
+            (Some(given), _) if given == mode || given == otherwise => continue,
+            (Some(given), _) => format!("--completion {given} decides"),
+            (None, Some((other, _))) => format!("{other} is, and no ring is made for both"),
+            (None, None) if jobs.iter().all(says) => {
+                chosen = Some((mode, otherwise));
+                continue;
+            }
+            (None, None) => format!("not all jobs say it, and the run has one mode; --completion {mode} is that of all"),
+        };
+        notes.push(format!("job '{}': {option} is not done: {not_done}", job.name));
+    }
+    let usual = given.unwrap_or(Mode::ADAPTIVE);
+    let (mode, otherwise) = chosen.unwrap_or((usual, usual));
+    (mode, otherwise, notes)
+}
+
+/// What became of one thread.
+struct Ended {
+    /// With its statistics.
+    generator: Generator,
+    /// What it cost.
+    ran: Ran,
+    /// From the start of the run until it ended.
+    elapsed: Nanos,
+    /// It had to wait for other threads, because there are fewer CPUs: the number of threads, and of CPUs.
+    oversubscribed: Option<(usize, usize)>,
+}
+
+/// Runs all stages. One [`Ended`] for each thread of the plan, in its order; once `stop` is set, later stages end at
+/// once.
+fn run_stages(
+    jobs: &[Job],
+    plan: &Plan,
+    rig: &Rig<'_>,
+    generators: Vec<Generator>,
+    machine: &Machine,
+    stop: &AtomicBool,
+) -> Result<Vec<Ended>> {
+    let began = hw::now();
+    let groups: Vec<AtomicBool> = (0..=plan.threads.iter().map(|t| t.group).max().unwrap_or(0)).map(|_| AtomicBool::new(false)).collect();
+    let mut generators: Vec<Option<Generator>> = generators.into_iter().map(Some).collect();
+    let mut ended: Vec<Option<Ended>> = generators.iter().map(|_| None).collect();
+    // The device stays awake for as long as anything is measured.
+    let _measured: Vec<_> =
+        if machine.device.is_some() { rig.devices.iter().filter_map(|d| Some(d.embedded()?.measure())).collect() } else { Vec::new() };
+    for stage in 0..plan.stages {
+        let of_stage = plan.threads.iter().enumerate().zip(&mut generators).filter(|((_, thread), _)| thread.stage == stage);
+        let threads: Vec<(usize, &Thread, Generator)> =
+            of_stage.filter_map(|((index, thread), generator)| Some((index, thread, generator.take()?))).collect();
+        let cpus = machine.place(&threads.iter().map(|(_, thread, _)| thread.cpus.clone()).collect::<Vec<_>>());
+        let oversubscribed = machine.oversubscribed(&cpus).then(|| (cpus.len(), cpus.iter().collect::<BTreeSet<_>>().len()));
+        let count = threads.len();
+        let progress: Vec<Progress> = threads.iter().map(|_| Progress::default()).collect();
+        let (ready, are_ready) = mpsc::channel();
+        let (done, are_done) = mpsc::channel();
+        // Held until all of them have what they need: they start together, or not at all.
+        let gate = Mutex::new(());
+        let before = hw::thread_cpu();
+        let mut outcomes = thread::scope(|scope| {
+            let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+            for ((index, thread, mut generator), progress) in threads.into_iter().zip(&progress) {
+                // No application work in a run: only `compare` saturates hosts on purpose.
+                let worker = rig.worker(jobs, thread, Nanos::ZERO);
+                // It runs on these alone, as fio has it (`fio_set_affinity`); none: the scheduler places it.
+                let cpus = machine.named(&thread.cpus);
+                let (exitall, group) = (jobs[thread.job].exitall, &groups[thread.group as usize]);
+                // Its receivers are gone only if the run has failed already.
+                let (ready, done, gate) = (ready.clone(), done.clone(), &gate);
+                let body = move || {
+                    machine::settle(&cpus);
+                    let mut worker = match worker() {
+                        Ok(worker) => worker,
+                        Err(error) => {
+                            _ = ready.send(Err(error));
+                            return;
+                        }
+                    };
+                    _ = ready.send(Ok(()));
+                    drop(gate.lock());
+                    let ran = worker.run(&mut generator, &Control { stop: [stop, group], progress });
+                    if exitall {
+                        group.store(true, Relaxed);
+                    }
+                    // Its queues are closed before those of the next stage are opened.
+                    drop(worker);
+                    _ = done.send((index, generator, ran));
+                };
+                let spawned = thread::Builder::new().name(format!("reap-job-{}", thread.number)).spawn_scoped(scope, body);
+                spawned.inspect_err(|_| stop.store(true, Relaxed)).context("cannot start a job thread")?;
+            }
+            drop((ready, done));
+            for _ in 0..count {
+                let set_up: Result<()> = are_ready.recv().map_err(|_| anyhow!("a job thread ended before it began"))?;
+                set_up.inspect_err(|_| stop.store(true, Relaxed))?;
+            }
+            drop(closed);
+            // IOPS, MB/s and ETA of the threads. Invisible where stderr is no terminal.
+            let bar = ProgressBar::new(1_000_000);
+            // The template is a constant: it parses.
+            if let Ok(style) = ProgressStyle::with_template("{prefix}[{bar:24}] {percent:>3}%  {msg}  ETA {eta_precise}") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            if plan.stages > 1 {
+                bar.set_prefix(format!("stage {}/{} ", stage + 1, plan.stages));
+            }
+            let mut last = (Instant::now(), [0, 0]);
+            let mut outcomes = Vec::with_capacity(count);
+            while outcomes.len() < count {
+                match are_done.recv_timeout(REFRESH) {
+                    Ok((index, generator, ran)) => {
+                        let ran: Result<Ran> = ran;
+                        outcomes.push((index, generator, ran.inspect_err(|_| stop.store(true, Relaxed))?));
+                    }
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        let sum = |of: fn(&Progress) -> &AtomicU64| progress.iter().map(|thread| of(thread).load(Relaxed)).sum::<u64>();
+                        let now = (Instant::now(), [sum(|thread| &thread.ios), sum(|thread| &thread.bytes)]);
+                        let seconds = (now.0 - last.0).as_secs_f64().max(1e-3);
+                        // What is forgotten at the end of the ramp makes a count fall: nothing is known of that stretch.
+                        let [iops, rate] = [0, 1].map(|at| now.1[at].saturating_sub(last.1[at]) as f64 / seconds);
+                        last = now;
+                        bar.set_message(format!("{:.1}k IOPS  {:.0} MB/s", iops / 1e3, rate / 1e6));
+                        // The stage ends with the last of its threads.
+                        bar.set_position(progress.iter().map(|thread| thread.millionths.load(Relaxed)).min().unwrap_or(0));
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(anyhow!("a job thread ended without a result")),
+                }
+            }
+            bar.finish_and_clear();
+            Ok(outcomes)
+        })?;
+        if machine.outside {
+            bench::charge(outcomes.iter_mut().map(|(_, _, ran)| &mut ran.counted), hw::thread_cpu() - before);
+        }
+        for (index, generator, ran) in outcomes {
+            ended[index] = Some(Ended { generator, ran, elapsed: hw::now() - began, oversubscribed });
+        }
+    }
+    ended.into_iter().collect::<Option<Vec<_>>>().context("a thread of the plan was not run")
+}
+
+/// The report of a run whose threads ended as `ended` says.
+fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Report {
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    let mut entries: Vec<Entry> = Vec::with_capacity(plan.reports);
+    let mut counted = vec![Counted::default(); plan.reports];
+    for (thread, end) in plan.threads.iter().zip(ended) {
+        if thread.report == entries.len() {
+            entries.push(Entry { pid: std::process::id(), ..Entry::new(&parsed.jobs[thread.job], thread) });
+        }
+        let Some(entry) = entries.get_mut(thread.report) else { continue };
+        let hw::Usage { user, system, context_switches, major_faults, minor_faults, .. } = end.ran.usage;
+        entry.add(&end.generator, Usage { user, system, context_switches, major_faults, minor_faults });
+        entry.elapsed = entry.elapsed.max(end.elapsed);
+        counted[thread.report].merge(&end.ran.counted);
+        if let Some((threads, cpus)) = end.oversubscribed.filter(|_| !entry.reap.oversubscribed) {
+            entry.reap.oversubscribed = true;
+            let on = format!("{threads} job thread{} on {cpus} CPU{}", plural(threads), plural(cpus));
+            entry.lines.push(("oversubscribed".into(), format!("{on}: they wait for each other, and latencies show that")));
+        }
+    }
+    for (entry, counted) in entries.iter_mut().zip(&counted) {
+        let told = !counted.untold;
+        entry.reap = Figures {
+            mode: mode.to_string(),
+            cpu_ns_per_io: counted.cpu_ns_per_io().unwrap_or(0.0),
+            notify_ns_per_io: told.then(|| counted.per_io(counted.notify_ns).unwrap_or(0.0)),
+            messages: told.then(|| counted.messages.round() as u64),
+            wakeups: counted.host.wakeups,
+            completions_per_wakeup: counted.completions_per_wakeup().unwrap_or(0.0),
+            empty_looks: counted.host.empty_looks,
+            sq_doorbells: counted.sq_doorbells.round() as u64,
+            cq_doorbells: counted.cq_doorbells.round() as u64,
+            system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),
+            decisions: counted.decisions.map(|decisions| decisions.named().into()).unwrap_or_default(),
+            oversubscribed: entry.reap.oversubscribed,
+        };
+        if let Some(calls) = entry.reap.system_calls_per_io {
+            entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
+        }
+    }
+    let globals = parsed.sections.iter().filter(|section| section.name.is_none());
+    let global_options = globals.flat_map(|section| section.options.clone()).collect();
+    Report { program: PROGRAM.into(), global_options, entries, ..Report::default() }
+}
+
+/// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.
+fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (thread, end) in plan.threads.iter().zip(ended) {
+        let job = &jobs[thread.job].name;
+        let on = |target: u16| match thread.targets.get(usize::from(target)).and_then(|&t| plan.targets.get(t)) {
+            Some(Some(name)) => format!(" on {name}"),
+            _ => String::new(),
+        };
+        if let Some(failure) = end.generator.failure() {
+            let said = end.ran.first_error.map_or(String::new(), |error| format!(" ({error})"));
+            lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.target)));
+        }
+        let bad = end.generator.bad_blocks();
+        // Data that are wrong are somewhere, even if there is only one device.
+        let held_by = |target| Some(on(target)).filter(|on| !on.is_empty()).unwrap_or_else(|| format!(" on {uri}"));
+        lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, held_by(bad.target))));
+        let more = end.generator.bad_count() - bad.len() as u64;
+        if more > 0 {
+            lines.push(format!("job '{job}', thread {}: {more} more bad blocks", thread.number));
+        }
+    }
+    lines
+}
+
+/// `--histograms`: what wake-ups brought, drawn as `reap trace` draws the kernel's queues; two for each entry of the report.
+fn histograms(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> String {
+    let mut entries: Vec<(&str, Wakeups)> = Vec::new();
+    for (thread, end) in plan.threads.iter().zip(ended) {
+        if thread.report == entries.len() {
+            entries.push((&jobs[thread.job].name, Wakeups::default()));
+        }
+        if let Some((_, wakeups)) = entries.get_mut(thread.report) {
+            wakeups.merge(&end.ran.wakeups);
+        }
+    }
+    let draw = |(name, Wakeups { completions, delay, .. }): &(&str, Wakeups)| {
+        let per_wakeup = Linear::from_parts(&completions.counts, completions.sum, completions.max);
+        let first_look = Log2::from_parts(&delay.counts, delay.sum, delay.max);
+        if first_look.is_empty() {
+            return format!("\n{name}: no notification woke the thread\n");
+        }
+        format!(
+            "\n{name}: completions per wake-up by a notification ({} wake-ups, mean {:.1})\n{}\n{name}: from the notification to the first \
+             poll\n{}",
+            per_wakeup.total(),
+            per_wakeup.mean().unwrap_or(0.0),
+            per_wakeup.draw("completions"),
+            first_look.draw("usecs")
+        )
+    };
+    entries.iter().map(draw).collect()
+}
+
+/// Refuses files that cannot be written, before anything runs whose samples could then not be kept. Nothing is left of files that are new.
+fn check_logs(jobs: &[Job], plan: &Plan) -> Result<()> {
+    for thread in &plan.threads {
+        let job = &jobs[thread.job];
+        for file in log_files(job, thread) {
+            let path = Path::new(&file.name);
+            // A reader of a pipe takes the first close for the end. `write_iolog=-` is a file of that name, as in fio.
+            if path == Path::new(STANDARD) || path.exists() && !path.is_file() && !path.is_dir() {
+                continue;
+            }
+            Kept::open(path).with_context(|| cannot(&file.name, job))?;
+        }
+    }
+    Ok(())
+}
+
+fn cannot(name: &str, job: &Job) -> String {
+    format!("cannot write the log {name} of job '{}'", job.name)
+}
+
+/// Writes the files of all threads, in the working directory or where their names say.
+fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
+    for (thread, end) in plan.threads.iter().zip(ended) {
+        let (job, Some(trail)) = (&jobs[thread.job], end.generator.trail()) else { continue };
+        let name = |&target: &usize| plan.targets[target].clone().unwrap_or_else(|| "device".to_owned());
+        let targets: Vec<String> = thread.targets.iter().map(name).collect();
+        for file in log_files(job, thread) {
+            let mut out = BufWriter::new(File::create(&file.name).with_context(|| cannot(&file.name, job))?);
+            write_log(file.kind, job, &targets, trail, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
+        }
+        if trail.lost > 0 {
+            say(format_args!("note: job '{}': {} samples found no room in its logs; log_avg_msec=1000 needs less", job.name, trail.lost));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,9 +15,6 @@ use crate::{jobs, output, stop};
 const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
 
 /// Serves until a signal comes.
-///
-/// # Errors
-/// The device or the socket cannot be had.
 pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
         bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
@@ -45,9 +42,6 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
 }
 
 /// Asks a server that runs.
-///
-/// # Errors
-/// There is none, or it refuses.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
     let answer = serve::ask(&args.socket, &args.order.join(" "))?;
     output::print(&answer)?;

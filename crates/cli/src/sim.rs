@@ -1,9 +1,208 @@
-//! `reap sim`: scenarios in virtual time.
-//!
-//! [`scenario`] runs a file's scenario under several modes and makes of it the rows that `compare` prints too; [`replay`] puts the I/Os of fio's lists in place of its jobs; [`pool`] spreads runs over the cores. What is simulated is the crate `sim`'s.
+//! `reap sim`: a scenario in virtual time, under several modes and with several seeds. What is simulated is the crate `sim`'s; [`rows`]
+//! makes of it the rows that `compare` prints too.
 
-mod pool;
-mod replay;
-mod scenario;
+mod rows;
 
-pub use scenario::run as sim;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc;
+use std::thread;
+
+use ::sim::file::{self, ScenarioFile};
+use ::sim::{Costs, JobSpec, Outcome, Scenario, SimError};
+use anyhow::{Context, Result, anyhow, bail};
+use completion::Mode;
+use units::{Nanos, Op};
+use workload::fio::read_iolog;
+use workload::{Iolog, IologStep, Job};
+
+use crate::args::{SimArgs, once};
+use crate::output::{self, Aside, say};
+use crate::rows::table::width;
+use crate::{calibrate, jobs, report, stop};
+
+/// What is simulated without a scenario file.
+const DEFAULT: &str = include_str!("../scenarios/small.toml");
+/// The modes unless some are named: one of each family.
+const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
+/// I/Os of a replayed stream in flight at most: beyond them it is as late as the device is slow.
+const DEPTH: u32 = 4096;
+
+/// Runs it, and prints the table.
+pub fn sim(args: &SimArgs) -> Result<ExitCode> {
+    let (json, html) = (args.json.as_deref(), args.html.as_deref());
+    let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
+    let read = [args.scenario.as_deref(), costs].into_iter().flatten().chain(args.replay.iter().map(PathBuf::as_path));
+    output::apart(read, &[("--json", json), ("--html", html)])?;
+    let mut file = load(args.scenario.as_deref())?;
+    if let Some(name) = &args.costs {
+        file.scenario.machine.costs = price_list(name)?;
+    }
+    if !args.replay.is_empty() {
+        replay(&mut file, &args.replay)?;
+    }
+    file.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    file.scenario.ticks = rows::ticks(&file.scenario);
+    let modes = rows::contenders(&modes(args, &file)?, &file.spins);
+    let seeds = args.seeds.unwrap_or(file.seeds);
+    let first = args.seed.unwrap_or(file.scenario.seed);
+    let stop = stop::on_signal()?;
+    let (json, html) = (Aside::open(json)?, Aside::open(html)?);
+    let runs: Vec<Scenario> = (0..u64::from(seeds))
+        .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
+        .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
+        .collect();
+    let outcomes = on_all_cores(&runs, &stop, |scenario| scenario.run_unless(&stop));
+    // One that was stopped in the middle counts as one that was not begun.
+    let outcome = |run: Option<Result<Outcome, SimError>>| match run {
+        Some(Err(SimError::Stopped { .. })) => Ok(None),
+        run => run.transpose(),
+    };
+    let outcomes: Vec<Option<Outcome>> =
+        outcomes.into_iter().map(outcome).collect::<Result<_, SimError>>().with_context(|| file.title.clone())?;
+    let rounds: Vec<&[Option<Outcome>]> = outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
+    if rounds.is_empty() {
+        bail!("stopped before anything was simulated");
+    }
+    let complete = rounds.len() as u64 == u64::from(seeds);
+    if !complete {
+        say(format_args!("note: stopped by a signal after {} of {seeds} seeds; what follows is of those", rounds.len()));
+    }
+    let mut results = rows::results(&file, &modes, &rounds);
+    results.extra.insert("complete".into(), complete.into());
+    let machine = &rows::machine(&file.scenario);
+    output::all([
+        output::print(&rows::show(&results, machine, width())),
+        json.write(|| results.json_text()),
+        html.write(|| report::page(&results, machine)),
+    ])?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does `work` for each item, on all cores. What was not begun before `stop` was set is `None`.
+fn on_all_cores<T: Sync, R: Send>(items: &[T], stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    let bar = output::bar(items.len() as u64, "runs");
+    let (next, mut results) = (AtomicUsize::new(0), Vec::new());
+    results.resize_with(items.len(), || None);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let (done, each_done) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (done, next, work) = (done.clone(), &next, &work);
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    let at = next.fetch_add(1, Relaxed);
+                    let Some(item) = items.get(at) else { return };
+                    // Its receiver is gone where another has panicked.
+                    if done.send((at, work(item))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for (at, result) in each_done {
+            results[at] = Some(result);
+            bar.inc(1);
+        }
+    });
+    bar.finish_and_clear();
+    results
+}
+
+/// Reads a scenario file, or the default one.
+fn load(path: Option<&Path>) -> Result<ScenarioFile> {
+    let Some(path) = path else { return Ok(file::read("(default scenario)", DEFAULT, &jobs::Disk)?) };
+    let name = path.display().to_string();
+    if path.extension().is_some_and(|extension| extension == "fio") {
+        bail!("{name} is a job file; a scenario has a machine and devices as well, and names it in a table: [[job]] file = \"{name}\"");
+    }
+    let text = jobs::text(path).with_context(|| format!("scenario {name}"))?;
+    let text = String::from_utf8(text).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
+        anyhow!("{name}:{line}: this is not UTF-8 text")
+    })?;
+    Ok(file::read(&name, &text, &jobs::Disk)?)
+}
+
+fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
+    let modes = match (&args.modes[..], &file.modes[..]) {
+        ([], []) => USUAL.to_vec(),
+        ([], modes) | (modes, _) => modes.to_vec(),
+    };
+    once("--modes", &modes)?;
+    Ok(modes)
+}
+
+/// Puts the I/Os of `lists` in place of the jobs of `file`. Each file of a list is a thread with a device of its own, as far as the
+/// scenario has devices, and issues its I/Os when the list says, whatever is in flight.
+fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
+    let Scenario { devices, jobs, limit, .. } = &mut file.scenario;
+    jobs.clear();
+    let (mut files, mut ios, mut end) = (Vec::new(), 0, Nanos::ZERO);
+    for path in lists {
+        let name = path.display().to_string();
+        let text = jobs::text(path).with_context(|| format!("list of I/Os {name}"))?;
+        let list = read_iolog(&name, &text, false).map_err(|why| anyhow!("{why} (`write_iolog` of fio or `reap run` writes one)"))?;
+        for (number, target) in (0..).zip(&list.files) {
+            let mut steps = Vec::new();
+            let mut bytes = 0;
+            for step in &list.steps {
+                let IologStep::Io { op, file, offset, len, at: Some(at) } = *step else {
+                    bail!(
+                        "{name} is a list of version 2, which does not say when its I/Os were issued; fio 3.31 and later write version 3"
+                    );
+                };
+                if file != number {
+                    continue;
+                }
+                steps.push(IologStep::Io { op, file: 0, offset, len, at: Some(at) });
+                end = end.max(at);
+                if op != Op::Flush {
+                    bytes = offset.saturating_add(len).max(bytes);
+                }
+            }
+            if steps.is_empty() {
+                continue;
+            }
+            let at = files.iter().position(|known| known == target).unwrap_or_else(|| {
+                files.push(target.clone());
+                files.len() - 1
+            });
+            let at = at % devices.len();
+            devices[at].bytes = devices[at].bytes.max(bytes);
+            ios += steps.len();
+            let depth = steps.len().min(DEPTH as usize) as u32;
+            let filenames = vec![devices[at].name.clone()];
+            let mut job =
+                Job { name: target.clone(), filenames, iodepth: depth, batch_submit: depth, complete_max: depth, ..Job::default() };
+            job.replays(Iolog { name: name.clone(), steps, files: vec![target.clone()] });
+            jobs.push(JobSpec::new(job));
+        }
+    }
+    *limit = (*limit).max(Nanos(end.0.saturating_mul(2)));
+    let names: Vec<String> = lists.iter().map(|path| path.display().to_string()).collect();
+    file.title = format!("{ios} I/Os of {} in {} threads, on: {}", names.join(", "), jobs.len(), file.title);
+    Ok(())
+}
+
+/// The price list of this name, or in this file.
+fn price_list(name: &str) -> Result<Costs> {
+    if !name.ends_with(".toml") {
+        let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
+        let unknown = || anyhow!("there is no price list '{name}': {}, or a .toml file that `reap calibrate` wrote", known.join(", "));
+        return file::costs_of(name).ok_or_else(unknown);
+    }
+    let text = jobs::text(Path::new(name)).with_context(|| format!("price list {name}"))?;
+    let costs = file::read_costs(name, &String::from_utf8_lossy(&text))?;
+    match calibrate::free(&costs) {
+        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs"),
+        None => Ok(costs),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -51,9 +51,6 @@ pub fn status() -> Option<u8> {
     (signal != 0).then_some((SIGNALLED as usize + signal) as u8)
 }
 
-/// A stop that takes longer than this is told of.
-const SILENT: Duration = Duration::from_millis(500);
-
 /// For as long as it lives, a stop reaches devices as well.
 pub struct Reach {
     signals: Handle,
@@ -72,7 +69,8 @@ pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
             return;
         }
         devices.iter().for_each(Device::lose_patience);
-        thread::park_timeout(SILENT);
+        // A stop that takes longer is told of.
+        thread::park_timeout(Duration::from_millis(500));
         if !ended.is_closed() {
             let left: u32 = devices.iter().map(Device::in_flight).sum();
             say(format_args!("note: stopping, and waiting for what is in flight (I/Os: {left}); another Ctrl-C ends the program"));

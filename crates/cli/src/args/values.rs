@@ -1,14 +1,13 @@
-//! What options take: numbers, percentages, lists.
+//! What options take: numbers, percentages, lists, modes; and jobs on the command line, as fio has them: `--name=x --rw=randread --bs=4k`.
 
-use std::ffi::OsStr;
-use std::fmt::Display;
+use std::ffi::OsString;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Command};
-use completion::Mode;
+use completion::{LatencyPrice, Mode};
+use workload::fio::{self, Follows};
 
 /// A whole number of this range, or what to give instead.
 pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
@@ -21,94 +20,15 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
     }
 }
 
-/// What `parse` takes, with names that a shell offers for it. It need not be one of these.
-#[derive(Clone)]
-pub struct Offering<F> {
-    parse: F,
-    names: Vec<String>,
-}
-
-/// See [`Offering`].
-pub fn offering<F>(parse: F, names: impl IntoIterator<Item = impl ToString>) -> Offering<F> {
-    Offering { parse, names: names.into_iter().map(|name| name.to_string()).collect() }
-}
-
-impl<T, E, F> TypedValueParser for Offering<F>
-where
-    F: Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
-    T: Clone + Send + Sync + 'static,
-    E: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Value = T;
-
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
-        TypedValueParser::parse_ref(&self.parse, command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.names.iter().map(PossibleValue::new)))
-    }
-}
-
 /// Every mode: those that are also the kernel's own where `kernels`.
 pub fn modes(kernels: bool) -> impl Iterator<Item = Mode> {
     Mode::ALL.into_iter().chain(Mode::registered()).chain(Mode::KERNELS.into_iter().filter(move |_| kernels))
-}
-
-/// CPUs by number, as `cpus_allowed` of a job has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpus(pub Vec<u32>);
-
-impl FromStr for Cpus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Cpus, String> {
-        workload::fio::cpus(text).map(Cpus)
-    }
-}
-
-/// How many seeds, or which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seeds {
-    /// The first, if it is named.
-    pub first: Option<u64>,
-    /// How many.
-    pub count: u32,
-}
-
-/// `8`, or `9-16`.
-impl FromStr for Seeds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Seeds, String> {
-        let counted = whole::<u32>(1..=10_000);
-        let Some((first, last)) = text.split_once('-') else {
-            return counted(text).map(|count| Seeds { first: None, count }).map_err(|what| format!("{what}, or a range like 9-16"));
-        };
-        let ends = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
-        let (first, last) = ends.filter(|(first, last)| first <= last).ok_or("give a range of seeds like 9-16")?;
-        let count = (last - first).checked_add(1).and_then(|count| counted(&count.to_string()).ok());
-        Ok(Seeds { first: Some(first), count: count.ok_or("a range has at most 10000 seeds")? })
-    }
 }
 
 /// A percentage of this range, whole, with its sign or without.
 pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     let whole = whole(range);
     move |text| whole(without_sign(text)).map_err(|what| format!("{what}, in per cent"))
-}
-
-/// A completion mode, at no setting of its own.
-pub fn mode(text: &str) -> Result<Mode, String> {
-    if text.contains('@') {
-        return Err("only `compare` takes a setting for each mode: a scenario's `latency_price` is that of all its runs".to_owned());
-    }
-    text.parse().map_err(|error: completion::ModeError| error.to_string())
-}
-
-/// A completion mode, of Reap's or the kernel's own.
-pub fn any_mode(text: &str) -> Result<Mode, String> {
-    Mode::parse_any(text).map_err(|error| error.to_string())
 }
 
 /// A load in per cent, with its sign or without.
@@ -124,12 +44,108 @@ fn without_sign(text: &str) -> &str {
 }
 
 /// Refuses a list that names something twice: nothing would be learnt from it a second time.
-///
-/// # Errors
-/// It does.
 pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
     match list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one)) {
         Some(twice) => bail!("{option} names {twice} twice: leave one of them out"),
         None => Ok(()),
     }
 }
+
+/// A mode, or `adaptive` with a latency price of its own: `poll`, `adaptive@0.5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// How completions are found.
+    pub mode: Mode,
+    /// `None`: as `--latency-price` says.
+    pub price: Option<LatencyPrice>,
+}
+
+impl Variant {
+    /// A mode as it is.
+    pub const fn plain(mode: Mode) -> Variant {
+        Variant { mode, price: None }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.price {
+            Some(price) => write!(f, "{}@{price}", self.mode),
+            None => self.mode.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Variant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Variant, String> {
+        let (mode, price) = match text.split_once('@') {
+            Some((mode, price)) => (mode, Some(price.parse::<LatencyPrice>().map_err(|error| error.to_string())?)),
+            None => (text, None),
+        };
+        let mode = Mode::parse_any(mode).map_err(|error| error.to_string())?;
+        if price.is_some() && mode != Mode::ADAPTIVE {
+            return Err(format!("{mode} has no knob: only adaptive@PRICE sets one"));
+        }
+        Ok(Variant { mode, price })
+    }
+}
+
+/// Options of fio's command line that are no options of jobs, and that `reap run` does not have.
+const FIOS_OWN: [&str; 10] =
+    ["bandwidth-log", "client", "debug", "eta", "eta-newline", "minimal", "server", "showcmd", "status-interval", "terse-version"];
+
+/// Takes the options of jobs out of the words behind `reap run`. What is left, for clap, and the job file that the others make: those
+/// before the first `--name` hold for all jobs. One dash does for two, as in fio. `own` says which options are the command's.
+pub fn take_jobs(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsString>, Option<String>), String> {
+    let (mut left, mut file) = (Vec::new(), String::new());
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let option = word.to_str().and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-').filter(|rest| rest.len() > 1)));
+        let Some(option) = option.filter(|option| !option.is_empty()) else {
+            // What follows `--` are files.
+            let end = word == "--";
+            left.push(word);
+            if end {
+                left.extend(words.by_ref());
+            }
+            continue;
+        };
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value.to_owned())));
+        if own(name) {
+            left.push(format!("--{option}").into());
+            continue;
+        }
+        if FIOS_OWN.contains(&name) {
+            return Err(format!("`reap run` does not support fio's --{name}; see docs/fio-jobs.md"));
+        }
+        let Some(follows) = fio::option(name) else {
+            left.push(word);
+            continue;
+        };
+        let value = match (value, follows) {
+            (None, Follows::Value) => {
+                let next = words.next_if(|next| !next.to_string_lossy().starts_with("--"));
+                let next = next.ok_or_else(|| format!("--{name} needs a value, as --{name}=VALUE"))?;
+                Some(next.into_string().map_err(|next| format!("--{name}: {} is not UTF-8 text", next.display()))?)
+            }
+            (value, _) => value,
+        };
+        if let Some(odd) = value.as_deref().and_then(|value| value.chars().find(|c| matches!(c, '#' | ';' | '\n' | '\r'))) {
+            return Err(format!("--{name}: {odd:?} begins a comment or a line in job files; give such a value in a file"));
+        }
+        if name == "name" {
+            file += &format!("[{}]\n", value.unwrap_or_default());
+            continue;
+        }
+        if file.is_empty() {
+            file += "[global]\n";
+        }
+        file += &value.map_or_else(|| format!("{name}\n"), |value| format!("{name}={value}\n"));
+    }
+    Ok((left, Some(file).filter(|file| !file.is_empty())))
+}
+
+#[cfg(test)]
+mod tests;

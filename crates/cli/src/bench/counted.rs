@@ -52,13 +52,6 @@ impl Counted {
         self.add_system_calls(other.system_calls);
     }
 
-    /// Adds what the same threads did in a later stretch.
-    pub fn then(&mut self, later: &Counted) {
-        let (wall, process) = (self.wall + later.wall, self.process + later.process);
-        self.merge(later);
-        (self.wall, self.process) = (wall, process);
-    }
-
     fn add_system_calls(&mut self, more: Option<f64>) {
         if let Some(more) = more {
             *self.system_calls.get_or_insert_default() += more;

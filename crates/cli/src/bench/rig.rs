@@ -104,7 +104,17 @@ impl<'a> Rig<'a> {
             })
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
-        can_verify(jobs, plan, &devices)?;
+        // A device that moves no data gives back nothing of what was written.
+        for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
+            let embedded = thread.targets.iter().filter_map(|&target| devices[target].embedded());
+            if let Some(profile) = embedded.map(|embedded| embedded.profile().clone()).find(|profile| !profile.moves_data) {
+                bail!(
+                    "job '{}': verify: the device's profile `{}` moves no data, so nothing of what is written can be read back",
+                    jobs[thread.job].name,
+                    profile.name
+                );
+            }
+        }
         Ok(Rig { devices, setup })
     }
 
@@ -236,21 +246,6 @@ fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Result
 fn cover(a: Region, b: Region) -> Region {
     let start = a.start.min(b.start);
     Region { start, len: (a.start + a.len).max(b.start + b.len) - start }
-}
-
-/// A device that moves no data gives back nothing of what was written.
-fn can_verify(jobs: &[Job], plan: &Plan, devices: &[Device]) -> Result<()> {
-    for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
-        let embedded = thread.targets.iter().filter_map(|&target| devices[target].embedded());
-        if let Some(profile) = embedded.map(|embedded| embedded.profile().clone()).find(|profile| !profile.moves_data) {
-            let job = &jobs[thread.job].name;
-            bail!(
-                "job '{job}': verify: the device's profile `{}` moves no data, so nothing of what is written can be read back",
-                profile.name
-            );
-        }
-    }
-    Ok(())
 }
 
 /// The most that the threads of any one stage need of `target`.

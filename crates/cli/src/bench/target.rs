@@ -1,13 +1,13 @@
 //! What a job's `filename=` means: the name of an instance of an embedded device, or a path; and whether jobs may write to it.
 
-use std::fs::{self, File, Metadata};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
 use workload::Job;
-use workload::plan::Plan;
+use workload::plan::{Plan, Thread};
 
 /// The device of jobs that name no path, and whose command line names no device.
 pub const USUAL: &str = "mem:1G?profile=optane";
@@ -15,14 +15,6 @@ pub const USUAL: &str = "mem:1G?profile=optane";
 pub const PLACEHOLDER: &str = "{filename}";
 /// Of files and block devices that the kernel drives.
 const KERNEL: &str = "kernel:";
-/// Of drives that Reap drives itself.
-const PCIE: &str = "pcie:";
-/// Of drives that another process serves.
-const VFIO_USER: &str = "vfio-user:";
-/// Of several controllers.
-const MULTIPATH: &str = "multipath:";
-/// The name of the device of jobs that name none.
-const UNNAMED: &str = "default";
 /// New files are laid out in multiples of this: whatever block direct I/O takes, they hold whole ones.
 const WHOLE: u64 = 4096;
 
@@ -55,8 +47,8 @@ pub enum Allowed {
 
 /// Whether a URI is of a drive, on the bus or another process's, whose data are somebody's.
 fn is_drive(uri: &str) -> bool {
-    let paths = || uri.starts_with(MULTIPATH) && uri.parse::<MultipathUri>().is_ok_and(|uri| uri.is_served());
-    uri.starts_with(PCIE) || uri.starts_with(VFIO_USER) || paths()
+    let paths = || uri.starts_with("multipath:") && uri.parse::<MultipathUri>().is_ok_and(|uri| uri.is_served());
+    uri.starts_with("pcie:") || uri.starts_with("vfio-user:") || paths()
 }
 
 /// Parses a `--device`: a URI, or `kernel:` without a path.
@@ -71,9 +63,9 @@ pub fn check(text: &str) -> Result<(), UriError> {
     match bare(text)? {
         Some(_) => Ok(()),
         None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),
-        None if text.starts_with(PCIE) => text.parse::<PcieUri>().map(drop),
-        None if text.starts_with(VFIO_USER) => text.parse::<VfioUserUri>().map(drop),
-        None if text.starts_with(MULTIPATH) => text.parse::<MultipathUri>().map(drop),
+        None if text.starts_with("pcie:") => text.parse::<PcieUri>().map(drop),
+        None if text.starts_with("vfio-user:") => text.parse::<VfioUserUri>().map(drop),
+        None if text.starts_with("multipath:") => text.parse::<MultipathUri>().map(drop),
         None => DeviceUri::behind(text).map(drop),
     }
 }
@@ -176,11 +168,13 @@ impl Filenames {
             }
         };
         let named = |(target, uri): (usize, String)| {
-            let uses = |index: &usize| plan.threads.iter().any(|thread| thread.job == *index && thread.targets.contains(&target));
-            let users: Vec<&Job> = (0..jobs.len()).filter(uses).map(|index| &jobs[index]).collect();
-            let writer = users.iter().find(|job| writes(job)).copied();
+            let users = || plan.threads.iter().filter(|thread| thread.targets.contains(&target));
+            let writes = |job: &&Job| job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only);
+            let writer = users().map(|thread| &jobs[thread.job]).find(writes);
             if uri.starts_with(KERNEL) {
-                return kernel(uri.parse()?, &users, writer, allowed, || extent(jobs, plan, target));
+                // Of a new file, as fio lays it out: up to the farthest end of what any thread uses. `None`: no job says.
+                let end = |thread: &Thread| thread.extent(&jobs[thread.job])?.end.checked_next_multiple_of(WHOLE);
+                return kernel(uri.parse()?, writer, allowed, || users().filter_map(end).max());
             }
             // The data of a drive are somebody's.
             if is_drive(&uri) {
@@ -198,7 +192,7 @@ impl Filenames {
             if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) = (writer, DeviceUri::behind(&uri))
                 && let Ok(meta) = fs::metadata(&path)
             {
-                may_write(&path, &meta, &users, allowed).with_context(|| format!("job '{}'", job.name))?;
+                may_write(&path, &meta, job, allowed)?;
             }
             let words = match plan.targets[target].as_deref() {
                 Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
@@ -211,13 +205,7 @@ impl Filenames {
 }
 
 /// A file or a block device: read-only unless a job writes, laid out with `extent` bytes if it is not there.
-fn kernel(
-    mut uri: KernelUri,
-    users: &[&Job],
-    writer: Option<&Job>,
-    allowed: Allowed,
-    extent: impl FnOnce() -> Option<u64>,
-) -> Result<TargetDevice> {
+fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, extent: impl FnOnce() -> Option<u64>) -> Result<TargetDevice> {
     let meta = fs::metadata(&uri.path);
     match (&meta, writer) {
         (Ok(meta), None) => {
@@ -228,7 +216,7 @@ fn kernel(
         (Ok(meta), Some(job)) => {
             let path = uri.path.display();
             ensure!(!uri.read_only, "job '{}' writes to {path}, and `readonly=yes` forbids it; leave one of them out", job.name);
-            may_write(&uri.path, meta, users, allowed).with_context(|| format!("job '{}'", job.name))?;
+            may_write(&uri.path, meta, job, allowed)?;
         }
         (Err(_), _) if uri.bytes.is_none() && !uri.read_only => uri.bytes = extent(),
         (Err(_), _) => {}
@@ -240,12 +228,6 @@ fn kernel(
     };
     let access = if uri.read_only { "only read" } else { "read and written" };
     Ok(TargetDevice { uri: uri.to_string(), words: format!("{KERNEL}{} ({words}, {access})", uri.path.display()) })
-}
-
-/// Bytes that a new file has to have, as fio lays it out: up to the farthest end of what any thread uses. `None`: no job says.
-fn extent(jobs: &[Job], plan: &Plan, target: usize) -> Option<u64> {
-    let end = |thread: &workload::plan::Thread| thread.extent(&jobs[thread.job])?.end.checked_next_multiple_of(WHOLE);
-    plan.threads.iter().filter(|thread| thread.targets.contains(&target)).filter_map(end).max()
 }
 
 /// The URI of each target, where its name is no more than a name.
@@ -261,7 +243,7 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
             names.join(", ")
         );
     }
-    let given = |target: &'_ Option<String>| target.clone().unwrap_or_else(|| UNNAMED.to_owned());
+    let given = |target: &'_ Option<String>| target.clone().unwrap_or_else(|| "default".to_owned());
     let name = |target: &Option<String>| given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
     let uris: Vec<String> = targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
     let twice = (0..uris.len()).find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
@@ -276,83 +258,23 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
     Ok(uris)
 }
 
-/// Whether `job` changes what its devices hold: it writes or trims.
-fn writes(job: &Job) -> bool {
-    job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only)
-}
-
-/// Refuses what `users` would write to `path`, unless that is a regular file of the user's own or all is `allowed`.
-///
-/// # Errors
-/// It says what would be lost.
-fn may_write(path: &Path, meta: &Metadata, users: &[&Job], allowed: Allowed) -> Result<()> {
+/// Refuses that `job` writes to `path`, unless that is a regular file of the user's own or all is `allowed`.
+fn may_write(path: &Path, meta: &Metadata, job: &Job, allowed: Allowed) -> Result<()> {
+    let what = match meta.file_type() {
+        kind if kind.is_file() => format!("a regular file of user {}", meta.uid()),
+        kind if kind.is_block_device() => "a block device".to_owned(),
+        // It is refused for what it is.
+        _ => return Ok(()),
+    };
     let own = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw();
-    // Neither file nor block device: it is refused for what it is.
-    if own || allowed == Allowed::All || !(meta.is_file() || meta.file_type().is_block_device()) {
-        return Ok(());
-    }
-    let (bytes, what) = if meta.is_file() {
-        (meta.len(), format!("a regular file of user {}", meta.uid()))
-    } else {
-        let disk = PathBuf::from(format!("/sys/dev/block/{}:{}", rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
-        let sectors = fs::read_to_string(disk.join("size")).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        (sectors.unwrap_or(0).saturating_mul(512), format!("a block device{}", holds(path, &disk)))
-    };
-    let (from, to) = range(users, bytes);
-    let place = path.display();
-    bail!(
-        "it would write over bytes {from} to {to} of {place}, {what}, and what they hold would be lost. \
-         --allow-writes lets it; rw=read or rw=randread needs no leave"
-    )
-}
-
-/// The bytes that `users` write to, at most, of a target of `bytes`.
-fn range(users: &[&Job], bytes: u64) -> (u64, u64) {
-    let part = |job: &&Job| {
-        let start = job.offset.on(bytes).min(bytes);
-        let last = job.offset_increment.on(bytes).saturating_mul(u64::from(job.numjobs.max(1)) - 1);
-        let end = job.size.map_or(bytes, |size| start.saturating_add(last).saturating_add(size.on(bytes)));
-        (start, end.min(bytes))
-    };
-    let all = users.iter().filter(|job| writes(job)).map(part).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-    all.unwrap_or((0, bytes))
-}
-
-/// ` with the partitions vda1, vda2`, ` that holds an ext4 file system`, or nothing.
-fn holds(path: &Path, disk: &Path) -> String {
-    let entries = fs::read_dir(disk).into_iter().flatten().flatten();
-    let mut parts: Vec<String> = entries
-        .filter(|entry| entry.path().join("partition").exists())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    parts.sort_unstable();
-    match (parts.as_slice(), File::open(path).ok().and_then(|file| signature(&file))) {
-        ([], None) => String::new(),
-        ([], Some(what)) => format!(" that holds {what}"),
-        (parts, _) => format!(" with the partitions {}", parts.join(", ")),
-    }
-}
-
-/// What begins so: where, with which bytes (as libblkid knows them).
-const SIGNATURES: [(u64, &[u8], &str); 9] = [
-    (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
-    (0, b"XFSB", "an XFS file system"),
-    (0x10040, b"_BHRfS_M", "a Btrfs file system"),
-    (0x400, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
-    (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
-    (0x218, b"LVM2 001", "an LVM volume"),
-    (4086, b"SWAPSPACE2", "swap space"),
-    (512, b"EFI PART", "a partition table (GPT)"),
-    (510, &[0x55, 0xaa], "a boot sector or a partition table (MBR)"),
-];
-
-fn signature(file: &File) -> Option<&'static str> {
-    let matches = |&&(at, magic, _): &&(u64, &[u8], &str)| {
-        let mut found = [0; 8 + 2];
-        let found = &mut found[..magic.len()];
-        file.read_exact_at(found, at).is_ok() && found == magic
-    };
-    SIGNATURES.iter().find(matches).map(|&(_, _, name)| name)
+    ensure!(
+        own || allowed == Allowed::All,
+        "job '{}': it would write to {}, {what}, and what that holds would be lost. \
+         --allow-writes lets it; rw=read or rw=randread needs no leave",
+        job.name,
+        path.display()
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -20,14 +20,13 @@ use workload::plan::Plan;
 use workload::report::PathFigures;
 use workload::{Generator, Job, Latency, Target};
 
-use super::background::Background;
+use super::loops::{self, Background, IdleLoops};
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
-use super::stolen::{self, IdleLoops};
+use crate::args::Variant;
 use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker, over_all};
 use crate::machine;
 use crate::output::say;
-use crate::variant::Variant;
 
 /// Measurements of the capacity that the next load is a share of: their median.
 const RECENT: usize = 3;
@@ -58,7 +57,10 @@ impl Sample {
         let mut sum = (*first).clone();
         for block in later {
             sum.iops += block.iops;
-            sum.counted.then(&block.counted);
+            // The same threads, later.
+            let (wall, process) = (sum.counted.wall + block.counted.wall, sum.counted.process + block.counted.process);
+            sum.counted.merge(&block.counted);
+            (sum.counted.wall, sum.counted.process) = (wall, process);
             sum.latency.merge(&block.latency);
             sum.took += block.took;
             sum.background = sum.background.zip(block.background).map(|(a, b)| a + b);
@@ -212,10 +214,10 @@ impl Experiment<'_> {
         let idle = statistics::median(&idle).unwrap_or(0.0);
         let mut lost = vec![vec![Vec::new(); self.modes.len()]; self.scenes.len()];
         for (at, mode, from, to, counted) in readings {
-            lost[at][mode].push(stolen::Block { lost: from.lost(&to, idle), cpu: counted.cpu, ios: counted.ios });
+            lost[at][mode].push((from.lost(&to, idle), counted.cpu, counted.ios));
         }
         for (record, lost) in records.iter_mut().zip(&lost) {
-            record.stolen = lost.iter().map(|blocks| stolen::per_io(blocks)).collect();
+            record.stolen = lost.iter().map(|blocks| loops::per_io(blocks)).collect();
         }
         Ok(())
     }
@@ -263,9 +265,6 @@ struct Block {
 
 impl JobThreads {
     /// Starts a thread for each of the plan's, with its queues and buffers. They run until `stop` is set.
-    ///
-    /// # Errors
-    /// A thread cannot be set up.
     pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, cpus: &JobCpus, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<JobThreads> {
         let Some(device) = rig.devices.first() else { bail!("the job uses no device") };
         let mut threads = Vec::new();
@@ -299,9 +298,6 @@ impl JobThreads {
     }
 
     /// Runs one block of `jobs` that [`prepared`] has made.
-    ///
-    /// # Errors
-    /// An I/O failed.
     fn run(&mut self, variant: Variant, jobs: &[Job], seed: u64) -> Result<Sample> {
         let mut generators = Vec::with_capacity(self.threads.len());
         for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {

@@ -9,10 +9,9 @@ use reap::{KernelUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess};
 
-use crate::args::{CompareArgs, once};
+use crate::args::{CompareArgs, Variant, once};
 use crate::machine::{Machine, list};
 use crate::rows::Scene;
-use crate::variant::Variant;
 
 /// A measured block.
 pub const BLOCK: Nanos = Nanos::from_millis(100);
@@ -35,9 +34,6 @@ const SWEPT: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mo
 const PRICES: [u32; 3] = [0, 500, 2_000];
 
 /// The modes of the command line; if none were named the usual ones.
-///
-/// # Errors
-/// A mode is named twice.
 pub fn modes(args: &CompareArgs) -> Result<Vec<Variant>> {
     once("--modes", &args.modes)?;
     let adaptive = |price| Variant { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(price)) };
@@ -115,9 +111,6 @@ pub fn at_depth(jobs: &[Job], depth: u32) -> Vec<Job> {
 }
 
 /// The scenes on a device with `profile`.
-///
-/// # Errors
-/// Options that cannot go together.
 pub fn scenes(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) -> Result<Vec<SceneJobs>> {
     once("--qd", &args.qd)?;
     once("--loads", &args.loads)?;

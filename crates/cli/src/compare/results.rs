@@ -1,19 +1,19 @@
-//! From blocks to rows, ratios and verdicts, pure.
+//! From blocks to rows, ratios and verdicts, and the words around the table; pure.
 //!
 //! A verdict rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling had: other work on the host's CPUs
 //! moves ratios of modes that spin to those that sleep, and leaves A/A at 1.
 
 use completion::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use workload::{Histogram, Moments};
+use workload::{BlockSizes, Histogram, Job, Moments, Rate};
 
 use super::blocks::{Record, Sample};
-use super::plan::{FEW, SceneJobs};
+use super::plan::{BLOCK, FEW, SceneJobs};
 use super::statistics::{self, FEWEST};
+use crate::args::{CompareArgs, Variant};
 use crate::bench::over_all;
-use crate::rows::json::VALID;
-use crate::rows::{CPU, IOPS, P50, Pair, Row, Scene};
-use crate::variant::Variant;
+use crate::rows::table::{digits, percent};
+use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, Scene};
 
 /// A smaller share of its CPUs than this, and `poll` shared them with other work.
 const OWN: f64 = 0.9;
@@ -36,18 +36,7 @@ pub struct Outcome {
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
     /// Why this is inconclusive; empty if it is not.
-    pub doubts: Vec<Doubt>,
-}
-
-/// A reason for which a scene's figures are inconclusive.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Doubt {
-    /// Of several doubts of one kind the worst is printed.
-    pub kind: &'static str,
-    /// How bad it is.
-    pub badness: f64,
-    /// In words.
-    pub text: String,
+    pub doubts: Vec<String>,
 }
 
 impl Outcome {
@@ -105,7 +94,7 @@ impl Outcome {
         let own = (0..labels).filter(|&label| is_poll(label)).flat_map(|label| blocks[label].iter().copied().flatten());
         let doubts = doubts(&pairs, names[0], &own.chain(&record.polled).collect::<Vec<_>>(), cpus);
         if !doubts.is_empty() {
-            rows.iter_mut().for_each(|row| drop(row.extra.insert(VALID.into(), false.into())));
+            rows.iter_mut().for_each(|row| drop(row.extra.insert("valid".into(), false.into())));
         }
         Some(Outcome { pairs, scene, rows, doubts, rounds: record.rounds.len(), together, capacity })
     }
@@ -154,7 +143,7 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
 
 /// The reasons for which the `pairs` of a scene, whose first mode is `first`, are inconclusive. `polled`: blocks in which polling spins from
 /// start to end, on this many `cpus`.
-fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<Doubt> {
+fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<String> {
     let mut doubts = Vec::new();
     // The share of their CPUs that polling threads had. A background thread's share counts as theirs: it is part of the scene. On a device
     // outside this process a thread may wait in the kernel; there it is the time that it did not wait for a CPU.
@@ -169,8 +158,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<D
     };
     let shares: Vec<f64> = polled.iter().filter_map(share).collect();
     if let Some(share) = statistics::median(&shares).filter(|share| *share < OWN) {
-        let text = format!("other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0));
-        doubts.push(Doubt { kind: "starved", badness: 1.0 - share, text });
+        doubts.push(format!("other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0)));
     }
     // How far a ratio is from 1, the same for its reciprocal.
     let off = |ratio: f64| ratio.max(1e-9).ln().abs();
@@ -180,32 +168,136 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<D
         let (itself, others): (Vec<&Pair>, Vec<&Pair>) =
             pairs.iter().filter(|pair| pair.figure == figure && pair.a == first).partition(|pair| pair.b == again);
         let Some([low, high]) = itself.first().and_then(|pair| pair.ratio.interval) else {
-            let text = format!("an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)");
-            doubts.push(Doubt { kind: "few", badness: 0.0, text });
+            doubts.push(format!("an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)"));
             continue;
         };
         let itself = farther(low, high);
         let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else { continue };
         if off(itself) > off(SMALL) && off(itself) >= off(others) {
-            let text =
-                format!("{name} of {first} differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most");
-            doubts.push(Doubt { kind: name, badness: off(itself), text });
+            let most = format!("× {itself:.2}, and from other modes by × {others:.2} at most");
+            doubts.push(format!("{name} of {first} differs from itself (A/A) by {most}"));
         }
     }
+    doubts.dedup();
     doubts
 }
 
-/// The reasons over all scenes, each kind once, the worst of it.
-pub fn reasons(outcomes: &[Outcome]) -> Vec<String> {
-    let mut worst: Vec<&Doubt> = Vec::new();
-    for doubt in outcomes.iter().flat_map(|outcome| &outcome.doubts) {
-        match worst.iter_mut().find(|other| other.kind == doubt.kind) {
-            Some(other) if doubt.badness > other.badness => *other = doubt,
-            Some(_) => {}
-            None => worst.push(doubt),
+/// What columns mean, by their names.
+pub const LEGEND: &[(&str, &str)] = &[
+    ("÷ first", "÷ first: ratio to the first mode, paired by round."),
+    ("CPU", "CPU: of this process's threads, load generator included."),
+    ("stolen", "stolen: what an idle-priority loop loses, to interrupts and idle exits as well."),
+    ("notify", "notify: the device's time for sending messages."),
+    ("msgs", "msgs: messages (interrupts) that the device sent."),
+    ("sys per IO", "sys per IO: system calls."),
+    ("IO per wake", "IO per wake: completions for each wake-up."),
+];
+
+/// The title of a comparison, of `threads` (the job of each) on `device`.
+pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Outcome]) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for job in threads {
+        let kind = kind(job);
+        match kinds.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, threads)) => *threads += 1,
+            None => kinds.push((kind, 1)),
         }
     }
-    worst.iter().map(|doubt| doubt.text.clone()).collect()
+    let jobs = kinds.iter().map(|(kind, threads)| if *threads > 1 { format!("{kind}, {threads} threads") } else { kind.clone() });
+    let each = |of: fn(&Scene) -> String| {
+        let mut all: Vec<String> = outcomes.iter().map(|outcome| of(&outcome.scene)).collect();
+        // Depth after depth, and at each one the same loads.
+        let mut known = std::collections::BTreeSet::new();
+        all.retain(|one| known.insert(one.clone()));
+        all.join(", ")
+    };
+    let mut title = format!("{}, queue depth {} on {device}", jobs.collect::<Vec<_>>().join("; "), each(|scene| scene.qd.to_string()));
+    if args.host_work > 0 {
+        title += &format!(", {} ns of application work per I/O", args.host_work);
+    }
+    if !args.loads.is_empty() {
+        title += &format!(", load {} %", each(|scene| percent(scene.load_pct)));
+    }
+    title
+}
+
+/// `randrw 4 KiB`
+fn kind(job: &Job) -> String {
+    let words = |size: &BlockSizes| match size.is_fixed() {
+        true => rows::bytes(size.min),
+        false => format!("{}–{}", rows::bytes(size.min), rows::bytes(size.max)),
+    };
+    let (read, write) = (words(&job.block.read), words(&job.block.write));
+    let size = match (job.pattern.reads(), job.pattern.writes()) {
+        (true, true) if read != write => format!("{read} and {write}"),
+        (true, _) => read,
+        _ => write,
+    };
+    format!("{} {size}", job.pattern.name())
+}
+
+/// The first line of results that are inconclusive, with the reasons of the first such scene; `None`: they are conclusive.
+pub fn banner(outcomes: &[Outcome]) -> Option<String> {
+    let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
+    let scenes = if bad.len() == outcomes.len() { String::new() } else { format!(" in {} of {} scenes", bad.len(), outcomes.len()) };
+    Some(format!("Inconclusive{scenes}: {}.", bad.first()?.doubts.join("; ")))
+}
+
+/// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they have a rate.
+pub fn notes(outcomes: &[Outcome], results: &Results, machine: &str, oversubscribed: bool, offered: Option<f64>) -> Vec<String> {
+    let mut lines = vec![format!("Machine: {machine}.")];
+    if oversubscribed {
+        lines.push("Oversubscribed: there are more threads than CPUs, and they wait for each other.".to_owned());
+    }
+    let rounds: usize = outcomes.iter().map(|outcome| outcome.rounds).sum();
+    let together = outcomes.iter().map(|outcome| outcome.together).max().filter(|&most| most > 1);
+    let together = together.map_or_else(String::new, |most| format!(" (few I/Os: up to {most} rounds count as one)"));
+    let intervals = match results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
+        true => "with 95 % intervals".to_owned(),
+        false => format!("an interval takes {FEWEST} rounds"),
+    };
+    let open = offered.is_some() || outcomes.iter().any(|outcome| outcome.scene.load_pct < 100.0);
+    let from = if open { "intended start (closed loop: decision to issue)" } else { "decision to issue" };
+    lines.push(format!(
+        "{rounds} rounds{together} of {} ms blocks in random order; medians, {intervals}. Latencies count from the {from}.",
+        BLOCK.0 / 1_000_000
+    ));
+    // How far the first mode differs from itself: in the only scene, or at most in any.
+    let scenes = results.scenes();
+    let farthest = |figure| {
+        let off = |estimate: &Estimate| estimate.value.max(1e-9).ln().abs();
+        let all = scenes.iter().filter_map(|scene| results.against_first(scene, &again(results.first(scene)?), figure));
+        let Estimate { value, interval } = all.max_by(|a, b| off(a).total_cmp(&off(b)))?;
+        let between = interval.map_or(String::new(), |[low, high]| format!(" ({low:.3}–{high:.3})"));
+        Some(format!("{value:.3}{between}"))
+    };
+    if let (Some(row), Some(iops), Some(cpu)) = (results.rows.first(), farthest(IOPS), farthest(CPU)) {
+        let at_most = if scenes.len() > 1 { ", where it differs most" } else { "" };
+        lines.push(format!("A/A: {} against itself{at_most}: IOPS × {iops}, CPU × {cpu}; such differences are noise.", row.mode));
+    }
+    // What loads are shares of.
+    let mut capacities: Vec<String> = Vec::new();
+    for outcome in outcomes {
+        let one = outcome.capacity.map(|capacity| format!("{} kIOPS at depth {}", digits(capacity / 1e3), outcome.scene.qd));
+        capacities.extend(one.filter(|one| !capacities.contains(one)));
+    }
+    if !capacities.is_empty() {
+        let offered = offered.map_or_else(String::new, |iops| format!("{} kIOPS meant; ", digits(iops / 1e3)));
+        lines.push(format!("Loads: {offered}100 % is what polling reaches in a closed loop, {}.", capacities.join(", ")));
+    }
+    lines
+}
+
+/// I/Os per second that a thread of `job` means to issue.
+pub fn offered(job: &Job) -> f64 {
+    let iops = |rate: Option<Rate>, sizes: &BlockSizes| match rate {
+        Some(Rate::Iops(n)) => n as f64,
+        Some(Rate::Bytes(n)) => n as f64 / sizes.mean().max(1.0),
+        None => 0.0,
+    };
+    let read = if job.pattern.reads() { iops(job.rate.read, &job.block.read) } else { 0.0 };
+    let write = if job.pattern.writes() { iops(job.rate.write, &job.block.write) } else { 0.0 };
+    read + write
 }
 
 #[cfg(test)]

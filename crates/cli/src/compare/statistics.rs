@@ -46,22 +46,14 @@ pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate
     Some(Estimate { value, interval: interval(&mut medians) })
 }
 
-/// The ratios `b` / `a` of rounds that have both, and their median.
-fn ratio(a: &[Option<f64>], b: &[Option<f64>], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
-    estimate(&ratios(a, b), rng)
-}
-
-/// Round by round; a round in which either is missing, or `a` is 0, has none.
-fn ratios(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
-    a.iter().zip(b).filter_map(|(a, b)| a.filter(|a| *a > 0.0).zip(*b)).map(|(a, b)| b / a).collect()
-}
-
 /// Each label with each later one of its scene: the paired ratios of `figure`, whose values are by label, then by round.
 pub fn pairs(scene: &Scene, labels: &[&str], figure: &'static str, values: &[Vec<Option<f64>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (n, (a, first)) in labels.iter().zip(values).enumerate() {
         for (b, second) in labels.iter().zip(values).skip(n + 1) {
-            let ratio = ratio(first, second, rng);
+            // Round by round; a round in which either is missing, or the first is 0, has none.
+            let both = first.iter().zip(second).filter_map(|(a, b)| a.filter(|a| *a > 0.0).zip(*b));
+            let ratio = estimate(&both.map(|(a, b)| b / a).collect::<Vec<f64>>(), rng);
             pairs.extend(ratio.map(|ratio| Pair { scene: scene.clone(), a: a.to_string(), b: b.to_string(), figure, ratio }));
         }
     }

@@ -25,7 +25,7 @@ fn fields_match_nvme_cli_layout() {
 
 proptest! {
     #[test]
-    fn any_page_is_shown_in_printable_lines(bytes in prop::collection::vec(any::<u8>(), 4096)) {
+    fn any_page_makes_printable_lines(bytes in prop::collection::vec(any::<u8>(), 4096)) {
         for fields in [controller_fields(&Controller::from_page(&bytes).unwrap()), namespace_fields(&Namespace::from_page(&bytes).unwrap())] {
             let lines = lines(&fields, 10);
             prop_assert!(lines.chars().all(|c| matches!(c, '\n' | ' '..='~')) && lines.lines().all(|line| line.contains(':')));

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -13,32 +15,13 @@ fn file_is_truncated_at_first_write() {
     let mut output = Output::open(Some(&path)).unwrap();
     output.write("this ").unwrap();
     output.write("one's").unwrap();
-    output.finish().unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "this one's");
-}
-
-#[test]
-fn creation_errors_give_advice() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("file"), "").unwrap();
-    let told = |name: &str| {
-        let path = dir.path().join(name);
-        let error = format!("{:#}", Output::open(Some(&path)).err().unwrap());
-        error.replace(&dir.path().display().to_string(), "DIR")
-    };
-    assert_eq!(told("none/rows.json"), "cannot write the results to DIR/none/rows.json: there is no directory DIR/none; make it first");
-    assert_eq!(told(""), "cannot write the results to DIR/: this is a directory; name a file in it");
-    assert_eq!(told("file/rows.json"), "cannot write the results to DIR/file/rows.json: DIR/file is no directory; name another");
-    let link = dir.path().join("link");
-    std::os::unix::fs::symlink("/nowhere/rows.json", link).unwrap();
-    assert!(told("link").ends_with("No such file or directory (os error 2)"), "a link that leads nowhere");
 }
 
 #[test]
 fn device_files_are_not_truncated() {
     let mut output = Output::open(Some(Path::new("/dev/null"))).unwrap();
     output.write("nothing").unwrap();
-    output.finish().unwrap();
 }
 
 #[test]
@@ -73,4 +56,18 @@ fn one_file_has_one_use() {
 fn stderr_lines_fit_the_terminal() {
     assert_eq!(laid("error: one two\nthree", Some(10)), "error: one\ntwo\nthree\n");
     assert_eq!(laid("error: one two three", None), "error: one two three\n");
+}
+
+#[test]
+fn control_characters_become_question_marks() {
+    assert_eq!(escape("S\u{1b}[31mX\u{9b}2J\r\n\u{202e}é"), "S?[31mX?2J???é");
+}
+
+proptest! {
+    #[test]
+    fn nothing_of_it_is_left(text in any::<String>()) {
+        let shown = escape(&text);
+        prop_assert_eq!(shown.chars().count(), text.chars().count());
+        prop_assert!(!shown.chars().any(char::is_control));
+    }
 }

@@ -16,15 +16,6 @@ pub fn width() -> u16 {
     terminal.or(columns).unwrap_or(DEFAULT_WIDTH)
 }
 
-/// How intervals are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
-    /// Their ends.
-    Wide,
-    /// ± per cent.
-    Narrow,
-}
-
 /// A column; it is shown if some row has a cell.
 struct Column {
     header: &'static str,
@@ -32,35 +23,35 @@ struct Column {
     key: &'static str,
     /// Where there is no room for all, those with the highest are left out first; 0: it stays.
     spare: u8,
-    cell: fn(&Results, &Row, Style) -> Option<String>,
+    cell: fn(&Results, &Row) -> Option<String>,
 }
 
 /// The highest [`Column::spare`].
 const MOST_SPARE: u8 = 6;
 
 const COLUMNS: [Column; 12] = [
-    Column { header: "kIOPS", key: "kIOPS", spare: 0, cell: |_, row, style| with_interval(row.iops?, 1e3, style) },
-    Column { header: "÷\nfirst", key: "÷ first", spare: 0, cell: |all, row, style| against_first(all, row, IOPS, style) },
-    Column { header: "CPU\nns/IO", key: "CPU", spare: 0, cell: |_, row, style| with_interval(row.cpu?, 1.0, style) },
-    Column { header: "÷\nfirst", key: "÷ first", spare: 4, cell: |all, row, style| against_first(all, row, CPU, style) },
-    Column { header: "stolen\nns/IO", key: "stolen", spare: 3, cell: |_, row, _| row.stolen.map(digits) },
+    Column { header: "kIOPS", key: "kIOPS", spare: 0, cell: |_, row| with_interval(row.iops?, 1e3) },
+    Column { header: "÷\nfirst", key: "÷ first", spare: 0, cell: |all, row| against_first(all, row, IOPS) },
+    Column { header: "CPU\nns/IO", key: "CPU", spare: 0, cell: |_, row| with_interval(row.cpu?, 1.0) },
+    Column { header: "÷\nfirst", key: "÷ first", spare: 4, cell: |all, row| against_first(all, row, CPU) },
+    Column { header: "stolen\nns/IO", key: "stolen", spare: 3, cell: |_, row| row.stolen.map(digits) },
     Column {
         header: "notify\nns/IO",
         key: "notify",
         spare: 5,
-        cell: |_, row, _| (row.notify > 0.0 && !row.untold).then(|| digits(row.notify)),
+        cell: |_, row| (row.notify > 0.0 && !row.untold).then(|| digits(row.notify)),
     },
-    Column { header: "msgs\nk/s", key: "msgs", spare: 6, cell: |_, row, _| (!row.untold).then(|| digits(row.messages / 1e3)) },
-    Column { header: "sys\nper IO", key: "sys per IO", spare: 5, cell: |_, row, _| row.system_calls.map(digits) },
-    Column { header: "IO per\nwake", key: "IO per wake", spare: 2, cell: |_, row, _| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)) },
-    Column { header: "p50\nµs", key: "p50", spare: 0, cell: |_, row, style| with_interval(row.latency.p50?, 1e3, style) },
-    Column { header: "p99\nµs", key: "p99", spare: 0, cell: |_, row, style| with_interval(row.latency.p99?, 1e3, style) },
-    Column { header: "p99.9\nµs", key: "p99.9", spare: 1, cell: |_, row, style| with_interval(row.latency.p999?, 1e3, style) },
+    Column { header: "msgs\nk/s", key: "msgs", spare: 6, cell: |_, row| (!row.untold).then(|| digits(row.messages / 1e3)) },
+    Column { header: "sys\nper IO", key: "sys per IO", spare: 5, cell: |_, row| row.system_calls.map(digits) },
+    Column { header: "IO per\nwake", key: "IO per wake", spare: 2, cell: |_, row| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)) },
+    Column { header: "p50\nµs", key: "p50", spare: 0, cell: |_, row| with_interval(row.latency.p50?, 1e3) },
+    Column { header: "p99\nµs", key: "p99", spare: 0, cell: |_, row| with_interval(row.latency.p99?, 1e3) },
+    Column { header: "p99.9\nµs", key: "p99.9", spare: 1, cell: |_, row| with_interval(row.latency.p999?, 1e3) },
 ];
 
 /// The columns that some row has a cell of, without those that are spared more than `spare`.
 fn columns(all: &Results, spare: u8) -> Vec<&'static Column> {
-    let used = |column: &&Column| all.rows.iter().any(|row| (column.cell)(all, row, Style::Narrow).is_some());
+    let used = |column: &&Column| all.rows.iter().any(|row| (column.cell)(all, row).is_some());
     COLUMNS.iter().filter(|column| column.spare <= spare).filter(used).collect()
 }
 
@@ -77,12 +68,11 @@ pub fn show(all: &Results, width: u16) -> String {
         }
     }
     // Of the layouts the first that fits; all tables have the same columns.
-    let narrow = (0..=MOST_SPARE).rev().map(|spare| (Style::Narrow, spare));
-    let fits = |(style, spare): &(Style, u8)| {
-        let lines = groups.iter().map(|scenes| table(all, scenes, *style, &columns(all, *spare)).trim_fmt());
+    let fits = |spare: &u8| {
+        let lines = groups.iter().map(|scenes| table(all, scenes, &columns(all, *spare)).trim_fmt());
         lines.into_iter().all(|text| text.lines().all(|line| line.chars().count() <= usize::from(width)))
     };
-    let (style, spare) = std::iter::once((Style::Wide, MOST_SPARE)).chain(narrow).find(fits).unwrap_or((Style::Narrow, 0));
+    let spare = (0..=MOST_SPARE).rev().find(fits).unwrap_or(0);
     for scenes in &groups {
         if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
             let background =
@@ -90,7 +80,7 @@ pub fn show(all: &Results, width: u16) -> String {
             let arrivals = scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
             text += &format!("\n{}, queue depth {}{arrivals}{background}\n", scene.profile, scene.qd);
         }
-        text += &fitted(table(all, scenes, style, &columns(all, spare)), width);
+        text += &fitted(table(all, scenes, &columns(all, spare)), width);
         if let Some(paths) = paths(all, scenes) {
             text += &format!("Paths, over all that was measured of a mode\n{}", fitted(paths, width));
         }
@@ -112,7 +102,7 @@ pub fn notes(all: &Results) -> Vec<String> {
     all.notes.iter().cloned().chain(legend(all, MOST_SPARE)).collect()
 }
 
-fn table(all: &Results, scenes: &[&Scene], style: Style, columns: &[&Column]) -> Table {
+fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     let loads = scenes.len() > 1;
     let headers = loads.then_some("load\n%").into_iter().chain(["mode"]).chain(columns.iter().map(|column| column.header));
     let mut rows = Vec::new();
@@ -120,7 +110,7 @@ fn table(all: &Results, scenes: &[&Scene], style: Style, columns: &[&Column]) ->
         for (n, row) in all.rows.iter().filter(|row| row.scene == **scene).enumerate() {
             // Once for all modes at that load.
             let load = loads.then(|| if n == 0 { percent(scene.load_pct) } else { String::new() });
-            let cells = columns.iter().map(|column| (column.cell)(all, row, style).unwrap_or_else(|| "–".to_owned()));
+            let cells = columns.iter().map(|column| (column.cell)(all, row).unwrap_or_else(|| "–".to_owned()));
             rows.push(load.into_iter().chain([row.mode.replace('+', "\n+")]).chain(cells).collect());
         }
     }
@@ -157,7 +147,7 @@ pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<Strin
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(&headers).add_rows(rows);
     for (column, header) in table.column_iter_mut().zip(headers) {
         column.set_padding((0, 1));
-        if !["mode", "state", "path"].contains(&header) {
+        if !["mode", "state", "path", "price", "how"].contains(&header) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -188,29 +178,21 @@ pub fn wrap(line: &str, width: usize) -> String {
     out + "\n"
 }
 
-fn against_first(all: &Results, row: &Row, figure: &str, style: Style) -> Option<String> {
+fn against_first(all: &Results, row: &Row, figure: &str) -> Option<String> {
     let Some(Estimate { value, interval }) = all.against_first(&row.scene, &row.mode, figure) else {
         let first = !all.pairs.is_empty() && all.first(&row.scene) == Some(&row.mode);
         return first.then(|| "1".to_owned());
     };
-    Some(match (interval, style) {
-        (None, _) => format!("{value:.2}"),
-        (Some([low, high]), Style::Wide) => format!("{value:.2}\n{low:.2}–{high:.2}"),
-        (Some([low, high]), Style::Narrow) => format!("{value:.2}\n±{:.2}", (high - low) / 2.0),
-    })
+    let half = interval.map_or_else(String::new, |[low, high]| format!("\n±{:.2}", (high - low) / 2.0));
+    Some(format!("{value:.2}{half}"))
 }
 
-/// The value, and in the line below it the interval.
-fn with_interval(estimate: Estimate, unit: f64, style: Style) -> Option<String> {
+/// The value, and in the line below it half of the interval, in per cent.
+fn with_interval(estimate: Estimate, unit: f64) -> Option<String> {
     let value = digits(estimate.value / unit);
     let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else { return Some(value) };
-    Some(match style {
-        Style::Wide => format!("{value}\n{}–{}", digits(low / unit), digits(high / unit)),
-        Style::Narrow => {
-            let half = (high - low) * 50.0 / estimate.value.max(1e-9);
-            if half < 9.95 { format!("{value}\n±{half:.1}%") } else { format!("{value}\n±{half:.0}%") }
-        }
-    })
+    let half = (high - low) * 50.0 / estimate.value.max(1e-9);
+    Some(if half < 9.95 { format!("{value}\n±{half:.1}%") } else { format!("{value}\n±{half:.0}%") })
 }
 
 /// Three digits that matter, of large numbers in thousands.

@@ -1,3 +1,5 @@
+mod json;
+
 use super::*;
 
 fn near(value: f64) -> Option<Estimate> {
@@ -93,9 +95,16 @@ pub fn sweep() -> Results {
             all.pairs.push(pair(&scene, "interrupt", "poll", IOPS, 1.5));
         }
     }
-    let tick = |at: u64| Tick { offered: 1e5, iops: 1e5, cpu: 0.5, p50: 2e4, p99: 4e4, looks: 1e4, sleeps: at as f64, ..Tick::default() };
+    let tick = |at: u64| {
+        json!({
+            "offered": 1e5, "iops": 1e5, "cpu": 0.5, "p50": 2e4, "p99": 4e4, "looks": 1e4, "empty_looks": 0.0, "spins": 0.0, "naps": 0.0,
+            "sleeps": at as f64, "gathered": 0.0, "explored": 0.0,
+        })
+    };
+    let ticks: Vec<Value> = (0..200).map(tick).collect();
     let scene = Scene { arrivals: Some("steps".into()), ..scene(50.0, 32) };
-    all.timelines = vec![Timeline { mode: "adaptive@0.1".into(), scene, tick_ns: 1_000_000, ticks: (0..200).map(tick).collect() }];
+    let line = json!({ "mode": "adaptive@0.1", "tick_ns": 1_000_000, "ticks": ticks });
+    all.timelines = vec![merged([line, json!(scene)])];
     all
 }
 

@@ -287,11 +287,22 @@ fn command_line_jobs_run() {
         .map(|job| (job["jobname"].as_str().unwrap(), job["read"]["total_ios"].as_u64(), job["write"]["total_ios"].as_u64()))
         .collect();
     assert_eq!(counts, [("a", Some(0), Some(8)), ("b", Some(4), Some(0))]);
-    // The line says the same again, and nothing is run.
-    let shown = place.reap(&format!("{line} --showcmd")).ok();
-    assert_eq!(shown.stdout, "reap run --bs=8k --name=a --rw=randwrite --size=64k --name=b --rw=read --size=32k\n");
     let parsed = place.reap(&format!("{line} --parse-only")).ok();
     assert_eq!((parsed.stdout.as_str(), parsed.stderr.as_str()), ("", "2 jobs with 2 threads; nothing was run\n"));
+}
+
+/// As fio has it: of the first file alone, and its lines keep their numbers.
+#[test]
+fn options_are_the_first_files_defaults() {
+    let place = Place::new();
+    place.write("a.fio", "[global]\nbs=8k\n[a]\n[b]\nsize=16k\n").write("c.fio", "[c]\nsize=4k\n");
+    let jobs = place.reap("run a.fio -size=64k c.fio --rw=write --device=mem:1M -output-format=json").ok().json();
+    let shown: Vec<_> =
+        jobs["jobs"].as_array().unwrap().iter().map(|job| (job["jobname"].clone(), job["write"]["io_bytes"].clone())).collect();
+    assert_eq!(shown, [("a".into(), 65_536.into()), ("b".into(), 16_384.into()), ("c".into(), 0.into())]);
+    let jobs = place.reap("run a.fio --size=64k --section=b --name=l --device=mem:1M -output-format=json").ok().json();
+    assert_eq!((jobs["jobs"].as_array().unwrap().len(), &jobs["jobs"][0]["jobname"]), (1, &"b".into()));
+    place.write("bad.fio", "[a]\nbs=4kk\n").reap("run bad.fio --size=64k --direct=1").fails_with(&["error: bad.fio:2:4:"]);
 }
 
 #[test]

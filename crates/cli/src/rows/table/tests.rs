@@ -19,7 +19,7 @@ fn table_has_title_and_notes() {
         "interrupt      ",
         "+submit-check  ",
         "ns/IO",
-        "1.49–1.51",
+        "±0.01",
         "90 blocks kept",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");

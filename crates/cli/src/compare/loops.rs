@@ -1,19 +1,69 @@
-//! Stolen time: what a counting loop at idle priority loses on the host's CPUs.
-//!
-//! A thread's CPU clock does not run while its CPU handles an interrupt or leaves its idle state. The loop loses that time as well, so its
-//! count shows what is left for the application.
+//! Threads that compute next to those of the job: with `--background`, at ordinary priority, as an application's; and counting loops at idle
+//! priority. A thread's CPU clock does not run while its CPU handles an interrupt or leaves its idle state. Such a loop loses that time as
+//! well, so its count shows what is left for the application: the rest was stolen.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::channel;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use units::Nanos;
 
 use super::plan::FEW;
 use super::statistics;
+
+/// In each period a thread computes for its share, then sleeps.
+const PERIOD: Nanos = Nanos::from_millis(5);
+
+/// Threads that compute until [`Background::stop`].
+pub struct Background {
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Nanos>>,
+}
+
+impl Background {
+    /// A thread on each of `cpus`, at ordinary priority, that wants `percent` of it.
+    pub fn start(cpus: &[usize], percent: u8) -> Result<Background> {
+        let mut background = Background { end: Arc::default(), threads: Vec::new() };
+        for &cpu in cpus {
+            let end = background.end.clone();
+            let body = move || {
+                if let Err(error) = hw::pin(cpu) {
+                    tracing::warn!(cpu, %error, "a background thread is not pinned");
+                }
+                while !end.load(Relaxed) {
+                    let period_ends = hw::now() + PERIOD;
+                    // As much CPU time, however long that takes next to other threads.
+                    let enough = hw::thread_cpu() + Nanos(PERIOD.0 * u64::from(percent) / 100);
+                    while hw::thread_cpu() < enough && !end.load(Relaxed) {}
+                    // At 100 % there is no time to sleep.
+                    if percent < 100 {
+                        hw::sleep_until(period_ends);
+                    }
+                }
+                hw::thread_cpu()
+            };
+            let thread = thread::Builder::new().name("reap-background".into()).spawn(body);
+            background.threads.push(thread.context("cannot start a background thread")?);
+        }
+        Ok(background)
+    }
+
+    /// Ends them. The CPU time that they have had, all together.
+    pub fn stop(mut self) -> Nanos {
+        self.end.store(true, Relaxed);
+        // They only compute: they cannot have panicked.
+        Nanos(self.threads.drain(..).filter_map(|thread| thread.join().ok()).map(|had| had.0).sum())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.end.store(true, Relaxed);
+    }
+}
 
 /// Counting loops, one for each CPU; they end when this is dropped.
 pub struct IdleLoops {
@@ -35,9 +85,6 @@ pub struct Reading {
 
 impl IdleLoops {
     /// Starts a loop on each of `cpus`.
-    ///
-    /// # Errors
-    /// A thread cannot be started, pinned, or given idle priority.
     pub fn start(cpus: &[usize]) -> Result<IdleLoops> {
         let mut loops = IdleLoops { counts: Vec::new(), end: Arc::default() };
         for &cpu in cpus {
@@ -88,32 +135,22 @@ impl Reading {
     }
 }
 
-/// A block in which the loops counted.
-#[derive(Clone, Copy, Debug)]
-pub struct Block {
-    /// CPU time that the loops lost, in nanoseconds.
-    pub lost: f64,
-    /// CPU time of the job's threads.
-    pub cpu: Nanos,
-    /// Their I/Os.
-    pub ios: u64,
-}
-
-/// What blocks lost per I/O: the median; of blocks with few I/Os what they lost in all, since those without I/Os lost as well.
+/// What blocks lost per I/O, of each the CPU time that the loops lost in nanoseconds, that of the job's threads, and their I/Os: the median; of
+/// blocks with few I/Os what they lost in all, since those without I/Os lost as well.
 ///
 /// `None` if that is less than half of the CPU time of the job's own threads, which the loops lost at the least: other work had the CPUs,
 /// and left the loops little even without the job.
-pub fn per_io(blocks: &[Block]) -> Option<f64> {
-    let lost: f64 = blocks.iter().map(|block| block.lost).sum();
-    let cpu: u64 = blocks.iter().map(|block| block.cpu.0).sum();
-    let ios: u64 = blocks.iter().map(|block| block.ios).sum();
+pub fn per_io(blocks: &[(f64, Nanos, u64)]) -> Option<f64> {
+    let lost: f64 = blocks.iter().map(|(lost, ..)| lost).sum();
+    let cpu: u64 = blocks.iter().map(|(_, cpu, _)| cpu.0).sum();
+    let ios: u64 = blocks.iter().map(|(.., ios)| ios).sum();
     if lost < cpu as f64 / 2.0 {
         return None;
     }
-    if blocks.iter().any(|block| block.ios < FEW) {
+    if blocks.iter().any(|(.., ios)| *ios < FEW) {
         return (ios > 0).then(|| lost / ios as f64);
     }
-    statistics::median(&blocks.iter().map(|block| block.lost / block.ios as f64).collect::<Vec<_>>())
+    statistics::median(&blocks.iter().map(|(lost, _, ios)| lost / *ios as f64).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -135,8 +172,8 @@ mod tests {
         assert_eq!(idle_from.lost(&idle_to, idle), 0.0);
     }
 
-    fn blocks(cpu: u64, lost: [(f64, u64); 4]) -> [Block; 4] {
-        lost.map(|(lost, ios)| Block { lost, cpu: Nanos(cpu), ios })
+    fn blocks(cpu: u64, lost: [(f64, u64); 4]) -> [(f64, Nanos, u64); 4] {
+        lost.map(|(lost, ios)| (lost, Nanos(cpu), ios))
     }
 
     #[test]
@@ -156,5 +193,16 @@ mod tests {
     fn a_disturbed_baseline_gains_nobody_anything() {
         assert_eq!(reading(0, &[0]).lost(&reading(100, &[90]), 0.5), 0.0);
         assert_eq!(reading(0, &[0]).lost(&reading(100, &[90]), 0.0), 0.0);
+    }
+
+    #[test]
+    fn computes_until_stopped() {
+        let cpu = hw::allowed_cpus().unwrap()[0];
+        for percent in [30, 100] {
+            let background = Background::start(&[cpu], percent).unwrap();
+            hw::sleep_until(hw::now() + Nanos::from_millis(20));
+            // However busy the machine is, it has run: it has ended itself.
+            assert!(background.stop() > Nanos::ZERO);
+        }
     }
 }

@@ -2,8 +2,51 @@ use ::sim::file::read_costs;
 
 use super::*;
 
+#[test]
+fn medians_have_intervals() {
+    let never = AtomicBool::new(false);
+    let mut n = 0.0;
+    let [a, b] = sampler(&never)
+        .repeat(|| {
+            n += 1.0;
+            Some([7.0, n])
+        })
+        .unwrap();
+    assert_eq!((a.value, a.interval), (7.0, Some([7.0, 7.0])));
+    assert!(b.interval.is_some_and(|[low, high]| low < b.value && b.value < high) && (10.0..24.0).contains(&b.value), "{b:?}");
+}
+
+#[test]
+fn stop_or_failure_yields_nothing() {
+    let (now, never) = (AtomicBool::new(true), AtomicBool::new(false));
+    assert!(sampler(&now).repeat(|| Some([1.0])).is_none());
+    assert!(sampler(&never).repeat(|| None::<[f64; 1]>).is_none());
+}
+
+fn sampler(stop: &AtomicBool) -> Sampler<'_> {
+    Sampler { stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL }
+}
+
+#[test]
+fn nops_and_polls_complete() {
+    // Without io_uring there is nothing to measure, and the list says so.
+    let Some(mut rig) = RingRig::new() else { return };
+    assert!(rig.sample(0.0).is_some());
+    // Those without a completion leave none behind.
+    assert_eq!(rig.cq.take(&mut rig.cqes), 0);
+}
+
 fn e(value: f64) -> Option<Estimate> {
     Some(Estimate { value, interval: Some([value * 0.9, value * 1.1]) })
+}
+
+fn pair(a: f64, b: f64) -> Option<[Estimate; 2]> {
+    Some([e(a)?, e(b)?])
+}
+
+/// What is wrong with the list that is made of this.
+fn wrong(found: &Found) -> Option<String> {
+    free(&read_costs("here.toml", &toml(&prices(found).unwrap(), "")).unwrap())
 }
 
 fn found() -> Found {
@@ -12,8 +55,8 @@ fn found() -> Found {
         signal: e(250.0),
         signal_and_return: e(600.0),
         switch: e(3_600.0),
-        nap: e(12_000.0).zip(e(30_000.0)),
-        sleep: e(9_150.0).zip(e(20_000.0)).zip(e(900.0)).map(|((cpu, delay), signal)| Sleep { cpu, delay, signal }),
+        nap: pair(12_000.0, 30_000.0),
+        sleep: [9_150.0, 20_000.0, 900.0].map(|ns| e(ns).unwrap()).into(),
         awake: e(1_000.0),
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
         line: e(120.0),
@@ -78,7 +121,7 @@ fn the_tables_fit_their_line() {
     for width in [60, 80, 120] {
         let text = table(&prices, "a machine whose name is of some length, with CPUs and a kernel", width);
         assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{width}: {text}");
-        assert!(text.contains("thread.from_idle") && text.contains("idle_exit"), "{text}");
+        assert!(text.contains("thread.from_idle") && text.contains("idle_exit") && text.matches('─').count() <= 2 * 120, "{text}");
     }
 }
 
@@ -86,12 +129,10 @@ fn the_tables_fit_their_line() {
 #[test]
 fn zero_prices_are_refused() {
     let good = found();
-    assert_eq!(free(&costs(&prices(&good).unwrap()).unwrap()), None);
-    let busy = Found { nap: e(9_000.0).zip(e(30_000.0)), ..good.clone() };
-    let wrong = free(&costs(&prices(&busy).unwrap()).unwrap()).unwrap();
-    assert!(wrong.starts_with("thread.timer came out as 0"), "{wrong}");
-    let sleep = good.sleep.map(|sleep| Sleep { delay: e(9_000.0).unwrap(), ..sleep });
-    let wrong = free(&costs(&prices(&Found { sleep, ..busy }).unwrap()).unwrap()).unwrap();
-    assert!(wrong.starts_with("thread.idle_exit and thread.timer came out as 0"), "{wrong}");
+    assert_eq!(wrong(&good), None);
+    let busy = Found { nap: pair(9_000.0, 30_000.0), ..good.clone() };
+    assert!(wrong(&busy).unwrap().starts_with("thread.timer came out as 0"));
+    let sleep = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
+    assert!(wrong(&Found { sleep, ..busy }).unwrap().starts_with("thread.idle_exit and thread.timer came out as 0"));
     assert!([Costs::VIRTUAL, Costs::BARE_METAL].iter().all(|shipped| free(shipped).is_none()));
 }

@@ -1,12 +1,11 @@
 use workload::fio::{self, Input};
 
-use super::results::Doubt;
-use super::*;
+use super::super::*;
 use crate::args::{Cli, Command};
 
 fn outcome(load_pct: f64, qd: u64, doubts: &[&str]) -> Outcome {
     let scene = Scene { load_pct, qd, profile: "optane".into(), ..Scene::default() };
-    let doubts = doubts.iter().map(|text| Doubt { kind: "starved", badness: 1.0, text: (*text).into() }).collect();
+    let doubts = doubts.iter().map(|text| (*text).to_owned()).collect();
     Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, together: 1, capacity: Some(6e5), doubts }
 }
 
@@ -56,32 +55,11 @@ fn the_title_has_all_jobs() {
 
 #[test]
 fn the_banner_says_where_and_why() {
-    let args = args("reap compare");
     let (good, bad) = (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
-    assert_eq!(banner(&args, &[good.clone(), good.clone()]), None);
-    let all = banner(&args, std::slice::from_ref(&bad)).unwrap();
-    assert_eq!(all, "Inconclusive: other work left poll 62 % of its CPU. Try: reap sim");
-    let some = banner(&args, &[bad.clone(), good, bad]).unwrap();
+    assert_eq!(banner(&[good.clone(), good.clone()]), None);
+    assert_eq!(banner(std::slice::from_ref(&bad)).unwrap(), "Inconclusive: other work left poll 62 % of its CPU.");
+    let some = banner(&[good, bad.clone(), bad]).unwrap();
     assert!(some.starts_with("Inconclusive in 2 of 3 scenes: other work"), "{some}");
-}
-
-/// Every command that is recommended parses.
-#[test]
-fn what_is_recommended_is_a_command() {
-    let parse = |line: &str| Cli::parse_words(line.split_whitespace().map(|word| word.trim_matches('\'').into()));
-    for (line, wanted) in [
-        ("reap compare", "reap sim"),
-        ("reap compare --modes poll,adaptive@0.5,kernel-iopoll,interrupt", "reap sim --modes poll,interrupt"),
-        (
-            "reap compare job.fio --device mem:1G?lba=4096 --modes poll",
-            "reap sim --replay run.log --modes poll (with write_iolog=run.log in job.fio)",
-        ),
-        ("reap compare --loads 2.5,50,100 --qd 1,4", "reap sim"),
-    ] {
-        assert_eq!(simulate(&args(line)), wanted);
-        let command = wanted.split(" (").next().unwrap();
-        parse(command).expect(command);
-    }
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! From outcomes to the rows that `compare` has too, and what only a simulator knows.
+//! From outcomes to the rows and the table that `compare` has too, and what only a simulator knows.
 
 use ::sim::file::ScenarioFile;
 use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario, Spin};
 use completion::Mode;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde_json::{Map, json};
+use serde_json::{Value, json};
 use units::Nanos;
 use workload::report::PathFigures;
 use workload::{Histogram, Moments};
 
 use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
-use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, Tick, Timeline};
+use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, merged, table};
 
 /// What has a row: a mode, and, if it spins, what it does where others want the CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,16 +36,6 @@ pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     };
     modes.iter().flat_map(of_mode).collect()
 }
-
-/// Keys of what only a simulator knows.
-pub const INTERRUPTS: &str = "interrupts_per_s";
-pub const SOFTIRQS: &str = "softirqs_per_s";
-pub const SWITCHES: &str = "context_switches_per_s";
-pub const SPLIT: &str = "cpu_pct";
-pub const AWAY: &str = "longest_away_ns";
-pub const DECISIONS: &str = "decisions";
-pub const WAY: &str = "interrupt_path";
-pub const FAILOVER: &str = "failover";
 
 /// The results of `rounds`: by seed, and of each by mode.
 pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outcome>]]) -> Results {
@@ -120,35 +110,33 @@ pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
     (longest > Nanos::ZERO).then(|| Nanos(longest.0.div_ceil(TICKS)))
 }
 
-/// What a mode did when, with the first seed.
-fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Timeline> {
+/// What a mode did when, with the first seed. Counts are per second, latencies in nanoseconds; `cpu` is the share of a CPU that the host's
+/// threads used, `gathered` those of the naps that gathered completions, and `explored` the waits that were polled to the end, to learn.
+fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Value> {
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
     let tick = |(at, tick): (usize, &::sim::Tick)| {
         let rate = |count: u64| count as f64 * unit;
-        Tick {
-            offered: offered(scenario, Nanos(at as u64 * every.0 + every.0 / 2)),
-            iops: rate(tick.completed),
-            cpu: tick.cpu.as_secs_f64() * unit,
-            p50: tick.p50 as f64,
-            p99: tick.p99 as f64,
-            looks: rate(tick.looks),
-            empty_looks: rate(tick.empty_looks),
-            spins: rate(tick.spins),
-            naps: rate(tick.naps),
-            sleeps: rate(tick.sleeps),
-            gathered: rate(tick.gathered),
-            explored: rate(tick.explored),
-        }
+        // I/Os per second that the steps mean then.
+        let middle = Nanos(at as u64 * every.0 + every.0 / 2);
+        let offered = |spec: &JobSpec| spec.phase_at(middle) as f64 * f64::from(spec.job.numjobs.max(1));
+        json!({
+            "offered": scenario.jobs.iter().map(offered).sum::<f64>(),
+            "iops": rate(tick.completed),
+            "cpu": tick.cpu.as_secs_f64() * unit,
+            "p50": tick.p50 as f64,
+            "p99": tick.p99 as f64,
+            "looks": rate(tick.looks),
+            "empty_looks": rate(tick.empty_looks),
+            "spins": rate(tick.spins),
+            "naps": rate(tick.naps),
+            "sleeps": rate(tick.sleeps),
+            "gathered": rate(tick.gathered),
+            "explored": rate(tick.explored),
+        })
     };
-    let ticks = outcome.ticks.iter().enumerate().map(tick).collect();
-    Some(Timeline { mode: mode.to_owned(), scene: scene.clone(), tick_ns: every.0, ticks })
-}
-
-/// I/Os per second that the steps mean, so long after the start.
-fn offered(scenario: &Scenario, at: Nanos) -> f64 {
-    let of = |spec: &JobSpec| spec.phase_at(at) as f64 * f64::from(spec.job.numjobs.max(1));
-    scenario.jobs.iter().map(of).sum()
+    let ticks: Vec<Value> = outcome.ticks.iter().enumerate().map(tick).collect();
+    Some(merged([json!({ "mode": mode }), json!(scene), json!({ "tick_ns": every.0, "ticks": ticks })]))
 }
 
 /// One mode's figures: medians over seeds, with intervals where there are several.
@@ -164,25 +152,26 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
             if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
         })
     };
-    let mut extra = Map::new();
-    extra.insert("seeds".into(), runs.len().into());
-    extra.insert(INTERRUPTS.into(), json!(rate(|run| run.interrupts)));
-    extra.insert("notifications_per_s".into(), json!(rate(|run| run.notifications)));
-    extra.insert(SOFTIRQS.into(), json!(rate(|run| run.softirqs)));
-    extra.insert("sq_doorbells_per_s".into(), json!(rate(|run| run.sq_doorbells)));
-    extra.insert(SWITCHES.into(), json!(rate(|run| run.context_switches)));
-    extra.insert("waits_over_at_once_per_s".into(), json!(rate(|run| run.returned_at_once)));
     let (hard, soft, thread, idle) = (share(|cpu| cpu.hard), share(|cpu| cpu.soft), share(|cpu| cpu.thread), share(|cpu| cpu.idle));
-    extra.insert(SPLIT.into(), json!({ "hard": hard, "soft": soft, "thread": thread, "idle": idle }));
     let away = runs.iter().flat_map(|run| &run.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
-    extra.insert(AWAY.into(), away.0.into());
+    let mut extra = json!({
+        "seeds": runs.len(),
+        "interrupts_per_s": rate(|run| run.interrupts),
+        "notifications_per_s": rate(|run| run.notifications),
+        "softirqs_per_s": rate(|run| run.softirqs),
+        "sq_doorbells_per_s": rate(|run| run.sq_doorbells),
+        "context_switches_per_s": rate(|run| run.context_switches),
+        "waits_over_at_once_per_s": rate(|run| run.returned_at_once),
+        "cpu_pct": { "hard": hard, "soft": soft, "thread": thread, "idle": idle },
+        "longest_away_ns": away.0,
+    });
     // What `adaptive` decided in all runs together.
     let decisions = runs.iter().filter_map(|run| run.decisions).reduce(|mut all, decisions| {
         all.add(&decisions);
         all
     });
     if let Some(decisions) = decisions {
-        extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
+        extra["decisions"] = decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect();
     }
     // Where interrupts share their way: of each message.
     let shared: Vec<_> = runs.iter().map(|run| run.way).filter(|way| way.messages > 0).collect();
@@ -191,22 +180,31 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
             statistics::median(&(0..shared.len()).map(|at| figure(at) as f64 / shared[at].messages as f64).collect::<Vec<f64>>())
         };
         let miss_pct = of(&|at| shared[at].misses).map(|part| part * 100.0);
-        extra.insert(
-            WAY.into(),
-            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0), "miss_pct": miss_pct }),
-        );
+        extra["interrupt_path"] =
+            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0), "miss_pct": miss_pct });
     }
     // What went wrong on paths in all runs together, if they are several.
     let failover = runs.iter().filter(|run| !run.paths.is_empty()).map(|run| run.failover).reduce(FailoverCounters::and);
     if let Some(FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. }) = failover {
-        let counts = json!({
+        extra["failover"] = json!({
             "retried": retried, "failed_over": failed_over, "held": held, "longest_hold_ns": longest_hold.0, "waited": waited,
             "longest_stall_ns": longest_stall.0, "failed": failed,
         });
-        extra.insert(FAILOVER.into(), counts);
     }
-    let paths: Vec<Vec<PathFigures>> =
-        runs.iter().map(|run| run.paths.iter().map(|path| path_figures(path, run.elapsed)).collect()).collect();
+    let figures = |run: &&Outcome| -> Vec<PathFigures> {
+        let of_path = |path: &PathOutcome| PathFigures {
+            device: String::new(),
+            path: path.device.clone(),
+            state: path.status.to_string(),
+            ios: path.ios,
+            failed: path.failed,
+            // Little's law.
+            in_flight: path.time.0 as f64 / run.elapsed.0.max(1) as f64,
+            lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
+        };
+        run.paths.iter().map(of_path).collect()
+    };
+    let paths: Vec<Vec<PathFigures>> = runs.iter().map(figures).collect();
     let mut moments = Moments::default();
     runs.iter().for_each(|run| moments.merge(&run.latency.moments));
     let histograms: Vec<&Histogram> = runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
@@ -224,22 +222,9 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         drain_max: runs.iter().map(|run| run.entries_per_drain_max).max()?,
         latency: statistics::latencies(&moments, &histograms, rng),
         paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
-        extra,
+        extra: extra.as_object().cloned().unwrap_or_default(),
         ..Row::default()
     })
-}
-
-fn path_figures(path: &PathOutcome, elapsed: Nanos) -> PathFigures {
-    PathFigures {
-        device: String::new(),
-        path: path.device.clone(),
-        state: path.status.to_string(),
-        ios: path.ios,
-        failed: path.failed,
-        // Little's law.
-        in_flight: path.time.0 as f64 / elapsed.0.max(1) as f64,
-        lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
-    }
 }
 
 /// Each mode with each later one, seed by seed.
@@ -291,4 +276,55 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
          the completion was found; a percentile is shown if 20 samples lie above it. Shares are of all CPUs' time; longest away: the longest that interrupts and \
          softirqs kept a CPU from its threads."
     )]
+}
+
+/// All of it, in lines of `width` characters: the table of `compare`, and below it what the CPUs did.
+pub fn show(results: &Results, machine: &str, width: u16) -> String {
+    let number = |row: &Row, pointer: &str| Value::Object(row.extra.clone()).pointer(pointer).and_then(Value::as_f64);
+    type Shown = fn(f64) -> String;
+    let thousands: Shown = |n| table::digits(n / 1e3);
+    let part: Shown = |pct| format!("{pct:.1}");
+    let columns = [
+        ("IRQ\nk/s", "/interrupts_per_s", thousands),
+        ("softirq\nk/s", "/softirqs_per_s", thousands),
+        ("switches\nk/s", "/context_switches_per_s", thousands),
+        ("hard\n%", "/cpu_pct/hard", part),
+        ("soft\n%", "/cpu_pct/soft", part),
+        ("thread\n%", "/cpu_pct/thread", part),
+        ("idle\n%", "/cpu_pct/idle", part),
+        ("longest away\nµs", "/longest_away_ns", thousands),
+    ];
+    let cells = |row: &Row| {
+        let cells = columns.iter().map(|(_, pointer, shown)| number(row, pointer).map_or("–".into(), shown));
+        std::iter::once(row.mode.replace('+', "\n+")).chain(cells).collect()
+    };
+    let headers = std::iter::once("mode").chain(columns.iter().map(|(header, ..)| *header));
+    let cpus = table::ruled(headers, results.rows.iter().map(cells).collect());
+    let text = table::show(&Results { notes: Vec::new(), ..results.clone() }, width);
+    let mut notes = Vec::new();
+    // What a mode decided that counts its decisions.
+    for row in &results.rows {
+        let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else { continue };
+        let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
+        notes.push(format!("{} decided: {}.", row.mode, counts.join(", ")));
+    }
+    // What went wrong on a mode's paths and was made good.
+    for row in &results.rows {
+        let of = |key: &str| number(row, &format!("/failover/{key}")).unwrap_or(0.0);
+        let ms = |key: &str| table::digits(of(key) / 1e6);
+        if of("longest_stall_ns") > 0.0 {
+            notes.push(format!(
+                "{}: {} requests went another way, {} waited for a path, {} writes for their controller ({} ms at most); the longest stall \
+                 was {} ms.",
+                row.mode,
+                of("failed_over") + of("retried"),
+                of("waited"),
+                of("held"),
+                ms("longest_hold_ns"),
+                ms("longest_stall_ns")
+            ));
+        }
+    }
+    let notes = notes.iter().chain(&results.notes).map(|note| table::wrap(note, width.into()));
+    format!("{text}{machine}:\n{}{}", table::fitted(cpus, width), notes.collect::<String>())
 }

@@ -62,15 +62,15 @@ fn rows_account_for_cpu_time() {
     let results = rows::results(&file, &named(&file, &modes), &rounds.each_ref().map(Vec::as_slice));
     let [interrupt, poll] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
     for row in [interrupt, poll] {
-        let split = row.extra[rows::SPLIT].as_object().unwrap();
+        let split = row.extra["cpu_pct"].as_object().unwrap();
         let sum: f64 = split.values().map(|part| part.as_f64().unwrap()).sum();
         assert!((sum - 100.0).abs() < 1e-6, "{split:?}");
         assert_eq!(row.scene.qd, 32);
     }
-    assert!(interrupt.extra[rows::INTERRUPTS].as_f64().unwrap() > 1e5 && poll.extra[rows::INTERRUPTS].as_f64().unwrap() == 0.0);
+    assert!(interrupt.extra["interrupts_per_s"].as_f64().unwrap() > 1e5 && poll.extra["interrupts_per_s"].as_f64().unwrap() == 0.0);
     assert!(results.against_first(&poll.scene, "poll", crate::rows::CPU).is_some());
     for width in [80, 120] {
-        let text = table::show(&results, &rows::machine(&file.scenario), width);
+        let text = rows::show(&results, &rows::machine(&file.scenario), width);
         assert!(text.contains("IRQ") && text.contains("longest away") && text.contains("1 CPU;"), "{text}");
         assert!(text.lines().all(|line| line.trim_end().chars().count() <= usize::from(width)), "{text}");
     }
@@ -123,12 +123,29 @@ fn steps_have_a_time_line() {
     let modes = [Mode::ADAPTIVE, Mode::POLL];
     let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
     let [adaptive, poll] = &results.timelines[..] else { panic!("{:?}", results.timelines) };
-    assert_eq!((adaptive.mode.as_str(), adaptive.tick_ns, adaptive.ticks.len()), ("adaptive", 100_000, 200));
-    assert_eq!((adaptive.ticks[50].offered, adaptive.ticks[150].offered), (20_000.0, 300_000.0));
-    let mean = |line: &crate::rows::Timeline, of: fn(&crate::rows::Tick) -> f64| line.ticks[110..].iter().map(of).sum::<f64>() / 90.0;
-    assert!((250e3..350e3).contains(&mean(adaptive, |tick| tick.iops)));
-    assert!(adaptive.ticks.iter().any(|tick| tick.explored > 0.0), "it explores first of all");
-    assert_eq!(mean(poll, |tick| tick.naps + tick.sleeps), 0.0);
+    let ticks = |line: &serde_json::Value| line["ticks"].as_array().unwrap().clone();
+    assert_eq!((&adaptive["mode"], &adaptive["tick_ns"], ticks(adaptive).len()), (&"adaptive".into(), &100_000.into(), 200));
+    assert_eq!((&adaptive["ticks"][50]["offered"], &adaptive["ticks"][150]["offered"]), (&20_000.0.into(), &300_000.0.into()));
+    let mean = |line, key: &str| ticks(line)[110..].iter().map(|tick| tick[key].as_f64().unwrap()).sum::<f64>() / 90.0;
+    assert!((250e3..350e3).contains(&mean(adaptive, "iops")));
+    assert!(ticks(adaptive).iter().any(|tick| tick["explored"].as_f64() > Some(0.0)), "it explores first of all");
+    assert_eq!(mean(poll, "naps") + mean(poll, "sleeps"), 0.0);
     // A load without steps has none.
     assert_eq!(rows::ticks(&load(None).unwrap().scenario), None);
+}
+
+#[test]
+fn results_come_in_order() {
+    let items: Vec<u64> = (0..100).collect();
+    let results = on_all_cores(&items, &AtomicBool::new(false), |n| n * 2);
+    assert!(results.iter().zip(&items).all(|(result, n)| *result == Some(n * 2)));
+}
+
+#[test]
+fn stopped_pool_leaves_items_undone() {
+    let stop = AtomicBool::new(false);
+    let results = on_all_cores(&[(); 1_000], &stop, |()| stop.store(true, Relaxed));
+    let done = results.iter().flatten().count();
+    assert!((1..1_000).contains(&done), "{done}");
+    assert!(on_all_cores(&[1, 2], &AtomicBool::new(true), |n| *n).iter().all(Option::is_none));
 }

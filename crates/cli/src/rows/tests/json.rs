@@ -1,8 +1,8 @@
-use super::super::tests::{results, sweep, with_paths};
+use super::{results, sweep, with_paths};
 
 #[test]
 fn json_has_schema_1_keys() {
-    let value = super::value(&results());
+    let value = results().json();
     let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&value), "schema device rows pairs");
     let row = &value["rows"][0];
@@ -22,7 +22,7 @@ fn extra_keys_extend_the_schema() {
     let mut all = sweep();
     all.extra.insert("seeds".into(), 4.into());
     all.rows[0].extra.insert("empty_looks".into(), 7.into());
-    let value = super::value(&all);
+    let value = all.json();
     assert_eq!((&value["seeds"], &value["rows"][0]["empty_looks"]), (&4.into(), &7.into()));
     assert_eq!((&value["rows"][0]["load_pct"], &value["rows"][0]["qd"]), (&5.0.into(), &1.into()));
     assert_eq!(value["timelines"][0]["ticks"][0]["iops"], 1e5);
@@ -30,7 +30,7 @@ fn extra_keys_extend_the_schema() {
 
 #[test]
 fn several_paths_appear_in_json() {
-    let value = super::value(&with_paths());
+    let value = with_paths().json();
     let paths = value["rows"][0]["paths"].as_array().unwrap();
     assert_eq!((paths.len(), &paths[1]["ios"], &paths[1]["state"]), (2, &2000.into(), &"optimized".into()));
 }

@@ -1,9 +1,7 @@
 //! What io_uring itself costs: entries that do nothing, and polls of an eventfd, whose completions are task work.
 
-use std::os::fd::AsFd;
-
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Enter, Entry, Options, Ring, Sq};
+use hw::uring::{Cq, Cqe, Enter, Entry, FileSlot, Options, Ring, Sq};
 
 use super::list::Found;
 use super::{Sampler, time_each};
@@ -13,23 +11,25 @@ const LARGE: u32 = 16;
 /// Batches of a sample.
 const BATCHES: u32 = 50;
 
+/// The slot of the eventfd that is polled.
+const POLLED: FileSlot = FileSlot(0);
+
 /// A ring of one thread's own, and the eventfd that it polls.
 struct Rig {
     ring: Ring,
     sq: Sq,
     cq: Cq,
     event: EventFd,
-    polled: hw::uring::Kept,
     cqes: [Cqe; LARGE as usize],
 }
 
 impl Rig {
     /// `None`: the kernel gives no such ring.
     fn new() -> Option<Rig> {
-        let (ring, sq, cq) = Ring::new(&Options { entries: LARGE, owner: true, ..Options::default() }).ok()?;
+        let (ring, sq, cq) = Ring::new(&Options { entries: LARGE, owner: true, files: 1, ..Options::default() }).ok()?;
         let event = EventFd::new().ok()?;
-        let polled = ring.keep(event.as_fd().try_clone_to_owned().ok()?);
-        Some(Rig { ring, sq, cq, event, polled, cqes: [Cqe::default(); LARGE as usize] })
+        ring.register_file(POLLED, &event).ok()?;
+        Some(Rig { ring, sq, cq, event, cqes: [Cqe::default(); LARGE as usize] })
     }
 
     fn push(&mut self, n: u32, entry: impl Fn(&Rig) -> Entry) -> Option<()> {
@@ -74,7 +74,7 @@ impl Rig {
     /// `n` polls of an eventfd that is signalled: the signal, which queues their completions, and the call that runs them.
     fn task_work(&mut self, n: u32) -> Option<[f64; 2]> {
         self.mean(|rig| {
-            rig.push(n, |rig| Entry::poll(rig.polled, false))?;
+            rig.push(n, |_| Entry::poll(POLLED, false))?;
             rig.timed(Enter { submit: n, ..Enter::default() })?;
             let signal = time_each(1, || rig.event.signal());
             let run = rig.timed(Enter { run_tasks: true, ..Enter::default() })?;

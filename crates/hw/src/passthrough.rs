@@ -39,9 +39,6 @@ pub fn nsid(file: impl AsFd) -> io::Result<Nsid> {
 }
 
 /// The 4096 bytes that `what` names (Base 5.1.13); its data pointer means nothing.
-///
-/// # Errors
-/// See [`CommandError`].
 pub fn identify(file: impl AsFd, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, CommandError> {
     let mut page = Box::new([0; Identify::LEN]);
     let sqe = Identify { data: Dptr::NONE, ..*what }.to_sqe();

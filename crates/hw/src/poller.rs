@@ -53,9 +53,6 @@ impl Poller {
     const BATCH: usize = 64;
 
     /// Nothing to wait for yet.
-    ///
-    /// # Errors
-    /// What `epoll_create1` says (too many open files).
     pub fn new() -> io::Result<Poller> {
         Ok(Poller(epoll::create(CreateFlags::CLOEXEC)?))
     }
@@ -88,9 +85,6 @@ impl Poller {
     /// Sleeps until something arrives or `timeout` has passed (`None` or [`Nanos::MAX`]: no limit; zero: only looks),
     /// and puts the keys of what arrived into `out`, which is cleared first. A signal handler ends the sleep with
     /// nothing in `out`. The timer is as fine as the thread's timer slack.
-    ///
-    /// # Errors
-    /// What `epoll_pwait2` says.
     pub fn wait(&self, timeout: Option<Nanos>, out: &mut Vec<u64>) -> io::Result<()> {
         out.clear();
         let timeout = timeout.filter(|t| *t != Nanos::MAX).map(timespec);

@@ -20,7 +20,7 @@ use std::fs;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -30,11 +30,12 @@ use rustix::io_uring::{
     IoringSqFlags, IoringSqeFlags, io_uring_enter, io_uring_enter_arg, io_uring_files_update, io_uring_getevents_arg, io_uring_params,
     io_uring_ptr, io_uring_register, io_uring_rsrc_register, io_uring_rsrc_update2, io_uring_setup,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::MapFlags;
 use rustix::process::{Resource, getrlimit};
 use units::Nanos;
 
 use crate::clock::timespec;
+use crate::mapping::Mapping;
 use crate::{Birth, EventFd, Lent};
 use entry::Empty;
 pub(crate) use entry::NvmeCommand;
@@ -149,37 +150,6 @@ fn refused(what: impl Into<String>, errno: Errno) -> RingError {
     }
 }
 
-/// A mapping that the kernel shares, until it is dropped.
-#[derive(Debug)]
-struct Mapped {
-    at: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Mapped {
-    fn new(fd: &OwnedFd, offset: u64, bytes: usize) -> Result<Mapped, Errno> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
-        let memory = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, fd, offset) }?;
-        Ok(Mapped { at: NonNull::new(memory.cast()).ok_or(Errno::NOMEM)?, bytes })
-    }
-
-    /// Where the byte at `offset` is.
-    fn part<T>(&self, offset: u32) -> NonNull<T> {
-        assert!((offset as usize) < self.bytes, "byte {offset} of a ring of {} bytes", self.bytes);
-        // SAFETY: it is in the mapping.
-        unsafe { self.at.add(offset as usize) }.cast()
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made with this size, and its owner is done with what points into it.
-        let unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok());
-    }
-}
-
 /// A word of the mapping of an [`Inner`], which alone has these.
 #[derive(Debug)]
 struct Word(NonNull<AtomicU32>);
@@ -205,9 +175,9 @@ struct Inner {
     cq_tail: Word,
     cqes: NonNull<u8>,
     /// Heads, tails, flags and completions.
-    _rings: Mapped,
+    _rings: Mapping,
     /// Submission entries.
-    sqes: Mapped,
+    sqes: Mapping,
     fd: OwnedFd,
     /// Numbers of entries: powers of two.
     sq_entries: u32,
@@ -311,7 +281,7 @@ impl Ring {
             let made = unsafe { io_uring_register(&fd, call, (&raw const table).cast(), size_of_val(&table) as u32) };
             made.map_err(|errno| refused(format!("an io_uring a table of {count} {what}"), errno))?;
         }
-        let inner = Inner::map(fd, &params).map_err(|errno| refused("to map an io_uring", errno))?;
+        let inner = Inner::map(fd, &params).map_err(|source| RingError::System { what: "to map an io_uring".into(), source })?;
         let (tail, head) = (inner.sq_tail.load(Ordering::Relaxed), inner.cq_head.load(Ordering::Relaxed));
         let ring = Ring(Arc::new(inner));
         Ok((ring.clone(), Sq { ring: ring.clone(), tail, pushed: 0 }, Cq { ring, head }))
@@ -464,29 +434,32 @@ fn without_entries(errno: Errno) -> Result<Entered, RingError> {
 
 impl Inner {
     /// Maps the ring `fd`, which the kernel has described by `params`.
-    fn map(fd: OwnedFd, params: &io_uring_params) -> Result<Inner, Errno> {
+    fn map(fd: OwnedFd, params: &io_uring_params) -> io::Result<Inner> {
         let io_uring_params { flags, features, sq_entries, cq_entries, sq_off, cq_off, .. } = *params;
         if !features.contains(IoringFeatureFlags::SINGLE_MMAP) {
-            return Err(Errno::NOTSUP);
+            return Err(io::ErrorKind::Unsupported.into());
         }
         let big = flags.contains(IoringSetupFlags::SQE128);
         let (sqe_bytes, cqe_bytes) = if big { (size_of::<Command>(), size_of::<Cqe>()) } else { (size_of::<Entry>(), SMALL_CQE) };
         let ends = [sq_off.array as usize + 4 * sq_entries as usize, cq_off.cqes as usize + cqe_bytes * cq_entries as usize];
-        let rings = Mapped::new(&fd, IORING_OFF_SQ_RING, ends[0].max(ends[1]))?;
-        let sqes = Mapped::new(&fd, IORING_OFF_SQES, sqe_bytes * sq_entries as usize)?;
+        let map = |offset, bytes| Mapping::shared(&fd, offset, bytes, Mapping::READ_WRITE, MapFlags::POPULATE);
+        let rings = map(IORING_OFF_SQ_RING, ends[0].max(ends[1]))?;
+        let sqes = map(IORING_OFF_SQES, sqe_bytes * sq_entries as usize)?;
+        // SAFETY: the kernel says where its words lie in the mapping.
+        let at = |offset: u32| unsafe { rings.at.add(offset as usize) };
         for n in 0..sq_entries {
             // The array of what is submitted, which stays as it is: entry n at n.
             // SAFETY: the word is in the mapping, and the kernel reads it once something is submitted.
-            unsafe { rings.part::<u32>(sq_off.array + 4 * n).write(n) };
+            unsafe { at(sq_off.array + 4 * n).cast().write(n) };
         }
-        let word = |offset| Word(rings.part(offset));
+        let word = |offset| Word(at(offset).cast());
         Ok(Inner {
             sq_head: word(sq_off.head),
             sq_tail: word(sq_off.tail),
             sq_flags: word(sq_off.flags),
             cq_head: word(cq_off.head),
             cq_tail: word(cq_off.tail),
-            cqes: rings.part(cq_off.cqes),
+            cqes: at(cq_off.cqes),
             _rings: rings,
             sqes,
             fd,
@@ -680,26 +653,12 @@ const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
 
 /// Why there is no io_uring.
 #[derive(Debug, thiserror::Error)]
-pub enum Unavailable {
-    /// The kernel has no such call.
-    #[error("this kernel has no io_uring: it is older than 5.1, built without it, or a sandbox that hides it")]
-    NoSuchCall,
-    /// An administrator has switched it off.
-    #[error(
-        "io_uring is switched off for this process: kernel.io_uring_disabled is {0}; 0 allows it (`sysctl kernel.io_uring_disabled=0`)"
-    )]
-    SwitchedOff(u32),
-    /// Something else forbids it.
-    #[error(
-        "io_uring is forbidden to this process, likely by the seccomp filter of a container; allow io_uring_setup, io_uring_enter and io_uring_register"
-    )]
-    Forbidden,
-    /// ENOMEM: RLIMIT_MEMLOCK, against which newer kernels (6.14) count rings again, or no memory at all.
-    #[error("the kernel has no memory for an io_uring{}", memlock(.0))]
-    Memory(#[source] io::Error),
-    /// Anything else.
-    #[error("cannot set up an io_uring: {0}")]
-    System(#[from] io::Error),
+#[error("{why}; {remedy}")]
+pub struct Unavailable {
+    /// What the kernel's answer means.
+    pub why: String,
+    /// What mends it: a command, or what an administrator does.
+    pub remedy: &'static str,
 }
 
 /// What the running kernel has.
@@ -731,15 +690,27 @@ impl Features {
     pub fn probe() -> Result<Features, Unavailable> {
         let mut params = io_uring_params::default();
         // SAFETY: without flags the kernel looks at no descriptor.
-        unsafe { io_uring_setup(2, &mut params) }.map_err(|errno| match errno {
-            Errno::NOSYS => Unavailable::NoSuchCall,
-            Errno::PERM => match fs::read_to_string(SWITCH).ok().and_then(|switch| switch.trim().parse().ok()) {
-                Some(switch) if switch != 0 => Unavailable::SwitchedOff(switch),
-                _ => Unavailable::Forbidden,
-            },
-            Errno::NOMEM => Unavailable::Memory(errno.into()),
-            _ => Unavailable::System(errno.into()),
-        })?;
+        if let Err(errno) = unsafe { io_uring_setup(2, &mut params) } {
+            let disabled = fs::read_to_string(SWITCH).ok().and_then(|switch| switch.trim().parse::<u32>().ok()).unwrap_or(0);
+            let (why, remedy) = match errno {
+                Errno::NOSYS => (
+                    "this kernel has no io_uring: it is older than 5.1, built without it, or a sandbox that hides it".to_owned(),
+                    "boot Linux 5.19 or newer with CONFIG_IO_URING",
+                ),
+                Errno::PERM if disabled != 0 => {
+                    let why = format!("io_uring is switched off for this process: kernel.io_uring_disabled is {disabled}; 0 allows it");
+                    (why, "sysctl kernel.io_uring_disabled=0")
+                }
+                Errno::PERM => (
+                    "io_uring is forbidden to this process, likely by the seccomp filter of a container".to_owned(),
+                    "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile",
+                ),
+                // RLIMIT_MEMLOCK, against which newer kernels (6.14) count rings again, or no memory at all.
+                Errno::NOMEM => (format!("the kernel has no memory for an io_uring{}", memlock(&errno.into())), "ulimit -l unlimited"),
+                _ => (format!("cannot set up an io_uring: {}", io::Error::from(errno)), "strace -e io_uring_setup reap doctor"),
+            };
+            return Err(Unavailable { why, remedy });
+        }
         let makes = |owner, poll, big| match Ring::new(&Options { entries: 2, owner, poll, big, ..Options::default() }) {
             Err(RingError::System { source, .. }) => ![libc::EINVAL, libc::EPERM].map(Some).contains(&source.raw_os_error()),
             _ => true,

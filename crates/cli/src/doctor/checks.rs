@@ -1,6 +1,6 @@
 //! What the facts mean: a verdict for each thing that something of Reap stands on, why it matters, and what mends it. Pure.
 
-use hw::uring::{Features, Unavailable};
+use hw::uring::Features;
 use serde::Serialize;
 
 use super::facts::{Controller, Facts};
@@ -72,16 +72,7 @@ pub fn all(facts: &Facts) -> Vec<Check> {
     let Facts { kernel, controllers, vfio, cpus, .. } = facts;
 
     let verdict = match &facts.uring {
-        Err(error) => {
-            let command = match error {
-                Unavailable::SwitchedOff(_) => "sysctl kernel.io_uring_disabled=0",
-                Unavailable::NoSuchCall => "boot Linux 5.19 or newer with CONFIG_IO_URING",
-                Unavailable::Forbidden => "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile",
-                Unavailable::Memory(_) => "ulimit -l unlimited",
-                Unavailable::System(_) => "strace -e io_uring_setup reap doctor",
-            };
-            missing(error.to_string(), command)
-        }
+        Err(error) => missing(&error.why, error.remedy),
         Ok(features) if !features.timeouts || !features.keeps_overflow || !features.shared => {
             missing(format!("Linux {kernel} has too old an io_uring"), "boot Linux 5.19 or newer")
         }

@@ -17,9 +17,6 @@ use super::{CHUNK, MIN_BLOCK, PAGE};
 impl DmaPool {
     /// A buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512 bytes. What it holds is
     /// unspecified. Takes a lock: keep buffers, do not allocate per I/O.
-    ///
-    /// # Errors
-    /// See [`AllocError`].
     pub fn alloc(&self, len: usize) -> Result<DmaBuf, AllocError> {
         if len == 0 {
             // It would take a block, and nobody would give it back.

@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 
+use hw::uring::Unavailable;
+
 use super::super::facts::{Cpus, Vfio};
 use super::*;
 
@@ -12,7 +14,7 @@ type Case = (Wanted, &'static str, State, &'static str, fn(&mut Facts));
 fn sound() -> Facts {
     Facts {
         kernel: "6.18".into(),
-        uring: Err(Unavailable::SwitchedOff(2)),
+        uring: Err(Unavailable { why: "it is switched off".into(), remedy: "sysctl kernel.io_uring_disabled=0" }),
         characters: vec![("/dev/ng0n1".into(), true)],
         polls: vec![("nvme0n1".into(), true)],
         controllers: vec![Controller {

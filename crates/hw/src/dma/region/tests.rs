@@ -5,7 +5,7 @@ use std::thread;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use super::super::{DmaPool, OutOfPool, Pages, Pinner, PoolOptions};
+use super::super::{Chunk, DmaPool, OutOfPool, Pages, Pinner, PoolOptions};
 use super::*;
 
 mod lifetimes;

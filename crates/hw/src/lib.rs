@@ -46,5 +46,5 @@ pub use guarded::Guarded;
 pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
 pub use named_file::{read_at_most, read_file, read_text};
 pub use nvme::Vector;
-pub use poller::{Interest, Poller};
+pub use poller::Poller;
 pub use process::{Birth, Process};

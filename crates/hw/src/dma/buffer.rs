@@ -28,7 +28,16 @@ impl DmaPool {
 
     /// A buffer of no bytes, for when there is none to give back.
     pub fn empty(&self) -> DmaBuf {
-        DmaBuf::nothing(self.0.clone())
+        DmaBuf(Box::new(Block {
+            data: NonNull::dangling(),
+            len: 0,
+            addr: self.0.own.base,
+            marks: NonNull::from(&NOTHING[..]),
+            lent: PIECE_LOG2,
+            one_mark: true,
+            pool: self.0.clone(),
+            region: None,
+        }))
     }
 
     /// Whether this pool's device reaches `buf`: it is the pool's own, or of a region that is registered with it.
@@ -175,20 +184,6 @@ impl DmaBuf {
             one_mark: len as u64 <= unit,
             pool,
             region,
-        }))
-    }
-
-    /// A buffer of no bytes.
-    fn nothing(pool: Arc<Pool>) -> DmaBuf {
-        DmaBuf(Box::new(Block {
-            data: NonNull::dangling(),
-            len: 0,
-            addr: pool.own.base,
-            marks: NonNull::from(&NOTHING[..]),
-            lent: PIECE_LOG2,
-            one_mark: true,
-            pool,
-            region: None,
         }))
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::buddy::{Buddy, block_size};
 use super::extent::{Extent, OutOfPool, PinError, Pinner, Pinning};
 use super::memory::{Backing, Pages};
+use super::ring::RingMemory;
 use super::space::{Space, USUAL_BITS};
 use super::{CHUNK, MAX_POOL, MIN_BLOCK, lock};
 use crate::Birth;
@@ -75,7 +76,7 @@ pub(super) struct Pool {
     pub pinning: Option<Arc<Pinning>>,
     blocks: Mutex<Buddy>,
     /// Live ring blocks by their offset.
-    pub rings: Mutex<BTreeMap<u64, Weak<RingBlock>>>,
+    pub rings: Mutex<BTreeMap<u64, Weak<RingMemory>>>,
     pub leaked: AtomicU64,
     /// What addresses of buffers are multiples of.
     pub alignment: u64,
@@ -83,14 +84,6 @@ pub(super) struct Pool {
     pages: Pages,
     /// The process that has the memory.
     pub born: Birth,
-}
-
-/// A block that holds rings, and is never bytes.
-#[derive(Debug)]
-pub(super) struct RingBlock {
-    pub offset: u64,
-    pub len: u64,
-    pub pool: Arc<Pool>,
 }
 
 impl PoolOptions {
@@ -248,15 +241,5 @@ impl Pool {
     #[inline(never)]
     fn in_region(&self, refused: OutOfPool, reach: impl FnOnce(&Extent) -> Result<(), OutOfPool>) -> Result<(), OutOfPool> {
         self.space.find(refused.addr).map_or(Err(refused), |region| reach(&region.extent))
-    }
-}
-
-impl Drop for RingBlock {
-    fn drop(&mut self) {
-        if !self.pool.born.is_here() {
-            return;
-        }
-        lock(&self.pool.rings).remove(&self.offset);
-        self.pool.give_back(self.offset, self.len as usize);
     }
 }

@@ -9,38 +9,52 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nvme::{CqSlots, Cqe, SqSlots, Sqe};
 use sync::shadow::{ShadowDoorbell, ShadowDoorbells};
 
-use super::pool::{AllocError, DmaPool, RingBlock};
+use super::pool::{AllocError, DmaPool, Pool};
 use super::{PAGE, lock};
 
 /// Memory of submission and completion queues. The host keeps it for as long as the controller may use the queues; rings
 /// mapped over it keep it alive themselves, so neither side can be left with memory that is somebody else's by now.
-#[derive(Clone, Debug)]
-pub struct RingMemory(Arc<RingBlock>);
+#[derive(Debug)]
+pub struct RingMemory {
+    offset: u64,
+    len: u64,
+    pool: Arc<Pool>,
+}
 
 impl RingMemory {
     /// Bus address of the first byte, page-aligned.
     pub fn addr(&self) -> u64 {
-        self.0.pool.own.base + self.0.offset
+        self.pool.own.base + self.offset
     }
 
     /// Bytes, whole pages.
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> u64 {
-        self.0.len
+        self.len
+    }
+}
+
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        if !self.pool.born.is_here() {
+            return;
+        }
+        lock(&self.pool.rings).remove(&self.offset);
+        self.pool.give_back(self.offset, self.len as usize);
     }
 }
 
 impl DmaPool {
     /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
     /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; nobody ever has it as bytes.
-    pub fn alloc_ring(&self, len: usize) -> Result<RingMemory, AllocError> {
+    pub fn alloc_ring(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
         let len = len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?;
         let offset = self.0.take(len)?;
         // SAFETY: the block is inside the mapping, and until it is registered below nobody else knows it.
         unsafe { self.0.own.at(offset).write_bytes(0, len) };
-        let block = Arc::new(RingBlock { offset, len: len as u64, pool: self.0.clone() });
+        let block = Arc::new(RingMemory { offset, len: len as u64, pool: self.0.clone() });
         lock(&self.0.rings).insert(offset, Arc::downgrade(&block));
-        Ok(RingMemory(block))
+        Ok(block)
     }
 
     /// Pages for the doorbells of a controller whose doorbells are 2^(2 + `dstrd`) bytes apart (CAP.DSTRD), zeroed.
@@ -51,7 +65,7 @@ impl DmaPool {
         // SAFETY: the block is inside the mapping, and nobody else knows it.
         unsafe { first.write_bytes(0, len) };
         // It is not among the rings: nobody can map a queue over it.
-        let block = Arc::new(RingBlock { offset, len: len as u64, pool: self.0.clone() });
+        let block = Arc::new(RingMemory { offset, len: len as u64, pool: self.0.clone() });
         Ok(DoorbellPages { first: first.cast(), stride: 1 << dstrd.min(15), block })
     }
 
@@ -93,7 +107,7 @@ pub struct CqRing(Slots<2>);
 struct Slots<const WORDS: usize> {
     first: NonNull<u64>,
     entries: u32,
-    _block: Arc<RingBlock>,
+    _block: Arc<RingMemory>,
 }
 
 // SAFETY: the memory is reached only as atomics, and the block, kept by the `Arc`, is never given out as bytes.
@@ -190,7 +204,7 @@ pub struct DoorbellPages {
     first: NonNull<u32>,
     /// Words from one doorbell to the next: a power of two.
     stride: usize,
-    block: Arc<RingBlock>,
+    block: Arc<RingMemory>,
 }
 
 // SAFETY: the memory is reached only as atomics, and the block, kept by the `Arc`, is never given out as bytes or as a ring.

@@ -7,7 +7,6 @@
 
 mod file;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -103,8 +102,6 @@ pub struct GuestMemory {
     ranges: BTreeMap<u64, Mapped>,
     /// Files with ranges, so that many ranges of one file are one mapping of it.
     files: HashMap<FileKey, Weak<GuestFile>>,
-    /// Accesses that were refused.
-    refused: Cell<u64>,
     /// Files are mapped although their owner could take pages away.
     trusts: bool,
 }
@@ -204,21 +201,6 @@ impl GuestMemory {
         self.files.clear();
     }
 
-    /// How many ranges are mapped.
-    pub fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// How many accesses were refused so far.
-    pub fn refused(&self) -> u64 {
-        self.refused.get()
-    }
-
     /// Copies out of the guest's memory. `elsewhere` reads what was mapped without a file, if it can: from this address on.
     ///
     /// # Errors
@@ -265,7 +247,7 @@ impl GuestMemory {
     pub fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, addr: u64) -> Result<[T; N], Unreachable> {
         let len = size_of::<[T; N]>() as u64;
         let found = self.words::<T>(addr, len, Rights { read: true, write: false });
-        found.and_then(|(file, at)| file.load(at)).ok_or_else(|| self.refuse(addr, len))
+        found.and_then(|(file, at)| file.load(at)).ok_or(Unreachable { addr, len })
     }
 
     /// Stores what the guest reads beside a doorbell of its own, or the two words of a completion queue entry: each as a release, and of the
@@ -276,7 +258,7 @@ impl GuestMemory {
     pub fn store<T: IntoBytes + Immutable + Copy, const N: usize>(&self, addr: u64, words: [T; N]) -> Result<(), Unreachable> {
         let len = size_of::<[T; N]>() as u64;
         let found = self.words::<T>(addr, len, Rights { read: false, write: true });
-        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or_else(|| self.refuse(addr, len))
+        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or(Unreachable { addr, len })
     }
 
     /// The file at an address, and where in it, if all of these words are there in one piece.
@@ -310,22 +292,18 @@ impl GuestMemory {
         rights: Rights,
         mut act: impl FnMut(Piece<'a>, usize) -> bool,
     ) -> Result<(), Unreachable> {
-        let Some(end) = addr.checked_add(len) else { return Err(self.refuse(addr, len)) };
+        let refused = Unreachable { addr, len };
+        let end = addr.checked_add(len).ok_or(refused)?;
         let mut at = addr;
         while at < end {
-            let Some((piece, there)) = self.piece(at, rights) else { return Err(self.refuse(addr, len)) };
+            let (piece, there) = self.piece(at, rights).ok_or(refused)?;
             let now = there.min(end - at);
             if !act(piece, now as usize) {
-                return Err(self.refuse(addr, len));
+                return Err(refused);
             }
             at += now;
         }
         Ok(())
-    }
-
-    fn refuse(&self, addr: u64, len: u64) -> Unreachable {
-        self.refused.set(self.refused.get() + 1);
-        Unreachable { addr, len }
     }
 }
 

@@ -40,12 +40,6 @@ impl DmaPool {
         }))
     }
 
-    /// Whether this pool's device reaches `buf`: it is the pool's own, or of a region that is registered with it.
-    #[inline]
-    pub fn owns(&self, buf: &DmaBuf) -> bool {
-        buf.is_of(self.key())
-    }
-
     /// Names it among the pools that there are: one word, for a loop over buffers. Good for as long as the pool is.
     #[inline]
     pub fn key(&self) -> PoolKey {
@@ -154,7 +148,7 @@ impl Block {
 }
 
 impl DmaBuf {
-    /// Whether the device of the pool `key` reaches it.
+    /// Whether the device of the pool `key` reaches it: it is the pool's own, or of a region that is registered with it.
     #[inline]
     pub fn is_of(&self, key: PoolKey) -> bool {
         PoolKey(Arc::as_ptr(&self.0.pool).addr()) == key

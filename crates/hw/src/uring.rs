@@ -331,9 +331,9 @@ impl Ring {
         } else {
             // Without a time-out the kernel would end the wait after the least time, whatever has come (io_cqring_min_timer_wakeup).
             let mut time = timespec(timeout.unwrap_or(ENDLESS));
-            let mut arg = io_uring_getevents_arg::default();
-            arg.min_wait_usec = min_wait.map_or(0, |wait| u32::try_from(wait.0.div_ceil(1_000)).unwrap_or(u32::MAX));
-            arg.ts = io_uring_ptr::new((&raw mut time).cast());
+            let min_wait_usec = min_wait.map_or(0, |wait| u32::try_from(wait.0.div_ceil(1_000)).unwrap_or(u32::MAX));
+            let ts = io_uring_ptr::new((&raw mut time).cast());
+            let arg = io_uring_getevents_arg { min_wait_usec, ts, ..Default::default() };
             // SAFETY: the argument and the time live until the call returns. As for the entries: see above.
             unsafe { io_uring_enter_arg(&inner.fd, submit, wait_for, flags | IoringEnterFlags::EXT_ARG, Some(&arg)) }
         };

@@ -34,7 +34,7 @@ fn multishot_polls_until_cancelled() {
 fn polled(whole: &mut Whole, count: u64) -> Vec<EventFd> {
     let events: Vec<EventFd> = (0..count).map(|_| EventFd::new().unwrap()).collect();
     for (n, event) in (0..).zip(&events) {
-        let kept = whole.keep(&event);
+        let kept = whole.keep(event);
         whole.push(Entry::poll(kept, false).user_data(n));
     }
     whole.submit(0);

@@ -2,7 +2,6 @@
 //! simulator's terms are often differences of what can be measured, and have the noise of both.
 
 use std::fmt::Write;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 use ::sim::Costs;
 use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::TableComponent;
-use hw::uring::{Cq, Cqe, Enter, Entry, Kept, Options, Ring, Sq};
 use hw::{EventFd, Poller};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -50,9 +48,6 @@ const SERVED: Nanos = Nanos(20_000);
 /// What the device's thread copies for an I/O, and from how much.
 const PAGE: usize = 4096;
 const MEDIUM: usize = 64 << 20;
-/// Entries of a large batch to a ring: fewer than the 20 completions that a call runs at most (IO_LOCAL_TW_DEFAULT_MAX, 6.13).
-const ENTRIES: u32 = 16;
-const RING_BATCHES: u32 = 50;
 
 /// Measures, prints the table, and writes the price list.
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
@@ -61,14 +56,9 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let file = Aside::open(args.output.as_deref())?;
     machine::settle(&machine.host[..1]);
     let mut sampler = Sampler { stop: &stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL };
-    let bar = output::bar(if machine.device.is_some() { 6 } else { 2 }, "steps");
+    let bar = output::bar(if machine.device.is_some() { 5 } else { 1 }, "steps");
     let mut found = Found::default();
     on_this_cpu(&mut sampler, &mut found)?;
-    bar.inc(1);
-    if let Some(mut rig) = RingRig::new() {
-        let clock = found.clock.map_or(0.0, |clock| clock.value);
-        found.ring = sampler.repeat(|| rig.sample(clock));
-    }
     bar.inc(1);
     if let Some(other) = machine.device {
         found.line = line(&mut sampler, other)?;
@@ -128,9 +118,6 @@ struct Found {
     library: Option<[Estimate; 6]>,
     /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
     serve: Option<Estimate>,
-    /// Of io_uring: a call that submits, each entry, each completion, waiting in that call, waiting in one of its own, each completion
-    /// as task work queued, a call that runs task work, each completion taken.
-    ring: Option<[Estimate; 8]>,
 }
 
 /// Repeats measurements, until there are enough samples or the time is over.
@@ -340,86 +327,6 @@ fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
     })
 }
 
-/// A ring of one thread's own, and the eventfd that it polls, whose completions are task work.
-struct RingRig {
-    ring: Ring,
-    sq: Sq,
-    cq: Cq,
-    event: EventFd,
-    polled: Kept,
-    cqes: [Cqe; ENTRIES as usize],
-}
-
-impl RingRig {
-    /// `None`: the kernel gives no such ring.
-    fn new() -> Option<RingRig> {
-        let (ring, sq, cq) = Ring::new(&Options { entries: ENTRIES, owner: true, ..Options::default() }).ok()?;
-        let event = EventFd::new().ok()?;
-        let polled = ring.keep(event.as_fd().try_clone_to_owned().ok()?);
-        Some(RingRig { ring, sq, cq, event, polled, cqes: [Cqe::default(); ENTRIES as usize] })
-    }
-
-    /// The means of many batches of `n` entries, of which `complete` have a completion: what `calls` time, and taking each completion.
-    fn batches(
-        &mut self,
-        (n, complete): (u32, u32),
-        entry: impl Fn(&RingRig) -> Entry,
-        calls: impl Fn(&RingRig) -> Option<[f64; 2]>,
-    ) -> Option<[f64; 3]> {
-        let mut sums = [0.0; 3];
-        for _ in 0..RING_BATCHES {
-            for _ in 0..n {
-                let entry = entry(self);
-                self.sq.push(entry).ok()?;
-            }
-            let [first, second] = calls(self)?;
-            let began = hw::now();
-            let taken = self.cq.take(&mut self.cqes);
-            let take = (hw::now() - began).0 as f64 / f64::from(n);
-            if taken != complete as usize {
-                return None;
-            }
-            sums.iter_mut().zip([first, second, take]).for_each(|(sum, ns)| *sum += ns);
-        }
-        Some(sums.map(|sum| sum / f64::from(RING_BATCHES)))
-    }
-
-    /// A sample of [`Found::ring`], of entries that do nothing and of polls.
-    fn sample(&mut self, clock: f64) -> Option<[f64; 8]> {
-        let enter = |rig: &RingRig, enter| {
-            let began = hw::now();
-            rig.ring.enter(enter).ok()?;
-            Some((hw::now() - began).0 as f64)
-        };
-        let submit = |n| move |rig: &RingRig| Some([enter(rig, Enter { submit: n, ..Enter::default() })?, 0.0]);
-        let nop = |_: &RingRig| Entry::nop();
-        let [one, ..] = self.batches((1, 1), nop, submit(1))?;
-        let [many, _, take] = self.batches((ENTRIES, ENTRIES), nop, submit(ENTRIES))?;
-        let [quiet, ..] = self.batches((ENTRIES, 0), |_| Entry::nop().quiet(), submit(ENTRIES))?;
-        let [fused, ..] =
-            self.batches((1, 1), nop, |rig| Some([enter(rig, Enter { submit: 1, wait_for: 1, ..Enter::default() })?, 0.0]))?;
-        let [_, waiting, _] = self.batches((1, 1), nop, |rig| {
-            let submit = enter(rig, Enter { submit: 1, ..Enter::default() })?;
-            Some([submit, enter(rig, Enter { wait_for: 1, ..Enter::default() })?])
-        })?;
-        let mut polls = |n| {
-            let poll = |rig: &RingRig| Entry::poll(rig.polled, false);
-            self.batches((n, n), poll, |rig| {
-                enter(rig, Enter { submit: n, ..Enter::default() })?;
-                let signal = time_each(1, || rig.event.signal());
-                let run = enter(rig, Enter { run_tasks: true, ..Enter::default() })?;
-                rig.event.drain();
-                Some([signal, run])
-            })
-        };
-        let ([signal, run, _], [signals, runs, _]) = (polls(1)?, polls(ENTRIES)?);
-        let each = |one: f64, many: f64| (many - one) / f64::from(ENTRIES - 1);
-        let (submit, event) = (each(one, many), (many - quiet) / f64::from(ENTRIES));
-        let (queue, run) = (each(signal, signals), run - each(run, runs) - clock);
-        Some([one - submit - clock, submit - event, event, fused - one, waiting - clock, queue, run, take])
-    }
-}
-
 /// The polled path, with an embedded device that has a CPU of its own.
 struct LibraryRig {
     queue: Queue,
@@ -537,7 +444,6 @@ fn prices(found: &Found) -> Result<Vec<Price>> {
 fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, f64, String)> {
     let value = |e: Option<Estimate>, shipped: Nanos| e.map_or(shipped.0 as f64, |e| e.value);
     let library = |n: usize| found.library.map(|parts| parts[n]);
-    let ring = |n: usize| found.ring.map(|parts| parts[n]);
     let direct = [
         ("thread", "syscall", found.syscall),
         ("thread", "signal", found.signal),
@@ -553,11 +459,6 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
         ("library", "serve", found.serve),
         ("library", "arm", found.arm),
         ("library", "mask", found.mask),
-        ("kernel", "submit", ring(1)),
-        ("kernel", "event", ring(2)),
-        ("kernel", "fused", ring(3)),
-        ("kernel", "queue", ring(5)),
-        ("kernel", "take", ring(7)),
     ];
     let directly = |e: Estimate| {
         let between = e.interval.map_or(", too few samples".to_owned(), |[low, high]| format!(", {low:.0}–{high:.0}"));
@@ -612,13 +513,6 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
     if let Some([submit, _, take, _, hand, _]) = found.library {
         let reap = take.value + hand.value - submit.value - shipped.library.decide.0 as f64;
         put("library", "reap", reap, format!("a wait that finds one, {:.0}, less its doorbell", take.value));
-    }
-    if let Some([call, .., wait, _, run, _]) = found.ring {
-        let enter = (call.value - syscall).max(0.0);
-        put("kernel", "enter", enter, format!("a call that submits, {:.0}, less system call", call.value));
-        let how = |what: &str, ns: f64| format!("{what}, {ns:.0}, less system call and enter");
-        put("kernel", "wait", wait.value - syscall - enter, how("a wait that returns at once", wait.value));
-        put("kernel", "run", run.value - syscall - enter, how("a call that runs task work", run.value));
     }
     list
 }

@@ -175,18 +175,7 @@ impl Here<'_> {
         let controllers = bus.controllers().unwrap_or_default();
 
         let verdict = match &self.uring {
-            Err(error) => {
-                let command = match error {
-                    Unavailable::SwitchedOff(_) => "sysctl kernel.io_uring_disabled=0",
-                    Unavailable::NoSuchCall => "boot Linux 5.19 or newer with CONFIG_IO_URING",
-                    Unavailable::Forbidden => {
-                        "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile"
-                    }
-                    Unavailable::Memory(_) => "ulimit -l unlimited",
-                    Unavailable::System(_) => "strace -e io_uring_setup reap doctor",
-                };
-                missing_one(error.to_string(), command)
-            }
+            Err(error) => missing_one(error.why.clone(), error.remedy),
             Ok(features) if !features.timeouts || !features.keeps_overflow || !features.shared => {
                 missing_one(format!("Linux {kernel} has too old an io_uring"), "boot Linux 5.19 or newer")
             }

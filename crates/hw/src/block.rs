@@ -95,7 +95,7 @@ impl Disk {
 
     /// The driver of the device that it belongs to: `nvme`, `virtio_blk`.
     pub fn driver(&self) -> Option<String> {
-        driver_of(&self.whole)
+        fs::canonicalize(self.whole.join("device/driver")).ok().map(|dir| name_of(&dir))
     }
 
     /// Its directory in sysfs.
@@ -160,21 +160,11 @@ impl Disk {
         linked(&self.dir.join("holders"))
     }
 
-    /// What this device stands on, by name: the disks of device-mapper targets and RAID sets.
-    fn slaves(&self) -> Vec<Disk> {
-        linked(&self.whole.join("slaves"))
-    }
-
     /// The device's number.
     pub fn number(&self) -> Option<Dev> {
         let text = attribute(&self.dir, "dev")?;
         let (major, minor) = text.split_once(':')?;
         Some(makedev(major.parse().ok()?, minor.parse().ok()?))
-    }
-
-    /// The name that device-mapper gave it: `vg-home`, `luks-…`.
-    fn mapper_name(&self) -> Option<String> {
-        attribute(&self.whole, "dm/name")
     }
 
     /// The file that a loop device stands on.
@@ -184,15 +174,15 @@ impl Disk {
 
     /// Who made it, and what it is. Where each driver says so differs: NVMe and SCSI below `device`, virtio beside it.
     pub fn identity(&self) -> Identity {
-        let said = |name: &str| attribute(&self.whole, name).filter(|text| !text.is_empty());
+        let said = |name: &str| self.attribute(name);
         // PCI and virtio identifiers (`0x1af4`) are no maker's name.
         let vendor = said("device/vendor").filter(|text| !text.starts_with("0x"));
         let model = said("device/model").map(|model| vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")));
         let stands_on = || {
-            let mapped = self.mapper_name().map(|name| format!("device-mapper {name}"));
+            let mapped = self.attribute("dm/name").map(|name| format!("device-mapper {name}"));
             let looped = || self.backing_file().map(|file| format!("loop device over {}", file.display()));
             let raid = || said("md/level").map(|level| format!("md {level}"));
-            let driver = || driver_of(&self.whole).map(|driver| format!("{driver} disk"));
+            let driver = || self.driver().map(|driver| format!("{driver} disk"));
             mapped.or_else(looped).or_else(raid).or_else(driver).unwrap_or_else(|| format!("disk {}", self.whole_name()))
         };
         Identity {
@@ -246,10 +236,6 @@ fn by_number(name: &str) -> Vec<(String, u64)> {
         rest = tail;
     }
     parts
-}
-
-fn driver_of(whole: &Path) -> Option<String> {
-    fs::canonicalize(whole.join("device/driver")).ok().map(|dir| name_of(&dir))
 }
 
 fn name_of(dir: &Path) -> String {
@@ -420,7 +406,7 @@ impl Users {
             told.extend(swap.map(|_| format!("{subject}used as swap")));
         }
         for holder in disk.holders() {
-            let name = holder.mapper_name().map_or_else(|| holder.name(), |mapped| format!("{} ({mapped})", holder.name()));
+            let name = holder.attribute("dm/name").map_or_else(|| holder.name(), |mapped| format!("{} ({mapped})", holder.name()));
             told.push(format!("{subject}held by {name}"));
             self.tell(&holder, &format!("{subject}{name}: "), told, seen);
         }
@@ -487,7 +473,7 @@ impl Completing {
     /// The first disk of those that `disk` stands on, or itself.
     fn below(root: &Path, disk: &Disk, depth: usize) -> Option<Completing> {
         let depth = depth.checked_sub(1)?;
-        let mut lower = disk.slaves();
+        let mut lower = linked(&disk.whole.join("slaves"));
         lower.extend(disk.backing_file().and_then(|file| disk_of(root, &file)));
         if !lower.is_empty() {
             return lower.iter().find_map(|disk| Completing::below(root, disk, depth));

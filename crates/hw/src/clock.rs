@@ -80,9 +80,6 @@ pub struct ThreadCpuClock(libc::clockid_t);
 
 impl ThreadCpuClock {
     /// The calling thread's.
-    ///
-    /// # Errors
-    /// What `pthread_getcpuclockid` says.
     pub fn of_current() -> io::Result<ThreadCpuClock> {
         let mut id = 0;
         // SAFETY: the calling thread is alive, and `id` is a place for the answer.
@@ -108,9 +105,6 @@ pub fn sleep_until(instant: Nanos) {
 
 /// How late timers of the calling thread may be, so that the kernel can gather them: 50 µs by default, at least 1 ns.
 /// Zero means the default.
-///
-/// # Errors
-/// What `prctl(PR_SET_TIMERSLACK)` says.
 pub fn set_timer_slack(slack: Nanos) -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack.0))?)
 }

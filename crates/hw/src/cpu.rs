@@ -1,17 +1,15 @@
-//! The machine: where a thread runs, how urgently, how long it had to wait for a CPU, and how much memory there is.
+//! The machine: where a thread runs, how urgently, how long it had to wait for a CPU, how much memory there is, and on which nodes.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use units::Nanos;
 
 /// The CPUs that the calling thread may run on, in ascending order.
-///
-/// # Errors
-/// What `sched_getaffinity` says.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     AT_FIRST.get_or_init(|| sched_getaffinity(Some(rustix::process::getpid())).map(|set| list(&set)).unwrap_or_default());
     Ok(list(&sched_getaffinity(None)?))
@@ -84,9 +82,6 @@ pub fn roam() {
 
 /// Lets the calling thread run only when nobody else wants its CPU (SCHED_IDLE). There may be no way back without
 /// privilege.
-///
-/// # Errors
-/// What `sched_setscheduler` says.
 pub fn sched_idle() -> io::Result<()> {
     // SAFETY: all zero is a valid `sched_param`, and the one that SCHED_IDLE wants.
     let param: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -153,6 +148,65 @@ impl RunDelay {
         let len = self.schedstat.read_at(&mut text, 0).unwrap_or(0);
         let second = text[..len].split(u8::is_ascii_whitespace).nth(1);
         Nanos(second.and_then(|field| std::str::from_utf8(field).ok()?.parse().ok()).unwrap_or(0))
+    }
+}
+
+/// Where the kernel tells.
+const SYSFS: &str = "/sys/devices/system/node";
+
+/// The machine's memory nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// The node of each CPU.
+    of_cpu: Vec<u16>,
+    distances: Vec<Vec<u8>>,
+}
+
+impl Nodes {
+    /// This machine's. One that does not tell, as a container may not, has one node.
+    pub fn here() -> Nodes {
+        Nodes::read(Path::new(SYSFS))
+    }
+
+    fn read(from: &Path) -> Nodes {
+        let mut nodes = Nodes::default();
+        let text = |node: u16, file: &str| fs::read_to_string(from.join(format!("node{node}/{file}"))).unwrap_or_default();
+        let online = fs::read_to_string(from.join("online")).unwrap_or_default();
+        for node in cpu_list(&online).map(|node| node as u16) {
+            for cpu in cpu_list(&text(node, "cpulist")) {
+                nodes.of_cpu.resize(nodes.of_cpu.len().max(cpu + 1), 0);
+                nodes.of_cpu[cpu] = node;
+            }
+            // Columns are of online nodes only; nodes that are offline have no row either.
+            let columns = text(node, "distance").split_whitespace().map(|d| d.parse().unwrap_or(u8::MAX)).collect::<Vec<u8>>();
+            let mut row = Vec::new();
+            for (other, distance) in cpu_list(&online).zip(columns) {
+                row.resize(row.len().max(other + 1), u8::MAX);
+                row[other] = distance;
+            }
+            nodes.distances.resize(nodes.distances.len().max(usize::from(node) + 1), Vec::new());
+            nodes.distances[usize::from(node)] = row;
+        }
+        if nodes.distances.is_empty() {
+            nodes.distances.push(vec![10]);
+        }
+        nodes
+    }
+
+    /// How many there are, by the highest number.
+    pub fn count(&self) -> usize {
+        self.distances.len()
+    }
+
+    /// The node of a CPU; 0 of one that nothing is known of.
+    #[inline]
+    pub fn of(&self, cpu: usize) -> u16 {
+        self.of_cpu.get(cpu).copied().unwrap_or(0)
+    }
+
+    /// How far `to` is from `from`, in the units of the firmware's table (10: the same node); `None`: one of them is not there.
+    pub fn distance(&self, from: u16, to: u16) -> Option<u8> {
+        self.distances.get(usize::from(from))?.get(usize::from(to)).copied()
     }
 }
 

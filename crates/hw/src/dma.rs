@@ -16,25 +16,19 @@
 
 mod buddy;
 mod buffer;
-mod doorbells;
 mod extent;
-mod mapping;
 mod memory;
-mod pins;
 mod pool;
 mod region;
 mod ring;
 mod space;
 
 pub use buffer::{DmaBuf, Lent, PoolKey};
-pub use doorbells::{DoorbellPages, DoorbellWords};
-pub use extent::{OutOfPool, Piece};
-pub use mapping::Backing;
-pub use memory::{Memory, Pages, RawMemory};
-pub use pins::{Chunk, PinError, Pinner};
+pub use extent::{Chunk, OutOfPool, Piece, PinError, Pinner};
+pub use memory::{Backing, Memory, Pages, RawMemory};
 pub use pool::{AllocError, DmaPool, PoolOptions};
 pub use region::{Attachment, RangeError, Region, RegisterError};
-pub use ring::{CqRing, RingMemory, SqRing};
+pub use ring::{CqRing, DoorbellPages, DoorbellWords, RingMemory, SqRing};
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -13,9 +13,6 @@ pub struct EventFd(OwnedFd);
 
 impl EventFd {
     /// A counter at zero.
-    ///
-    /// # Errors
-    /// What `eventfd` says (too many open files).
     pub fn new() -> io::Result<EventFd> {
         Ok(EventFd(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
@@ -41,9 +38,6 @@ impl EventFd {
     }
 
     /// The same counter, by another descriptor.
-    ///
-    /// # Errors
-    /// Too many open files.
     pub fn try_clone(&self) -> io::Result<EventFd> {
         Ok(EventFd(self.0.try_clone()?))
     }
@@ -86,9 +80,6 @@ impl EventFd {
 pub type Vectors = sync::Vectors<EventFd>;
 
 /// `count` vectors, masked. Where `masks` is false masks are without effect, as under VFIO: every message is sent.
-///
-/// # Errors
-/// What `eventfd` says (too many open files).
 pub fn vectors(count: u16, masks: bool) -> io::Result<Vectors> {
     let signals = (0..count).map(|_| EventFd::new()).collect::<io::Result<Vec<_>>>()?;
     Ok(Vectors::new(signals, masks))

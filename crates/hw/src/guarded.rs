@@ -21,9 +21,6 @@ pub struct Guarded {
 
 impl Guarded {
     /// A buffer of `length` bytes at an odd multiple of `alignment`, so that a stricter need shows. Both are below 16 MiB.
-    ///
-    /// # Errors
-    /// There is no memory.
     pub fn new(length: usize, alignment: usize) -> io::Result<Guarded> {
         let mut pages = Pages::new(length + 2 * AROUND + 4 * alignment)?;
         pages.fill(CANARY);

@@ -5,19 +5,18 @@
 //! across a change. A file whose pages its owner can take away is mapped only where that owner is trusted, because touching what is gone would be a
 //! signal: any other such file is read and written by system calls.
 
-mod doorbells;
 mod file;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
-pub use doorbells::DoorbellFile;
+pub use file::DoorbellFile;
 use file::{FileKey, GuestFile};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::foreign::{PageLoss, keeps_pages};
+use crate::mapping::{PageLoss, keeps_pages};
 
 /// Ranges begin and end at multiples of this.
 const PAGE: u64 = 4096;
@@ -103,8 +102,6 @@ pub struct GuestMemory {
     ranges: BTreeMap<u64, Mapped>,
     /// Files with ranges, so that many ranges of one file are one mapping of it.
     files: HashMap<FileKey, Weak<GuestFile>>,
-    /// Accesses that were refused.
-    refused: Cell<u64>,
     /// Files are mapped although their owner could take pages away.
     trusts: bool,
 }
@@ -155,7 +152,7 @@ impl GuestMemory {
         if needed > size {
             return Err(GuestError::Refused(format!("the file has {size:#x} bytes, and the range needs {needed:#x}")));
         }
-        if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes() >= needed) {
+        if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes >= needed) {
             return Ok(known);
         }
         match pages {
@@ -204,21 +201,6 @@ impl GuestMemory {
         self.files.clear();
     }
 
-    /// How many ranges are mapped.
-    pub fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// How many accesses were refused so far.
-    pub fn refused(&self) -> u64 {
-        self.refused.get()
-    }
-
     /// Copies out of the guest's memory. `elsewhere` reads what was mapped without a file, if it can: from this address on.
     ///
     /// # Errors
@@ -254,61 +236,36 @@ impl GuestMemory {
     }
 
     /// Whether all of a range can be reached so. `elsewhere` says whether what was mapped without a file can be.
-    ///
-    /// # Errors
-    /// It cannot.
     pub fn check(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), Unreachable> {
         self.each_piece(addr, len, rights, |piece, _| matches!(piece, Piece::File(..)) || elsewhere())
     }
 
-    /// The words of a queue entry, after whatever announced it.
+    /// The words of a queue entry, or a doorbell that the guest keeps in memory, after whatever announced it: an acquire.
     ///
     /// # Errors
-    /// It cannot be read, or does not lie, 8-byte aligned, in one range.
-    pub fn load<const WORDS: usize>(&self, addr: u64) -> Result<[u64; WORDS], Unreachable> {
-        let len = 8 * WORDS as u64;
-        let found = self.entry(addr, len, Rights { read: true, write: false });
-        found.and_then(|(file, at)| file.load(at)).ok_or_else(|| self.refuse(addr, len))
+    /// It cannot be read, or does not lie, aligned to a word, in one range.
+    pub fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, addr: u64) -> Result<[T; N], Unreachable> {
+        let len = size_of::<[T; N]>() as u64;
+        let found = self.words::<T>(addr, len, Rights { read: true, write: false });
+        found.and_then(|(file, at)| file.load(at)).ok_or(Unreachable { addr, len })
     }
 
-    /// Stores a completion queue entry: its first word, then, as a release, the second, and of that the byte with the phase tag (bits 48 to
-    /// 55) not before the others.
+    /// Stores what the guest reads beside a doorbell of its own, or the two words of a completion queue entry: each as a release, and of the
+    /// entry the byte with the phase tag (bits 48 to 55 of the second word) not before the others.
     ///
     /// # Errors
-    /// It cannot be written to, or does not lie, 8-byte aligned, in one range.
-    pub fn store(&self, addr: u64, words: [u64; 2]) -> Result<(), Unreachable> {
-        let found = self.entry(addr, 16, Rights { read: false, write: true });
-        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or_else(|| self.refuse(addr, 16))
+    /// It cannot be written to, or does not lie, aligned to a word, in one range.
+    pub fn store<T: IntoBytes + Immutable + Copy, const N: usize>(&self, addr: u64, words: [T; N]) -> Result<(), Unreachable> {
+        let len = size_of::<[T; N]>() as u64;
+        let found = self.words::<T>(addr, len, Rights { read: false, write: true });
+        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or(Unreachable { addr, len })
     }
 
-    /// A doorbell that the guest keeps in memory, as an acquire.
-    ///
-    /// # Errors
-    /// It cannot be read, or is not 4-byte aligned.
-    pub fn load_half(&self, addr: u64) -> Result<u32, Unreachable> {
-        let found = self.in_file(addr, Rights { read: true, write: false }).filter(|_| addr.is_multiple_of(4));
-        found.and_then(|(file, at, _)| file.load_half(at)).ok_or_else(|| self.refuse(addr, 4))
-    }
-
-    /// Stores what the guest reads beside a doorbell of its own, as a release.
-    ///
-    /// # Errors
-    /// It cannot be written to, or is not 4-byte aligned.
-    pub fn store_half(&self, addr: u64, half: u32) -> Result<(), Unreachable> {
-        let found = self.in_file(addr, Rights { read: false, write: true }).filter(|_| addr.is_multiple_of(4));
-        found.and_then(|(file, at, _)| file.store_half(at, half).then_some(())).ok_or_else(|| self.refuse(addr, 4))
-    }
-
-    fn entry(&self, addr: u64, len: u64, rights: Rights) -> Option<(&GuestFile, u64)> {
-        let (file, at, there) = self.in_file(addr, rights).filter(|_| addr.is_multiple_of(8))?;
-        (there >= len).then_some((file, at))
-    }
-
-    /// The file at an address, where in it, and how many bytes there are in one piece.
-    fn in_file(&self, addr: u64, rights: Rights) -> Option<(&GuestFile, u64, u64)> {
-        match self.piece(addr, rights)? {
-            (Piece::File(file, at), there) => Some((file, at, there)),
-            (Piece::Elsewhere(_), _) => None,
+    /// The file at an address, and where in it, if all of these words are there in one piece.
+    fn words<T>(&self, addr: u64, len: u64, rights: Rights) -> Option<(&GuestFile, u64)> {
+        match self.piece(addr, rights).filter(|_| addr.is_multiple_of(size_of::<T>() as u64))? {
+            (Piece::File(file, at), there) if there >= len => Some((file, at)),
+            _ => None,
         }
     }
 
@@ -335,22 +292,18 @@ impl GuestMemory {
         rights: Rights,
         mut act: impl FnMut(Piece<'a>, usize) -> bool,
     ) -> Result<(), Unreachable> {
-        let Some(end) = addr.checked_add(len) else { return Err(self.refuse(addr, len)) };
+        let refused = Unreachable { addr, len };
+        let end = addr.checked_add(len).ok_or(refused)?;
         let mut at = addr;
         while at < end {
-            let Some((piece, there)) = self.piece(at, rights) else { return Err(self.refuse(addr, len)) };
+            let (piece, there) = self.piece(at, rights).ok_or(refused)?;
             let now = there.min(end - at);
             if !act(piece, now as usize) {
-                return Err(self.refuse(addr, len));
+                return Err(refused);
             }
             at += now;
         }
         Ok(())
-    }
-
-    fn refuse(&self, addr: u64, len: u64) -> Unreachable {
-        self.refused.set(self.refused.get() + 1);
-        Unreachable { addr, len }
     }
 }
 

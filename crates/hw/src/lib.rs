@@ -16,17 +16,15 @@
 compile_error!("Reap runs on 64-bit Linux");
 
 mod bar;
-mod birth;
 pub mod block;
 mod clock;
 mod cpu;
 mod dma;
 mod eventfd;
-mod foreign;
 mod guarded;
 mod guest;
+mod mapping;
 mod named_file;
-mod nodes;
 pub mod passthrough;
 pub mod pci;
 mod poller;
@@ -35,10 +33,9 @@ pub mod uring;
 pub mod vfio;
 
 pub use bar::Bar;
-pub use birth::Birth;
 pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
 pub use cpu::{
-    RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, run_delay, sched_idle, stolen_by_hypervisor,
+    Nodes, RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, run_delay, sched_idle, stolen_by_hypervisor,
 };
 pub use dma::{
     AllocError, Attachment, Backing, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
@@ -48,7 +45,6 @@ pub use eventfd::{EventFd, Vectors, vectors};
 pub use guarded::Guarded;
 pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
 pub use named_file::{read_at_most, read_file, read_text};
-pub use nodes::Nodes;
 pub use nvme::Vector;
-pub use poller::{Interest, Poller};
-pub use process::Process;
+pub use poller::Poller;
+pub use process::{Birth, Process};

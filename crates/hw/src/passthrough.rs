@@ -8,7 +8,7 @@ use nvme::admin::Identify;
 use nvme::prp::Dptr;
 use nvme::{Nsid, Status};
 
-use crate::uring::nvme_uring_cmd;
+use crate::uring::NvmeCommand;
 
 /// `_IO('N', 0x40)` (linux/nvme_ioctl.h).
 const NVME_IOCTL_ID: libc::Ioctl = 0x4e40;
@@ -39,16 +39,13 @@ pub fn nsid(file: impl AsFd) -> io::Result<Nsid> {
 }
 
 /// The 4096 bytes that `what` names (Base 5.1.13); its data pointer means nothing.
-///
-/// # Errors
-/// See [`CommandError`].
 pub fn identify(file: impl AsFd, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, CommandError> {
     let mut page = Box::new([0; Identify::LEN]);
-    let command = Identify { data: Dptr::NONE, ..*what }.to_sqe();
-    let mut bytes = nvme_uring_cmd(&command, page.as_mut_ptr() as u64, Identify::LEN as u32);
-    // SAFETY: `bytes` begin with a `struct nvme_admin_cmd`, which the request's number names, and are a few more. The data that it names is
+    let sqe = Identify { data: Dptr::NONE, ..*what }.to_sqe();
+    let mut command = NvmeCommand::new(&sqe, page.as_mut_ptr() as u64, Identify::LEN as u32);
+    // SAFETY: `command` begins with a `struct nvme_admin_cmd`, which the request's number names. The data that it names is
     // `page`, of the length that every Identify transfers: no byte beyond is written, and it lives until the call returns.
-    match unsafe { libc::ioctl(file.as_fd().as_raw_fd(), NVME_IOCTL_ADMIN_CMD, bytes.as_mut_ptr()) } {
+    match unsafe { libc::ioctl(file.as_fd().as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) } {
         0 => Ok(page),
         status @ 1.. => Err(CommandError::Status(Status(status as u16))),
         _ => Err(io::Error::last_os_error().into()),

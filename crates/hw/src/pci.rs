@@ -84,9 +84,6 @@ impl Bus {
     }
 
     /// Every NVMe controller, by address. Empty where there is no PCI bus.
-    ///
-    /// # Errors
-    /// As of [`Bus::find`].
     pub fn controllers(&self) -> io::Result<Vec<Function>> {
         let mut found = self.functions(&self.0.join("devices"))?;
         found.retain(|function| function.class == CLASS_NVME);
@@ -152,9 +149,6 @@ impl Function {
     }
 
     /// Every function of its IOMMU group, itself included, by address.
-    ///
-    /// # Errors
-    /// Sysfs cannot be read.
     pub fn group_members(&self) -> io::Result<Vec<Function>> {
         self.bus.functions(&self.path.join("iommu_group/devices"))
     }
@@ -179,9 +173,6 @@ impl Function {
     }
 
     /// Takes it from the driver that it has.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn unbind(&self) -> io::Result<()> {
         fs::write(self.path.join("driver/unbind"), self.bdf.to_string())
     }

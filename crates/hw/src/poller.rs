@@ -21,30 +21,6 @@ static NO_PWAIT2: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub struct Poller(OwnedFd);
 
-/// What of a descriptor is reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interest {
-    /// That something can be read, under the descriptor's key.
-    pub read: bool,
-    /// That it takes bytes again after it has refused some, under its key with [`Poller::WRITABLE`].
-    pub write: bool,
-}
-
-impl Interest {
-    /// Nothing is reported.
-    pub const NONE: Interest = Interest { read: false, write: false };
-    /// That something can be read.
-    pub const READ: Interest = Interest { read: true, write: false };
-    /// That it takes bytes again.
-    pub const WRITE: Interest = Interest { read: false, write: true };
-
-    fn flags(self) -> EventFlags {
-        let read = if self.read { EventFlags::IN } else { EventFlags::empty() };
-        let write = if self.write { EventFlags::OUT } else { EventFlags::empty() };
-        read | write | EventFlags::ET
-    }
-}
-
 impl Poller {
     /// Beside a key: the descriptor takes bytes again. Keys leave this bit free.
     pub const WRITABLE: u64 = 1 << 63;
@@ -53,9 +29,6 @@ impl Poller {
     const BATCH: usize = 64;
 
     /// Nothing to wait for yet.
-    ///
-    /// # Errors
-    /// What `epoll_create1` says (too many open files).
     pub fn new() -> io::Result<Poller> {
         Ok(Poller(epoll::create(CreateFlags::CLOEXEC)?))
     }
@@ -65,16 +38,17 @@ impl Poller {
     /// # Errors
     /// `AlreadyExists` if it is added twice; what else `epoll_ctl` says.
     pub fn add(&self, fd: impl AsFd, key: u64) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), Interest::READ.flags())?)
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET)?)
     }
 
-    /// From now on another interest in `fd`, which has been added: reported at once if it is so already, whether or not it was
-    /// reported before.
+    /// Whether it is reported as well, from now on, that `fd`, which has been added, takes bytes again after it has refused some: under its
+    /// key with [`Poller::WRITABLE`]. Whatever is so already is reported at once, whether or not it was reported before.
     ///
     /// # Errors
     /// `NotFound` if it was not added.
-    pub fn change(&self, fd: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::modify(&self.0, fd, EventData::new_u64(key), interest.flags())?)
+    pub fn watch_writes(&self, fd: impl AsFd, key: u64, watch: bool) -> io::Result<()> {
+        let write = if watch { EventFlags::OUT } else { EventFlags::empty() };
+        Ok(epoll::modify(&self.0, fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET | write)?)
     }
 
     /// Reports `fd` no more.
@@ -88,9 +62,6 @@ impl Poller {
     /// Sleeps until something arrives or `timeout` has passed (`None` or [`Nanos::MAX`]: no limit; zero: only looks),
     /// and puts the keys of what arrived into `out`, which is cleared first. A signal handler ends the sleep with
     /// nothing in `out`. The timer is as fine as the thread's timer slack.
-    ///
-    /// # Errors
-    /// What `epoll_pwait2` says.
     pub fn wait(&self, timeout: Option<Nanos>, out: &mut Vec<u64>) -> io::Result<()> {
         out.clear();
         let timeout = timeout.filter(|t| *t != Nanos::MAX).map(timespec);

@@ -8,8 +8,6 @@
 
 mod call;
 mod registers;
-mod reply;
-mod shared;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,10 +24,8 @@ use vfio_bindings::bindings::vfio as bind;
 use crate::EventFd;
 use crate::dma::{Chunk, Pinner};
 use crate::pci::{Bdf, Bus, CLASS_NVME, Function};
-use call::word;
-pub use registers::{PciRegisters, RegisterCalls};
-use reply::{IommuInfo, RegionInfo};
-pub use shared::SharedArea;
+use call::{IommuInfo, RegionInfo, word};
+pub use registers::{PciRegisters, RegisterCalls, SharedArea};
 
 /// Why a PCI function cannot be had by VFIO. Each says what mends it.
 #[derive(Debug, thiserror::Error)]
@@ -85,9 +81,6 @@ const LETTING_GO: Nanos = Nanos::from_secs(5);
 const VFIO_PCI: &str = "vfio-pci";
 
 /// The NVMe controller at `bdf`, which is this process's from now on, and no other's.
-///
-/// # Errors
-/// See [`VfioError`].
 pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
     let bus = Bus::system();
     let (function, group) = find(&bus, bdf)?;
@@ -213,7 +206,7 @@ impl Container {
             ),
             _ => VfioError::System { what: "put a type 1 IOMMU behind the container".into(), source },
         })?;
-        let info = call::ask(&fd, call::IOMMU_INFO, 0).and_then(|answer| reply::iommu_info(&answer));
+        let info = call::ask(&fd, call::IOMMU_INFO, 0).and_then(|answer| call::iommu_info(&answer));
         let info = info.map_err(VfioError::system("ask the IOMMU what it maps"))?;
         if info.page_sizes != 0 && info.page_sizes & (PAGE | (PAGE - 1)) == 0 {
             return Err(VfioError::Lacks(format!("the IOMMU maps no pages of {PAGE} bytes (its sizes, as bits: {:#x})", info.page_sizes)));
@@ -293,9 +286,6 @@ impl PciDevice {
     }
 
     /// Lets it reach memory and send messages, by the Command register.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn become_master(&self) -> io::Result<()> {
         let mut command = [0; 2];
         self.file.read_exact_at(&mut command, self.config.offset + COMMAND)?;
@@ -314,17 +304,11 @@ impl PciDevice {
     }
 
     /// Its registers and doorbells (BAR0).
-    ///
-    /// # Errors
-    /// They are too few, or the system refuses.
     pub fn registers(&self) -> Result<PciRegisters, VfioError> {
         PciRegisters::new(self.file.clone(), &region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?)
     }
 
     /// From now on the messages of vector *n* signal `signals[n]`. How many of them, from the first on, the system has vectors for.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn signal(&self, signals: &[&EventFd]) -> io::Result<usize> {
         let mut count = signals.len();
         while count > 0 {
@@ -363,7 +347,7 @@ impl PciDevice {
 
 fn region(file: &Arc<File>, index: u32) -> Result<RegionInfo, VfioError> {
     let info = call::ask(&**file, call::REGION_INFO, index);
-    let info = info.and_then(|answer| reply::region_info(&answer, rustix::param::page_size() as u64));
+    let info = info.and_then(|answer| call::region_info(&answer, rustix::param::page_size() as u64));
     info.map_err(VfioError::system(format!("ask for region {index} of the device")))
 }
 

@@ -94,7 +94,7 @@ impl Queue {
     /// ```
     pub fn prepare(&self, buf: DmaBuf) -> DmaBuf {
         // Of another device's memory the requests are refused.
-        if buf.is_empty() || !self.pool().owns(&buf) {
+        if buf.is_empty() || !buf.is_of(self.pool().key()) {
             return buf;
         }
         let lent = buf.lend();

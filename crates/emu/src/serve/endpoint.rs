@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hw::{Interest, Poller};
+use hw::Poller;
 
 use super::control::{self, Control};
 use super::event::ServeEvent;
@@ -29,7 +29,7 @@ pub(super) struct Endpoint {
     /// Its keys in the poller.
     keys: Keys,
     /// What the poller has been told to look for at the client's socket.
-    interest: Interest,
+    watches_writes: bool,
     /// Commands that clients before this one have had completed, and doorbells that they rang by messages.
     before: (u64, u64),
     /// Where it is.
@@ -62,7 +62,7 @@ impl Endpoint {
     pub(super) fn new(function: Function, device: String, socket: &Path, n: usize) -> Result<(Endpoint, bool), (PathBuf, SocketFault)> {
         let (listener, stale) = Listener::bind(socket).map_err(|fault| (socket.to_owned(), fault))?;
         let control = Control::for_socket(socket, n).map_err(|fault| (control::path_of(socket), fault))?;
-        let (keys, interest) = (Keys::of(n), Interest::READ);
+        let keys = Keys::of(n);
         Ok((
             Endpoint {
                 function,
@@ -72,7 +72,7 @@ impl Endpoint {
                 session: None,
                 had_client: false,
                 keys,
-                interest,
+                watches_writes: false,
                 before: (0, 0),
                 socket: socket.to_owned(),
                 is_named: false,
@@ -166,7 +166,7 @@ impl Endpoint {
             let session = Session::new(stream).and_then(|session| poller.add(&session, self.keys.client).map(|()| session));
             match session.and_then(|session| self.function.attach(session.connection()).map(|()| session)) {
                 Ok(session) => {
-                    self.interest = Interest::READ;
+                    self.watches_writes = false;
                     self.session = Some(session);
                 }
                 Err(error) => self.report(ServeEvent::Refused(format!("a connection: {error}")), report),
@@ -214,15 +214,15 @@ impl Endpoint {
     /// Whether the client has sent something, while the controller asked it for memory, that the poller does not report.
     pub(super) fn has_waiting(&self) -> bool {
         let connection = self.session.as_ref().map(Session::connection);
-        connection.is_some_and(|connection| !self.interest.write && (connection.has_waiting() || connection.owes()))
+        connection.is_some_and(|connection| !self.watches_writes && (connection.has_waiting() || connection.owes()))
     }
 
     /// Has the poller report when the client takes answers again, as long as some wait.
     fn look_for_room(&mut self, poller: &Poller) {
         let Some(session) = &self.session else { return };
-        let interest = Interest { read: true, write: session.connection().owes() };
-        if interest != self.interest && poller.change(session, self.keys.client, interest).is_ok() {
-            self.interest = interest;
+        let watch = session.connection().owes();
+        if watch != self.watches_writes && poller.watch_writes(session, self.keys.client, watch).is_ok() {
+            self.watches_writes = watch;
         }
     }
 

@@ -38,19 +38,19 @@ impl ShadowDoorbell for Words<'_> {
     type Fault = Unreachable;
 
     fn value(&self) -> Result<u32, Unreachable> {
-        self.memory.load_half(self.value)
+        self.memory.load(self.value).map(|[word]| word)
     }
 
     fn set_value(&self, value: u32) -> Result<(), Unreachable> {
-        self.memory.store_half(self.value, value)
+        self.memory.store(self.value, [value])
     }
 
     fn event(&self) -> Result<u32, Unreachable> {
-        self.memory.load_half(self.event)
+        self.memory.load(self.event).map(|[word]| word)
     }
 
     fn set_event(&self, value: u32) -> Result<(), Unreachable> {
-        self.memory.store_half(self.event, value)
+        self.memory.store(self.event, [value])
     }
 }
 

@@ -1,3 +1,5 @@
+mod nodes;
+
 use std::thread;
 
 use super::*;

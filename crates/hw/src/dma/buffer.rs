@@ -17,9 +17,6 @@ use super::{CHUNK, MIN_BLOCK, PAGE};
 impl DmaPool {
     /// A buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512 bytes. What it holds is
     /// unspecified. Takes a lock: keep buffers, do not allocate per I/O.
-    ///
-    /// # Errors
-    /// See [`AllocError`].
     pub fn alloc(&self, len: usize) -> Result<DmaBuf, AllocError> {
         if len == 0 {
             // It would take a block, and nobody would give it back.
@@ -31,13 +28,16 @@ impl DmaPool {
 
     /// A buffer of no bytes, for when there is none to give back.
     pub fn empty(&self) -> DmaBuf {
-        DmaBuf::nothing(self.0.clone())
-    }
-
-    /// Whether this pool's device reaches `buf`: it is the pool's own, or of a region that is registered with it.
-    #[inline]
-    pub fn owns(&self, buf: &DmaBuf) -> bool {
-        buf.is_of(self.key())
+        DmaBuf(Box::new(Block {
+            data: NonNull::dangling(),
+            len: 0,
+            addr: self.0.own.base,
+            marks: NonNull::from(&NOTHING[..]),
+            lent: PIECE_LOG2,
+            one_mark: true,
+            pool: self.0.clone(),
+            region: None,
+        }))
     }
 
     /// Names it among the pools that there are: one word, for a loop over buffers. Good for as long as the pool is.
@@ -148,7 +148,7 @@ impl Block {
 }
 
 impl DmaBuf {
-    /// Whether the device of the pool `key` reaches it.
+    /// Whether the device of the pool `key` reaches it: it is the pool's own, or of a region that is registered with it.
     #[inline]
     pub fn is_of(&self, key: PoolKey) -> bool {
         PoolKey(Arc::as_ptr(&self.0.pool).addr()) == key
@@ -178,20 +178,6 @@ impl DmaBuf {
             one_mark: len as u64 <= unit,
             pool,
             region,
-        }))
-    }
-
-    /// A buffer of no bytes.
-    fn nothing(pool: Arc<Pool>) -> DmaBuf {
-        DmaBuf(Box::new(Block {
-            data: NonNull::dangling(),
-            len: 0,
-            addr: pool.own.base,
-            marks: NonNull::from(&NOTHING[..]),
-            lent: PIECE_LOG2,
-            one_mark: true,
-            pool,
-            region: None,
         }))
     }
 

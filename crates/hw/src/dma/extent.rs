@@ -1,15 +1,22 @@
-//! A run of bus addresses, the memory behind it, and which of it the device may reach.
+//! A run of bus addresses, the memory behind it, which of it the device may reach, and what of it is pinned.
+//!
+//! Memory has to stay where it is if a device reaches it by itself. It is pinned by chunks, each when some of it is first given out: only so
+//! much counts against RLIMIT_MEMLOCK as is used.
 
+use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use rustix::process::{Resource, getrlimit};
 use sync::lease;
 use zerocopy::FromZeros;
 
-use super::pins::{PinError, Pins};
-use super::{CHUNK, MIN_BLOCK, PAGE};
+use super::{CHUNK, MIN_BLOCK, PAGE, lock};
+use crate::Birth;
 
 /// A bus address range that is not, as a whole, lent to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +46,96 @@ pub struct Piece {
     pub index: u32,
 }
 
-/// The memory itself belongs to the extent's owner.
+/// How a link pins memory and makes it reachable at a bus address, and the reverse. A device in another process reaches memory by its file: such a
+/// process is trusted as a device without an IOMMU is, to touch nothing of it but what is lent, and rings.
+pub trait Pinner: Debug + Send + Sync {
+    /// From now on the chunk stays where it is, and the device reaches it. `file`: what it is a part of, and where it begins there, where a
+    /// file stands behind the memory.
+    /// After an error the chunk is as it was.
+    fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()>;
+
+    /// Whether it takes only memory with a file behind it.
+    fn wants_file(&self) -> bool {
+        false
+    }
+
+    /// Whether the process that gets such files is trusted to take no pages away. Otherwise only memory whose file keeps them is registered.
+    fn trusts(&self) -> bool {
+        false
+    }
+
+    /// Bytes of a chunk: a multiple of 4 MiB. Memory that costs nothing before it is touched may go as a whole.
+    fn chunk_bytes(&self) -> u64 {
+        CHUNK
+    }
+
+    /// The reverse, once for each chunk that was pinned: its memory is about to go.
+    fn unpin(&self, chunk: Chunk);
+}
+
+/// What is pinned at once: 4 MiB, or as many as the pinner says; less at the end of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it is for this process.
+    pub memory: NonNull<u8>,
+    /// Where it is for the device.
+    pub addr: u64,
+    /// Bytes, whole pages.
+    pub bytes: u64,
+}
+
+/// Memory could not be pinned.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// More than the process may have pinned.
+    #[error(
+        "a device needs {wanted} more bytes pinned beside {pinned}, and RLIMIT_MEMLOCK is {limit} bytes; \
+         raise it to {} or more (`ulimit -l {}`, or `LimitMEMLOCK={}` of a service)", .wanted + .pinned, (.wanted + .pinned).div_ceil(1024), .wanted + .pinned
+    )]
+    Limit {
+        /// Bytes that were to be pinned.
+        wanted: u64,
+        /// Bytes that are pinned for this device already.
+        pinned: u64,
+        /// RLIMIT_MEMLOCK of the process, in bytes.
+        limit: u64,
+    },
+    /// Anything else.
+    #[error("cannot pin {wanted} bytes for a device: {source}")]
+    System {
+        /// Bytes that were to be pinned.
+        wanted: u64,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A device's way of pinning, and how much it has pinned.
+#[derive(Debug)]
+pub(super) struct Pinning {
+    pub pinner: Arc<dyn Pinner>,
+    /// Bytes that are pinned.
+    pub bytes: AtomicU64,
+    chunk: u64,
+}
+
+impl Pinning {
+    pub fn new(pinner: Arc<dyn Pinner>) -> Pinning {
+        let chunk = pinner.chunk_bytes().max(CHUNK) / CHUNK * CHUNK;
+        Pinning { pinner, bytes: AtomicU64::new(0), chunk }
+    }
+
+    fn failed(&self, wanted: u64, source: io::Error) -> PinError {
+        let refused = [libc::ENOMEM, libc::EPERM, libc::EAGAIN].map(Some).contains(&source.raw_os_error());
+        match getrlimit(Resource::Memlock).current {
+            Some(limit) if refused => PinError::Limit { wanted, pinned: self.bytes.load(Ordering::Relaxed), limit },
+            _ => PinError::System { wanted, source },
+        }
+    }
+}
+
+/// The memory itself belongs to the extent's owner. Chunks are unpinned when the extent is dropped, before the memory goes.
 #[derive(Debug)]
 pub(super) struct Extent {
     memory: NonNull<u8>,
@@ -48,8 +144,14 @@ pub(super) struct Extent {
     pub base: u64,
     /// One mark per 512 bytes.
     marks: Box<[AtomicU8]>,
-    pins: Option<Pins>,
     id: u64,
+    pinning: Option<Arc<Pinning>>,
+    /// Which chunks are.
+    pinned: Mutex<Vec<bool>>,
+    /// The file behind the memory, and where in that it begins.
+    file: Option<(OwnedFd, u64)>,
+    /// The process whose pins they are.
+    born: Birth,
 }
 
 // SAFETY: pointers into the memory may be used from any thread: blocks are disjoint (each is given out once), a block is
@@ -62,12 +164,18 @@ impl Extent {
     /// # Safety
     /// `memory` is `bytes` initialised bytes, which stay where they are until the extent is dropped, and which nobody reaches
     /// but through it.
-    pub unsafe fn new(memory: NonNull<u8>, bytes: u64, base: u64, pins: Option<Pins>) -> io::Result<Extent> {
+    pub unsafe fn new(
+        (memory, bytes): (NonNull<u8>, u64),
+        base: u64,
+        pinning: Option<Arc<Pinning>>,
+        file: Option<(OwnedFd, u64)>,
+    ) -> io::Result<Extent> {
         static EXTENTS: AtomicU64 = AtomicU64::new(0);
         let id = EXTENTS.fetch_add(1, Ordering::Relaxed);
         let marks = <[AtomicU8]>::new_box_zeroed_with_elems(bytes.div_ceil(MIN_BLOCK) as usize)
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Extent { memory, bytes, base, marks, pins, id })
+        let chunks = pinning.as_ref().map_or(0, |pinning| bytes.div_ceil(pinning.chunk)) as usize;
+        Ok(Extent { memory, bytes, base, marks, id, pinning, pinned: Mutex::new(vec![false; chunks]), file, born: Birth::here() })
     }
 
     /// Where the byte at `offset` is, at most one past the last.
@@ -96,9 +204,26 @@ impl Extent {
         &self.marks[(offset / MIN_BLOCK) as usize..(offset + len).div_ceil(MIN_BLOCK) as usize]
     }
 
-    /// The device reaches, or will reach once they are lent, `len` bytes from `offset` on.
+    /// The device reaches, or will reach once they are lent, `len` bytes from `offset` on: pins what is not pinned yet of their chunks.
     pub fn pin(&self, offset: u64, len: u64) -> Result<(), PinError> {
-        self.pins.as_ref().map_or(Ok(()), |pins| pins.pin(offset, len))
+        let Some(pinning) = &self.pinning else { return Ok(()) };
+        // Held meanwhile: another thread that gets memory of the same chunk waits until it is pinned.
+        let mut pinned = lock(&self.pinned);
+        for n in (offset / pinning.chunk) as usize..(offset + len).div_ceil(pinning.chunk) as usize {
+            if pinned.get(n) == Some(&false) {
+                let chunk = self.pinned_chunk(n, pinning);
+                let file = self.file.as_ref().map(|(file, at)| (file.as_fd(), at + (chunk.addr - self.base)));
+                pinning.pinner.pin(chunk, file).map_err(|source| pinning.failed(chunk.bytes, source))?;
+                pinning.bytes.fetch_add(chunk.bytes, Ordering::Relaxed);
+                pinned[n] = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn pinned_chunk(&self, n: usize, pinning: &Pinning) -> Chunk {
+        let offset = n as u64 * pinning.chunk;
+        Chunk { memory: self.at(offset), addr: self.base + offset, bytes: pinning.chunk.min(self.bytes - offset) }
     }
 
     /// Whether all of a range is lent.
@@ -187,3 +312,18 @@ impl Extent {
         self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, lease::kind_of)
     }
 }
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        // A child has its parent's way to the device, and would unpin what the parent uses.
+        let Some(pinning) = self.pinning.as_ref().filter(|_| self.born.is_here()) else { return };
+        for (n, _) in lock(&self.pinned).iter().enumerate().filter(|(_, pinned)| **pinned) {
+            let chunk = self.pinned_chunk(n, pinning);
+            pinning.pinner.unpin(chunk);
+            pinning.bytes.fetch_sub(chunk.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

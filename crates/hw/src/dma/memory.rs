@@ -3,11 +3,30 @@
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, MapFlags};
+
 use super::PAGE;
-use super::mapping::{Backing, Mapping};
+use crate::mapping::{Mapping, sealed_memfd};
+
+/// What stands behind a pool's memory. None of it is touched before it is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// Private memory, in transparent huge pages where the kernel has them.
+    #[default]
+    Anonymous,
+    /// A memory file, which another process can map as well.
+    Memfd,
+    /// The same of huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
+    /// [`Backing::Memfd`].
+    HugeMemfd,
+    /// Huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
+    /// [`Backing::Anonymous`].
+    Hugepages,
+}
 
 /// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Dropping it frees the memory.
 ///
@@ -41,39 +60,60 @@ unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
 }
 
 /// Whole pages of zeroes, touched by nobody before they are used: a page-aligned `Box<[u8]>`.
-pub struct Pages(Mapping);
+#[derive(Debug)]
+pub struct Pages {
+    pub(super) mapping: Mapping,
+    /// The file behind it, whose first byte is the first of the mapping.
+    pub(super) file: Option<OwnedFd>,
+}
 
 impl Pages {
     /// At least `bytes` bytes, and at least a page.
-    ///
-    /// # Errors
-    /// What `mmap` says.
     pub fn new(bytes: usize) -> io::Result<Pages> {
-        Pages::backed(bytes, Backing::Anonymous)
+        Ok(Pages::backed(bytes, Backing::Anonymous)?.0)
     }
 
     /// The same with a file behind it, so that a device in another process reaches it too.
-    ///
-    /// # Errors
-    /// What `memfd_create` and `mmap` say.
     pub fn shared(bytes: usize) -> io::Result<Pages> {
-        Pages::backed(bytes, Backing::Memfd)
+        Ok(Pages::backed(bytes, Backing::Memfd)?.0)
     }
 
-    fn backed(bytes: usize, backing: Backing) -> io::Result<Pages> {
+    /// Whole pages, of 2 MiB for huge ones, and what was got.
+    pub(super) fn backed(bytes: usize, backing: Backing) -> io::Result<(Pages, Backing)> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE as usize).ok_or(io::ErrorKind::OutOfMemory)?;
-        Mapping::new(bytes, backing).map(|(mapping, _)| Pages(mapping))
+        let file = |kind, flags| {
+            let file = sealed_memfd("reap-dma", bytes as u64, kind)?;
+            let mapping = Mapping::shared(&file, 0, bytes, Mapping::READ_WRITE, flags)?;
+            io::Result::Ok((Pages { mapping, file: Some(file) }, backing))
+        };
+        match backing {
+            Backing::Anonymous => {
+                let mapping = Mapping::anonymous(bytes, MapFlags::NORESERVE)?;
+                // Best effort: without huge pages the memory works as well.
+                _ = mapping.advise(Advice::LinuxHugepage);
+                Ok((Pages { mapping, file: None }, backing))
+            }
+            Backing::Memfd => file(MemfdFlags::empty(), MapFlags::NORESERVE),
+            // Huge pages are reserved by the mapping: one that is missing when it is first touched would be a signal.
+            Backing::HugeMemfd => {
+                file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, MapFlags::empty()).or_else(|_| Pages::backed(bytes, Backing::Memfd))
+            }
+            Backing::Hugepages => match Mapping::anonymous(bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
+                Ok(mapping) => Ok((Pages { mapping, file: None }, backing)),
+                Err(_) => Pages::backed(bytes, Backing::Anonymous),
+            },
+        }
     }
 }
 
 // SAFETY: the mapping is the owner's alone, zeroed, and stays until it is dropped.
 unsafe impl Memory for Pages {
     fn bytes(&mut self) -> NonNull<[u8]> {
-        NonNull::slice_from_raw_parts(self.0.memory, self.0.bytes)
+        NonNull::slice_from_raw_parts(self.mapping.at, self.mapping.bytes)
     }
 
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        self.0.file().map(|file| (file, 0))
+        self.file.as_ref().map(|file| (file.as_fd(), 0))
     }
 }
 
@@ -82,20 +122,14 @@ impl Deref for Pages {
     fn deref(&self) -> &[u8] {
         // SAFETY: the mapping is initialised, and is written to only through `&mut self`: while it is registered nobody
         // has a `&Pages`.
-        unsafe { std::slice::from_raw_parts(self.0.memory.as_ptr(), self.0.bytes) }
+        unsafe { std::slice::from_raw_parts(self.mapping.at.as_ptr(), self.mapping.bytes) }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.0.memory.as_ptr(), self.0.bytes) }
-    }
-}
-
-impl fmt::Debug for Pages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pages").field(&self.0.bytes).finish()
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.at.as_ptr(), self.mapping.bytes) }
     }
 }
 

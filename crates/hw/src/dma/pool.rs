@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::buddy::{Buddy, block_size};
-use super::extent::{Extent, OutOfPool};
-use super::lock;
-use super::mapping::{Backing, Mapping};
-use super::memory::Pages;
-use super::pins::{Chunk, PinError, Pinner, Pinning, Pins};
+use super::extent::{Extent, OutOfPool, PinError, Pinner, Pinning};
+use super::memory::{Backing, Pages};
+use super::ring::RingMemory;
 use super::space::{Space, USUAL_BITS};
-use super::{CHUNK, MAX_POOL, MIN_BLOCK};
+use super::{CHUNK, MAX_POOL, MIN_BLOCK, lock};
 use crate::Birth;
 
 /// How a pool is made. Start from `PoolOptions::default()`.
@@ -78,22 +76,14 @@ pub(super) struct Pool {
     pub pinning: Option<Arc<Pinning>>,
     blocks: Mutex<Buddy>,
     /// Live ring blocks by their offset.
-    pub rings: Mutex<BTreeMap<u64, Weak<RingBlock>>>,
+    pub rings: Mutex<BTreeMap<u64, Weak<RingMemory>>>,
     pub leaked: AtomicU64,
     /// What addresses of buffers are multiples of.
     pub alignment: u64,
     backing: Backing,
-    mapping: Mapping,
+    pages: Pages,
     /// The process that has the memory.
     pub born: Birth,
-}
-
-/// A block that holds rings, and is never bytes.
-#[derive(Debug)]
-pub(super) struct RingBlock {
-    pub offset: u64,
-    pub len: u64,
-    pub pool: Arc<Pool>,
 }
 
 impl PoolOptions {
@@ -115,14 +105,12 @@ impl PoolOptions {
                  keeps back, leave for it"
             ))
         })?;
-        let (mut mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
+        let (mut pages, backing) = Pages::backed(bytes as usize, self.backing)?;
+        pages.mapping.keep_from_children()?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
-        mapping.keep_from_children()?;
-        let (memory, addr) = (mapping.memory, space.pool());
-        let file = mapping.file().map(|file| file.try_clone_to_owned()).transpose()?.map(|file| (file, 0));
-        let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }, file));
+        let file = pages.file.as_ref().map(|file| file.try_clone()).transpose()?.map(|file| (file, 0));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
-        let own = unsafe { Extent::new(memory, bytes, addr, pins) }?;
+        let own = unsafe { Extent::new((pages.mapping.at, bytes), space.pool(), pinning.clone(), file) }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
         let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
         Ok(DmaPool(Arc::new(Pool {
@@ -134,7 +122,7 @@ impl PoolOptions {
             leaked: AtomicU64::new(0),
             alignment,
             backing,
-            mapping,
+            pages,
             born: Birth::here(),
         })))
     }
@@ -172,13 +160,10 @@ impl DmaPool {
     /// Nobody changes a byte of the file but where memory is lent, or in a ring. Another process is trusted as a device
     /// without an IOMMU is.
     pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.mapping.file()
+        self.0.pages.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Pages that the pool's device reaches once they are registered, wherever it is.
-    ///
-    /// # Errors
-    /// As of [`Pages::new`].
     pub fn pages(&self, bytes: usize) -> io::Result<Pages> {
         match &self.0.pinning {
             Some(pinning) if pinning.pinner.wants_file() => Pages::shared(bytes),
@@ -188,7 +173,7 @@ impl DmaPool {
 
     /// Bytes that are pinned, the regions' included.
     pub fn pinned(&self) -> u64 {
-        self.0.pinning.as_ref().map_or(0, |pinning| pinning.bytes())
+        self.0.pinning.as_ref().map_or(0, |pinning| pinning.bytes.load(Ordering::Relaxed))
     }
 
     /// Bytes that buffers dropped while lent have taken out of use for good.
@@ -197,9 +182,6 @@ impl DmaPool {
     }
 
     /// Whether the device may copy from and to this range now: all of it is lent.
-    ///
-    /// # Errors
-    /// [`OutOfPool`] if not.
     #[inline]
     pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
         self.0.own.check(addr, len).or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
@@ -259,15 +241,5 @@ impl Pool {
     #[inline(never)]
     fn in_region(&self, refused: OutOfPool, reach: impl FnOnce(&Extent) -> Result<(), OutOfPool>) -> Result<(), OutOfPool> {
         self.space.find(refused.addr).map_or(Err(refused), |region| reach(&region.extent))
-    }
-}
-
-impl Drop for RingBlock {
-    fn drop(&mut self) {
-        if !self.pool.born.is_here() {
-            return;
-        }
-        lock(&self.pool.rings).remove(&self.offset);
-        self.pool.give_back(self.offset, self.len as usize);
     }
 }

@@ -12,12 +12,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffer::{DmaBuf, Lent};
-use super::extent::Extent;
+use super::extent::{Extent, PinError};
 use super::memory::Memory;
-use super::pins::{Chunk, PinError, Pins};
 use super::pool::{DmaPool, Pool};
 use super::{MAX_POOL, MIN_BLOCK, PAGE, lock};
-use crate::foreign::keeps_pages;
+use crate::mapping::keeps_pages;
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +52,6 @@ pub enum RegisterError {
     /// Memory to describe it could not be had.
     #[error("cannot set up what describes the memory to the device: {0}")]
     System(#[from] io::Error),
-    /// What describes it to the device could not be given out.
-    #[error("cannot set up what describes the memory to the device: {0}")]
-    Lists(#[from] RangeError),
     /// The device is of the process that this one was forked from.
     #[error("this process was forked from the one that opened the device, whose device it does not have; open devices after the fork")]
     Forked,
@@ -109,15 +105,31 @@ impl DmaPool {
 
     /// The same with something beside it that describes the memory to the device. `describe` is told the region's first
     /// bus address and its bytes; what it lends stays lent while any of the region exists.
-    ///
-    /// # Errors
-    /// As of [`DmaPool::register`], or from `describe`.
     pub fn register_with<M: Memory>(
         &self,
         memory: M,
         describe: impl FnOnce(u64, u64) -> Result<Option<Lent>, RegisterError>,
     ) -> Result<Region<M>, (RegisterError, M)> {
-        Region::new(&self.0, memory, describe)
+        let (mut owner, pool) = (memory, &self.0);
+        let (addresses, extent) = match place(pool, &mut owner) {
+            Ok(placed) => placed,
+            Err(why) => return Err((why, owner)),
+        };
+        let (base, bytes) = (extent.base, extent.bytes);
+        let mut region = Registered { extent, out: Mutex::default(), addresses, attachment: None, owner: Mutex::new(owner) };
+        match describe(base, bytes) {
+            Ok(lent) => {
+                region.attachment = lent.map(|lent| {
+                    let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
+                    Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
+                })
+            }
+            Err(why) => return Err((why, into_owner(region))),
+        }
+        let region = Arc::new(region);
+        let known: Arc<AnyRegion> = region.clone();
+        pool.space.know(base, Arc::downgrade(&known));
+        Ok(Region(region))
     }
 }
 
@@ -161,9 +173,8 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
     let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
     let base = pool.space.reserve(bytes).ok_or(none)?;
     let addresses = Addresses { pool: pool.clone(), base };
-    let pins = pool.pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory: at, addr: base, bytes }, file));
     // SAFETY: the owner says so (`Memory`), and goes after the extent (`Registered`, `into_owner`).
-    let extent = unsafe { Extent::new(at, bytes, base, pins) }?;
+    let extent = unsafe { Extent::new((at, bytes), base, pool.pinning.clone(), file) }?;
     Ok((addresses, extent))
 }
 
@@ -178,40 +189,9 @@ fn into_owner<M>(region: Registered<Mutex<M>>) -> M {
 }
 
 impl<M: Memory> Region<M> {
-    /// Registers `owner`'s memory. `describe`, told the first bus address and the bytes, may lend the device something
-    /// that is to be there as long as any of the region may be lent.
-    fn new(
-        pool: &Arc<Pool>,
-        mut owner: M,
-        describe: impl FnOnce(u64, u64) -> Result<Option<Lent>, RegisterError>,
-    ) -> Result<Region<M>, (RegisterError, M)> {
-        let (addresses, extent) = match place(pool, &mut owner) {
-            Ok(placed) => placed,
-            Err(why) => return Err((why, owner)),
-        };
-        let (base, bytes) = (extent.base, extent.bytes);
-        let mut region = Registered { extent, out: Mutex::default(), addresses, attachment: None, owner: Mutex::new(owner) };
-        match describe(base, bytes) {
-            Ok(lent) => {
-                region.attachment = lent.map(|lent| {
-                    let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
-                    Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
-                })
-            }
-            Err(why) => return Err((why, into_owner(region))),
-        }
-        let region = Arc::new(region);
-        let known: Arc<AnyRegion> = region.clone();
-        pool.space.know(base, Arc::downgrade(&known));
-        Ok(Region(region))
-    }
-
     /// The `range` of the region as a buffer, whose length it has: whole pieces of 512 bytes. What it holds is what the
     /// memory holds. Once the buffer is dropped the range can be given out again. Takes a lock: keep buffers, do not take
     /// one per I/O.
-    ///
-    /// # Errors
-    /// See [`RangeError`].
     pub fn buffer(&self, range: Range<usize>) -> Result<DmaBuf, RangeError> {
         let Registered { extent, addresses: Addresses { pool, .. }, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);

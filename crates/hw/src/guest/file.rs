@@ -1,15 +1,17 @@
 //! One file of another process: mapped where its pages stay, else read and written by system calls.
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{FileType, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{FileType, MemfdFlags, fstat};
+use rustix::mm::{MapFlags, ProtFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::mapping::{Mapping, sealed_memfd};
 
 /// Which file: device and inode.
 pub(super) type FileKey = (u64, u64);
@@ -26,49 +28,46 @@ pub(super) fn examine(file: &OwnedFd) -> io::Result<(FileKey, u64)> {
 /// A file, from its first byte on.
 #[derive(Debug)]
 pub(super) struct GuestFile {
-    bytes: u64,
-    way: Way,
+    pub(super) bytes: u64,
+    pub(super) access: Access,
 }
 
 #[derive(Debug)]
-enum Way {
-    Mapped { memory: NonNull<u8>, writable: bool },
+pub(super) enum Access {
+    Mapped { mapping: Mapping, writable: bool },
     Calls(File),
 }
 
 impl GuestFile {
     /// The first `bytes` bytes of a file that has as many. `mapped`: map it, since its pages stay, or its owner is trusted not to take any away.
     pub(super) fn new(file: OwnedFd, bytes: u64, mapped: bool) -> GuestFile {
-        let way = if mapped { map(&file, bytes) } else { None }.unwrap_or_else(|| Way::Calls(file.into()));
-        GuestFile { bytes, way }
+        let len = usize::try_from(bytes).ok().filter(|len| mapped && *len > 0 && isize::try_from(*len).is_ok());
+        let map = |access| Mapping::shared(&file, 0, len?, access, MapFlags::NORESERVE).ok();
+        let mapped = map(Mapping::READ_WRITE).map(|mapping| (mapping, true));
+        let access = match mapped.or_else(|| map(ProtFlags::READ).map(|mapping| (mapping, false))) {
+            Some((mapping, writable)) => Access::Mapped { mapping, writable },
+            None => Access::Calls(file.into()),
+        };
+        GuestFile { bytes, access }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Whether it is mapped.
-    #[cfg(test)]
-    pub(super) fn is_mapped(&self) -> bool {
-        matches!(self.way, Way::Mapped { .. })
-    }
-
-    /// Where `len` bytes from `at` on are, if all of them are in the mapping.
-    fn within(&self, memory: NonNull<u8>, at: u64, len: u64) -> Option<NonNull<u8>> {
-        at.checked_add(len).filter(|end| *end <= self.bytes)?;
+    /// Where `len` bytes from `at` on are, if all of them are in the mapping, and they are aligned to `alignment`.
+    fn within(&self, mapping: &Mapping, at: u64, len: usize, alignment: usize) -> Option<NonNull<u8>> {
+        at.checked_add(len as u64).filter(|end| *end <= self.bytes)?;
         // SAFETY: the mapping has `bytes` bytes, of which the first of the range is one, or one past the last if the range is empty.
-        Some(unsafe { memory.add(at as usize) })
+        let place = unsafe { mapping.at.add(at as usize) };
+        place.addr().get().is_multiple_of(alignment).then_some(place)
     }
 
     /// Copies out of it. False: it cannot be.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> bool {
-        match &self.way {
-            Way::Calls(file) => file.read_exact_at(into, at).is_ok(),
-            Way::Mapped { memory, .. } => {
-                let Some(from) = self.within(*memory, at, into.len() as u64) else { return false };
+        match &self.access {
+            Access::Calls(file) => file.read_exact_at(into, at).is_ok(),
+            Access::Mapped { mapping, .. } => {
+                let Some(from) = self.within(mapping, at, into.len(), 1) else { return false };
                 // SAFETY: `within` has checked the range, which is mapped as long as `self` lives, and whose file cannot lose
-                // pages, or its owner is trusted not to. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists. The guest may write to it
-                // meanwhile; any bytes are bytes.
+                // pages, or its owner is trusted not to. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists.
+                // The guest may write to it meanwhile; any bytes are bytes.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
                 true
             }
@@ -77,11 +76,11 @@ impl GuestFile {
 
     /// Copies into it. False: it cannot be.
     pub(super) fn write(&self, at: u64, from: &[u8]) -> bool {
-        match &self.way {
-            Way::Calls(file) => file.write_all_at(from, at).is_ok(),
-            Way::Mapped { writable: false, .. } => false,
-            Way::Mapped { memory, .. } => {
-                let Some(to) = self.within(*memory, at, from.len() as u64) else { return false };
+        match &self.access {
+            Access::Calls(file) => file.write_all_at(from, at).is_ok(),
+            Access::Mapped { writable: false, .. } => false,
+            Access::Mapped { mapping, .. } => {
+                let Some(to) = self.within(mapping, at, from.len(), 1) else { return false };
                 // SAFETY: as of `read`; the mapping can be written to, and `from` does not overlap it.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
                 true
@@ -89,113 +88,87 @@ impl GuestFile {
         }
     }
 
-    /// Loads words from a multiple of 8.
-    pub(super) fn load<const WORDS: usize>(&self, at: u64) -> Option<[u64; WORDS]> {
-        match &self.way {
-            Way::Calls(file) => {
-                let mut words = [0; WORDS];
+    /// Loads words from a multiple of their size, as an acquire.
+    pub(super) fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, at: u64) -> Option<[T; N]> {
+        let mut words = [T::new_zeroed(); N];
+        match &self.access {
+            Access::Calls(file) => {
                 for (n, word) in words.iter_mut().enumerate() {
-                    let mut bytes = [0; 8];
-                    file.read_exact_at(&mut bytes, at + 8 * n as u64).ok()?;
-                    *word = u64::from_ne_bytes(bytes);
+                    file.read_exact_at(word.as_mut_bytes(), at + (n * size_of::<T>()) as u64).ok()?;
                 }
-                Some(words)
             }
-            Way::Mapped { memory, .. } => {
-                let first = self.within(*memory, at, 8 * WORDS as u64).filter(|first| first.cast::<u64>().is_aligned())?.cast::<u64>();
-                // SAFETY: `within` has checked the range, the address is aligned, and no reference into the mapping exists.
-                let words = std::array::from_fn(|n| unsafe { first.add(n).read_volatile() });
-                // What the guest had written before it announced the entry is visible after this.
-                fence(Ordering::Acquire);
-                Some(words)
+            Access::Mapped { mapping, .. } => {
+                let first = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>())?.cast::<T>();
+                // SAFETY: `within` has checked the range and the alignment, and no reference into the mapping exists.
+                words = std::array::from_fn(|n| unsafe { first.add(n).read_volatile() });
             }
         }
-    }
-
-    /// Loads half a word from a multiple of 4, as an acquire.
-    pub(super) fn load_half(&self, at: u64) -> Option<u32> {
-        let half = match &self.way {
-            Way::Calls(file) => {
-                let mut bytes = [0; 4];
-                file.read_exact_at(&mut bytes, at).ok()?;
-                u32::from_ne_bytes(bytes)
-            }
-            Way::Mapped { memory, .. } => {
-                let place = self.within(*memory, at, 4).filter(|place| place.cast::<u32>().is_aligned())?.cast::<u32>();
-                // SAFETY: `within` has checked the range, the address is aligned, and no reference into the mapping exists.
-                unsafe { place.read_volatile() }
-            }
-        };
-        // What the guest had written before it is visible after this.
+        // What the guest had written before it announced them is visible after this.
         fence(Ordering::Acquire);
-        Some(half)
+        Some(words)
     }
 
-    /// Stores half a word at a multiple of 4. False: it cannot be.
-    pub(super) fn store_half(&self, at: u64, half: u32) -> bool {
-        fence(Ordering::Release);
-        match &self.way {
-            Way::Calls(file) => file.write_all_at(&half.to_ne_bytes(), at).is_ok(),
-            Way::Mapped { writable: false, .. } => false,
-            Way::Mapped { memory, .. } => {
-                let Some(place) = self.within(*memory, at, 4).filter(|place| place.cast::<u32>().is_aligned()) else { return false };
-                // SAFETY: `within` has checked the range, the address is aligned, the mapping can be written to, and no reference into it
-                // exists.
-                unsafe { place.cast::<u32>().write_volatile(half) };
-                true
-            }
-        }
-    }
-
-    /// Stores two words at a multiple of 8, the second as a release, and of it bits 48 to 55, the phase tag's, not before the others. False: it
-    /// cannot be.
-    pub(super) fn store(&self, at: u64, words: [u64; 2]) -> bool {
-        match &self.way {
-            Way::Calls(file) => {
-                let bytes = [words[0].to_ne_bytes(), words[1].to_ne_bytes()].concat();
-                // The system copies bytes in no promised order: the one with the phase tag has a call of its own.
-                let parts = [(0, bytes.get(..14)), (15, bytes.get(15..)), (14, bytes.get(14..15))];
-                parts.iter().all(|(from, part)| {
+    /// Stores words at a multiple of their size, each as a release; of a second word of 64 bits, bits 48 to 55, the phase tag's, not before
+    /// the others. False: it cannot be.
+    pub(super) fn store<T: IntoBytes + Copy + Immutable, const N: usize>(&self, at: u64, words: [T; N]) -> bool {
+        match &self.access {
+            Access::Calls(file) => {
+                let bytes = words.as_bytes();
+                // The system copies bytes in no promised order: the one with the phase tag has a call of its own, which comes last.
+                let tag = bytes.len().min(14);
+                let behind = bytes.len().min(15);
+                [0..tag, behind..bytes.len(), tag..behind].into_iter().all(|part| {
                     fence(Ordering::SeqCst);
-                    part.is_some_and(|part| file.write_all_at(part, at + from).is_ok())
+                    file.write_all_at(&bytes[part.clone()], at + part.start as u64).is_ok()
                 })
             }
-            Way::Mapped { writable: false, .. } => false,
-            Way::Mapped { memory, .. } => {
-                let Some(first) = self.within(*memory, at, 16).filter(|first| first.cast::<u64>().is_aligned()) else { return false };
-                let first = first.cast::<u64>();
-                // SAFETY: `within` has checked both words, the address is aligned, the mapping can be written to, and no reference into it
-                // exists.
-                unsafe { first.write_volatile(words[0]) };
-                fence(Ordering::Release);
-                // SAFETY: as above.
-                unsafe { first.add(1).write_volatile(words[1]) };
+            Access::Mapped { writable: false, .. } => false,
+            Access::Mapped { mapping, .. } => {
+                let Some(first) = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>()) else { return false };
+                for (n, word) in words.into_iter().enumerate() {
+                    fence(Ordering::Release);
+                    // SAFETY: `within` has checked the range and the alignment, the mapping can be written to, and no reference into it
+                    // exists.
+                    unsafe { first.cast::<T>().add(n).write_volatile(word) };
+                }
                 true
             }
         }
     }
 }
 
-/// Maps a file, for writing too if it can be.
-fn map(file: &OwnedFd, bytes: u64) -> Option<Way> {
-    let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && isize::try_from(*len).is_ok())?;
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    let at = |protection| {
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
-        unsafe { mmap(ptr::null_mut(), len, protection, flags, file, 0) }.ok().and_then(|memory| NonNull::new(memory.cast::<u8>()))
-    };
-    match at(ProtFlags::READ | ProtFlags::WRITE) {
-        Some(memory) => Some(Way::Mapped { memory, writable: true }),
-        None => at(ProtFlags::READ).map(|memory| Way::Mapped { memory, writable: false }),
+/// Doorbells that a guest maps: a memory file of the device's, which the guest gets a descriptor of. Nobody can shorten or lengthen it, and
+/// whoever has the descriptor may write any of its words at any time.
+#[derive(Debug)]
+pub struct DoorbellFile {
+    file: OwnedFd,
+    memory: GuestFile,
+}
+
+impl DoorbellFile {
+    /// One of this many bytes, all zero.
+    pub fn new(bytes: u64) -> io::Result<DoorbellFile> {
+        let file = sealed_memfd("reap-doorbells", bytes, MemfdFlags::empty())?;
+        let memory = GuestFile::new(file.try_clone()?, bytes, true);
+        Ok(DoorbellFile { file, memory })
+    }
+
+    /// The word at a multiple of 4, as an acquire; 0 where there is none.
+    #[inline]
+    pub fn load(&self, offset: u32) -> u32 {
+        self.memory.load(offset.into()).map_or(0, |[word]| word)
+    }
+
+    /// Stores a word at a multiple of 4, as a release. Where there is none nothing happens.
+    #[inline]
+    pub fn store(&self, offset: u32, value: u32) {
+        self.memory.store(offset.into(), [value]);
     }
 }
 
-impl Drop for GuestFile {
-    fn drop(&mut self) {
-        if let Way::Mapped { memory, .. } = &self.way {
-            // SAFETY: the mapping was made with this size, and nothing points into it.
-            let unmapped = unsafe { munmap(memory.as_ptr().cast::<c_void>(), self.bytes as usize) };
-            debug_assert!(unmapped.is_ok());
-        }
+/// What the guest gets.
+impl AsFd for DoorbellFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }

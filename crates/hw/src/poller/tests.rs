@@ -110,7 +110,7 @@ fn writability_is_reported_on_request() {
     poller.add(&near, 5).unwrap();
     // Writable at once, and nobody has asked for that.
     assert_eq!(keys(&poller, LOOK), []);
-    poller.change(&near, 5, Interest { read: true, write: true }).unwrap();
+    poller.watch_writes(&near, 5, true).unwrap();
     assert_eq!(keys(&poller, LOOK), [5 | Poller::WRITABLE]);
     let mut sent = 0;
     while let Ok(more) = near.write(&[7; 4096]) {
@@ -121,11 +121,11 @@ fn writability_is_reported_on_request() {
     assert_eq!(keys(&poller, None), [5]);
     far.read_exact(&mut vec![0; sent]).unwrap();
     assert!(keys(&poller, None).contains(&(5 | Poller::WRITABLE)));
-    // Out of the set there is nothing to report, and back in it, it is said once more.
-    poller.change(&near, 5, Interest::NONE).unwrap();
-    assert_eq!(keys(&poller, LOOK), []);
-    poller.change(&near, 5, Interest::WRITE).unwrap();
-    assert_eq!(keys(&poller, LOOK), [5 | Poller::WRITABLE]);
+    // Each change reports once more what is so.
+    poller.watch_writes(&near, 5, false).unwrap();
+    assert_eq!(keys(&poller, LOOK), [5]);
+    poller.watch_writes(&near, 5, true).unwrap();
+    assert_eq!(keys(&poller, LOOK), [5, 5 | Poller::WRITABLE]);
     let other = Poller::new().unwrap();
-    assert_eq!(other.change(&near, 5, Interest::WRITE).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(other.watch_writes(&near, 5, true).unwrap_err().kind(), io::ErrorKind::NotFound);
 }

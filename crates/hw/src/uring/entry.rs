@@ -1,13 +1,9 @@
-//! What can be asked of the kernel, of which file, with which bytes.
+//! What can be asked of the kernel, of which file, with which bytes: submission entries, as `linux/io_uring.h` lays them out.
 
-use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::RawFd;
-use std::ptr;
 
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{opcode, squeue};
 use nvme::Sqe;
+use rustix::io_uring::{IoringOp, IoringPollFlags, IoringSqeFlags, IoringUringCmdFlags};
 
 use crate::dma::{Lent, Piece};
 
@@ -15,49 +11,12 @@ use crate::dma::{Lent, Piece};
 const DISCARD: u32 = 0x1200;
 /// NVME_URING_CMD_IO: `_IOWR('N', 0x80, struct nvme_uring_cmd)` (linux/nvme_ioctl.h).
 const NVME_URING_CMD_IO: u32 = 0xc048_4e80;
+/// IORING_FSYNC_DATASYNC.
+const DATASYNC: u32 = 1;
 
-/// A place in the ring's table of files: see [`Ring::register_file`](super::Ring::register_file). An empty place is EBADF.
+/// A slot of the ring's table of files: see [`Ring::register_file`](super::Ring::register_file). An empty slot is EBADF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileSlot(pub u32);
-
-/// A descriptor that a ring owns until it closes: see [`Ring::keep`](super::Ring::keep). Other rings refuse it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    pub(super) fd: RawFd,
-    pub(super) ring: NonZeroU64,
-}
-
-/// Which file an entry means. None of them can be closed and become another file under an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum File {
-    /// Registered: the kernel takes no reference for each request.
-    Slot(FileSlot),
-    /// A descriptor.
-    Kept(Kept),
-}
-
-impl From<FileSlot> for File {
-    fn from(slot: FileSlot) -> File {
-        File::Slot(slot)
-    }
-}
-
-impl From<Kept> for File {
-    fn from(kept: Kept) -> File {
-        File::Kept(kept)
-    }
-}
-
-impl File {
-    /// What the entry says of it, and the one ring that the entry may be pushed to.
-    #[inline]
-    fn target(self) -> (Fd, squeue::Flags, Option<NonZeroU64>) {
-        match self {
-            File::Slot(FileSlot(slot)) => (Fd(slot.cast_signed()), squeue::Flags::FIXED_FILE, None),
-            File::Kept(kept) => (Fd(kept.fd), squeue::Flags::empty(), Some(kept.ring)),
-        }
-    }
-}
 
 /// A piece of memory in a ring's table of buffers: see [`Ring::register_buffer`](super::Ring::register_buffer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,161 +83,214 @@ fn outside(range: Range<usize>, len: usize) -> ! {
     panic!("bytes {}..{} of a lent buffer of {len} bytes, and less than 4 GiB at once", range.start, range.end)
 }
 
+/// What all entries begin with; what a field means differs with the operation.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Head {
+    op: u8,
+    flags: u8,
+    priority: u16,
+    /// A slot of the table of files, or -1.
+    file: i32,
+    /// In the file; of IORING_OP_URING_CMD the command, and 0.
+    offset: [u32; 2],
+    addr: u64,
+    len: u32,
+    op_flags: u32,
+    user_data: u64,
+    buffer: u16,
+    personality: u16,
+    file_index: u32,
+}
+
 /// One request, with user data 0 until [`Entry::user_data`]. Its buffer stays lent until its completion was taken, or the
 /// entry was dropped without being pushed.
+#[repr(C)]
 #[derive(Debug)]
 #[must_use = "an entry is asked for once it is pushed"]
 pub struct Entry {
-    pub(super) sqe: squeue::Entry,
-    pub(super) ring: Option<NonZeroU64>,
+    head: Head,
+    command: [u64; 2],
+}
+
+/// The second half of an entry in a big ring, of which no operation here takes notice.
+pub(super) type Empty = [u64; 8];
+
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Command>() == 128 && size_of::<NvmeCommand>() == 80);
+
+/// 64 bits as the two fields in their place.
+#[inline]
+fn halves(value: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
 }
 
 impl Entry {
     #[inline]
-    fn of(file: impl Into<File>, build: impl FnOnce(Fd) -> squeue::Entry) -> Entry {
-        let (fd, flags, ring) = file.into().target();
-        Entry { sqe: build(fd).flags(flags), ring }
+    fn new(op: IoringOp, FileSlot(slot): FileSlot, head: Head) -> Entry {
+        let (op, flags, file) = (op as u8, IoringSqeFlags::FIXED_FILE.bits(), slot.cast_signed());
+        Entry { head: Head { op, flags, file, ..head }, command: [0; 2] }
     }
 
     /// Reads from byte `offset` of `file` on into `span`. Completes with the bytes read, fewer at the end of the file.
     #[inline]
-    pub fn read(file: impl Into<File>, offset: u64, span: Span) -> Entry {
-        let Span { addr, len, slot } = span;
-        let at = ptr::with_exposed_provenance_mut(addr);
-        Entry::of(file, |fd| match slot {
-            Some(slot) => opcode::ReadFixed::new(fd, at, len, slot).offset(offset).build(),
-            None => opcode::Read::new(fd, at, len).offset(offset).build(),
-        })
+    pub fn read(file: FileSlot, offset: u64, Span { addr, len, slot }: Span) -> Entry {
+        let (op, buffer) = slot.map_or((IoringOp::Read, 0), |slot| (IoringOp::ReadFixed, slot));
+        Entry::new(op, file, Head { offset: halves(offset), addr: addr as u64, len, buffer, ..Head::default() })
     }
 
     /// Writes `span` from byte `offset` of `file` on. Completes with the bytes written; `durable` (RWF_DSYNC): once they are on the
     /// medium, by FUA where the device has it.
     #[inline]
-    pub fn write(file: impl Into<File>, offset: u64, span: Span, durable: bool) -> Entry {
-        let Span { addr, len, slot } = span;
-        let (at, flags) = (ptr::with_exposed_provenance(addr), if durable { libc::RWF_DSYNC } else { 0 });
-        Entry::of(file, |fd| match slot {
-            Some(slot) => opcode::WriteFixed::new(fd, at, len, slot).offset(offset).rw_flags(flags).build(),
-            None => opcode::Write::new(fd, at, len).offset(offset).rw_flags(flags).build(),
-        })
+    pub fn write(file: FileSlot, offset: u64, Span { addr, len, slot }: Span, durable: bool) -> Entry {
+        let (op, buffer) = slot.map_or((IoringOp::Write, 0), |slot| (IoringOp::WriteFixed, slot));
+        let op_flags = if durable { libc::RWF_DSYNC as u32 } else { 0 };
+        Entry::new(op, file, Head { offset: halves(offset), addr: addr as u64, len, op_flags, buffer, ..Head::default() })
     }
 
     /// Puts what was written before onto the medium; `data_only` as fdatasync(2). It is not ordered after entries that
     /// have not completed.
-    pub fn fsync(file: impl Into<File>, data_only: bool) -> Entry {
-        let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
-        Entry::of(file, |fd| opcode::Fsync::new(fd).flags(flags).build())
+    pub fn fsync(file: FileSlot, data_only: bool) -> Entry {
+        Entry::new(IoringOp::Fsync, file, Head { op_flags: if data_only { DATASYNC } else { 0 }, ..Head::default() })
     }
 
     /// fallocate(2) with `mode` (FALLOC_FL_…) for `len` bytes from `offset` on. Completes with 0.
-    pub fn allocate(file: impl Into<File>, mode: i32, offset: u64, len: u64) -> Entry {
-        Entry::of(file, |fd| opcode::Fallocate::new(fd, len).offset(offset).mode(mode).build())
+    pub fn allocate(file: FileSlot, mode: i32, offset: u64, len: u64) -> Entry {
+        let head = Head { offset: halves(offset), addr: len, len: mode.cast_unsigned(), ..Head::default() };
+        Entry::new(IoringOp::Fallocate, file, head)
     }
 
     /// Has the block device `file` discard `len` bytes from `offset` on, as the ioctl BLKDISCARD does (6.12). Completes with 0.
-    pub fn discard(file: impl Into<File>, offset: u64, len: u64) -> Entry {
+    pub fn discard(file: FileSlot, offset: u64, len: u64) -> Entry {
         // The length is where other commands begin (`addr3`).
-        let mut command = [0; 16];
-        command[..8].copy_from_slice(&len.to_ne_bytes());
-        Entry::of(file, |fd| opcode::UringCmd16::new(fd, DISCARD).cmd(command).addr(Some(offset)).build())
+        let head = Head { offset: [DISCARD, 0], addr: offset, ..Head::default() };
+        Entry { command: [len, 0], ..Entry::new(IoringOp::UringCmd, file, head) }
     }
 
     /// Completes once `file` is readable (poll(2), POLLIN), with the events that came. If it is to go on (`multishot`), it completes
     /// again for each time that something new arrives; [`Cqe::more`](super::Cqe::more) says whether it will.
-    pub fn poll(file: impl Into<File>, multishot: bool) -> Entry {
-        Entry::of(file, |fd| opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(multishot).build())
+    pub fn poll(file: FileSlot, multishot: bool) -> Entry {
+        let flags = if multishot { IoringPollFlags::ADD_MULTI } else { IoringPollFlags::empty() };
+        // The kernel wants the 16-bit halves of the events in the order of little-endian machines.
+        let events = (libc::POLLIN as u32).rotate_left(if cfg!(target_endian = "big") { 16 } else { 0 });
+        Entry::new(IoringOp::PollAdd, file, Head { len: flags.bits(), op_flags: events, ..Head::default() })
     }
 
     /// Cancels the first request with this user data. Completes with 0; ENOENT if there is none; EALREADY if it cannot
     /// be cancelled any more. What was cancelled completes with ECANCELED or EINTR.
     pub fn cancel(user_data: u64) -> Entry {
-        Entry { sqe: opcode::AsyncCancel::new(user_data).build(), ring: None }
+        Entry { head: Head { op: IoringOp::AsyncCancel as u8, file: -1, addr: user_data, ..Head::default() }, command: [0; 2] }
     }
 
     /// Completes with 0.
     pub fn nop() -> Entry {
-        Entry { sqe: opcode::Nop::new().build(), ring: None }
+        Entry { head: Head { op: IoringOp::Nop as u8, file: -1, ..Head::default() }, command: [0; 2] }
     }
 
     /// What its completions carry.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Entry {
-        self.sqe.set_user_data(user_data);
+        self.head.user_data = user_data;
         self
     }
 
     /// Without a completion, unless it fails (IOSQE_CQE_SKIP_SUCCESS, 5.17).
-    pub fn quiet(mut self) -> Entry {
-        self.sqe = self.sqe.flags(squeue::Flags::SKIP_SUCCESS);
+    pub fn quiet(self) -> Entry {
+        self.flag(IoringSqeFlags::CQE_SKIP_SUCCESS)
+    }
+
+    pub(super) fn flag(mut self, flag: IoringSqeFlags) -> Entry {
+        self.head.flags |= flag.bits();
         self
     }
 }
 
 /// An NVMe command that passes through the kernel (`/dev/ngXnY`), for a big ring (IORING_OP_URING_CMD). It completes with the NVMe
 /// status, or a negative errno; the first of the big words is the command's result.
+#[repr(C)]
 #[derive(Debug)]
 #[must_use = "a command is asked for once it is pushed"]
 pub struct Command {
-    pub(super) sqe: squeue::Entry128,
-    pub(super) ring: Option<NonZeroU64>,
+    head: Head,
+    command: NvmeCommand,
 }
 
 impl Command {
     /// `command` to the namespace that `file` is, with `data`, which stays lent until the completion. The number of bytes
     /// is to be what the command transfers: a device may take no notice of where they end.
     #[inline]
-    pub fn new(file: impl Into<File>, command: &Sqe, data: Option<Span>) -> Command {
-        let (fd, flags, ring) = file.into().target();
+    pub fn new(file: FileSlot, command: &Sqe, data: Option<Span>) -> Command {
         let (addr, len, slot) = data.map_or((0, 0, None), |span| (span.addr as u64, span.len, span.slot));
-        let bytes = nvme_uring_cmd(command, addr, len);
-        Command { sqe: opcode::UringCmd80::new(fd, NVME_URING_CMD_IO).cmd(bytes).buf_index(slot).build().flags(flags), ring }
+        let op_flags = if slot.is_some() { IoringUringCmdFlags::FIXED.bits() } else { 0 };
+        let head = Head { offset: [NVME_URING_CMD_IO, 0], op_flags, buffer: slot.unwrap_or(0), ..Head::default() };
+        Command { head: Entry::new(IoringOp::UringCmd, file, head).head, command: NvmeCommand::new(command, addr, len) }
     }
 
     /// What its completion carries.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Command {
-        self.sqe = self.sqe.user_data(user_data);
+        self.head.user_data = user_data;
         self
     }
 }
 
-/// `struct nvme_uring_cmd`, 72 bytes, in the 80 that a big entry has. Identifier and data pointers are the kernel's to fill in; so is the
-/// time-out, its own default.
-#[inline]
-pub(crate) fn nvme_uring_cmd(command: &Sqe, addr: u64, len: u32) -> [u8; 80] {
-    let mut bytes = [0; 80];
-    let mut at = 0;
-    let mut put = |field: &[u8]| {
-        bytes[at..at + field.len()].copy_from_slice(field);
-        at += field.len();
-    };
-    put(&[command.opcode, command.flags, 0, 0]);
-    put(&command.nsid.to_ne_bytes());
-    command.cdw2.iter().for_each(|dword| put(&dword.to_ne_bytes()));
-    // No metadata: its address, and below its length.
-    put(&0u64.to_ne_bytes());
-    put(&addr.to_ne_bytes());
-    put(&0u32.to_ne_bytes());
-    put(&len.to_ne_bytes());
-    let cdw10 = [command.cdw10, command.cdw11, command.cdw12, command.cdw13, command.cdw14, command.cdw15];
-    cdw10.iter().for_each(|dword| put(&dword.to_ne_bytes()));
-    bytes
+/// `struct nvme_uring_cmd` (linux/nvme_ioctl.h), 72 bytes, in the 80 that a big entry has; `struct nvme_admin_cmd` is the same.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct NvmeCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    nsid: u32,
+    cdw2: [u32; 2],
+    metadata: u64,
+    addr: u64,
+    metadata_len: u32,
+    len: u32,
+    cdw10: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
+    rest: u64,
+}
+
+impl NvmeCommand {
+    /// Identifier and data pointers are the kernel's to fill in; so is the time-out, its own default.
+    #[inline]
+    pub(crate) fn new(command: &Sqe, addr: u64, len: u32) -> NvmeCommand {
+        let &Sqe { opcode, flags, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
+        let cdw10 = [cdw10, cdw11, cdw12, cdw13, cdw14, cdw15];
+        let (metadata, metadata_len) = (0, 0);
+        NvmeCommand { opcode, flags, reserved: 0, nsid, cdw2, metadata, addr, metadata_len, len, cdw10, timeout_ms: 0, result: 0, rest: 0 }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
     use super::*;
 
     #[test]
     fn passthrough_layout_is_the_kernels() {
         let words: [u64; 8] = std::array::from_fn(|n| 0x0101_0101_0101_0101 * (n as u64 + 1));
-        let bytes = nvme_uring_cmd(&Sqe::from_words(words), 0x1122_3344_5566_7788, 4096);
-        let dword = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let command = NvmeCommand::new(&Sqe::from_words(words), 0x1122_3344_5566_7788, 4096);
         let low = |n: u32| n * 0x0101_0101;
-        assert_eq!((bytes[0], bytes[1], bytes[2], bytes[3], dword(4), dword(8), dword(12)), (1, 1, 0, 0, low(1), low(2), low(2)));
-        assert_eq!(u64::from_ne_bytes(bytes[24..32].try_into().unwrap()), 0x1122_3344_5566_7788);
-        assert_eq!((dword(16), dword(20), dword(32), dword(36)), (0, 0, 0, 4096));
-        assert_eq!([40, 44, 48, 52, 56, 60].map(dword), [low(6), low(6), low(7), low(7), low(8), low(8)]);
-        assert_eq!(bytes[64..], [0; 16]);
+        assert_eq!((command.opcode, command.flags, command.nsid, command.cdw2), (1, 1, low(1), [low(2); 2]));
+        assert_eq!((command.metadata, command.addr, command.metadata_len, command.len), (0, 0x1122_3344_5566_7788, 0, 4096));
+        assert_eq!(command.cdw10, [low(6), low(6), low(7), low(7), low(8), low(8)]);
+        let at = [
+            offset_of!(NvmeCommand, nsid),
+            offset_of!(NvmeCommand, cdw2),
+            offset_of!(NvmeCommand, metadata),
+            offset_of!(NvmeCommand, addr),
+            offset_of!(NvmeCommand, metadata_len),
+            offset_of!(NvmeCommand, len),
+            offset_of!(NvmeCommand, cdw10),
+            offset_of!(NvmeCommand, timeout_ms),
+            offset_of!(NvmeCommand, result),
+        ];
+        assert_eq!(at, [4, 8, 16, 24, 32, 36, 40, 64, 68]);
+        let at = [offset_of!(Head, addr), offset_of!(Head, len), offset_of!(Head, user_data), offset_of!(Head, buffer)];
+        assert_eq!((at, size_of::<Head>(), offset_of!(Command, command)), ([16, 24, 32, 40], 48, 48));
     }
 }

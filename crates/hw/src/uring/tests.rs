@@ -34,12 +34,21 @@ struct Whole {
     ring: Ring,
     sq: Sq,
     cq: Cq,
+    /// Slots of files that are filled.
+    files: u32,
 }
 
 impl Whole {
     fn new(options: &Options) -> Whole {
         let (ring, sq, cq) = Ring::new(options).unwrap();
-        Whole { ring, sq, cq }
+        Whole { ring, sq, cq, files: 4 }
+    }
+
+    /// Registers a file, in a slot that no test names.
+    fn keep(&mut self, file: impl AsFd) -> FileSlot {
+        self.files += 1;
+        self.ring.register_file(FileSlot(self.files - 1), file).unwrap();
+        FileSlot(self.files - 1)
     }
 
     fn push(&mut self, entry: Entry) {
@@ -78,7 +87,7 @@ impl Whole {
 /// Rings of all kinds that the kernel has and that files without poll queues can use.
 fn kinds() -> Vec<Options> {
     let Some(features) = features() else { return Vec::new() };
-    let base = Options { entries: 8, cq_entries: 64, files: 4, buffers: 4, ..Options::default() };
+    let base = Options { entries: 8, cq_entries: 64, files: 16, buffers: 4, ..Options::default() };
     let mut kinds = Vec::new();
     kinds.extend(features.shared.then_some(base));
     kinds.extend(features.owner.then_some(Options { owner: true, ..base }));

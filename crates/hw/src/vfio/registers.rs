@@ -1,34 +1,37 @@
 //! A controller's registers and doorbells: BAR0, mapped as far as that can be, and by calls elsewhere. On the bus the kernel says what can be mapped,
-//! and a call is a read or write of the device's file. Of a device that another process serves, `shared.rs` says it.
+//! and a call is a read or write of the device's file.
+//!
+//! Of a device that another process serves, parts of BAR0 lie in files that it hands over, and it is not trusted. Touching a page that a file
+//! no longer has would be a signal that ends this process. So a part is mapped only where its file keeps its pages (`mapping.rs`), or where the
+//! caller says that the other process is trusted to take none away. Elsewhere its registers are reached by calls.
 //!
 //! Registers are reached by volatile accesses of 32 bits, little-endian. A doorbell is written behind a barrier: whatever was stored before
 //! is in memory when the controller learns of it. A device that is gone reads as all ones.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::Birth;
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::fs::{FileType, fstat};
+use rustix::mm::{Advice, MapFlags, mmap, mmap_anonymous};
 
 use super::VfioError;
-use super::reply::RegionInfo;
+use super::call::RegionInfo;
+use crate::mapping::{Mapping, keeps_pages};
 
 /// A part of BAR0 in this process's addresses.
 #[derive(Debug)]
-pub(super) struct Area {
-    memory: NonNull<u8>,
-    /// Where it begins in BAR0, and its bytes.
+struct Area {
+    mapping: Mapping,
+    /// Where it begins in BAR0.
     start: u64,
-    bytes: u64,
-    /// The process that has it.
-    born: Birth,
 }
 
 /// Registers and doorbells of a controller on the bus.
@@ -83,7 +86,7 @@ impl PciRegisters {
     }
 
     /// BAR0 of this many bytes: `areas` of it are mapped.
-    pub(super) fn over(areas: Vec<Area>, rest: Box<dyn RegisterCalls>, bytes: u64) -> Result<PciRegisters, VfioError> {
+    fn over(areas: Vec<Area>, rest: Box<dyn RegisterCalls>, bytes: u64) -> Result<PciRegisters, VfioError> {
         let least = u64::from(regs::DOORBELLS) + 16;
         if bytes < least {
             let what = format!("its BAR0 has {bytes} bytes, and registers and doorbells of one queue take {least}");
@@ -104,11 +107,6 @@ impl PciRegisters {
         self.dstrd
     }
 
-    /// Its bytes, and what of it is mapped.
-    pub(super) fn extent(&self) -> (u64, &[Area]) {
-        (self.bytes, &self.areas)
-    }
-
     /// Where the 32 bits at `offset` are, if they are mapped.
     #[inline]
     fn mapped(&self, offset: u32) -> Option<NonNull<u32>> {
@@ -116,9 +114,9 @@ impl PciRegisters {
         if !offset.is_multiple_of(4) {
             return None;
         }
-        let area = self.areas.iter().find(|area| offset.checked_sub(area.start).is_some_and(|at| at + 4 <= area.bytes))?;
+        let area = self.areas.iter().find(|area| offset.checked_sub(area.start).is_some_and(|at| at + 4 <= area.mapping.bytes as u64))?;
         // SAFETY: the four bytes lie in the mapping, as was just found.
-        Some(unsafe { area.memory.add((offset - area.start) as usize) }.cast())
+        Some(unsafe { area.mapping.at.add((offset - area.start) as usize) }.cast())
     }
 
     fn is_inside(&self, offset: u32) -> bool {
@@ -154,54 +152,27 @@ impl PciRegisters {
 
 impl Area {
     /// Maps whole pages of a file, which are `area` of BAR0.
-    pub(super) fn map(file: BorrowedFd<'_>, at: u64, area: Range<u64>) -> std::io::Result<Area> {
-        let (start, bytes) = (area.start, area.end - area.start);
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing. It is the device's, and reached as such alone.
-        let memory = unsafe { mmap(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, at) }?;
-        let memory = NonNull::new(memory.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        let area = Area { memory, start, bytes, born: Birth::here() };
-        area.keep_from_children();
-        Ok(area)
-    }
-
-    /// Which part of BAR0 it is.
-    pub(super) fn range(&self) -> Range<u64> {
-        self.start..self.start + self.bytes
+    fn map(file: BorrowedFd<'_>, at: u64, area: Range<u64>) -> std::io::Result<Area> {
+        let mut mapping = Mapping::shared(file, at, (area.end - area.start) as usize, Mapping::READ_WRITE, MapFlags::empty())?;
+        // A forked child has no business there.
+        mapping.keep_from_children()?;
+        Ok(Area { mapping, start: area.start })
     }
 
     /// Other pages of a file take the place of these, at the same addresses. Threads may ring meanwhile: an access meets one or the other.
-    pub(super) fn renew(&self, file: BorrowedFd<'_>, at: u64) -> std::io::Result<()> {
-        let (memory, bytes, access) = (self.memory.as_ptr().cast(), self.bytes as usize, ProtFlags::READ | ProtFlags::WRITE);
+    fn renew(&self, file: BorrowedFd<'_>, at: u64) -> std::io::Result<()> {
+        let (memory, bytes) = (self.mapping.at.as_ptr().cast(), self.mapping.bytes);
         // SAFETY: what is replaced is this mapping, of which nothing is behind a reference; there is memory at each moment.
-        let renewed = unsafe { mmap(memory, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, at) };
+        let renewed = unsafe { mmap(memory, bytes, Mapping::READ_WRITE, MapFlags::SHARED | MapFlags::FIXED, file, at) };
         if let Err(error) = renewed {
             // The old pages may be gone. Should anything else ever lie there a doorbell would be written into it.
             // SAFETY: as above.
-            if unsafe { mmap_anonymous(memory, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED) }.is_err() {
+            if unsafe { mmap_anonymous(memory, bytes, Mapping::READ_WRITE, MapFlags::PRIVATE | MapFlags::FIXED) }.is_err() {
                 std::process::abort();
             }
             return Err(error.into());
         }
-        self.keep_from_children();
-        Ok(())
-    }
-
-    /// A forked child has no business there.
-    fn keep_from_children(&self) {
-        // SAFETY: the range is this mapping, and the advice does not change what it holds.
-        _ = unsafe { rustix::mm::madvise(self.memory.as_ptr().cast(), self.bytes as usize, rustix::mm::Advice::LinuxDontFork) };
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        if !self.born.is_here() {
-            // A child has other memory at these addresses, its own.
-            return;
-        }
-        // SAFETY: the mapping was made with this size, and is reached by its owner alone.
-        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes as usize) };
-        debug_assert!(unmapped.is_ok());
+        self.mapping.advise(Advice::LinuxDontFork)
     }
 }
 
@@ -279,6 +250,90 @@ impl Doorbells for PciRegisters {
 
     fn cq_head(&self, _: QueueId) -> u32 {
         0
+    }
+}
+
+/// A part of BAR0 in a file.
+#[derive(Debug)]
+pub struct SharedArea {
+    /// Which part.
+    pub range: Range<u64>,
+    /// The file that it is a part of.
+    pub file: OwnedFd,
+    /// Where the part begins there.
+    pub at: u64,
+}
+
+impl PciRegisters {
+    /// BAR0 of `bytes` bytes, of which `areas` lie in files, and everything is reached by calls. `trusted`: the server is believed
+    /// to take no pages of a file away where it could. With it, why a part is not mapped: a sentence each.
+    ///
+    /// # Errors
+    /// It has no room for registers and doorbells.
+    pub fn shared(
+        bytes: u64,
+        areas: Vec<SharedArea>,
+        rest: Box<dyn RegisterCalls>,
+        trusted: bool,
+    ) -> Result<(PciRegisters, Vec<String>), VfioError> {
+        let (mut mapped, mut notes) = (Vec::<Area>::new(), Vec::new());
+        for area in areas {
+            let SharedArea { range: Range { start, end }, .. } = area;
+            let map = || Area::map(area.file.as_fd(), area.at, start..end).map_err(|error| format!("their file cannot be mapped: {error}"));
+            match area.check(bytes, trusted).and_then(|()| map()) {
+                Ok(area) => mapped.push(area),
+                Err(why) => notes.push(format!("bytes {start:#x} to {end:#x} of BAR0 are reached by messages: {why}")),
+            }
+        }
+        PciRegisters::over(mapped, rest, bytes).map(|registers| (registers, notes))
+    }
+
+    /// A server has taken the place of the one before: what is mapped of BAR0 is mapped of its files from now on. What else it could have mapped is
+    /// left to calls.
+    ///
+    /// # Errors
+    /// Its BAR0 is not the same, or a part cannot be mapped any more: why. The parts before it have been renewed.
+    pub fn renew(&self, bytes: u64, areas: Vec<SharedArea>, trusted: bool) -> Result<(), String> {
+        if bytes != self.bytes {
+            return Err(format!("its BAR0 has {bytes:#x} bytes, and had {:#x}", self.bytes));
+        }
+        let mut areas: BTreeMap<u64, SharedArea> = areas.into_iter().map(|area| (area.range.start, area)).collect();
+        for area in &self.areas {
+            let (start, end) = (area.start, area.start + area.mapping.bytes as u64);
+            let refused = |why: String| format!("bytes {start:#x} to {end:#x} of BAR0 cannot be mapped again: {why}");
+            let given = areas.remove(&start).filter(|given| given.range.end == end);
+            let given = given.ok_or_else(|| refused("the server does not hand them over".into()))?;
+            given.check(bytes, trusted).map_err(refused)?;
+            area.renew(given.file.as_fd(), given.at).map_err(|error| refused(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl SharedArea {
+    /// Whether mapping it is safe.
+    fn check(&self, bytes: u64, trusted: bool) -> Result<(), String> {
+        let page = rustix::param::page_size() as u64;
+        let SharedArea { range, file, at } = self;
+        let len = range.end.checked_sub(range.start).filter(|len| *len > 0 && range.end <= bytes && isize::try_from(*len).is_ok());
+        let Some(end) = len.and_then(|len| at.checked_add(len)) else { return Err("they are no part of it".into()) };
+        if !(range.start | range.end | at).is_multiple_of(page) {
+            return Err(format!("they are no whole pages of {page} bytes"));
+        }
+        // Before its size.
+        let pages = keeps_pages(file);
+        let stat = fstat(file).map_err(|error| format!("their file cannot be examined: {error}"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err("what the server hands over for them is no file".into());
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if end > size {
+            return Err(format!("their file has {size:#x} bytes, and they would end at {end:#x}"));
+        }
+        match pages {
+            Err(why) if !trusted => Err(format!("their file may lose pages, which would end this process: {why}")),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -402,8 +402,8 @@ pub(crate) type HeldPair<'a> = Exclusive<'a, SqRing, CqRing>;
 
 /// Ring memory of a queue pair. The controller may use it for as long as this lives.
 pub(crate) struct Rings {
-    sq: RingMemory,
-    cq: RingMemory,
+    sq: Arc<RingMemory>,
+    cq: Arc<RingMemory>,
 }
 
 impl Rings {

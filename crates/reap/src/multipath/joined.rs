@@ -151,7 +151,7 @@ impl Multipath {
             return Err(Refused::NoNamespace(request.namespace.nsid().0));
         }
         match &request.buf {
-            Some(buf) if !self.pool.owns(buf) => Err(Refused::ForeignBuffer),
+            Some(buf) if !buf.is_of(self.pool.key()) => Err(Refused::ForeignBuffer),
             _ => Ok(()),
         }
     }

@@ -81,7 +81,7 @@ impl Dataless {
         let most_ranges = splitter.most_ranges().min(list.len() as u32);
         let list = list.get(..count as usize).filter(|_| count <= u64::from(most_ranges));
         let list = list.ok_or(Refused::TooManyRanges { ranges: count, most: most_ranges })?;
-        if buf.is_some_and(|buf| !pool.owns(buf)) {
+        if buf.is_some_and(|buf| !buf.is_of(pool.key())) {
             return Err(Refused::ForeignBuffer);
         }
         let ranges = || list.iter().map(|range| Range::from_bytes(*range));
@@ -113,7 +113,7 @@ impl Dataless {
             return Err(Refused::Length { bytes, block: size as u32, buffer });
         }
         let count = u32::try_from(count).map_err(|_| Refused::TooLong { blocks: count, most: u32::MAX })?;
-        if carried.as_ref().is_some_and(|buf| !pool.owns(buf)) {
+        if carried.as_ref().is_some_and(|buf| !buf.is_of(pool.key())) {
             return Err(Refused::ForeignBuffer);
         }
         Ok((count, most))

@@ -70,7 +70,7 @@ fn holders_are_found() {
     let root = tree();
     let holders = disk(&root, 1).unwrap().holders();
     assert_eq!(holders.iter().map(Disk::name).collect::<Vec<_>>(), ["dm-0"]);
-    assert_eq!(holders[0].mapper_name().as_deref(), Some("vg-home"));
+    assert_eq!(holders[0].attribute("dm/name").as_deref(), Some("vg-home"));
     assert_eq!(holders[0].number(), Some(makedev(252, 0)));
     assert_eq!(holders[0].identity().model.as_deref(), Some("device-mapper vg-home"));
     assert!(disk(&root, 0).unwrap().holders().is_empty());

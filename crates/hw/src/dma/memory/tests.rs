@@ -1,6 +1,9 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::super::{DmaPool, PoolOptions};
 use super::*;
 
 #[test]
@@ -31,4 +34,100 @@ fn raw_memory_is_freed_once() {
     assert_eq!(freed.load(Ordering::Relaxed), 0);
     drop(raw);
     assert_eq!(freed.load(Ordering::Relaxed), 1);
+}
+
+fn pool(backing: Backing) -> DmaPool {
+    PoolOptions { backing, ..PoolOptions::default() }.open(4 << 20).unwrap()
+}
+
+/// What /proc/self/smaps says of the mapping that holds `memory`. It may begin before: the kernel merges neighbours, which another
+/// test may have mapped.
+fn smaps(memory: NonNull<u8>, field: &str) -> Option<String> {
+    let (maps, at) = (std::fs::read_to_string("/proc/self/smaps").unwrap(), memory.as_ptr() as u64);
+    let holds = |line: &&str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        Some((u64::from_str_radix(from, 16).ok()?..u64::from_str_radix(to, 16).ok()?).contains(&at))
+    };
+    let mut lines = maps.lines().skip_while(|line| holds(line) != Some(true));
+    lines.find_map(|line| Some(line.strip_prefix(field)?.trim().to_owned()))
+}
+
+/// In kB.
+fn kernel_page(memory: NonNull<u8>) -> Option<u64> {
+    smaps(memory, "KernelPageSize:")?.strip_suffix(" kB")?.parse().ok()
+}
+
+#[test]
+fn a_memory_file_is_the_pool() {
+    let pool = pool(Backing::Memfd);
+    assert_eq!(pool.backing(), Backing::Memfd);
+    // SAFETY: the file is written to only where memory is lent.
+    let file = unsafe { pool.memfd() }.unwrap();
+    let file = File::from(file.try_clone_to_owned().unwrap());
+    let mut buf = pool.alloc(5000).unwrap();
+    buf.fill(7);
+    let lent = buf.lend();
+    let (at, mut seen) = (lent.addr() - pool.base(), [0; 5000]);
+    file.read_exact_at(&mut seen, at).unwrap();
+    assert_eq!(seen, [7; 5000]);
+    // The other process is the device.
+    file.write_all_at(&[9; 10], at + 4090).unwrap();
+    assert_eq!(lent.take_back()[4088..4102], [7, 7, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 7, 7]);
+    // And cannot take the memory away.
+    assert!(file.set_len(0).is_err() && file.set_len(8 << 20).is_err());
+}
+
+#[test]
+fn only_memory_files_have_descriptors() {
+    for backing in [Backing::Anonymous, Backing::Hugepages] {
+        let pool = pool(backing);
+        // SAFETY: there is none.
+        assert!(unsafe { pool.memfd() }.is_none());
+    }
+}
+
+/// Huge pages that the machine has set aside, at most. `tests/hugepages.sh` runs these tests where there are some.
+fn set_aside() -> usize {
+    let read = |what: &str| -> Option<usize> {
+        let text = std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{what}")).ok()?;
+        text.trim().parse().ok()
+    };
+    ["nr_hugepages", "nr_overcommit_hugepages"].into_iter().filter_map(read).sum()
+}
+
+#[test]
+fn huge_pages_are_huge() {
+    let (pages, got) = Pages::backed(4 << 20, Backing::Hugepages).unwrap();
+    let page = kernel_page(pages.mapping.at).unwrap();
+    println!("{} huge pages set aside: {got:?}, of pages of {page} kB", set_aside());
+    match got {
+        Backing::Hugepages => assert_eq!(page, 2048),
+        Backing::Anonymous => assert_eq!(page, 4),
+        Backing::Memfd | Backing::HugeMemfd => panic!("nobody asked for a file"),
+    }
+    let pool = pool(Backing::Hugepages);
+    let mut buf = pool.alloc(4 << 20).unwrap();
+    buf.fill(1);
+    let lent = buf.lend();
+    pool.dma_write(lent.addr(), &[2]).unwrap();
+    assert_eq!(lent.take_back()[..2], [2, 1]);
+}
+
+#[test]
+fn missing_huge_pages_fall_back() {
+    let more = ((set_aside() + 2) as u64) << 21;
+    let pool = PoolOptions { backing: Backing::Hugepages, ..PoolOptions::default() }.open(more).unwrap();
+    assert_eq!(pool.backing(), Backing::Anonymous);
+    assert_eq!(pool.alloc(4096).unwrap()[0], 0);
+}
+
+/// What parent and child share until one of them writes, a device would write past one of them.
+#[test]
+fn forked_children_lack_the_pool() {
+    for backing in [Backing::Anonymous, Backing::Memfd, Backing::Hugepages] {
+        let pool = pool(backing);
+        let flags = smaps(pool.0.own.at(0), "VmFlags:").unwrap();
+        // Do not copy area on fork (proc(5)).
+        assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{backing:?}: {flags}");
+    }
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::single_range_in_vec_init)] // a list of ranges may have one
 
+mod shared;
+
 use super::*;
 
 /// A file in the place of a device's, with CAP.DSTRD = 1, mapped up to `mapped`.

@@ -1,6 +1,6 @@
 //! One request to the kernel, from when it is posted until its last byte has moved.
 
-use hw::uring::{Entry, File, Span};
+use hw::uring::{Entry, FileSlot, Span};
 use nvme::Status;
 use units::{Nanos, Op};
 
@@ -90,7 +90,7 @@ impl Command {
 
     /// What asks the kernel for what is left of it.
     #[inline]
-    pub(super) fn entry(&self, file: File) -> Entry {
+    pub(super) fn entry(&self, file: FileSlot) -> Entry {
         match (self.op, self.rest) {
             (Op::Read, Rest::Data(span)) => Entry::read(file, self.offset, span),
             (_, Rest::Data(span)) => Entry::write(file, self.offset, span, self.fua),

@@ -19,7 +19,7 @@ use nvme::{QueueId, Vector};
 use sync::{Mutex, MutexGuard, lock, try_lock};
 use units::{Nanos, Op};
 
-use self::state::{BELL, CANCEL, MOST_AT_ONCE, RUN, State, TARGET};
+use self::state::{BELL, BELL_FILE, CANCEL, MOST_AT_ONCE, RUN, State, TARGET};
 use super::buffers::{Buffers, PLACES, What};
 use super::command::{Command, Rest};
 use super::link::KernelLink;
@@ -82,15 +82,14 @@ impl UringLane {
         let entries = (tags + BESIDE + MOST_AT_ONCE).next_power_of_two();
         let (owned, passthrough) = (owned && link.features().owner, link.target().passthrough());
         let options =
-            Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: passthrough.is_some(), files: 1, buffers: PLACES };
+            Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: passthrough.is_some(), files: 2, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         match link.target().is_cached() && !link.target().facts().read_only {
             false => ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?,
             true => ring.register_file(TARGET, &link.target().opened_again().map_err(|e| refused(&e))?).map_err(|e| refused(&e))?,
         }
-        let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
         let signal = wake.try_clone_signal().map_err(|e| refused(&e))?;
-        let bell = ring.keep(bell);
+        ring.register_file(BELL_FILE, wake).map_err(|e| refused(&e))?;
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
         let left = if polls { Vec::new() } else { vec![BELL] };
@@ -101,7 +100,6 @@ impl UringLane {
             commands,
             free,
             buffers: Buffers::default(),
-            bell,
             signal,
             peal: None,
             peals: 0,
@@ -410,7 +408,7 @@ impl UringLane {
         }
         match EventFd::new()
             .map_err(|e| e.to_string())
-            .and_then(|event| self.ring.notify(Some(&event)).map(|()| event).map_err(|e| e.to_string()))
+            .and_then(|event| self.ring.notify(&event).map(|()| event).map_err(|e| e.to_string()))
         {
             Ok(event) => _ = self.event.set(event),
             Err(error) => tracing::error!(error, "completions of a file wake no event loop"),

@@ -3,7 +3,7 @@
 //! The commands are the embedded link's, built by `nvme::io`, and so are the statuses. Identifiers and data pointers are the kernel's to
 //! fill in.
 
-use hw::uring::{self, File};
+use hw::uring::{self, FileSlot};
 use nvme::io::Flags;
 use nvme::prp::Dptr;
 use nvme::{Lba, Sqe, Status, io};
@@ -16,7 +16,7 @@ use super::ways::Way;
 impl Passthrough {
     /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.
     #[inline]
-    pub(super) fn entry(&self, command: &Command, file: File) -> Option<uring::Command> {
+    pub(super) fn entry(&self, command: &Command, file: FileSlot) -> Option<uring::Command> {
         if self.read_only && !matches!(command.op, Op::Read | Op::Compare | Op::Verify) {
             return self.reads_nothing(command, file);
         }
@@ -25,7 +25,7 @@ impl Passthrough {
 
     /// A Flush changes nothing.
     #[cold]
-    fn reads_nothing(&self, command: &Command, file: File) -> Option<uring::Command> {
+    fn reads_nothing(&self, command: &Command, file: FileSlot) -> Option<uring::Command> {
         let flush = io::flush(self.nsid);
         (command.op == Op::Flush).then(|| uring::Command::new(file, &flush, None))
     }

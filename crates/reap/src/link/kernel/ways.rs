@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-use hw::uring::{Entry, File};
+use hw::uring::{Entry, FileSlot};
 use rustix::fs::FallocateFlags;
 use units::Op;
 
@@ -35,7 +35,7 @@ pub(super) struct Ways {
 
 impl Way {
     /// What asks the kernel to do it to `bytes` bytes from `offset` on.
-    pub(super) fn entry(self, file: File, offset: u64, bytes: u64) -> Entry {
+    pub(super) fn entry(self, file: FileSlot, offset: u64, bytes: u64) -> Entry {
         let allocate = |mode: FallocateFlags| Entry::allocate(file, mode.bits().cast_signed(), offset, bytes);
         match self {
             // The size is not kept: what lies beyond the end of a file that was truncated comes to be, as by a Write.

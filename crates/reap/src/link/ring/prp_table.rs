@@ -125,7 +125,7 @@ impl PrpTable {
 pub(crate) fn register<M: Memory>(pool: &DmaPool, memory: M) -> Result<Region<M>, (RegisterError, M)> {
     pool.register_with(memory, |_, bytes| {
         let lists = pool.register(pool.pages(table_bytes(bytes))?).map_err(|(why, _)| why)?;
-        Ok(Some(lists.buffer(0..lists.len())?.lend()))
+        Ok(Some(lists.buffer(0..lists.len()).map_err(std::io::Error::other)?.lend()))
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use driver::Completed;
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Entry, File, FileSlot, Kept, Sq};
+use hw::uring::{Cq, Cqe, Entry, FileSlot, Sq};
 use nvme::{Cid, Status};
 use units::{Nanos, Op};
 
@@ -34,8 +34,9 @@ const CANCELED: u32 = 125;
 /// Entries that are taken off the ring at a time.
 pub(super) const RUN: usize = 16;
 
-/// The target's place in the ring's table of files.
+/// The target's slot in the ring's table of files, and that of the queue's bell.
 pub(super) const TARGET: FileSlot = FileSlot(0);
+pub(super) const BELL_FILE: FileSlot = FileSlot(1);
 
 /// The two sides of a ring, and the commands that are out on it.
 pub(super) struct State {
@@ -46,7 +47,6 @@ pub(super) struct State {
     pub commands: Box<[Command]>,
     pub free: Vec<u16>,
     pub buffers: Buffers,
-    pub bell: Kept,
     /// The counter behind the bell.
     pub signal: EventFd,
     /// The peal that is in the kernel, and comes when the bell rings; peals so far.
@@ -132,9 +132,9 @@ impl State {
     /// Pushes the command at `at`, by what its target takes. False: there is no room.
     #[inline(always)] // Once for each request.
     pub(super) fn push(&mut self, at: u16) -> bool {
-        let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
-        match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {
-            None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
+        let command = &self.commands[usize::from(at)];
+        match self.passthrough.and_then(|passthrough| passthrough.entry(command, TARGET)) {
+            None => self.sq.push(command.entry(TARGET).user_data(at.into())).is_ok(),
             Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
         }
     }
@@ -154,9 +154,8 @@ impl State {
             self.peals = self.peals.wrapping_add(1);
             self.peal = Some(self.peals);
             let user_data = PEAL | u64::from(self.peals);
-            let bell = self.bell;
             let chain: [Entry; MOST_AT_ONCE as usize] =
-                std::array::from_fn(|n| if n == 0 { Entry::poll(bell, false) } else { Entry::nop() });
+                std::array::from_fn(|n| if n == 0 { Entry::poll(BELL_FILE, false) } else { Entry::nop() });
             if let Err(why) = self.sq.push_chain(chain.map(|entry| entry.user_data(user_data))) {
                 tracing::debug!(%why, "a bell will not end a sleep for several completions");
             }
@@ -169,7 +168,7 @@ impl State {
     pub(super) fn push_left(&mut self) {
         while let Some(&user_data) = self.left.last() {
             let pushed = match user_data {
-                BELL => self.sq.push(Entry::poll(self.bell, true).user_data(BELL)).is_ok(),
+                BELL => self.sq.push(Entry::poll(BELL_FILE, true).user_data(BELL)).is_ok(),
                 cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)).is_ok(),
                 command => self.push(command as u16),
             };

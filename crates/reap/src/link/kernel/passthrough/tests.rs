@@ -6,7 +6,7 @@ use nvme::Nsid;
 use super::*;
 use crate::request::ERRNO;
 
-const FILE: File = File::Slot(FileSlot(0));
+const FILE: FileSlot = FileSlot(0);
 const OPS: [Op; 8] = Op::ALL;
 
 fn through(block_log2: u8) -> Passthrough {

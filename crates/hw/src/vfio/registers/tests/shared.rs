@@ -6,7 +6,7 @@ use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use super::*;
+use super::super::*;
 
 /// Calls that are counted; CAP says DSTRD = 0.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-use super::*;
+use super::super::*;
 
 /// A machine with these nodes, each with its CPUs and distances.
 fn machine(online: &str, nodes: &[(u16, &str, &str)]) -> Nodes {

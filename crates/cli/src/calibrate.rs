@@ -1,10 +1,9 @@
 //! `reap calibrate`: what things cost on this machine, as the price list of a simulated one.
 //!
-//! [`sleeps`], [`library`] and [`rings`] measure; [`list`] makes prices of what they found and says which could not be measured.
+//! [`sleeps`] and [`library`] measure; [`list`] makes prices of what they found and says which could not be measured.
 
 mod library;
 pub mod list;
-mod rings;
 mod sleeps;
 
 use std::process::ExitCode;
@@ -28,8 +27,8 @@ use list::Found;
 use units::Nanos;
 
 /// Of the progress line: what is measured one after the other, with another CPU and without.
-const STEPS: u64 = 6;
-const STEPS_ALONE: u64 = 2;
+const STEPS: u64 = 5;
+const STEPS_ALONE: u64 = 1;
 
 /// Measures, prints the table, and writes the price list.
 ///
@@ -71,8 +70,6 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
 fn measure(sampler: &mut Sampler<'_>, other: Option<usize>, args: &CalibrateArgs, bar: &ProgressBar) -> Result<Found> {
     let mut found = Found::default();
     sleeps::on_this_cpu(sampler, &mut found)?;
-    bar.inc(1);
-    rings::measure(sampler, &mut found);
     bar.inc(1);
     let Some(other) = other else { return Ok(found) };
     found.line = sleeps::line(sampler, other)?;

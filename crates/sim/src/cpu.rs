@@ -57,9 +57,6 @@ pub(crate) struct Cpu {
     pub(crate) remote_begun: usize,
     /// The handler under way has begun with the queue that it is at.
     pub(crate) draining: bool,
-    /// Notifications of posted interrupts taken, and vectors handled.
-    pub(crate) notifications: u64,
-    pub(crate) vectors: u64,
     pub(crate) pollers: Pollers,
     pub(crate) ready: Ready,
     pub(crate) current: Option<TaskId>,
@@ -73,8 +70,6 @@ pub(crate) struct Cpu {
     pub(crate) yields: bool,
     /// What interrupt threads have had of the period.
     pub(crate) quota: Quota,
-    /// The party that ended the sleep of its thread has caught it on its way to idle.
-    pub(crate) caught: bool,
     /// It has been idle since a thread last had it, and was no longer awake.
     pub(crate) has_idled: bool,
     /// Something has changed on it during this event.
@@ -96,8 +91,6 @@ impl Cpu {
             remote: Vec::new(),
             remote_begun: 0,
             draining: false,
-            notifications: 0,
-            vectors: 0,
             pollers,
             ready: Ready::default(),
             current: None,
@@ -106,7 +99,6 @@ impl Cpu {
             resched: false,
             yields: false,
             quota: Quota::default(),
-            caught: false,
             has_idled: true,
             stirred: false,
         }

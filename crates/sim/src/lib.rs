@@ -35,12 +35,12 @@ mod values;
 mod world;
 
 pub use completion::Spin;
-pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, RingCosts, ThreadCosts};
+pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
 pub use limits::Inside;
 pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
-pub use path::{InterruptPath, WayCounts};
-pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
+pub use path::{InterruptPath, PathCounts};
+pub use report::{Counts, CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
 pub use scenario::{Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop};

@@ -17,10 +17,8 @@ pub(crate) struct Pollers {
     /// Runs in a row, and when the first of them began.
     runs: u32,
     began: Nanos,
-    /// The rest is ksoftirqd's.
+    /// The rest is ksoftirqd's, also while it has not begun (as in Linux 4.9 to 6.4).
     pub(crate) handed_over: bool,
-    /// It is, and an interrupt ends before ksoftirqd has begun: the softirq runs all the same.
-    pub(crate) beside: bool,
 }
 
 /// What the softirq does next.
@@ -48,7 +46,6 @@ impl Pollers {
             runs: 0,
             began: Nanos::ZERO,
             handed_over: false,
-            beside: false,
         }
     }
 
@@ -60,12 +57,7 @@ impl Pollers {
 
     /// Whether the softirq has something to do at the end of an interrupt.
     pub(crate) fn is_raised(&self) -> bool {
-        self.at != Poll::Quiet && (!self.handed_over || self.beside)
-    }
-
-    /// A hard interrupt ends.
-    pub(crate) fn interrupt_ends(&mut self) {
-        self.beside = self.limits.beside_ksoftirqd && self.handed_over && self.at == Poll::Begin;
+        self.at != Poll::Quiet && !self.handed_over
     }
 
     /// A queue is to be looked at.
@@ -80,13 +72,13 @@ impl Pollers {
     /// thread is to have the CPU.
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
         if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
-            (self.at, self.handed_over, self.beside) = (Poll::Quiet, false, false);
+            (self.at, self.handed_over) = (Poll::Quiet, false);
             return false;
         }
         self.at = Poll::Begin;
         self.runs += 1;
         if self.runs >= self.limits.restarts.max(1) || now - self.began >= self.limits.time_limit || wanted {
-            (self.runs, self.began, self.beside) = (0, now, false);
+            (self.runs, self.began) = (0, now);
             return true;
         }
         false

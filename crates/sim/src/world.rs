@@ -28,7 +28,7 @@ use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::{Irq, Route};
 use crate::limits::Limits;
-use crate::path::Way;
+use crate::path::SharedPath;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
@@ -140,9 +140,8 @@ pub(crate) struct World<'a> {
     cpus: Vec<Cpu>,
     tasks: Vec<Task>,
     owners: Vec<Owner>,
-    /// The first of the threads that do left-over softirqs, one for each CPU; and how many runs they did.
+    /// The first of the threads that do left-over softirqs, one for each CPU.
     first_ksoftirqd: TaskId,
-    ksoftirqd_runs: u64,
     /// Threads of jobs that are not done.
     running: usize,
     plan: Plan,
@@ -160,7 +159,7 @@ pub(crate) struct World<'a> {
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
     /// What messages share on their way.
-    way: Option<Way>,
+    way: Option<SharedPath>,
     /// How late timers are, and the die that says it.
     lateness: emu::Service,
     dice: rand_xoshiro::Xoshiro256PlusPlus,

@@ -37,9 +37,6 @@ pub struct Found {
     pub library: Option<[Estimate; 6]>,
     /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
     pub serve: Option<Estimate>,
-    /// Of io_uring: a call that submits, each entry, each completion, waiting in that call, waiting in one of its own, each completion
-    /// as task work queued, a call that runs task work, each completion taken.
-    pub ring: Option<[Estimate; 8]>,
 }
 
 /// A sleep that another CPU ends.
@@ -106,7 +103,6 @@ pub fn prices(found: &Found) -> Result<Vec<Price>> {
 fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, f64, String)> {
     let value = |e: Option<Estimate>, shipped: Nanos| e.map_or(shipped.0 as f64, |e| e.value);
     let library = |n: usize| found.library.map(|parts| parts[n]);
-    let ring = |n: usize| found.ring.map(|parts| parts[n]);
     let direct = [
         ("thread", "syscall", found.syscall),
         ("thread", "signal", found.signal),
@@ -119,11 +115,6 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
         ("library", "serve", found.serve),
         ("library", "arm", found.arm),
         ("library", "mask", found.mask),
-        ("kernel", "submit", ring(1)),
-        ("kernel", "event", ring(2)),
-        ("kernel", "fused", ring(3)),
-        ("kernel", "queue", ring(5)),
-        ("kernel", "take", ring(7)),
     ];
     let direct = direct.into_iter().filter_map(|(group, name, e)| e.map(|e| (group, name, e.value, directly(e))));
     let mut list: Vec<_> = direct.collect();
@@ -183,14 +174,6 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
         put("memory", "mmio", submit.value, format!("doorbell and lock of a submission: {}", directly(submit)));
         let reap = take.value + hand.value - submit.value - shipped.library.decide.0 as f64;
         put("library", "reap", reap, format!("a wait that finds one, {:.0}, less its doorbell", take.value));
-    }
-
-    if let (Some(call), Some(wait), Some(run)) = (ring(0), ring(4), ring(6)) {
-        let enter = (call.value - syscall).max(0.0);
-        put("kernel", "enter", enter, format!("a call that submits, {:.0}, less system call", call.value));
-        let how = |what: &str, ns: f64| format!("{what}, {ns:.0}, less system call and enter");
-        put("kernel", "wait", wait.value - syscall - enter, how("a wait that returns at once", wait.value));
-        put("kernel", "run", run.value - syscall - enter, how("a call that runs task work", run.value));
     }
     list
 }

@@ -11,7 +11,7 @@ use workload::Histogram;
 use super::{Context, Effect, Ground};
 use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
-use crate::report::Tally;
+use crate::Counts;
 use crate::requests::Token;
 use crate::{Engine, Host};
 
@@ -27,7 +27,7 @@ pub(crate) struct Drain {
     /// It is over only until an instant.
     pub(super) naps: bool,
     pub(super) taken: Vec<Completed>,
-    pub(crate) tally: Tally,
+    pub(crate) counts: Counts,
     pub(crate) cycles: Cycles,
 }
 
@@ -65,7 +65,7 @@ impl Drain {
             at: At::Decide,
             naps: false,
             taken: Vec::with_capacity(TAKEN),
-            tally: Tally::default(),
+            counts: Counts::default(),
             cycles: Cycles::default(),
         }
     }
@@ -195,14 +195,14 @@ pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
     let (mut cost, mut found) = (g.costs.library.decide, 0);
     match looked {
         None => {
-            drain.tally.busy += 1;
+            drain.counts.busy_looks += 1;
             drain.waiter.seen.lock_busy = true;
             cost += g.costs.library.look + g.costs.memory.contended_lock;
         }
         Some(looked) => {
             let reaped = looked.reaped;
             found = reaped.found;
-            drain.tally.looked(reaped.found);
+            drain.counts.looked(reaped.found);
             let cycles = &mut drain.cycles;
             if let Some(notified) = cycles.notified.take() {
                 cycles.delays.add((g.now - notified).0, 1);
@@ -249,9 +249,6 @@ fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
     match engine {
         Engine::Libaio => g.costs.libaio.complete,
         Engine::IoUring => g.costs.io_uring.complete,
-        // A thread that polls puts its events into the ring itself; else they are queued for it.
-        Engine::Reap if g.context == Context::Waiter => g.costs.kernel.event,
-        Engine::Reap => g.costs.kernel.queue,
     }
 }
 

@@ -14,10 +14,10 @@ use super::drain::{self, TAKEN};
 use super::head::Head;
 use super::lane::Lane;
 use super::{Context, Effect, Ground, Progress};
-use crate::report::Tally;
+use crate::Counts;
 use crate::requests::Token;
 use crate::sched::TaskId;
-use crate::{Engine, EngineCosts, Host, SimError};
+use crate::{Engine, EngineCosts, SimError};
 
 /// Where the thread stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) struct Thread {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) app: Application,
     pub(crate) engine: Engine,
-    pub(crate) tally: Tally,
+    pub(crate) counts: Counts,
     /// What others have taken for it.
     pub(super) inbox: Vec<Completed>,
     round: Round,
@@ -110,7 +110,7 @@ impl Thread {
             lanes,
             app,
             engine,
-            tally: Tally::default(),
+            counts: Counts::default(),
             inbox: Vec::with_capacity(TAKEN),
             round: Round::new(group),
             in_round: false,
@@ -327,7 +327,7 @@ impl Thread {
         for _ in 0..2 {
             if !self.in_round {
                 self.round.begin(g.now);
-                self.tally.begin_drain();
+                self.counts.drain = 0;
                 self.in_round = true;
             }
             if let Some(turn) = self.round.turn(g.now, &self.plans) {
@@ -345,7 +345,7 @@ impl Thread {
         let queue = &mut g.queues[lane.queue];
         let Some(looked) = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut self.taken) else {
             lane.waiter.seen.lock_busy = true;
-            self.tally.busy += 1;
+            self.counts.busy_looks += 1;
             self.at = after.at();
             return Progress::Busy(g.costs.library.look + g.costs.memory.contended_lock);
         };
@@ -357,10 +357,10 @@ impl Thread {
         }
         match after {
             After::Decide => {
-                self.tally.looked(reaped.found);
+                self.counts.looked(reaped.found);
                 self.round.took(reaped.found);
             }
-            After::Commit(_) => self.tally.checked(reaped.found),
+            After::Commit(_) => self.counts.checked(reaped.found),
         }
         self.at = At::Release { lane: at, after };
         let queue = self.lanes[at].queue;
@@ -421,19 +421,10 @@ impl Thread {
     fn sort_inbox(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         self.at = At::Decide;
         let mut inbox = std::mem::take(&mut self.inbox);
-        let cost = self.task_work(g, inbox.len());
         let sorted = self.sort(g, &mut inbox);
         self.inbox = inbox;
         sorted?;
-        Ok(Progress::Private(cost))
-    }
-
-    /// What its ring has queued for it, run: this many events.
-    fn task_work(&self, g: &Ground, events: usize) -> Nanos {
-        if self.engine != Engine::Reap || g.host == Host::User || g.context == Context::Waiter {
-            return Nanos::ZERO;
-        }
-        g.costs.kernel.run + Nanos(g.costs.kernel.event.0 * events as u64)
+        Ok(Progress::Private(Nanos::ZERO))
     }
 
     /// Posts what waits for this lane, under its lock, and rings its doorbell: once.
@@ -459,7 +450,6 @@ impl Thread {
         let commands = pair.lock_sq().commit(&queue.bells);
         lane.mine += posted;
         if left {
-            self.tally.no_tag += 1;
             queue.stuck.push(self.me);
         }
         if commands == 0 {
@@ -504,23 +494,9 @@ impl Thread {
         match self.engine {
             Engine::Libaio => g.costs.libaio,
             Engine::IoUring => g.costs.io_uring,
-            Engine::Reap => {
-                let ring = &g.costs.kernel;
-                EngineCosts {
-                    submit_call: ring.enter,
-                    submit: ring.submit,
-                    complete: ring.queue,
-                    wait_call: ring.enter + ring.wait,
-                    take: ring.take,
-                }
-            }
         }
     }
 
-    /// What a look costs on top while it spins: with IOPOLL each is a pass of the kernel's over what it polls for.
-    pub(super) fn pass(&self, g: &Ground) -> Nanos {
-        if self.engine == Engine::Reap && g.host == Host::Kernel { g.costs.kernel.iopoll } else { Nanos::ZERO }
-    }
 }
 
 impl After {

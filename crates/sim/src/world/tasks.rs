@@ -244,7 +244,7 @@ impl World<'_> {
         let Some((_, began)) = spin.take() else { return };
         let spun = *runtime - began;
         if let Body::Job(thread) = body {
-            thread.tally.spun += spun;
+            thread.counts.spun += spun;
             thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.retain(|&spinner| spinner != task));
         }
     }

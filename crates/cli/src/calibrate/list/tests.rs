@@ -17,7 +17,6 @@ fn found() -> Found {
         awake: e(1_000.0),
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
         line: e(120.0),
-        ring: [210.0, 70.0, 2.0, 45.0, 240.0, 60.0, 300.0, 4.0].map(|ns| e(ns).unwrap()).into(),
         ..Found::default()
     }
 }
@@ -58,10 +57,6 @@ fn prices_sum_to_measurements() {
     assert!(thread.timer_exit <= thread.idle_exit);
     // From the call on, of which system call and block are a part.
     assert_eq!(thread.idle_after, Nanos(1_000 - 350));
-    // Calls of io_uring: what submits, what waits, what runs task work.
-    let (ring, call) = (&costs.kernel, thread.syscall + costs.kernel.enter);
-    assert_eq!((call, call + ring.wait, call + ring.run), (Nanos(210), Nanos(240), Nanos(300)));
-    assert_eq!((ring.submit, ring.event, ring.fused, ring.queue, ring.take), (Nanos(70), Nanos(2), Nanos(45), Nanos(60), Nanos(4)));
 }
 
 #[test]

@@ -128,17 +128,17 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
         let rate = |count: u64| count as f64 * unit;
         Tick {
             offered: offered(scenario, Nanos(at as u64 * every.0 + every.0 / 2)),
-            iops: rate(tick.completed),
+            iops: rate(tick.counts.completed),
             cpu: tick.cpu.as_secs_f64() * unit,
             p50: tick.p50 as f64,
             p99: tick.p99 as f64,
-            looks: rate(tick.looks),
-            empty_looks: rate(tick.empty_looks),
+            looks: rate(tick.counts.looks),
+            empty_looks: rate(tick.counts.empty_looks),
             spins: rate(tick.spins),
-            naps: rate(tick.naps),
-            sleeps: rate(tick.sleeps),
-            gathered: rate(tick.gathered),
-            explored: rate(tick.explored),
+            naps: rate(tick.counts.naps),
+            sleeps: rate(tick.counts.sleeps),
+            gathered: rate(tick.decisions.gathered),
+            explored: rate(tick.decisions.explored),
         }
     };
     let ticks = outcome.ticks.iter().enumerate().map(tick).collect();
@@ -166,12 +166,12 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     };
     let mut extra = Map::new();
     extra.insert("seeds".into(), runs.len().into());
-    extra.insert(INTERRUPTS.into(), json!(rate(|run| run.interrupts)));
-    extra.insert("notifications_per_s".into(), json!(rate(|run| run.notifications)));
-    extra.insert(SOFTIRQS.into(), json!(rate(|run| run.softirqs)));
+    extra.insert(INTERRUPTS.into(), json!(rate(|run| run.all_cpus.interrupts)));
+    extra.insert("notifications_per_s".into(), json!(rate(|run| run.all_cpus.notifications)));
+    extra.insert(SOFTIRQS.into(), json!(rate(|run| run.all_cpus.softirqs)));
     extra.insert("sq_doorbells_per_s".into(), json!(rate(|run| run.sq_doorbells)));
-    extra.insert(SWITCHES.into(), json!(rate(|run| run.context_switches)));
-    extra.insert("waits_over_at_once_per_s".into(), json!(rate(|run| run.returned_at_once)));
+    extra.insert(SWITCHES.into(), json!(rate(|run| run.all_cpus.context_switches)));
+    extra.insert("waits_over_at_once_per_s".into(), json!(rate(|run| run.counts.returned_at_once)));
     let (hard, soft, thread, idle) = (share(|cpu| cpu.hard), share(|cpu| cpu.soft), share(|cpu| cpu.thread), share(|cpu| cpu.idle));
     extra.insert(SPLIT.into(), json!({ "hard": hard, "soft": soft, "thread": thread, "idle": idle }));
     let away = runs.iter().flat_map(|run| &run.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
@@ -190,10 +190,9 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         let of = |figure: &dyn Fn(usize) -> u64| {
             statistics::median(&(0..shared.len()).map(|at| figure(at) as f64 / shared[at].messages as f64).collect::<Vec<f64>>())
         };
-        let miss_pct = of(&|at| shared[at].misses).map(|part| part * 100.0);
         extra.insert(
             WAY.into(),
-            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0), "miss_pct": miss_pct }),
+            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) }),
         );
     }
     // What went wrong on paths in all runs together, if they are several.
@@ -210,7 +209,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     let mut moments = Moments::default();
     runs.iter().for_each(|run| moments.merge(&run.latency.moments));
     let histograms: Vec<&Histogram> = runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
-    let wakeups = rate(|run| run.wakeups);
+    let wakeups = rate(|run| run.counts.wakeups);
     // Runs that were never woken have none, as a row has none whose runs mostly were not.
     let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.completions_per_wakeup()).collect();
     Some(Row {
@@ -221,7 +220,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         messages: rate(|run| run.messages),
         wakeups,
         per_wakeup: statistics::median(&per_wakeup).unwrap_or(0.0),
-        drain_max: runs.iter().map(|run| run.entries_per_drain_max).max()?,
+        drain_max: runs.iter().map(|run| run.counts.entries_per_drain_max).max()?,
         latency: statistics::latencies(&moments, &histograms, rng),
         paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         extra,

@@ -24,7 +24,7 @@ impl Thread {
             _ => None,
         });
         if self.sees_an_entry(g.queues) {
-            Progress::Busy(cost + g.costs.library.look + self.pass(g))
+            Progress::Busy(cost + g.costs.library.look)
         } else {
             Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
         }
@@ -40,7 +40,7 @@ impl Thread {
             lane.slept = false;
         }
         self.at = At::Decide;
-        Progress::Private(g.costs.library.look + self.pass(g))
+        Progress::Private(g.costs.library.look)
     }
 
     #[inline(never)]
@@ -62,7 +62,7 @@ impl Thread {
             Step::Block if self.leaving => {
                 self.leave_all(g);
                 self.at = At::Away { since: g.now };
-                self.tally.away += self.app.think;
+                self.counts.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
             Step::Block if self.was_posted_to(g) => {
@@ -74,8 +74,8 @@ impl Thread {
                 self.at = At::Blocking { until };
                 if g.context == Context::Waiter {
                     let armed = self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Sleep { .. }));
-                    self.tally.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Nap { .. })));
-                    self.tally.sleeps += u64::from(armed);
+                    self.counts.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Nap { .. })));
+                    self.counts.sleeps += u64::from(armed);
                 }
                 let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
                 // In the kernel it is in the system call already.
@@ -100,10 +100,10 @@ impl Thread {
     /// The system call: it returns at once if a signal waits, because signals are sticky.
     pub(super) fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
         if self.is_called(g) || until <= g.now {
-            self.tally.returned_at_once += 1;
-            let (cause, cost) = if until <= g.now { (Cause::Timer, Nanos::ZERO) } else { (Cause::Other, g.costs.thread.ready) };
+            self.counts.returned_at_once += 1;
+            let cause = if until <= g.now { Cause::Timer } else { Cause::Other };
             self.at = At::Woken { cause, due: until };
-            return Progress::Private(if g.host == Host::User { cost } else { Nanos::ZERO });
+            return Progress::Private(Nanos::ZERO);
         }
         self.lanes.iter().for_each(|lane| g.queues[lane.queue].allow());
         self.at = At::Blocked { until };

@@ -33,7 +33,7 @@ pub struct Turn {
 }
 
 /// The round under way. It lives as long as the thread, so that a round that was cut short goes on where it stopped.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Round {
     group: Group,
     /// The queue whose turn it is next.

@@ -59,7 +59,7 @@ pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
-pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Sleeper, Step, fall_asleep, last_step};
+pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep, last_step};
 pub use spin::Spin;
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

@@ -230,18 +230,7 @@ impl Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
-        scale!(
-            percent,
-            t.wake,
-            t.wake_remote,
-            t.signal,
-            t.rouse,
-            t.switch,
-            t.from_idle,
-            t.syscall,
-            t.block,
-            t.timer
-        );
+        scale!(percent, t.wake, t.wake_remote, t.signal, t.rouse, t.switch, t.from_idle, t.syscall, t.block, t.timer);
         scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.serve, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {

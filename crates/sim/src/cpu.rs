@@ -1,13 +1,14 @@
-//! One CPU: interrupts come first, then softirqs, then a thread; and who had its time.
+//! One CPU: interrupts come first, then softirqs, then a thread; and who had its time. Hard interrupts: what may interrupt it, and how far
+//! the handler of one has come.
 
 use std::collections::VecDeque;
 
+use completion::QueueSet;
 use driver::Completed;
 use units::Nanos;
 
 use crate::CpuOutcome;
-use crate::irq::{Active, Irq};
-use crate::posted::Descriptor;
+use crate::posted::{Descriptor, Handling};
 use crate::sched::{Quota, Ready, TaskId};
 use crate::softirq::Pollers;
 
@@ -34,8 +35,14 @@ pub(crate) enum Running {
     At(Level),
 }
 
+impl Default for Running {
+    fn default() -> Running {
+        Running::Idle(Nanos::ZERO)
+    }
+}
+
 /// A CPU.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) running: Running,
     /// By level, what is left of the step under way.
@@ -78,30 +85,7 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     pub(crate) fn new(now: Nanos, pollers: Pollers) -> Cpu {
-        Cpu {
-            running: Running::Idle(Nanos::ZERO),
-            left: [None; 3],
-            since: now,
-            away_since: None,
-            outcome: CpuOutcome::default(),
-            irqs: VecDeque::new(),
-            active: None,
-            descriptor: Descriptor::default(),
-            bits: Vec::new(),
-            remote: Vec::new(),
-            remote_begun: 0,
-            draining: false,
-            pollers,
-            ready: Ready::default(),
-            current: None,
-            ran: Nanos::ZERO,
-            turn_ends: Nanos::MAX,
-            resched: false,
-            yields: false,
-            quota: Quota::default(),
-            has_idled: true,
-            stirred: false,
-        }
+        Cpu { since: now, pollers, turn_ends: Nanos::MAX, has_idled: true, ..Cpu::default() }
     }
 
     /// Accounts for the time until `now`. The part of it that a thread had.
@@ -156,4 +140,66 @@ impl Cpu {
         let away = self.away_since.map_or(Nanos::ZERO, |since| now - since);
         CpuOutcome { longest_away: self.outcome.longest_away.max(away), ..self.outcome }
     }
+}
+
+/// What interrupts a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Irq {
+    /// A vector of a device.
+    Vector {
+        /// The device.
+        device: usize,
+        /// The vector.
+        vector: usize,
+    },
+    /// The one notification that stands for whatever has been posted.
+    Posted,
+    /// The timer of a sleeping thread.
+    Timer(TaskId),
+    /// Another CPU has sent completions.
+    Remote,
+    /// Another CPU has woken a thread that is to run here.
+    Resched,
+}
+
+/// An interrupt under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Active {
+    pub(crate) irq: Irq,
+    pub(crate) stage: Stage,
+    /// Posted interrupts: how far their handler is, and the vectors of the round that are still to be handled.
+    pub(crate) handling: Handling,
+    pub(crate) bits: QueueSet,
+}
+
+/// What its next step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The first vector, or the next one.
+    Next,
+    /// Whatever the vector's n-th queue needs.
+    Queue {
+        /// The device.
+        device: usize,
+        /// The vector.
+        vector: usize,
+        /// Which of its queues.
+        n: usize,
+    },
+    /// Back to what was interrupted.
+    Leave,
+}
+
+/// Where a vector's messages go, and what they stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) cpu: usize,
+    /// Its bit in that CPU's descriptor.
+    pub(crate) bit: usize,
+    /// The queues that it announces entries of.
+    pub(crate) queues: Vec<usize>,
+    /// The thread that drains them, where one does.
+    pub(crate) thread: TaskId,
+    /// Pending at the CPU: further messages are merged into it.
+    pub(crate) pending: bool,
 }

@@ -1,6 +1,6 @@
 //! What is simulated.
 
-use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
+use completion::{Delivery, LatencyPrice, Mode, QueueSet, Tuning};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
@@ -28,8 +28,6 @@ pub struct Scenario {
     pub latency_price: LatencyPrice,
     /// When the mode is switched, and to which.
     pub switches: Vec<(Nanos, Mode)>,
-    /// How the queues of one thread share it. User host only; the kernel's softirq has [`Machine::softirq`].
-    pub group: Group,
     /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
     pub recovery: Option<RecoveryConfig>,
     /// What happens to controllers that are paths, and when, from the start on; a step's path is the number of the device. Needs
@@ -278,7 +276,6 @@ impl Scenario {
             mode,
             latency_price: LatencyPrice::default(),
             switches: Vec::new(),
-            group: Group::default(),
             recovery: None,
             script: Script::default(),
             spin: Spin::default(),
@@ -323,9 +320,6 @@ impl Scenario {
         }
         if self.jobs.is_empty() {
             return unfit("no job".into());
-        }
-        if self.group.weight == 0 || self.group.budget == 0 {
-            return unfit("a group with a weight or a budget of 0: it would never look".into());
         }
         self.devices.iter().try_for_each(|device| device.check(self))?;
         self.jobs.iter().try_for_each(|job| self.check_job(job))?;
@@ -399,7 +393,9 @@ impl Scenario {
             let theirs = theirs.unwrap_or_else(|| self.plain_devices(other));
             if !same && devices.iter().any(|device| theirs.contains(device)) {
                 let other = &other.job.name;
-                return unfit(format!("jobs '{name}' and '{other}': a device that is a path is used with the same others, in the same order"));
+                return unfit(format!(
+                    "jobs '{name}' and '{other}': a device that is a path is used with the same others, in the same order"
+                ));
             }
         }
         Ok(())

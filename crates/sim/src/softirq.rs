@@ -6,7 +6,7 @@ use units::Nanos;
 use crate::Softirq;
 
 /// The queues whose interrupts this CPU takes, and which of them are scheduled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pollers {
     pub(crate) queues: Vec<usize>,
     /// Of each, whether it is to be looked at.
@@ -22,9 +22,10 @@ pub(crate) struct Pollers {
 }
 
 /// What the softirq does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Poll {
     /// Nothing: it is not raised.
+    #[default]
     Quiet,
     /// A run begins.
     Begin,
@@ -37,16 +38,7 @@ pub(crate) enum Poll {
 impl Pollers {
     pub(crate) fn new(limits: Softirq) -> Pollers {
         let group = Group { weight: limits.weight, budget: limits.budget, time_limit: limits.time_limit };
-        Pollers {
-            queues: Vec::new(),
-            plans: Vec::new(),
-            round: Round::new(group),
-            at: Poll::Quiet,
-            limits,
-            runs: 0,
-            began: Nanos::ZERO,
-            handed_over: false,
-        }
+        Pollers { round: Round::new(group), limits, ..Pollers::default() }
     }
 
     /// This CPU takes the interrupts of these queues.

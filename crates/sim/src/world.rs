@@ -20,18 +20,17 @@ use units::Nanos;
 use workload::Histogram;
 use workload::plan::Plan;
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Irq, Route};
 use crate::events::Calendar;
 use crate::habits::{Habits, LAWFUL};
 use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
-use crate::irq::{Irq, Route};
 use crate::limits::Limits;
 use crate::path::SharedPath;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
-use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
+use crate::{JobSpec, Lines, Moment, Outcome, Scenario, SimError, Tick};
 use keeper::Keeper;
 use tasks::Task;
 
@@ -207,14 +206,13 @@ impl World<'_> {
         self.begin()?;
         let ends = self.started + self.scenario.limit;
         while self.running > 0 {
-            let Some((at, source)) = self.calendar.pop() else { return Err(self.standstill()) };
+            let Some((at, source)) = self.calendar.pop() else { return Err(SimError::Standstill(self.moment())) };
             self.now = at;
             if stop.load(Relaxed) {
-                return Err(SimError::Stopped { at: self.now - self.started, seed: self.scenario.seed });
+                return Err(SimError::Stopped(self.moment()));
             }
             if at > ends {
-                let (limit, seed) = (self.scenario.limit, self.scenario.seed);
-                return Err(SimError::TooLong { limit, seed, in_flight: self.in_flight() });
+                return Err(SimError::TooLong(self.moment()));
             }
             self.happen(source)?;
             self.settle()?;
@@ -273,18 +271,18 @@ impl World<'_> {
         }
     }
 
-    fn standstill(&self) -> SimError {
-        SimError::Standstill {
-            at: self.now,
+    fn moment(&self) -> Moment {
+        Moment {
+            at: self.now - self.started,
             seed: self.scenario.seed,
             mode: self.mode,
-            in_flight: self.in_flight(),
+            in_flight: self.queues.iter().map(HwQueue::in_flight).sum(),
             pending: self.queues.iter().filter(|queue| queue.pending()).count(),
         }
     }
 
     fn livelock(&self) -> SimError {
-        SimError::Livelock { at: self.now, seed: self.scenario.seed }
+        SimError::Livelock(self.moment())
     }
 
     /// A controller does what is due.
@@ -372,10 +370,6 @@ impl World<'_> {
         if self.context != Context::Waiter && self.habits.looks_after_switch {
             (0..self.queues.len()).for_each(|queue| self.kick(queue));
         }
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.queues.iter().map(|queue| queue.in_flight()).sum()
     }
 }
 

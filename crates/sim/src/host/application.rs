@@ -47,7 +47,7 @@ pub(crate) struct Application {
     /// No tag was free, or the queue is closed; since then nothing has changed.
     pub(super) stuck: bool,
     /// The controller of each target is given up.
-    pub(super) dead: Vec<bool>,
+    pub(crate) dead: Vec<bool>,
     /// The generator waits to hear that its batch was announced.
     pub(super) commits: bool,
     /// Completed, and not yet handed to the generator: what a completion ring holds.

@@ -6,7 +6,6 @@ mod work;
 
 use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, Round, Seen, combine, last_step};
 use driver::Completed;
-use driver::multipath::Standing;
 use units::Nanos;
 
 use super::application::Application;
@@ -103,7 +102,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    pub(crate) fn new(me: TaskId, lanes: Vec<Lane>, app: Application, engine: Engine, group: Group) -> Thread {
+    pub(crate) fn new(me: TaskId, lanes: Vec<Lane>, app: Application, engine: Engine) -> Thread {
         Thread {
             me,
             plans: Vec::with_capacity(lanes.len()),
@@ -112,7 +111,7 @@ impl Thread {
             engine,
             counts: Counts::default(),
             inbox: Vec::with_capacity(TAKEN),
-            round: Round::new(group),
+            round: Round::new(Group::default()),
             in_round: false,
             at: At::Load,
             goal: None,
@@ -155,13 +154,6 @@ impl Thread {
             At::Blocked { until } => Ok(Progress::Block(until)),
             At::Woken { cause, due } => Ok(self.woken(g, cause, due)),
             At::Away { since } => Ok(self.back(g, since)),
-        }
-    }
-
-    /// The path that ends at a device now stands so.
-    pub(crate) fn tell(&mut self, device: usize, standing: Standing) {
-        if let Some(head) = &mut self.app.head {
-            head.tell(device, standing);
         }
     }
 
@@ -280,7 +272,7 @@ impl Thread {
                 return Ok(());
             }
             Plan::Spin { .. } if self.leaving => {
-                return Err(SimError::LeftUnarmed { at: g.now, plan });
+                return Err(SimError::LeftUnarmed(plan));
             }
             Plan::Spin { until } => {
                 self.spin_until(until);
@@ -496,7 +488,6 @@ impl Thread {
             Engine::IoUring => g.costs.io_uring,
         }
     }
-
 }
 
 impl After {

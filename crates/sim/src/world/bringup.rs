@@ -204,7 +204,7 @@ impl<'a> World<'a> {
             }
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
-            let thread = Thread::new(task, lanes, app, spec.engine, scenario.group);
+            let thread = Thread::new(task, lanes, app, spec.engine);
             self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn, self.scenario.host));
         }
         self.share_queues(&maps);
@@ -485,10 +485,10 @@ fn bring_up_device(
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
     config.profile.moves_data &= host.data == Data::Kept;
     let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
-    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors).with_limits(limits.clone());
+    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
     let heads_matter = config.profile.hidden.announced_per_s > 0;
-    let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), port.vectors(), config.vectors.max(1));
-    let (cut, is_path) = (port.cut(), member.is_some());
+    let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), Rc::clone(&port.vectors), config.vectors.max(1));
+    let (cut, is_path) = (Rc::clone(&port.cut), member.is_some());
     let keep_alive = member.as_ref().filter(|_| scenario.recovery.is_some()).map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
     let mut controller = match member {
         Some((subsystem, _)) => {

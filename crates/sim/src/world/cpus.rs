@@ -4,8 +4,7 @@ use completion::Cause;
 
 use super::*;
 use crate::Spin;
-use crate::cpu::{Level, Running};
-use crate::irq::Irq;
+use crate::cpu::{Irq, Level, Running};
 use crate::sched::Ready;
 
 impl World<'_> {

@@ -4,11 +4,10 @@
 use completion::{Cause, Plan, QueueSet, Woke};
 
 use super::*;
-use crate::cpu::Running;
+use crate::cpu::{Active, Irq, Running, Stage};
 use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::host::{Ground, Progress};
-use crate::irq::{Active, Irq, Stage};
 use crate::posted::Handling;
 use crate::softirq::Poll;
 
@@ -172,9 +171,7 @@ impl World<'_> {
                 // Each round has its own price.
                 (Stage::Next, Nanos::ZERO)
             }
-            Irq::Timer(_) => {
-                (Stage::Next, costs.timer)
-            }
+            Irq::Timer(_) => (Stage::Next, costs.timer),
             Irq::Remote => (Stage::Next, self.remote_work(cpu)),
             Irq::Resched => (Stage::Leave, Nanos::ZERO),
         };
@@ -301,14 +298,7 @@ impl World<'_> {
                 return Ok(cost);
             }
         }
-        let drained = {
-            let mut ground = self.ground(cpu);
-            match drain::step(&mut ground, queue) {
-                Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
-                other => other,
-            }
-        };
-        let cost = match drained {
+        let cost = match drain::step_alone(&mut self.ground(cpu), queue) {
             Drained::Busy(cost) => cost,
             Drained::Look(_) => Nanos::ZERO,
             Drained::Over(_) => {

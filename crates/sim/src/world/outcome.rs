@@ -32,7 +32,7 @@ impl World<'_> {
         match self.before {
             Before::Nothing => Ok(Outcome { ticks, ..all }),
             Before::Known(before) => Ok(Outcome { ticks, ..all.since(&before) }),
-            Before::Unknown => Err(SimError::Unmeasured { after: all.elapsed, seed: self.scenario.seed, mode: self.mode }),
+            Before::Unknown => Err(SimError::Unmeasured(self.moment())),
         }
     }
 

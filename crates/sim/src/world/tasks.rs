@@ -5,12 +5,11 @@ use nvme::log::lid;
 
 use super::*;
 use crate::Host;
-use crate::cpu::Level;
+use crate::cpu::{Irq, Level};
 use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::host::thread::Thread;
 use crate::host::{Ground, Progress};
-use crate::irq::Irq;
 use crate::sched::Share;
 
 /// How long a hog computes at a stretch.
@@ -207,12 +206,7 @@ impl World<'_> {
         if *n == 0 && self.drains[queue].is_at_rest() {
             *again = false;
         }
-        let mut ground = self.ground(cpu);
-        let drained = match drain::step(&mut ground, queue) {
-            Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
-            other => other,
-        };
-        match drained {
+        match drain::step_alone(&mut self.ground(cpu), queue) {
             Drained::Busy(cost) => Progress::Busy(cost),
             Drained::Look(_) => Progress::Busy(Nanos::ZERO),
             Drained::Over(naps_until) => {

@@ -86,7 +86,8 @@ impl workload::fio::Outside for NoFiles {
 }
 
 fn alike(a: &sim::Outcome, b: &sim::Outcome) -> bool {
-    let figures = |outcome: &sim::Outcome| (outcome.iops(), outcome.cpu_ns_per_io(), outcome.latency.moments.mean(), outcome.counts.completed);
+    let figures =
+        |outcome: &sim::Outcome| (outcome.iops(), outcome.cpu_ns_per_io(), outcome.latency.moments.mean(), outcome.counts.completed);
     figures(a) == figures(b)
 }
 

@@ -190,10 +190,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         let of = |figure: &dyn Fn(usize) -> u64| {
             statistics::median(&(0..shared.len()).map(|at| figure(at) as f64 / shared[at].messages as f64).collect::<Vec<f64>>())
         };
-        extra.insert(
-            WAY.into(),
-            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) }),
-        );
+        extra.insert(WAY.into(), json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) }));
     }
     // What went wrong on paths in all runs together, if they are several.
     let failover = runs.iter().filter(|run| !run.paths.is_empty()).map(|run| run.failover).reduce(FailoverCounters::and);

@@ -3,7 +3,7 @@
 use completion::{Cause, Plan, QueueSet, Step, Woke, fall_asleep};
 use units::Nanos;
 
-use super::super::lane::Drowsy;
+use super::super::lane::Lane;
 use super::super::{Context, Ground, Progress};
 use super::{At, Thread};
 use crate::Host;
@@ -48,11 +48,15 @@ impl Thread {
         self.at = At::Sleep { step: step + 1, until };
         let library = &g.costs.library;
         let queues = &*g.queues;
-        let drowsy = self.lanes.iter_mut().map(|lane| {
-            let (waiter, bound) = lane.bind(&queues[lane.queue]);
-            Drowsy(waiter, bound)
-        });
-        match fall_asleep(g.habits, step, drowsy) {
+        let arm = |lane: &mut Lane| {
+            let (waiter, mut bound) = lane.bind(&queues[lane.queue]);
+            waiter.arm(&mut bound)
+        };
+        let look = |lane: &mut Lane| {
+            let (waiter, mut bound) = lane.bind(&queues[lane.queue]);
+            waiter.look_once_more(&mut bound)
+        };
+        match fall_asleep(g.habits, step, self.lanes.iter_mut(), arm, look) {
             Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
             Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
             Step::Found(looked) => {

@@ -209,11 +209,4 @@ impl Thread {
         }
         Ok(())
     }
-
-    /// The controller of a target is given up: nothing is posted to it any more.
-    pub(crate) fn give_up(&mut self, target: usize) {
-        if let Some(dead) = self.app.dead.get_mut(target) {
-            *dead = true;
-        }
-    }
 }

@@ -34,7 +34,11 @@ fn spinner_gets_half_a_cpu() {
     let slice = Scheduler::default().slice;
     assert!(spins.read_latency().max >= slice.0, "what completes in the other's slice is found after it: {}", spins.read_latency().max);
     let switches = spins.elapsed.0 / (2 * slice.0);
-    assert!(spins.all_cpus.context_switches <= 3 * switches, "two for each pair of slices: {} of {switches}", spins.all_cpus.context_switches);
+    assert!(
+        spins.all_cpus.context_switches <= 3 * switches,
+        "two for each pair of slices: {} of {switches}",
+        spins.all_cpus.context_switches
+    );
 }
 
 /// One that yields has what the other leaves: it is behind it with each look.
@@ -231,5 +235,10 @@ fn embedded_controller_posts_found_entries() {
     }
     let (each, posted) = (at("interrupt", Costs::VIRTUAL, 32), at("posted", Costs::VIRTUAL, 32));
     assert!(posted.cpu_ns_per_io() < 1.1 * each.cpu_ns_per_io(), "{} {}", posted.cpu_ns_per_io(), each.cpu_ns_per_io());
-    assert!(posted.counts.returned_at_once <= each.counts.returned_at_once, "{} {}", posted.counts.returned_at_once, each.counts.returned_at_once);
+    assert!(
+        posted.counts.returned_at_once <= each.counts.returned_at_once,
+        "{} {}",
+        posted.counts.returned_at_once,
+        each.counts.returned_at_once
+    );
 }

@@ -71,7 +71,7 @@ fn without_recovery_lost_interrupt_stalls() {
     for name in ["interrupt", "irq-poll"] {
         let faults = FaultPlan::new().at(99, Fault::LoseMessage);
         let scenario = Scenario { recovery: None, ..with_faults_on(mode(name), faults, closed_loop(1, 100)) };
-        assert!(matches!(scenario.run(), Err(SimError::Standstill { in_flight: 1, pending: 1, .. })));
+        assert!(matches!(scenario.run(), Err(SimError::Standstill(Moment { in_flight: 1, pending: 1, .. }))));
     }
 }
 
@@ -172,7 +172,7 @@ fn silent_drive_is_aborted_or_reset() {
             assert!(outcome.aborts + outcome.resets >= 1, "{mode} {host:?} {posted}: {fault:?}");
             let unwatched = Scenario { recovery: None, ..server(mode, host, posted, FaultPlan::new().at(300, fault)) };
             let stuck = Scenario { limit: Nanos::from_secs(1), ..unwatched }.run();
-            assert!(matches!(stuck, Err(SimError::Standstill { .. } | SimError::TooLong { .. } | SimError::Violation(_))), "{stuck:?}");
+            assert!(matches!(stuck, Err(SimError::Standstill(_) | SimError::TooLong(_) | SimError::Violation(_))), "{stuck:?}");
         }
     }
 }

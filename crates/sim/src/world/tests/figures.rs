@@ -163,7 +163,10 @@ fn ticks_add_up_and_disturb_nothing() {
             let ticks = &ticked.ticks;
             assert_eq!(ticks.len() as u64, ticked.elapsed.0 / 1_000_000, "{mode} {host:?}");
             let sum = |of: fn(&Tick) -> u64| ticks.iter().map(of).sum::<u64>();
-            assert!(sum(|tick| tick.counts.completed) <= ticked.counts.completed && sum(|tick| tick.counts.completed) > ticked.counts.completed * 9 / 10);
+            assert!(
+                sum(|tick| tick.counts.completed) <= ticked.counts.completed
+                    && sum(|tick| tick.counts.completed) > ticked.counts.completed * 9 / 10
+            );
             assert!(sum(|tick| tick.cpu.0) <= (ticked.all_cpus.hard + ticked.all_cpus.soft + ticked.thread + ticked.counts.application).0);
             assert!(sum(|tick| tick.decisions.gathered) <= ticked.decisions.map_or(0, |decisions| decisions.gathered));
             // The step shows.
@@ -247,7 +250,7 @@ fn start_delay_is_not_measured() {
 fn run_inside_its_ramp_is_reported() {
     let scenario = Scenario::new(Mode::POLL, Profile::optane(), workload::Job { ramp_time: Nanos::from_millis(10), ..closed_loop(1, 20) });
     let error = scenario.run().unwrap_err();
-    assert!(matches!(error, SimError::Unmeasured { .. }), "{error}");
+    assert!(matches!(error, SimError::Unmeasured(_)), "{error}");
     assert!(error.to_string().contains("shorten `ramp`"), "{error}");
 }
 

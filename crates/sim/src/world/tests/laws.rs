@@ -48,7 +48,7 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     let modes = || scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
     // A kernel's hard interrupt takes whatever there is: that is what its softirq was made for.
     let unbounded = modes().any(|mode| Context::of(mode, scenario.host) == Context::Hard);
-    if !unbounded && outcome.counts.entries_per_drain_max > scenario.group.budget {
+    if !unbounded && outcome.counts.entries_per_drain_max > completion::Group::default().budget {
         return Err(format!("{} entries in one drain", outcome.counts.entries_per_drain_max));
     }
     let hidden = scenario.devices.iter().any(|device| device.config.profile.hidden.is_on());
@@ -71,7 +71,9 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
             return Err(format!("CPU {n}'s time is not accounted for: {cpu:?} of {}", outcome.elapsed));
         }
     }
-    if outcome.sq_doorbells > asked || outcome.cq_doorbells > (outcome.counts.looks - outcome.counts.empty_looks) * if masks { 1 } else { 2 } {
+    if outcome.sq_doorbells > asked
+        || outcome.cq_doorbells > (outcome.counts.looks - outcome.counts.empty_looks) * if masks { 1 } else { 2 }
+    {
         return Err("more doorbells than batches".into());
     }
     Ok(())
@@ -170,7 +172,7 @@ fn leftover_entries_notify_the_owner() {
     };
     for masks in [true, false] {
         assert!((0..200).all(|seed| run(seed, LAWFUL, masks).is_ok_and(|outcome| outcome.counts.completed == 4)));
-        assert!((0..200).any(|seed| matches!(run(seed, LEAVES_ENTRIES, masks), Err(SimError::Standstill { in_flight: 1.., .. }))));
+        assert!((0..200).any(|seed| matches!(run(seed, LEAVES_ENTRIES, masks), Err(SimError::Standstill(Moment { in_flight: 1.., .. })))));
     }
 }
 
@@ -189,7 +191,7 @@ fn unmasking_switch_checks_again() {
     };
     let cases = || (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)));
     assert!(cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 8)));
-    let lost = |case| matches!(run(case, FORGETS_THE_MASK), Err(SimError::Standstill { mode: Mode::INTERRUPT, .. }));
+    let lost = |case| matches!(run(case, FORGETS_THE_MASK), Err(SimError::Standstill(Moment { mode: Mode::INTERRUPT, .. })));
     assert!(cases().any(lost));
 }
 
@@ -200,7 +202,8 @@ fn a_standstill_names_the_mode() {
     let job = workload::Job { complete_min: 8, ..closed_loop(8, 5_000) };
     let base = |mode| Scenario::new(mode, Profile::optane(), job.clone()).with_costs(SLOW_MASK);
     let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(DOES_NOT_LOOK);
-    let standstill = |seed| matches!(run(Mode::IRQ_POLL, seed), Err(SimError::Standstill { mode: Mode::IRQ_POLL, in_flight: 1.., .. }));
+    let standstill =
+        |seed| matches!(run(Mode::IRQ_POLL, seed), Err(SimError::Standstill(Moment { mode: Mode::IRQ_POLL, in_flight: 1.., .. })));
     assert!((0..8).any(standstill));
     assert!((0..8).all(|seed| run(Mode::INTERRUPT, seed).is_ok()));
 }
@@ -219,7 +222,10 @@ fn pending_bits_report_masked_interrupts() {
         assert!(run(PendingBit::Cleared, DOES_NOT_LOOK, seed).is_ok_and(|outcome| outcome.counts.completed == 5_000), "seed {seed}");
         let [absent, cleared, kept] =
             [PendingBit::Absent, PendingBit::Cleared, PendingBit::Kept].map(|pending| run(pending, LAWFUL, seed).unwrap());
-        assert!(absent.all_cpus.interrupts <= cleared.all_cpus.interrupts && cleared.all_cpus.interrupts < kept.all_cpus.interrupts, "{absent:?} {cleared:?} {kept:?}");
+        assert!(
+            absent.all_cpus.interrupts <= cleared.all_cpus.interrupts && cleared.all_cpus.interrupts < kept.all_cpus.interrupts,
+            "{absent:?} {cleared:?} {kept:?}"
+        );
         for outcome in [&absent, &cleared, &kept] {
             assert_eq!((outcome.counts.completed, outcome.messages + outcome.suppressed), (5_000, 5_000));
         }
@@ -267,7 +273,7 @@ fn inconsistent_scenario_is_refused() {
     let small = changed(|s| s.devices[0].bytes = 2_048);
     assert!(matches!(small.run(), Err(SimError::Misfit(_))), "{:?}", small.run());
     let long = changed(|s| s.limit = Nanos(10));
-    assert!(matches!(long.run(), Err(SimError::TooLong { .. })));
+    assert!(matches!(long.run(), Err(SimError::TooLong(_))));
     let unfit = [
         changed(|s| s.devices[0].bytes = 100),
         changed(|s| s.jobs[0].queues = 0),
@@ -300,7 +306,7 @@ fn contended_lock_loses_no_notification() {
         Scenario { machine, host: Host::Kernel, devices, seed, ..base }.run_with(habits)
     };
     assert!((0..100).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 4_000)));
-    assert!((0..100).any(|seed| matches!(run(seed, HEARS_ONCE), Err(SimError::Standstill { in_flight: 1.., .. }))));
+    assert!((0..100).any(|seed| matches!(run(seed, HEARS_ONCE), Err(SimError::Standstill(Moment { in_flight: 1.., .. })))));
 }
 
 /// The flag is looked at before each event; a run that is not stopped is the same run.
@@ -308,7 +314,10 @@ fn contended_lock_loses_no_notification() {
 fn caller_flag_stops_a_run() {
     let scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(4, 100));
     let stopped = scenario.run_unless(&AtomicBool::new(true));
-    assert!(matches!(stopped, Err(SimError::Stopped { at, seed }) if at < Nanos::from_micros(100) && seed == scenario.seed), "{stopped:?}");
+    assert!(
+        matches!(stopped, Err(SimError::Stopped(Moment { at, seed, .. })) if at < Nanos::from_micros(100) && seed == scenario.seed),
+        "{stopped:?}"
+    );
     let whole = scenario.run_unless(&AtomicBool::new(false)).unwrap();
     assert_eq!((whole.counts.completed, whole.iops()), (100, scenario.run().unwrap().iops()));
 }

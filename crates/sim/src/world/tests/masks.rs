@@ -68,7 +68,7 @@ fn polled_commands_survive_mode_switch() {
         assert!(outcome.elapsed < Nanos::from_micros(60), "{mode}: {}", outcome.elapsed);
         let sleeps = matches!(mode.to_string().trim_end_matches("+submit-check"), "interrupt" | "irq-poll" | "threaded" | "posted");
         let twin = run(Mode::POLL, job(), &[(4_000, mode)], SLEEPS_IN_SILENCE);
-        assert!(!sleeps || matches!(twin, Err(SimError::Standstill { in_flight: 1.., .. })), "{mode}: {twin:?}");
+        assert!(!sleeps || matches!(twin, Err(SimError::Standstill(Moment { in_flight: 1.., .. }))), "{mode}: {twin:?}");
     }
     // And the other way round: what will be told of need not be.
     let outcome = run(Mode::INTERRUPT, job(), &[(4_000, Mode::POLL)], LAWFUL).unwrap();

@@ -89,9 +89,8 @@ impl Written {
     }
 
     /// The first device that has something to see.
-    pub(crate) fn take_first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         let all = self.0.get();
-        self.0.set(all & all.wrapping_sub(1));
         (all != 0).then(|| all.trailing_zeros() as usize)
     }
 

@@ -316,20 +316,9 @@ impl World<'_> {
     /// If the host has written to a controller's registers or doorbells, it sees that.
     fn forward_writes(&mut self, n: usize) {
         if self.written.take(n) {
-            self.sees_writes(n);
+            let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
+            self.calendar.set_by(self.sources.devices + n, sees);
         }
-    }
-
-    /// The same for every controller.
-    fn forward_all_writes(&mut self) {
-        while let Some(n) = self.written.take_first() {
-            self.sees_writes(n);
-        }
-    }
-
-    fn sees_writes(&mut self, n: usize) {
-        let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
-        self.calendar.set_by(self.sources.devices + n, sees);
     }
 
     fn set_switch(&mut self) {

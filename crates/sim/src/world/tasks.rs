@@ -185,7 +185,9 @@ impl World<'_> {
                 };
                 let progress = thread.step(&mut ground, owed > Nanos::ZERO)?;
                 if progress != Progress::Private(Nanos::ZERO) {
-                    self.forward_all_writes();
+                    while let Some(device) = self.written.first() {
+                        self.forward_writes(device);
+                    }
                 }
                 Ok(progress)
             }

@@ -1,14 +1,12 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
-mod custom;
 mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, Check, CustomPolicy, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
-pub(crate) use custom::Custom;
 use hybrid::{Estimate, Hybrid};
 
 /// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
@@ -33,7 +31,7 @@ pub struct Policy {
     word: u32,
     check: Check,
     rule: Rule,
-    masks: bool,
+    facts: Facts,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
     records: bool,
     /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`.
@@ -51,7 +49,7 @@ enum Rule {
     Suspend { in_vain: u32 },
     Poll,
     Adaptive(Box<Adaptive>),
-    Custom(Box<Custom>),
+    Custom(Box<dyn CustomPolicy>),
 }
 
 impl Policy {
@@ -72,20 +70,18 @@ impl Policy {
             Preset::Suspend => Rule::Suspend { in_vain: 0 },
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
-            Preset::Custom(id) => {
-                id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(Custom { facts: id.facts(), rule })))
-            }
+            Preset::Custom(id) => Rule::Custom((id.entry().make)(tuning)),
         };
         // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
         // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
         // interrupt. A constant of the mode, so that asking costs no branch.
         let check = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
         let (records, checks) = match &rule {
-            Rule::Custom(custom) => (custom.facts.records, custom.facts.checks),
+            Rule::Custom(_) => (true, true),
             Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
             _ => (false, check != Check::No),
         };
-        Policy { mode, word: mode.into(), check, rule, masks: mode.masks(), records, checks, learnt: None }
+        Policy { mode, word: mode.into(), check, rule, facts: mode.facts(), records, checks, learnt: None }
     }
 
     /// Takes over what `adaptive` has learnt of device and machine under an earlier policy of the same queue, whatever their modes are: it is
@@ -119,7 +115,7 @@ impl Policy {
         match &self.rule {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
-            Rule::Custom(custom) => custom.rule.route(now, batch),
+            Rule::Custom(rule) => rule.route(now, batch),
             Rule::Interrupt | Rule::IrqPoll | Rule::Suspend { .. } => Route::Notify,
         }
     }
@@ -130,7 +126,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => rule.submitted(now, batch),
-            Rule::Custom(custom) => return custom.submitted(now, batch),
+            Rule::Custom(rule) => return rule.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -185,7 +181,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
             Rule::Adaptive(rule) => rule.completed(done),
-            Rule::Custom(custom) => custom.rule.completed(done),
+            Rule::Custom(rule) => rule.completed(done),
             _ => {}
         }
     }
@@ -200,7 +196,7 @@ impl Policy {
             Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
             Rule::Poll => poll(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
-            Rule::Custom(custom) => custom.next(now, seen),
+            Rule::Custom(rule) => rule.next(now, seen),
         }
     }
 
@@ -217,11 +213,7 @@ impl Policy {
 
     /// Whether [`Seen::cycle`] means anything to it; if not, it need not be measured.
     pub fn weighs_sleeps(&self) -> bool {
-        match &self.rule {
-            Rule::Adaptive(_) => true,
-            Rule::Custom(custom) => custom.facts.weighs_sleeps,
-            _ => false,
-        }
+        self.facts.weighs_sleeps
     }
 
     /// For how many entries the device may hold this queue's messages back: as many as do not make any of its commands later.
@@ -230,7 +222,7 @@ impl Policy {
     pub fn holds(&self) -> u16 {
         match &self.rule {
             Rule::Adaptive(rule) => rule.holds(),
-            Rule::Custom(custom) if custom.facts.holds => custom.rule.holds(),
+            Rule::Custom(rule) if self.facts.holds => rule.holds(),
             _ => 0,
         }
     }
@@ -246,7 +238,7 @@ impl Policy {
     /// Whether the notification is kept masked while the thread is awake, unless [`Policy::stays_armed`].
     #[inline]
     pub fn masks(&self) -> bool {
-        self.masks
+        self.facts.masks
     }
 
     /// Whether a notification that is armed may stay so, with this many in flight, although the thread is awake or about to carry

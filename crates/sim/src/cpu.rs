@@ -3,12 +3,11 @@
 
 use std::collections::VecDeque;
 
-use completion::QueueSet;
 use driver::Completed;
 use units::Nanos;
 
 use crate::CpuOutcome;
-use crate::posted::{Descriptor, Handling};
+use crate::posted::{Bits, Descriptor, Handling};
 use crate::sched::{Quota, Ready, TaskId};
 use crate::softirq::Pollers;
 
@@ -169,7 +168,7 @@ pub(crate) struct Active {
     pub(crate) stage: Stage,
     /// Posted interrupts: how far their handler is, and the vectors of the round that are still to be handled.
     pub(crate) handling: Handling,
-    pub(crate) bits: QueueSet,
+    pub(crate) bits: Bits,
 }
 
 /// What its next step is.

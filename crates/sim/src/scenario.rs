@@ -1,6 +1,6 @@
 //! What is simulated.
 
-use completion::{Delivery, LatencyPrice, Mode, QueueSet, Tuning};
+use completion::{Delivery, LatencyPrice, Mode, Tuning};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
@@ -235,6 +235,9 @@ impl DeviceSpec {
 }
 
 impl JobSpec {
+    /// The most software queues of a thread on one device.
+    pub const MOST_QUEUES: u16 = 256;
+
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.engine.name.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
@@ -291,12 +294,6 @@ impl Scenario {
         self
     }
 
-    /// The same, every job computing for so long with each I/O that completes.
-    pub fn with_work(mut self, work: Nanos) -> Scenario {
-        self.jobs.iter_mut().for_each(|job| job.work = work);
-        self
-    }
-
     /// What policies are told of the user, and of the machine: its price list.
     pub(crate) fn tuning(&self) -> Tuning {
         Tuning { price: self.latency_price, machine: self.machine.costs.cycle() }
@@ -304,7 +301,7 @@ impl Scenario {
 
     /// Whether device vectors are posted under a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
-        self.machine.posted || mode.delivery() == Delivery::Posted
+        self.machine.posted || mode.facts().delivery == Delivery::Posted
     }
 
     /// Whether a device sends its messages itself, without an interrupt.
@@ -482,11 +479,11 @@ impl JobSpec {
     fn check(&self) -> Result<(), SimError> {
         let (job, name) = (&self.job, &self.job.name);
         let largest = job.block.read.max.max(job.block.write.max);
-        if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {
+        if self.queues == 0 || self.queues > JobSpec::MOST_QUEUES {
             return unfit(format!(
                 "job '{name}': {} software queues for one thread: there have to be 1 to {}",
                 self.queues,
-                QueueSet::MOST
+                JobSpec::MOST_QUEUES
             ));
         }
         if !(1..=u32::from(u16::MAX)).contains(&job.iodepth) {

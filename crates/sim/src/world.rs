@@ -281,10 +281,6 @@ impl World<'_> {
         }
     }
 
-    fn livelock(&self) -> SimError {
-        SimError::Livelock(self.moment())
-    }
-
     /// A controller does what is due.
     fn step_device(&mut self, n: usize) -> Result<(), SimError> {
         let device = &mut self.devices[n];

@@ -23,6 +23,8 @@ pub(crate) struct Lane {
     pub(crate) wanted: Option<Mode>,
     /// The thread has slept, or was away, since the last look.
     pub(crate) slept: bool,
+    /// Its queue has signalled the thread, which reads that now.
+    pub(crate) called: bool,
     /// Commands of this thread that are out on it.
     pub(crate) mine: u32,
     /// What policies decided that have been replaced.
@@ -57,6 +59,7 @@ impl Lane {
             leaves_some: false,
             wanted: None,
             slept: false,
+            called: false,
             mine: 0,
             decided: None,
         }

@@ -98,7 +98,7 @@ impl<'a> World<'a> {
         world.place_jobs(&layout, &memory, &inventories)?;
         world.place_vectors(&layout);
         let mut modes = scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
-        if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > completion::QueueSet::MOST) {
+        if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > crate::posted::VECTORS) {
             return Err(SimError::Unfit("more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits".into()));
         }
         world.place_others();

@@ -109,7 +109,7 @@ impl World<'_> {
                 return Ok(None);
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     /// Has a CPU go on with the step at a level, until it ends, or the slice does. If nothing else happens before, that

@@ -1,14 +1,14 @@
 //! Interrupts: messages of devices on their way to a CPU, or to the thread that sleeps on them; hard interrupts; and the pollers, as a
 //! softirq at the end of one, or as ksoftirqd's.
 
-use completion::{Cause, Plan, QueueSet, Woke};
+use completion::{Cause, Plan, Woke};
 
 use super::*;
 use crate::cpu::{Active, Irq, Running, Stage};
 use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::host::{Ground, Progress};
-use crate::posted::Handling;
+use crate::posted::{Bits, Handling};
 use crate::softirq::Poll;
 
 /// In place of a device: the notification of posted interrupts, whose CPU stands in place of the vector.
@@ -175,7 +175,7 @@ impl World<'_> {
             Irq::Remote => (Stage::Next, self.remote_work(cpu)),
             Irq::Resched => (Stage::Leave, Nanos::ZERO),
         };
-        self.cpus[cpu].active = Some(Active { irq, stage, handling: Handling::Round(0), bits: QueueSet::EMPTY });
+        self.cpus[cpu].active = Some(Active { irq, stage, handling: Handling::Round(0), bits: Bits::default() });
         self.scenario.machine.costs.interrupt.entry + more
     }
 
@@ -198,7 +198,7 @@ impl World<'_> {
                 return Ok(Some(spent));
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     fn stage(&mut self, cpu: usize, stage: Stage) {
@@ -231,8 +231,7 @@ impl World<'_> {
     fn next_posted(&mut self, cpu: usize, mut active: Active) -> Nanos {
         let costs = &self.scenario.machine.costs;
         let this = &mut self.cpus[cpu];
-        if let Some(bit) = active.bits.iter().next() {
-            active.bits = active.bits.iter().filter(|&other| other != bit).collect();
+        if let Some(bit) = active.bits.take_first() {
             let (device, vector) = this.bits[bit];
             active.stage = Stage::Queue { device, vector, n: 0 };
             this.outcome.vectors_handled += 1;
@@ -427,7 +426,7 @@ impl World<'_> {
                 }
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     /// A step of ksoftirqd.

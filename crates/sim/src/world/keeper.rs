@@ -191,7 +191,7 @@ impl World<'_> {
                 return Ok(());
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     /// Whether they told that the path stands otherwise.

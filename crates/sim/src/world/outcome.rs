@@ -199,7 +199,7 @@ impl World<'_> {
 
     /// A mode has been asked for: whether it may be left to other CPUs is asked from now on, or no longer.
     pub(super) fn set_placer(&mut self) {
-        let asks = self.mode.asks_placer() && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
+        let asks = self.mode == Mode::ADAPTIVE && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
         self.placing = asks.then(|| Placing { placer: Placer::default(), before: self.completed_and_waited() });
         self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
     }

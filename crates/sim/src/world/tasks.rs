@@ -156,7 +156,7 @@ impl World<'_> {
                 return Ok(Some(owed));
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     fn leave_cpu(&mut self, cpu: usize, task: TaskId) {

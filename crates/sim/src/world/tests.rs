@@ -6,7 +6,6 @@ use units::Nanos;
 use crate::*;
 
 mod contexts;
-mod custom;
 mod faults;
 mod figures;
 mod laws;
@@ -212,7 +211,9 @@ fn any_burst() -> impl Strategy<Value = Scenario> {
 
 /// 4 KiB random reads on `profile`, with a host that has `work` to do for each.
 fn outcome(mode: Mode, profile: Profile, job: workload::Job, work: Nanos) -> Outcome {
-    Scenario::new(mode, profile, job).with_work(work).run().unwrap_or_else(|error| panic!("{mode}: {error}"))
+    let mut scenario = Scenario::new(mode, profile, job);
+    scenario.jobs[0].work = work;
+    scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"))
 }
 
 fn mode(name: &str) -> Mode {

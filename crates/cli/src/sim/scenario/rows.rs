@@ -29,7 +29,7 @@ pub struct Contender {
 pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     let first = spins.first().copied().unwrap_or_default();
     let of_mode = |&mode: &Mode| {
-        let several = mode.spins() && spins.len() > 1;
+        let several = mode.facts().spins && spins.len() > 1;
         let ways = if several { spins.to_vec() } else { vec![first] };
         let named = move |spin| if several && spin != first { format!("{mode} ({spin})") } else { mode.to_string() };
         ways.into_iter().map(move |spin| Contender { mode, spin, label: named(spin) })

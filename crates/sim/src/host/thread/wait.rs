@@ -1,6 +1,6 @@
 //! How a thread waits: it spins, naps, sleeps, and comes back.
 
-use completion::{Cause, Plan, QueueSet, Step, Woke, fall_asleep};
+use completion::{Cause, Plan, Step, Woke, fall_asleep};
 use units::Nanos;
 
 use super::super::lane::Lane;
@@ -117,11 +117,17 @@ impl Thread {
     #[inline(never)]
     pub(super) fn woken(&mut self, g: &mut Ground, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { g.now - due } else { Nanos::ZERO };
-        let called = self.take_signals(g);
-        for (n, lane) in self.lanes.iter_mut().enumerate() {
+        // Two lanes may have the same queue: signals are read once all know who was called.
+        for lane in &mut self.lanes {
+            lane.called = lane.is_signalled(&g.queues[lane.queue]);
+        }
+        for lane in &mut self.lanes {
             lane.slept = true;
             let queue = &g.queues[lane.queue];
-            let own = if called.contains(n) { Woke::NOTIFIED } else { Woke { cause, late } };
+            let own = if lane.called { Woke::NOTIFIED } else { Woke { cause, late } };
+            if lane.called {
+                queue.take_signals();
+            }
             let in_flight = lane.in_flight(queue);
             let (waiter, bound) = lane.bind(queue);
             waiter.wakes(&bound);
@@ -134,19 +140,6 @@ impl Thread {
         self.app.stuck = false;
         self.at = At::Decide;
         Progress::Busy(cost)
-    }
-
-    /// The lanes whose queues have called; their signals are read.
-    pub(super) fn take_signals(&mut self, g: &mut Ground) -> QueueSet {
-        let mut called = QueueSet::EMPTY;
-        for (n, lane) in self.lanes.iter_mut().enumerate() {
-            let queue = &g.queues[lane.queue];
-            if lane.is_signalled(queue) && queue.signals() > 0 {
-                called.insert(n);
-            }
-        }
-        called.iter().for_each(|n| g.queues[self.lanes[n].queue].take_signals());
-        called
     }
 
     /// The application is back in the library.

@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 
 use units::Nanos;
 
-use crate::{Batch, Check, Done, Plan, Route, Seen, Tuning};
+use crate::{Batch, Done, Plan, Route, Seen, Tuning};
 
 /// When to poll one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
 ///
@@ -32,9 +32,9 @@ pub trait CustomPolicy: fmt::Debug + Send {
     /// What to do next, given what the last step has seen. With commands in flight each answer finds them in finite time, or sleeps.
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
 
-    /// A batch has been committed: whether to poll at once.
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        Check::No
+    /// A batch has been committed: whether to poll at once, for at most [`crate::WEIGHT`] entries.
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
+        false
     }
 
     /// These commands were found by one poll.

@@ -7,7 +7,7 @@
 //! # What an executor does
 //!
 //! Where a hardware queue has two lanes, it asks [`Policy::route`] before each commit which of them the batch goes to.
-//! After each commit it calls [`Policy::submitted`] and carries out the [`Check`]. To wait, it asks [`Policy::next`]
+//! After each commit it calls [`Policy::submitted`], and polls if that says so. To wait, it asks [`Policy::next`]
 //! again and again, each time with what the step before has seen, and carries out the [`Plan`]:
 //!
 //! | plan | step | what the next [`Seen`] says |
@@ -57,7 +57,7 @@ pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
-pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
+pub use seen::{Batch, Cause, Done, Found, Plan, Route, Seen, Woke};
 pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep, last_step};
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

@@ -5,7 +5,7 @@ mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, Check, CustomPolicy, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, CustomPolicy, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 
@@ -29,7 +29,8 @@ pub struct Policy {
     mode: Mode,
     /// The same as a word: compared for each plan.
     word: u32,
-    check: Check,
+    /// The mode's `+submit-check`.
+    check: bool,
     rule: Rule,
     facts: Facts,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
@@ -75,11 +76,11 @@ impl Policy {
         // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
         // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
         // interrupt. A constant of the mode, so that asking costs no branch.
-        let check = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
+        let check = mode.submit_check();
         let (records, checks) = match &rule {
             Rule::Custom(_) => (true, true),
             Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
-            _ => (false, check != Check::No),
+            _ => (false, check),
         };
         Policy { mode, word: mode.into(), check, rule, facts: mode.facts(), records, checks, learnt: None }
     }
@@ -120,9 +121,10 @@ impl Policy {
         }
     }
 
-    /// Tells of a batch whose doorbell has just been rung; answers whether to look at once.
+    /// Tells of a batch whose doorbell has just been rung; answers whether to look at once: locklessly at the phase, and if an entry is
+    /// pending by *trying* the lock, for at most [`WEIGHT`] entries.
     #[inline]
-    pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+    pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => rule.submitted(now, batch),

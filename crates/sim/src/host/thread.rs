@@ -4,7 +4,7 @@
 mod wait;
 mod work;
 
-use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, Round, Seen, combine, last_step};
+use completion::{Batch, Cause, Done, Found, Group, Mode, Plan, Round, Seen, WEIGHT, combine, last_step};
 use driver::Completed;
 use units::Nanos;
 
@@ -26,7 +26,7 @@ pub(super) enum At {
     /// Posting to this lane and those after it, and ringing their doorbells; `waited`: the lane's lock is free now.
     Commit { lane: usize, waited: bool },
     /// Looking at this lane because its policy said so after the commit.
-    Check { lane: usize, budget: u32 },
+    Check { lane: usize },
     /// Asking the policies, or, if others look, whether there is enough.
     Decide,
     /// Taking entries.
@@ -143,7 +143,7 @@ impl Thread {
         match self.at {
             At::Load => self.load(g),
             At::Commit { lane, waited } => self.commit(g, lane, waited),
-            At::Check { lane, budget } => Ok(self.check(g, lane, budget)),
+            At::Check { lane } => Ok(self.check(g, lane)),
             At::Decide => self.decide(g),
             At::Look { lane, budget, after } => Ok(self.look(g, lane, budget, after)),
             At::Release { lane, after } => self.release(g, lane, after),
@@ -451,8 +451,8 @@ impl Thread {
         let urgent = if self.app.urgent && g.habits.tells_urgent { commands } else { 0 };
         let batch = Batch { commands, urgent, in_flight: lane.in_flight(queue), class };
         let waiter = if g.context == Context::Waiter { &mut lane.waiter } else { &mut g.drains[index].waiter };
-        if let Check::TryLook { budget } = waiter.policy.submitted(g.now, &batch) {
-            self.at = At::Check { lane: at, budget };
+        if waiter.policy.submitted(g.now, &batch) {
+            self.at = At::Check { lane: at };
         }
         Ok(Progress::Busy(cost))
     }
@@ -467,10 +467,10 @@ impl Thread {
         Progress::Private(Nanos::ZERO)
     }
 
-    fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
+    fn check(&mut self, g: &Ground, lane: usize) -> Progress {
         let after = After::Commit(lane + 1);
         let pending = g.queues[self.lanes[lane].queue].pending();
-        self.at = if pending { At::Look { lane, budget, after } } else { after.at() };
+        self.at = if pending { At::Look { lane, budget: WEIGHT, after } } else { after.at() };
         Progress::Busy(g.costs.library.look)
     }
 

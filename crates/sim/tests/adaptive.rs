@@ -16,7 +16,7 @@ fn run(mode: Mode, price: LatencyPrice, costs: Costs, profile: Profile, job: Job
 
 /// The objection to polling in the interrupt's place (SOURCES, 001): the common case is one command per interrupt.
 #[test]
-fn irq_poll_costs_more_at_depth_one() {
+fn irq_poll_is_dear_at_qd1() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
             let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), closed_loop(1, 10_000));

@@ -114,7 +114,7 @@ pub(crate) struct Entry {
 static ENTRIES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
 
 /// A policy that the program has registered: its number. One is had from [`crate::Mode::register`] alone.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CustomId(pub(crate) u32);
 
 /// Why a policy cannot be registered.
@@ -157,15 +157,8 @@ pub(crate) fn registered() -> impl Iterator<Item = CustomId> {
 }
 
 impl CustomId {
-    #[cold] // The built-in modes' facts are constants.
     pub(crate) fn entry(self) -> &'static Entry {
         // Ids are given by `register` alone, and entries stay.
         ENTRIES.read().unwrap_or_else(PoisonError::into_inner)[self.0 as usize]
-    }
-}
-
-impl fmt::Debug for CustomId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.entry().name)
     }
 }

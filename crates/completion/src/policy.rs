@@ -35,8 +35,6 @@ pub struct Policy {
     facts: Facts,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
     records: bool,
-    /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`.
-    checks: bool,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
 }
@@ -77,12 +75,8 @@ impl Policy {
         // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
         // interrupt. A constant of the mode, so that asking costs no branch.
         let check = mode.submit_check();
-        let (records, checks) = match &rule {
-            Rule::Custom(_) => (true, true),
-            Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
-            _ => (false, check),
-        };
-        Policy { mode, word: mode.into(), check, rule, facts: mode.facts(), records, checks, learnt: None }
+        let records = matches!(rule, Rule::Hybrid(_) | Rule::Adaptive(_) | Rule::Custom(_));
+        Policy { mode, word: mode.into(), check, rule, facts: mode.facts(), records, learnt: None }
     }
 
     /// Takes over what `adaptive` has learnt of device and machine under an earlier policy of the same queue, whatever their modes are: it is
@@ -143,7 +137,7 @@ impl Policy {
     /// Whether the next commit may be followed by a look.
     #[inline]
     pub fn looks_on_commit(&self) -> bool {
-        self.checks
+        self.check || matches!(self.rule, Rule::Custom(_))
     }
 
     /// Whether a look that finds something may come before it is asked: it would plan nothing else, and is told of nothing by being asked.

@@ -19,17 +19,17 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Word<T> {
     }
 }
 
-/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`.
+/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`. A year is beyond anything that will be simulated.
 pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
-    parse_time(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    let Word(time) = Word::<Nanos>::deserialize(deserializer)?;
+    if time < Nanos::from_secs(40_000_000) { Ok(time) } else { Err(de::Error::custom(format!("{time} is too long"))) }
 }
 
 /// The same where there has to be some.
 pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    match parse_time(&text).map_err(de::Error::custom)? {
-        Nanos::ZERO => Err(de::Error::custom(format!("`{text}` is no time at all: it has to be more"))),
-        nanos => Ok(nanos),
+    match time(deserializer)? {
+        Nanos::ZERO => Err(de::Error::custom("no time at all: it has to be more")),
+        time => Ok(time),
     }
 }
 
@@ -39,26 +39,6 @@ pub(crate) fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
 
 pub(crate) fn some_lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
     lasting(deserializer).map(Some)
-}
-
-fn parse_time(text: &str) -> Result<Nanos, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
-    let no_time = || format!("`{text}` is not a time, such as \"20ms\"");
-    if digits.is_empty() {
-        return Err(no_time());
-    }
-    let factor = match unit.trim() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "" => return Err(format!("`{text}` lacks its unit: ns, us, ms or s")),
-        other => return Err(format!("`{other}` is not a unit of time: ns, us, ms or s")),
-    };
-    let nanos = digits.parse::<f64>().map_err(|_| no_time())? * factor;
-    // A year is beyond anything that will be simulated.
-    if nanos < 4e16 { Ok(Nanos(nanos.round() as u64)) } else { Err(format!("`{text}` is too long")) }
 }
 
 pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

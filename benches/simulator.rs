@@ -85,5 +85,5 @@ fn rate(scenario: &Scenario) -> f64 {
 
 #[inline(never)]
 fn counted_run(scenario: &Scenario) -> u64 {
-    scenario.run().expect("it runs").completed
+    scenario.run().expect("it runs").counts.completed
 }

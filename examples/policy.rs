@@ -36,7 +36,7 @@ fn patient(tuning: &Tuning) -> Patient {
 
 /// The whole command, with one mode more.
 pub fn main() -> ExitCode {
-    let facts = Facts { records: false, weighs_sleeps: true, ..Facts::MASKED };
+    let facts = Facts { weighs_sleeps: true, ..Facts::MASKED };
     cli::main_with([Mode::register("patient", facts, |tuning| Box::new(patient(tuning)))])
 }
 

@@ -1,7 +1,6 @@
 //! What the modes do to a whole stack, as far as it can be counted.
 
 use completion::Mode;
-use reap::policy::{CustomPolicy, Facts, Plan, Seen, WEIGHT};
 use reap::{Device, Group, Nanos, OpenOptions, Queue, Request};
 
 /// A device of 8 queues; what its commands take is the URI's profile's.
@@ -233,62 +232,4 @@ fn missing_poll_queues_are_reported() {
     assert_eq!(events("mem:1M?profile=null&masks=no"), [""; 0]);
     let told = events("mem:1M?profile=null&masks=no&queues=1");
     assert!(told.iter().any(|event| event.contains("1 of 1 hardware queues have no second lane")), "{told:?}");
-}
-
-/// An answer that a policy is made to give.
-type Answer = fn(Nanos) -> Plan;
-
-/// As `interrupt`, but for what it is made to answer.
-#[derive(Clone, Debug)]
-struct Broken {
-    asked: u32,
-    /// Where something is known to be there, from its twentieth answer on.
-    known: Answer,
-    /// Where it is to wait.
-    waits: Answer,
-}
-
-impl CustomPolicy for Broken {
-    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        self.asked += 1;
-        match seen.pending || seen.woke.is_some() {
-            true if self.asked > 20 => (self.known)(now),
-            true => looks(now),
-            false if seen.in_flight == 0 => Plan::Rest,
-            false => (self.waits)(now),
-        }
-    }
-}
-
-fn looks(_: Nanos) -> Plan {
-    Plan::Look { budget: WEIGHT }
-}
-
-/// The mode that is registered, a device in it, and two queues of that: the second is in `poll`.
-fn two_queues(name: &str, facts: Facts, policy: Broken) -> (Mode, Device, [Queue; 2]) {
-    let mode = Mode::register(name, facts, move |_| Box::new(policy.clone())).unwrap();
-    let device = Device::open_with("mem:64M?profile=optane", &OpenOptions::new().mode(mode)).unwrap();
-    let queues = [(); 2].map(|()| device.queue().unwrap());
-    queues[1].set_mode(Mode::POLL);
-    (mode, device, queues)
-}
-
-/// Waits that are over before they begin, or never end, find everything all the same, as does a rest with commands in flight.
-#[test]
-fn past_deadlines_do_not_stall() {
-    let waits: [(&str, Answer); 5] = [
-        ("spins", |now| Plan::Spin { until: Nanos(now.0 - 1) }),
-        ("naps", |_| Plan::Nap { until: Nanos::ZERO }),
-        ("sleeps", |now| Plan::Sleep { until: now, at_least: u32::MAX }),
-        ("spins-for-ever", |_| Plan::Spin { until: Nanos::MAX }),
-        ("rests", |_| Plan::Rest),
-    ];
-    for (kind, waits) in waits {
-        for (masked, facts) in [("masked", Facts::MASKED), ("unmasked", Facts::UNMASKED)] {
-            let (mode, device, [queue, other]) = two_queues(&format!("{kind}-{masked}"), facts, Broken { asked: 0, known: looks, waits });
-            assert_eq!((read(&queue, 640, 4, false), read(&other, 64, 4, false)), (640, 64));
-            assert_eq!((queue.mode(), other.mode()), (mode, Mode::POLL), "{mode}");
-            nothing_was_late(&device);
-        }
-    }
 }

@@ -58,7 +58,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let outcomes = on_all_cores(&runs, &stop, |scenario| scenario.run_unless(&stop));
     // One that was stopped in the middle counts as one that was not begun.
     let outcome = |run: Option<Result<Outcome, SimError>>| match run {
-        Some(Err(SimError::Stopped { .. })) => Ok(None),
+        Some(Err(SimError::Stopped(_))) => Ok(None),
         run => run.transpose(),
     };
     let outcomes: Vec<Option<Outcome>> =

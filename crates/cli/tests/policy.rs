@@ -1,31 +1,16 @@
-//! The example of a policy of one's own, with the whole command: as its own child, and by the laws.
+//! The example of a policy of one's own, with the whole command: as its own child.
 
 #[path = "../examples/policy.rs"]
 mod example;
 
 use std::process::{Command, ExitCode};
 
-use reap::policy::{CustomPolicy, Facts, Plan, Seen};
-use reap::{Mode, Nanos};
-
-/// Set for the child that is the example (`good`), or has a policy that breaks its contract (`bad`).
+/// Set for the child that is the example.
 const CHILD: &str = "REAP_TEST_POLICY_CHILD";
 
-/// Rests with commands in flight.
-#[derive(Clone, Debug)]
-struct Resting;
-
-impl CustomPolicy for Resting {
-    fn next(&mut self, _: Nanos, _: &Seen) -> Plan {
-        Plan::Rest
-    }
-}
-
 fn main() -> ExitCode {
-    match std::env::var(CHILD).as_deref() {
-        Ok("good") => return example::main(),
-        Ok(_) => return cli::main_with([Mode::register("resting", Facts::MASKED, |_| Box::new(Resting))]),
-        Err(_) => {}
+    if std::env::var_os(CHILD).is_some() {
+        return example::main();
     }
     for (name, test) in [("run", run as fn()), ("compare", compare), ("sim", sim), ("names", names)] {
         test();
@@ -36,11 +21,7 @@ fn main() -> ExitCode {
 
 /// What the example prints; it has to succeed, or not to.
 fn reap(words: &str, succeeds: bool) -> (String, String) {
-    child("good", words, succeeds)
-}
-
-fn child(which: &str, words: &str, succeeds: bool) -> (String, String) {
-    let out = Command::new(std::env::current_exe().unwrap()).env(CHILD, which).args(words.split(' ')).output().unwrap();
+    let out = Command::new(std::env::current_exe().unwrap()).env(CHILD, "1").args(words.split(' ')).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, told) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(out.status.success(), succeeds, "{words}: {said}{told}");

@@ -1,49 +1,46 @@
 //! Policies that a program brings: the trait and its contract, the facts of such a mode, and the names that are registered.
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use units::Nanos;
 
-use crate::{Batch, Check, Done, Plan, Route, Seen, Tuning};
+use crate::{Batch, Done, Plan, Route, Seen, Tuning};
 
-/// When to look at one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
+/// When to poll one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
 ///
 /// Each queue has a policy of its own, made anew at each switch to its mode, and asks it from one thread at a time. What is to outlive a
-/// switch lies in what its maker shares, an `Arc` for example. `docs/policy.md` has a worked example, and
-/// `reap::policy::testing` the laws as functions.
+/// switch lies in what its maker shares, an `Arc` for example. `docs/policy.md` has a worked example.
 ///
 /// # Contract
 ///
-/// | the policy | the queue does otherwise |
-/// | --- | --- |
-/// | answers `Look` where [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is not | polls all the same |
-/// | answers `Rest` if nothing is in flight, and else anything but that | rests; sleeps until the next notification |
-/// | answers `Look` where something is known to be there, or the last poll used its budget up | polls without a result, unless nothing is in flight |
-/// | asks for 1 to [`crate::WEIGHT`] entries | takes the nearest of these |
-/// | names an instant after `now`, and for `Spin` and `Nap` at most a second after | waits for 20 µs, or for a second |
-/// | answers anything but `Spin` where [`Seen::leaving`] is set; after `Nap` the loop is back at its instant | sleeps |
-/// | asks `Sleep` for 1 to [`Seen::in_flight`] completions | waits for the nearest of these |
-/// | answers the same to the same calls | nothing: comparisons and replays mean nothing |
+/// An answer is carried out as it is, so a policy that breaks its contract loses its own queue's completions, or blocks its thread.
+/// `reap::policy::testing` has the contract as functions.
 ///
-/// So no answer loses a completion. A panic is the calling thread's, and a method that does not return holds that thread. Methods run
-/// where data pass, so they should allocate nothing and call nothing that blocks.
+/// - It answers `Look` for 1 to [`crate::WEIGHT`] entries where [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is not,
+///   and else only where the last poll used its budget up.
+/// - With nothing in flight it answers `Rest`, and with commands in flight anything but that.
+/// - It names an instant after `now`, and for `Spin` and `Nap` at most a second after.
+/// - Where [`Seen::leaving`] is set it answers `Sleep`, or a `Nap` at whose end the thread is back.
+/// - It asks `Sleep` for 1 to [`Seen::in_flight`] completions.
+/// - The same calls have the same answers, or simulations mean nothing.
 ///
-/// Instants are of the executor's clock, which the simulator's is as well: a policy reads no clock of its own.
+/// Methods run where data pass, so they should allocate nothing and call nothing that blocks. Instants are of the executor's clock, which
+/// the simulator's is as well: a policy reads no clock of its own.
 #[allow(unused_variables)] // The names that the defaults do without are for those who read them.
 pub trait CustomPolicy: fmt::Debug + Send {
     /// What to do next, given what the last step has seen. With commands in flight each answer finds them in finite time, or sleeps.
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
 
-    /// A batch has been committed. The answer is heeded where [`crate::Facts::checks`] says so.
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        Check::No
+    /// A batch has been committed: whether to poll at once, for at most [`crate::WEIGHT`] entries.
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
+        false
     }
 
-    /// These commands were found by one look. Called where [`crate::Facts::records`] says so.
+    /// These commands were found by one poll.
     fn completed(&mut self, done: &[Done]) {}
 
-    /// Where a batch goes that is about to be committed, on a hardware queue with a lane that sends no messages.
+    /// Where a batch goes that is about to be committed, on a hardware queue with a poll queue.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }
@@ -55,7 +52,7 @@ pub trait CustomPolicy: fmt::Debug + Send {
     }
 }
 
-/// Who looks at a queue.
+/// Who polls a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// The thread that submits.
@@ -74,76 +71,51 @@ pub enum Delivery {
     Posted,
 }
 
-/// The facts of a mode whose policy a program brings ([`crate::CustomPolicy`]). They hold for as long as the process runs.
-///
-/// It begins with one of [`Facts::MASKED`] and [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
+/// What is constant about a mode. A program that brings a policy ([`crate::CustomPolicy`]) begins with one of [`Facts::MASKED`] and [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Whether the notification is masked while the thread is awake. Where it is not, it is never masked.
     pub masks: bool,
-    /// Who looks.
+    /// Who polls.
     pub placement: Placement,
     /// How a message becomes a notification.
     pub delivery: Delivery,
     /// Whether the device holds messages back for [`crate::CustomPolicy::holds`].
     pub holds: bool,
-    /// Whether the policy spins by rule: `--poll` then says whether it is told that others want its CPU.
+    /// Whether the policy spins by rule, not by weighing what that costs: `--poll` then says whether it is told that others want its CPU.
     pub spins: bool,
-    /// Whether it is told of each command that completes, and of a batch's class. Records cost some instructions a command.
-    pub records: bool,
     /// Whether [`crate::Seen::cycle`] is measured for it. Measuring costs four system calls each time.
     pub weighs_sleeps: bool,
-    /// Whether [`crate::CustomPolicy::submitted`] may ask for a look.
-    pub checks: bool,
 }
 
 impl Facts {
-    /// Masked while awake, looked at by its own thread, told of its records: what most policies want.
-    pub const MASKED: Facts = Facts {
-        masks: true,
-        placement: Placement::Own,
-        delivery: Delivery::PerVector,
-        holds: false,
-        spins: false,
-        records: true,
-        weighs_sleeps: false,
-        checks: false,
-    };
+    /// Masked while awake, polled by its own thread: what most policies want.
+    pub const MASKED: Facts =
+        Facts { masks: true, placement: Placement::Own, delivery: Delivery::PerVector, holds: false, spins: false, weighs_sleeps: false };
 
     /// The same, never masked: each completion sends its message, as in `interrupt`.
     pub const UNMASKED: Facts = Facts { masks: false, ..Facts::MASKED };
-
-    /// Why no executor can carry them out together.
-    pub(crate) fn fault(&self) -> Option<&'static str> {
-        let elsewhere = self.placement == Placement::DrainThread || self.delivery == Delivery::Posted;
-        (self.masks && elsewhere)
-            .then_some("a notification that is posted, or a drain thread's, is never masked: begin with Facts::UNMASKED")
-    }
 }
 
-/// Most policies of one process.
-pub(crate) const MOST: usize = 64;
-
-/// Longest name, in bytes: tables and records have room for it.
+/// Longest name, in bytes: tables have room for it.
 const LONGEST_NAME: usize = 32;
 
 /// Makes a policy for one queue.
 type Maker = dyn Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync;
 
-struct Entry {
-    name: String,
-    facts: Facts,
-    make: Box<Maker>,
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) facts: Facts,
+    pub(crate) make: Box<Maker>,
 }
 
-/// The policies that a program has registered. They stay for as long as the process runs, so that a mode is a small number wherever it is
-/// kept. Written once each, in order, under the lock; read without it.
-static ENTRIES: [OnceLock<Entry>; MOST] = [const { OnceLock::new() }; MOST];
-static WRITING: Mutex<()> = Mutex::new(());
+/// The policies that a program has registered. They stay for as long as the process runs, so that a mode is a small number wherever it
+/// is kept.
+static ENTRIES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
 
-/// A policy that the program has registered. One is had from [`crate::Mode::register`] alone.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CustomId(pub(crate) u8);
+/// A policy that the program has registered: its number. One is had from [`crate::Mode::register`] alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CustomId(pub(crate) u32);
 
 /// Why a policy cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -155,17 +127,9 @@ pub enum RegisterError {
     /// It could not be told from an option's other words.
     #[error("'{0}' is no name for a policy: 1 to {LONGEST_NAME} of a-z, 0-9 and '-', the first one a letter")]
     Name(String),
-    /// Facts that contradict one another.
-    #[error("policy '{name}': {fault}")]
-    Facts {
-        /// The policy.
-        name: String,
-        /// What contradicts, and what to do.
-        fault: &'static str,
-    },
-    /// No place is left.
-    #[error("policy '{0}': a process has at most {MOST} policies of its own")]
-    Full(String),
+    /// Facts that contradict one another, so that no executor can carry them out.
+    #[error("policy '{0}': a notification that is posted, or a drain thread's, is never masked: begin with Facts::UNMASKED")]
+    Facts(String),
 }
 
 /// Registers a policy. Names of built-in modes are the caller's to check.
@@ -175,47 +139,26 @@ pub(crate) fn register(name: &str, facts: Facts, make: Box<Maker>) -> Result<Cus
     if !begins || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
         return Err(RegisterError::Name(name.to_owned()));
     }
-    if let Some(fault) = facts.fault() {
-        return Err(RegisterError::Facts { name: name.to_owned(), fault });
+    if facts.masks && (facts.placement == Placement::DrainThread || facts.delivery == Delivery::Posted) {
+        return Err(RegisterError::Facts(name.to_owned()));
     }
-    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    if registered().any(|id| id.name() == name) {
+    let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
+    if entries.iter().any(|entry| entry.name == name) {
         return Err(RegisterError::Taken(name.to_owned()));
     }
-    let free = ENTRIES.iter().position(|entry| entry.get().is_none()).ok_or_else(|| RegisterError::Full(name.to_owned()))?;
-    ENTRIES[free].get_or_init(|| Entry { name: name.to_owned(), facts, make });
-    Ok(CustomId(free as u8))
+    entries.push(Box::leak(Box::new(Entry { name: name.to_owned(), facts, make })));
+    Ok(CustomId(entries.len() as u32 - 1))
 }
 
 /// All that are registered, in the order in which they were.
 pub(crate) fn registered() -> impl Iterator<Item = CustomId> {
-    (0..).zip(&ENTRIES).map_while(|(at, entry)| entry.get().map(|_| CustomId(at)))
+    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner);
+    (0..entries.len() as u32).map(CustomId)
 }
 
 impl CustomId {
-    fn entry(self) -> Option<&'static Entry> {
-        ENTRIES.get(usize::from(self.0))?.get()
-    }
-
-    /// The name that it was registered under.
-    pub fn name(self) -> &'static str {
-        self.entry().map_or("", |entry| &entry.name)
-    }
-
-    /// The facts of its mode.
-    #[cold] // The built-in modes' facts are constants.
-    pub fn facts(self) -> Facts {
-        self.entry().map_or(Facts::UNMASKED, |entry| entry.facts)
-    }
-
-    /// A policy for one queue.
-    pub(crate) fn make(self, tuning: &Tuning) -> Option<Box<dyn CustomPolicy>> {
-        self.entry().map(|entry| (entry.make)(tuning))
-    }
-}
-
-impl fmt::Debug for CustomId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    pub(crate) fn entry(self) -> &'static Entry {
+        // Ids are given by `register` alone, and entries stay.
+        ENTRIES.read().unwrap_or_else(PoisonError::into_inner)[self.0 as usize]
     }
 }

@@ -7,7 +7,7 @@
 //! # What an executor does
 //!
 //! Where a hardware queue has two lanes, it asks [`Policy::route`] before each commit which of them the batch goes to.
-//! After each commit it calls [`Policy::submitted`] and carries out the [`Check`]. To wait, it asks [`Policy::next`]
+//! After each commit it calls [`Policy::submitted`], and polls if that says so. To wait, it asks [`Policy::next`]
 //! again and again, each time with what the step before has seen, and carries out the [`Plan`]:
 //!
 //! | plan | step | what the next [`Seen`] says |
@@ -31,7 +31,7 @@
 //!
 //! # A policy of one's own
 //!
-//! [`CustomPolicy`] is the trait, [`Mode::register`] gives it a name, and `testing` (a feature) has the laws to try it by.
+//! [`CustomPolicy`] is the trait, [`Mode::register`] gives it a name, and `testing` (a feature) has its contract as functions.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,6 @@ mod placer;
 mod policy;
 mod seen;
 mod sleep;
-mod spin;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/testing/mod.rs"]
 pub mod testing;
@@ -53,13 +52,12 @@ mod waiter;
 
 pub use custom::{CustomId, CustomPolicy, Delivery, Facts, Placement, RegisterError};
 pub use decisions::Decisions;
-pub use group::{Group, QueueSet, Round, Turn, combine};
-pub use mode::{Mode, ModeError, Moderation, Preset};
-pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
+pub use group::{Group, Round, Turn, combine};
+pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
+pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
-pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
-pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Sleeper, Step, fall_asleep, last_step};
-pub use spin::Spin;
+pub use seen::{Batch, Cause, Done, Found, Plan, Route, Seen, Woke};
+pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep, last_step};
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

@@ -50,7 +50,8 @@ pub enum Preset {
     Custom(CustomId),
 }
 
-/// Which moderator decides what the device holds back.
+/// Which moderator decides what the device holds back. A mode with any but [`Moderation::Asked`] is nothing but `interrupt` on a device
+/// that cannot hold messages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Moderation {
     /// One setting.
@@ -61,13 +62,6 @@ pub enum Moderation {
     Vic,
     /// What the policies of the queues ask for, which do as well without.
     Asked,
-}
-
-impl Moderation {
-    /// Whether its mode is nothing but `interrupt` on a device that cannot hold messages back.
-    pub fn is_all_there_is(self) -> bool {
-        self != Moderation::Asked
-    }
 }
 
 /// Why a name is not a mode.
@@ -96,6 +90,25 @@ pub enum ModeError {
 }
 
 const SUBMIT_CHECK: &str = "+submit-check";
+
+/// Each built-in preset by its name, the kernel's own last. A mode's word counts them, and then those of [`Mode::registered`].
+const PRESETS: [(Preset, &str); 15] = [
+    (Preset::Interrupt, "interrupt"),
+    (Preset::Threaded, "threaded"),
+    (Preset::IrqPoll, "irq-poll"),
+    (Preset::Posted, "posted"),
+    (Preset::HybridMean, "hybrid-mean"),
+    (Preset::HybridMin, "hybrid-min"),
+    (Preset::Suspend, "suspend"),
+    (Preset::Coalesce, "coalesce"),
+    (Preset::Dim, "dim"),
+    (Preset::Vic, "vic"),
+    (Preset::Poll, "poll"),
+    (Preset::Adaptive, "adaptive"),
+    (Preset::KernelIopoll, "kernel-iopoll"),
+    (Preset::KernelHybridIopoll, "kernel-hybrid-iopoll"),
+    (Preset::KernelSqpoll, "kernel-sqpoll"),
+];
 
 impl Mode {
     /// `interrupt`.
@@ -202,22 +215,8 @@ impl Mode {
     /// As written on the command line, without `+submit-check`.
     fn name(self) -> &'static str {
         match self.preset {
-            Preset::Interrupt => "interrupt",
-            Preset::Threaded => "threaded",
-            Preset::IrqPoll => "irq-poll",
-            Preset::Posted => "posted",
-            Preset::HybridMean => "hybrid-mean",
-            Preset::HybridMin => "hybrid-min",
-            Preset::Suspend => "suspend",
-            Preset::Coalesce => "coalesce",
-            Preset::Dim => "dim",
-            Preset::Vic => "vic",
-            Preset::Poll => "poll",
-            Preset::Adaptive => "adaptive",
-            Preset::KernelIopoll => "kernel-iopoll",
-            Preset::KernelHybridIopoll => "kernel-hybrid-iopoll",
-            Preset::KernelSqpoll => "kernel-sqpoll",
-            Preset::Custom(id) => id.name(),
+            Preset::Custom(id) => &id.entry().name,
+            preset => PRESETS.iter().find(|(known, _)| *known == preset).map_or("", |(_, name)| name),
         }
     }
 
@@ -242,62 +241,17 @@ impl Mode {
         }
     }
 
-    /// Whether the notification is kept masked while the thread is awake. Where it is
-    /// not, it is never masked.
-    #[inline]
-    pub fn masks(self) -> bool {
+    /// What is constant about it.
+    pub fn facts(self) -> Facts {
         match self.preset {
-            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
-            Preset::Custom(id) => id.facts().masks,
-            _ => false,
-        }
-    }
-
-    /// Who looks.
-    pub fn placement(self) -> Placement {
-        match self.preset {
-            Preset::Threaded => Placement::DrainThread,
-            Preset::Custom(id) => id.facts().placement,
-            _ => Placement::Own,
-        }
-    }
-
-    /// Whether the notification only schedules a poller, which takes the entries later. A kernel has softirqs for that; where
-    /// the thread that submits is the poller, it means nothing.
-    pub fn schedules_poller(self) -> bool {
-        self.preset == Preset::IrqPoll
-    }
-
-    /// Whether its thread spins by rule, not by weighing what that costs. What it does there when others want the CPU is the host's to
-    /// say: a policy that is never told of them spins on.
-    pub fn spins(self) -> bool {
-        match self.preset {
-            Preset::Poll | Preset::HybridMean | Preset::HybridMin => true,
-            Preset::Custom(id) => id.facts().spins,
-            _ => false,
-        }
-    }
-
-    /// Whether its policy weighs what sleeping costs on this machine, so that this is measured before it begins.
-    pub fn weighs_sleeps(self) -> bool {
-        match self.preset {
-            Preset::Adaptive => true,
-            Preset::Custom(id) => id.facts().weighs_sleeps,
-            _ => false,
-        }
-    }
-
-    /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
-    pub fn asks_placer(self) -> bool {
-        self.preset == Preset::Adaptive
-    }
-
-    /// How a message becomes a notification.
-    pub fn delivery(self) -> Delivery {
-        match self.preset {
-            Preset::Posted => Delivery::Posted,
-            Preset::Custom(id) => id.facts().delivery,
-            _ => Delivery::PerVector,
+            Preset::Threaded => Facts { placement: Placement::DrainThread, ..Facts::UNMASKED },
+            Preset::Posted => Facts { delivery: Delivery::Posted, ..Facts::UNMASKED },
+            Preset::Interrupt | Preset::Coalesce | Preset::Dim | Preset::Vic => Facts::UNMASKED,
+            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => Facts::UNMASKED,
+            Preset::IrqPoll | Preset::Suspend => Facts::MASKED,
+            Preset::HybridMean | Preset::HybridMin | Preset::Poll => Facts { spins: true, ..Facts::MASKED },
+            Preset::Adaptive => Facts { holds: true, weighs_sleeps: true, ..Facts::MASKED },
+            Preset::Custom(id) => id.entry().facts,
         }
     }
 
@@ -307,9 +261,7 @@ impl Mode {
             Preset::Coalesce => Some(Moderation::Fixed),
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
-            Preset::Adaptive => Some(Moderation::Asked),
-            Preset::Custom(id) if id.facts().holds => Some(Moderation::Asked),
-            _ => None,
+            _ => self.facts().holds.then_some(Moderation::Asked),
         }
     }
 
@@ -334,62 +286,38 @@ impl FromStr for Mode {
     type Err = ModeError;
 
     fn from_str(given: &str) -> Result<Mode, ModeError> {
-        if let Some(mode) = Mode::known().into_iter().find(|m| m.to_string() == given) {
-            return Ok(mode);
-        }
-        if let Some(mode) = Mode::KERNELS.into_iter().find(|mode| mode.to_string() == given) {
-            return Err(ModeError::Kernels { mode });
-        }
-        let plain = given.strip_suffix(SUBMIT_CHECK).and_then(|base| Mode::known().into_iter().find(|m| m.to_string() == base));
-        match plain {
-            Some(mode) => mode.with_submit_check(),
+        let (base, submit_check) = given.strip_suffix(SUBMIT_CHECK).map_or((given, false), |base| (base, true));
+        let mut plain = Mode::known().into_iter().chain(Mode::KERNELS).filter(|mode| !mode.submit_check);
+        match plain.find(|mode| mode.name() == base) {
+            Some(mode) if submit_check => mode.with_submit_check(),
+            Some(mode) if mode.is_the_kernels() => Err(ModeError::Kernels { mode }),
+            Some(mode) => Ok(mode),
             None => Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(given) }),
         }
     }
 }
 
-/// From here on the words of [`Mode::registered`].
-const CUSTOM: u32 = (Mode::ALL.len() + Mode::KERNELS.len()) as u32;
-
-/// A mode as a word, for cells that are switched at run time: its position in [`Mode::ALL`], then [`Mode::KERNELS`], then [`Mode::registered`].
-/// Asked once per batch, so written out rather than searched for; a test holds the two together.
+/// A mode as a word, for cells that are switched at run time.
 impl From<Mode> for u32 {
-    #[inline]
     fn from(mode: Mode) -> u32 {
-        let first = match mode.preset {
-            Preset::Interrupt => 0,
-            Preset::Threaded => 2,
-            Preset::IrqPoll => 4,
-            Preset::Posted => 6,
-            Preset::HybridMean => 8,
-            Preset::HybridMin => 9,
-            Preset::Suspend => 10,
-            Preset::Coalesce => 11,
-            Preset::Dim => 12,
-            Preset::Vic => 13,
-            Preset::Poll => 14,
-            Preset::Adaptive => 15,
-            Preset::KernelIopoll => 16,
-            Preset::KernelHybridIopoll => 17,
-            Preset::KernelSqpoll => 18,
-            Preset::Custom(id) => CUSTOM + u32::from(id.0),
+        let preset = match mode.preset {
+            Preset::Custom(id) => PRESETS.len() as u32 + id.0,
+            preset => PRESETS.iter().position(|(known, _)| *known == preset).unwrap_or(0) as u32,
         };
-        first + u32::from(mode.submit_check)
+        preset << 1 | u32::from(mode.submit_check)
     }
 }
 
-/// The mode at this position of [`Mode::ALL`], then [`Mode::KERNELS`], then [`Mode::registered`]; the position itself is handed back if there is none.
+/// The mode of this word; the word itself is handed back if there is none.
 impl TryFrom<u32> for Mode {
     type Error = u32;
 
     fn try_from(word: u32) -> Result<Mode, u32> {
-        let at = word as usize;
-        let built_in = Mode::ALL.get(at).or_else(|| Mode::KERNELS.get(at.checked_sub(Mode::ALL.len())?)).copied();
-        let custom = || {
-            let number = word.checked_sub(CUSTOM)?;
-            custom::registered().find(|id| u32::from(id.0) == number).map(|id| Mode::plain(Preset::Custom(id)))
-        };
-        built_in.or_else(custom).ok_or(word)
+        let at = word as usize >> 1;
+        let built_in = PRESETS.get(at).map(|(preset, _)| *preset);
+        let custom = || custom::registered().nth(at - PRESETS.len()).map(Preset::Custom);
+        let mode = Mode::plain(built_in.or_else(custom).ok_or(word)?);
+        if word & 1 == 0 { Ok(mode) } else { mode.with_submit_check().map_err(|_| word) }
     }
 }
 
@@ -406,6 +334,52 @@ fn meant(nearest: Option<Mode>) -> String {
 
 fn names() -> String {
     Mode::known().iter().map(Mode::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What a thread that spins for its completions does about other threads that are ready on its CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// Nothing: the scheduler takes the CPU when the slice is over, or when a thread wakes that has had clearly less. In the kernel host this
+    /// is polled I/O that spins until a reschedule is due, and in the user host a poller that never gives way.
+    #[default]
+    Spins,
+    /// It looks once, and gives the CPU to the next one; it stays ready (`sched_yield`).
+    Yields,
+    /// It is told, and its policy naps for 50 µs.
+    Naps,
+}
+
+impl Spin {
+    /// By name.
+    pub const ALL: [(&str, Spin); 3] = [("spins", Spin::Spins), ("yields", Spin::Yields), ("naps", Spin::Naps)];
+
+    /// Whether a policy of this mode is told that others want the CPU. Rules that weigh it are told in any case.
+    pub fn tells_wanted(self, mode: Mode) -> bool {
+        self == Spin::Naps || !mode.facts().spins
+    }
+
+    /// Whether a thread that spins in this mode gives the CPU to others that are ready.
+    pub fn gives_way(self, mode: Mode) -> bool {
+        self == Spin::Yields && mode.facts().spins
+    }
+}
+
+impl fmt::Display for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Spin::ALL.iter().find(|(_, spin)| spin == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Spin {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Spin, String> {
+        let names = Spin::ALL.map(|(name, _)| name);
+        Spin::ALL.iter().find(|(known, _)| *known == name).map(|(_, spin)| *spin).ok_or_else(|| {
+            let near = units::nearest(name, names.iter().copied()).map_or(String::new(), |near| format!("did you mean '{near}'? "));
+            format!("there is no way of spinning called `{name}` ({near}known: {})", names.join(", "))
+        })
+    }
 }
 
 #[cfg(test)]

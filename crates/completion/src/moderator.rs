@@ -5,12 +5,11 @@
 //! rates of the queues that it is responsible for and proposes a setting; the executor carries it to the device and tells
 //! what came of it. A device that refuses is left alone from then on, and its mode is `interrupt`.
 
+use std::cmp::Ordering;
+
 use units::Nanos;
 
 use crate::Moderation;
-
-/// The step in which TIME counts, and so the shortest time that anything is held back.
-pub const STEP: Nanos = Nanos::from_micros(100);
 
 /// A setting of Interrupt Coalescing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +40,6 @@ impl Coalesce {
     /// TIME: in steps of 100 µs.
     pub const fn time(self) -> u8 {
         self.steps
-    }
-
-    /// The same as a span of time.
-    pub const fn span(self) -> Nanos {
-        Nanos(STEP.0 * self.steps as u64)
     }
 
     /// Entries before a message: 1 to 256.
@@ -88,7 +82,8 @@ pub const PACE: Nanos = Nanos::from_millis(10);
 /// Decides what one controller holds back.
 #[derive(Clone, Debug)]
 pub struct Moderator {
-    rule: Rule,
+    moderation: Moderation,
+    dim: Dim,
     /// The setting that the device has confirmed.
     in_force: Coalesce,
     /// The last change, confirmed or not.
@@ -96,24 +91,10 @@ pub struct Moderator {
     refused: bool,
 }
 
-#[derive(Clone, Debug)]
-enum Rule {
-    Fixed,
-    Dim(Dim),
-    Vic,
-    Asked,
-}
-
 impl Moderator {
     /// The moderator of a mode, for a controller that holds nothing back.
     pub fn new(moderation: Moderation) -> Moderator {
-        let rule = match moderation {
-            Moderation::Fixed => Rule::Fixed,
-            Moderation::Dim => Rule::Dim(Dim::default()),
-            Moderation::Vic => Rule::Vic,
-            Moderation::Asked => Rule::Asked,
-        };
-        Moderator { rule, in_force: Coalesce::OFF, changed_at: None, refused: false }
+        Moderator { moderation, dim: Dim::default(), in_force: Coalesce::OFF, changed_at: None, refused: false }
     }
 
     /// What to set now, given what happened since the last tick. Tick once per [`PACE`]; a tick that comes sooner after a
@@ -122,11 +103,11 @@ impl Moderator {
         if self.refused || self.changed_at.is_some_and(|at| now < at + PACE) {
             return None;
         }
-        let wanted = match &mut self.rule {
-            Rule::Fixed => FIXED,
-            Rule::Dim(dim) => dim.next(rates),
-            Rule::Vic => vic(rates),
-            Rule::Asked => Coalesce::new(rates.asked, 1),
+        let wanted = match self.moderation {
+            Moderation::Fixed => FIXED,
+            Moderation::Dim => self.dim.next(rates),
+            Moderation::Vic => vic(rates),
+            Moderation::Asked => Coalesce::new(rates.asked, 1),
         };
         if wanted == self.in_force {
             return None;
@@ -222,13 +203,6 @@ struct Sample {
     per_message: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Better,
-    Same,
-    Worse,
-}
-
 impl Default for Dim {
     fn default() -> Dim {
         Dim { step: 0, way: Way::Up, turns: 0, last: None }
@@ -244,27 +218,30 @@ impl Dim {
             return Coalesce::OFF;
         }
         let now = Sample { iops: rates.iops(), per_message: rates.completions * 100 / rates.messages.max(1) };
-        let verdict = self.last.map_or(Verdict::Better, |last| now.against(last));
+        // Completions per second come first.
+        let against = |last: Sample| compare(now.iops, last.iops).then_with(|| compare(now.per_message, last.per_message));
+        let verdict = self.last.map_or(Ordering::Greater, against);
         self.last = Some(now);
         self.walk(verdict);
         Coalesce::new(LADDER[self.step], 1)
     }
 
-    fn walk(&mut self, verdict: Verdict) {
+    /// `verdict`: how the last stretch compares with the one before.
+    fn walk(&mut self, verdict: Ordering) {
         if let Way::Parked(rested) = self.way {
             // The first stretch of rest is the one that later ones are compared with.
-            if rested == 0 || verdict == Verdict::Same && rested < TIRED_AFTER {
+            if rested == 0 || verdict == Ordering::Equal && rested < TIRED_AFTER {
                 self.way = Way::Parked(rested + 1);
                 return;
             }
             // Another load, or time to look around: back first, because holding back in vain costs latency.
             (self.way, self.turns) = (Way::Down, 0);
-        } else if verdict == Verdict::Same && self.way == Way::Up {
+        } else if verdict == Ordering::Equal && self.way == Way::Up {
             // No better for a step further: the lower of the two is as good.
             self.step = self.step.saturating_sub(1);
             self.way = Way::Parked(0);
             return;
-        } else if verdict == Verdict::Worse {
+        } else if verdict == Ordering::Less {
             self.turns += 1;
             self.way = if self.way == Way::Up { Way::Down } else { Way::Up };
         }
@@ -280,23 +257,9 @@ impl Dim {
     }
 }
 
-impl Sample {
-    fn against(self, last: Sample) -> Verdict {
-        match compare(self.iops, last.iops) {
-            Verdict::Same => compare(self.per_message, last.per_message),
-            verdict => verdict,
-        }
-    }
-}
-
-fn compare(now: u64, last: u64) -> Verdict {
-    if now.abs_diff(last) <= last / ALIKE {
-        Verdict::Same
-    } else if now > last {
-        Verdict::Better
-    } else {
-        Verdict::Worse
-    }
+/// Two rates differ if they differ by more than one part in [`ALIKE`].
+fn compare(now: u64, last: u64) -> Ordering {
+    if now.abs_diff(last) <= last / ALIKE { Ordering::Equal } else { now.cmp(&last) }
 }
 
 #[cfg(test)]

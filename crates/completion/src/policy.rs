@@ -1,14 +1,12 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
-mod custom;
 mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, CustomPolicy, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
-pub(crate) use custom::Custom;
 use hybrid::{Estimate, Hybrid};
 
 /// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
@@ -31,13 +29,12 @@ pub struct Policy {
     mode: Mode,
     /// The same as a word: compared for each plan.
     word: u32,
-    check: Check,
+    /// The mode's `+submit-check`.
+    check: bool,
     rule: Rule,
-    masks: bool,
+    facts: Facts,
     /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
     records: bool,
-    /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`.
-    checks: bool,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
 }
@@ -51,7 +48,7 @@ enum Rule {
     Suspend { in_vain: u32 },
     Poll,
     Adaptive(Box<Adaptive>),
-    Custom(Box<Custom>),
+    Custom(Box<dyn CustomPolicy>),
 }
 
 impl Policy {
@@ -72,20 +69,14 @@ impl Policy {
             Preset::Suspend => Rule::Suspend { in_vain: 0 },
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
-            Preset::Custom(id) => {
-                id.make(tuning).map_or(Rule::Interrupt, |rule| Rule::Custom(Box::new(Custom { facts: id.facts(), rule })))
-            }
+            Preset::Custom(id) => Rule::Custom((id.entry().make)(tuning)),
         };
         // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
         // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
         // interrupt. A constant of the mode, so that asking costs no branch.
-        let check = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
-        let (records, checks) = match &rule {
-            Rule::Custom(custom) => (custom.facts.records, custom.facts.checks),
-            Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
-            _ => (false, check != Check::No),
-        };
-        Policy { mode, word: mode.into(), check, rule, masks: mode.masks(), records, checks, learnt: None }
+        let check = mode.submit_check();
+        let records = matches!(rule, Rule::Hybrid(_) | Rule::Adaptive(_) | Rule::Custom(_));
+        Policy { mode, word: mode.into(), check, rule, facts: mode.facts(), records, learnt: None }
     }
 
     /// Takes over what `adaptive` has learnt of device and machine under an earlier policy of the same queue, whatever their modes are: it is
@@ -119,18 +110,19 @@ impl Policy {
         match &self.rule {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
-            Rule::Custom(custom) => custom.rule.route(now, batch),
+            Rule::Custom(rule) => rule.route(now, batch),
             Rule::Interrupt | Rule::IrqPoll | Rule::Suspend { .. } => Route::Notify,
         }
     }
 
-    /// Tells of a batch whose doorbell has just been rung; answers whether to look at once.
+    /// Tells of a batch whose doorbell has just been rung; answers whether to look at once: locklessly at the phase, and if an entry is
+    /// pending by *trying* the lock, for at most [`WEIGHT`] entries.
     #[inline]
-    pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+    pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => rule.submitted(now, batch),
-            Rule::Custom(custom) => return custom.submitted(now, batch),
+            Rule::Custom(rule) => return rule.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -145,7 +137,7 @@ impl Policy {
     /// Whether the next commit may be followed by a look.
     #[inline]
     pub fn looks_on_commit(&self) -> bool {
-        self.checks
+        self.check || matches!(self.rule, Rule::Custom(_))
     }
 
     /// Whether a look that finds something may come before it is asked: it would plan nothing else, and is told of nothing by being asked.
@@ -185,7 +177,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
             Rule::Adaptive(rule) => rule.completed(done),
-            Rule::Custom(custom) => custom.rule.completed(done),
+            Rule::Custom(rule) => rule.completed(done),
             _ => {}
         }
     }
@@ -200,7 +192,7 @@ impl Policy {
             Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
             Rule::Poll => poll(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
-            Rule::Custom(custom) => custom.next(now, seen),
+            Rule::Custom(rule) => rule.next(now, seen),
         }
     }
 
@@ -217,11 +209,7 @@ impl Policy {
 
     /// Whether [`Seen::cycle`] means anything to it; if not, it need not be measured.
     pub fn weighs_sleeps(&self) -> bool {
-        match &self.rule {
-            Rule::Adaptive(_) => true,
-            Rule::Custom(custom) => custom.facts.weighs_sleeps,
-            _ => false,
-        }
+        self.facts.weighs_sleeps
     }
 
     /// For how many entries the device may hold this queue's messages back: as many as do not make any of its commands later.
@@ -230,7 +218,7 @@ impl Policy {
     pub fn holds(&self) -> u16 {
         match &self.rule {
             Rule::Adaptive(rule) => rule.holds(),
-            Rule::Custom(custom) if custom.facts.holds => custom.rule.holds(),
+            Rule::Custom(rule) if self.facts.holds => rule.holds(),
             _ => 0,
         }
     }
@@ -246,7 +234,7 @@ impl Policy {
     /// Whether the notification is kept masked while the thread is awake, unless [`Policy::stays_armed`].
     #[inline]
     pub fn masks(&self) -> bool {
-        self.masks
+        self.facts.masks
     }
 
     /// Whether a notification that is armed may stay so, with this many in flight, although the thread is awake or about to carry

@@ -15,18 +15,6 @@ pub struct Batch {
     pub class: Option<Class>,
 }
 
-/// Whether to look at the queue right after a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// Leave.
-    No,
-    /// Look locklessly at the phase; if an entry is pending *try* the lock and take at most `budget` entries.
-    TryLook {
-        /// Most entries to take.
-        budget: u32,
-    },
-}
-
 /// One command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {

@@ -62,15 +62,6 @@ pub struct Lawful;
 
 impl Habits for Lawful {}
 
-/// A queue whose thread goes to sleep.
-pub trait Sleeper {
-    /// Allows its notification, if it sleeps on one that is masked. Whether it did.
-    fn arm(&mut self) -> bool;
-
-    /// Looks once more, and remembers for its policy what was seen. `None`: nothing can have been missed.
-    fn look(&mut self) -> Option<bool>;
-}
-
 /// What a step of going to sleep came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -84,14 +75,21 @@ pub enum Step {
     Block,
 }
 
-/// Step `n` of going to sleep on these queues.
+/// Step `n` of going to sleep on these queues. `arm` allows a queue's notification, if its thread sleeps on one that is masked, and says
+/// whether it did. `look` looks once more, and remembers for the policy what was seen; `None`: nothing can have been missed.
 #[inline]
-pub fn fall_asleep<Q: Sleeper>(habits: &impl Habits, n: usize, queues: impl Iterator<Item = Q>) -> Step {
+pub fn fall_asleep<Q>(
+    habits: &impl Habits,
+    n: usize,
+    queues: impl Iterator<Item = Q>,
+    mut arm: impl FnMut(Q) -> bool,
+    look: impl FnMut(Q) -> Option<bool>,
+) -> Step {
     match habits.sleep().get(n) {
-        Some(SleepStep::Arm) => Step::Armed(queues.map(|mut queue| u64::from(queue.arm())).sum()),
+        Some(SleepStep::Arm) => Step::Armed(queues.map(|queue| u64::from(arm(queue))).sum()),
         Some(SleepStep::Look) => {
             let (mut looked, mut found) = (0, false);
-            for seen in queues.filter_map(|mut queue| queue.look()) {
+            for seen in queues.filter_map(look) {
                 looked += 1;
                 found |= seen;
             }

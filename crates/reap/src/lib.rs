@@ -91,7 +91,7 @@ pub use ::driver::paths;
 /// A policy of one's own: [`policy::CustomPolicy`] is the trait, [`Mode::register`] gives it a name.
 pub mod policy {
     pub use completion::{
-        Batch, Cause, Check, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning, WEIGHT, Woke,
+        Batch, Cause, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning, WEIGHT, Woke,
     };
 
     #[cfg(feature = "testing")]

@@ -28,8 +28,6 @@ pub struct Costs {
     pub libaio: EngineCosts,
     /// What `io_uring_enter` costs.
     pub io_uring: EngineCosts,
-    /// What a ring of Reap's own costs, by which it drives files and block devices: its link `kernel:`.
-    pub kernel: RingCosts,
 }
 
 /// Hard interrupts and softirqs.
@@ -65,7 +63,7 @@ pub struct ThreadCosts {
     /// Waking a thread: its waker's part, into the run queue. It is spent where the waker runs.
     pub wake: Nanos,
     /// What waking a thread of another CPU costs on top: that CPU's run queue, and, where an idle CPU does not watch memory, an
-    /// interrupt to it. Spent where the waker runs. Not where `rouse` and `catch` are all that the giver pays.
+    /// interrupt to it. Spent where the waker runs. Not where `rouse` is all that the giver pays.
     pub wake_remote: Nanos,
     /// Signalling an eventfd, on top of `wake` if anybody sleeps on it.
     pub signal: Nanos,
@@ -85,9 +83,6 @@ pub struct ThreadCosts {
     pub refill_after: Nanos,
     /// Into a system call and out of it.
     pub syscall: Nanos,
-    /// A wait that need not sleep because a signal waits already, on top of the system call: reading it, and what the thread
-    /// does more slowly afterwards. User host only.
-    pub ready: Nanos,
     /// Going to sleep inside a system call, without the switch.
     pub block: Nanos,
     /// Delay of an interrupt at a CPU that has been idle for `idle_after`: leaving the idle state.
@@ -104,15 +99,6 @@ pub struct ThreadCosts {
     pub deepest_after: Nanos,
     /// Delay of an interrupt there, in place of both.
     pub deepest_exit: Nanos,
-    /// A CPU that has had nothing to do for less is still on its way to idle. A signal that ends a thread's sleep then catches it:
-    /// the CPU is interrupted on its way. 0: it cannot be told from one that is idle.
-    pub caught_within: Nanos,
-    /// What such a signal costs its giver, in place of `rouse`.
-    pub catch: Nanos,
-    /// What the sleeper pays for it, on top of the switch.
-    pub caught: Nanos,
-    /// Delay of such a wake-up, in place of `idle_exit`.
-    pub caught_exit: Nanos,
     /// A CPU that has been idle for so long has switched its caches off.
     pub cold_after: Nanos,
     /// What its next system call that submits pays for that: its own working set, fetched again. Kernel host only.
@@ -226,31 +212,6 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
-/// A ring of io_uring's that a thread of Reap's has to itself (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): a completion
-/// is only queued where it is found, and its thread puts the event into the ring when it enters the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RingCosts {
-    /// `io_uring_enter` on top of the system call, whatever it is for: finding the ring, its lock.
-    pub enter: Nanos,
-    /// Each I/O that it submits, above the block layer.
-    pub submit: Nanos,
-    /// Waiting in the call that submits, on top of `enter`.
-    pub fused: Nanos,
-    /// Waiting in a call of its own, on top of the system call and `enter`.
-    pub wait: Nanos,
-    /// Each completion where it is found: its task work queued.
-    pub queue: Nanos,
-    /// Running what has been queued, once.
-    pub run: Nanos,
-    /// Each completion of it: its event in the ring.
-    pub event: Nanos,
-    /// Each event that the library takes from the ring.
-    pub take: Nanos,
-    /// With IOPOLL, going once over what is polled for, on top of the look at the device's queue.
-    pub iopoll: Nanos,
-}
-
 /// Prices in percent of themselves.
 macro_rules! scale {
     ($percent:expr, $($price:expr),* $(,)?) => { $( $price = Nanos($price.0 * $percent / 100); )* };
@@ -269,28 +230,12 @@ impl Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
-        scale!(
-            percent,
-            t.wake,
-            t.wake_remote,
-            t.signal,
-            t.rouse,
-            t.catch,
-            t.caught,
-            t.switch,
-            t.from_idle,
-            t.syscall,
-            t.ready,
-            t.block,
-            t.timer
-        );
+        scale!(percent, t.wake, t.wake_remote, t.signal, t.rouse, t.switch, t.from_idle, t.syscall, t.block, t.timer);
         scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.serve, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {
             scale!(percent, engine.submit_call, engine.submit, engine.complete, engine.wait_call, engine.take);
         }
-        let k = &mut self.kernel;
-        scale!(percent, k.enter, k.submit, k.fused, k.wait, k.queue, k.run, k.event, k.take, k.iopoll);
         self
     }
 

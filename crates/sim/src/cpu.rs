@@ -1,4 +1,5 @@
-//! One CPU: interrupts come first, then softirqs, then a thread; and who had its time.
+//! One CPU: interrupts come first, then softirqs, then a thread; and who had its time. Hard interrupts: what may interrupt it, and how far
+//! the handler of one has come.
 
 use std::collections::VecDeque;
 
@@ -6,8 +7,7 @@ use driver::Completed;
 use units::Nanos;
 
 use crate::CpuOutcome;
-use crate::irq::{Active, Irq};
-use crate::posted::Descriptor;
+use crate::posted::{Bits, Descriptor, Handling};
 use crate::sched::{Quota, Ready, TaskId};
 use crate::softirq::Pollers;
 
@@ -34,8 +34,14 @@ pub(crate) enum Running {
     At(Level),
 }
 
+impl Default for Running {
+    fn default() -> Running {
+        Running::Idle(Nanos::ZERO)
+    }
+}
+
 /// A CPU.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) running: Running,
     /// By level, what is left of the step under way.
@@ -57,9 +63,6 @@ pub(crate) struct Cpu {
     pub(crate) remote_begun: usize,
     /// The handler under way has begun with the queue that it is at.
     pub(crate) draining: bool,
-    /// Notifications of posted interrupts taken, and vectors handled.
-    pub(crate) notifications: u64,
-    pub(crate) vectors: u64,
     pub(crate) pollers: Pollers,
     pub(crate) ready: Ready,
     pub(crate) current: Option<TaskId>,
@@ -73,8 +76,6 @@ pub(crate) struct Cpu {
     pub(crate) yields: bool,
     /// What interrupt threads have had of the period.
     pub(crate) quota: Quota,
-    /// The party that ended the sleep of its thread has caught it on its way to idle.
-    pub(crate) caught: bool,
     /// It has been idle since a thread last had it, and was no longer awake.
     pub(crate) has_idled: bool,
     /// Something has changed on it during this event.
@@ -83,33 +84,7 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     pub(crate) fn new(now: Nanos, pollers: Pollers) -> Cpu {
-        Cpu {
-            running: Running::Idle(Nanos::ZERO),
-            left: [None; 3],
-            since: now,
-            away_since: None,
-            outcome: CpuOutcome::default(),
-            irqs: VecDeque::new(),
-            active: None,
-            descriptor: Descriptor::default(),
-            bits: Vec::new(),
-            remote: Vec::new(),
-            remote_begun: 0,
-            draining: false,
-            notifications: 0,
-            vectors: 0,
-            pollers,
-            ready: Ready::default(),
-            current: None,
-            ran: Nanos::ZERO,
-            turn_ends: Nanos::MAX,
-            resched: false,
-            yields: false,
-            quota: Quota::default(),
-            caught: false,
-            has_idled: true,
-            stirred: false,
-        }
+        Cpu { since: now, pollers, turn_ends: Nanos::MAX, has_idled: true, ..Cpu::default() }
     }
 
     /// Accounts for the time until `now`. The part of it that a thread had.
@@ -164,4 +139,66 @@ impl Cpu {
         let away = self.away_since.map_or(Nanos::ZERO, |since| now - since);
         CpuOutcome { longest_away: self.outcome.longest_away.max(away), ..self.outcome }
     }
+}
+
+/// What interrupts a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Irq {
+    /// A vector of a device.
+    Vector {
+        /// The device.
+        device: usize,
+        /// The vector.
+        vector: usize,
+    },
+    /// The one notification that stands for whatever has been posted.
+    Posted,
+    /// The timer of a sleeping thread.
+    Timer(TaskId),
+    /// Another CPU has sent completions.
+    Remote,
+    /// Another CPU has woken a thread that is to run here.
+    Resched,
+}
+
+/// An interrupt under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Active {
+    pub(crate) irq: Irq,
+    pub(crate) stage: Stage,
+    /// Posted interrupts: how far their handler is, and the vectors of the round that are still to be handled.
+    pub(crate) handling: Handling,
+    pub(crate) bits: Bits,
+}
+
+/// What its next step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The first vector, or the next one.
+    Next,
+    /// Whatever the vector's n-th queue needs.
+    Queue {
+        /// The device.
+        device: usize,
+        /// The vector.
+        vector: usize,
+        /// Which of its queues.
+        n: usize,
+    },
+    /// Back to what was interrupted.
+    Leave,
+}
+
+/// Where a vector's messages go, and what they stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) cpu: usize,
+    /// Its bit in that CPU's descriptor.
+    pub(crate) bit: usize,
+    /// The queues that it announces entries of.
+    pub(crate) queues: Vec<usize>,
+    /// The thread that drains them, where one does.
+    pub(crate) thread: TaskId,
+    /// Pending at the CPU: further messages are merged into it.
+    pub(crate) pending: bool,
 }

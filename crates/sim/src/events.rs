@@ -57,14 +57,9 @@ impl Calendar {
         }
     }
 
-    /// When a source's alarm is set.
-    pub(crate) fn at(&self, source: usize) -> Nanos {
-        self.places[WHEELS * SLOTS + source].at
-    }
-
     /// Sets it, unless it is set for earlier.
     pub(crate) fn set_by(&mut self, source: usize, at: Nanos) {
-        if at < self.at(source) {
+        if at < self.places[WHEELS * SLOTS + source].at {
             self.set(source, at);
         }
     }

@@ -10,7 +10,7 @@ pub(crate) mod lane;
 pub(crate) mod paths;
 pub(crate) mod thread;
 
-use completion::{Mode, Placement};
+use completion::{Mode, Placement, Preset};
 use driver::{Completed, ProtocolViolation};
 use units::Nanos;
 
@@ -38,11 +38,11 @@ impl Context {
     /// handler does for a queue that is never masked, and its softirq for one that has a poller scheduled. The other modes look by
     /// themselves.
     pub(crate) fn of(mode: Mode, host: Host) -> Context {
-        match (mode.placement(), host) {
+        match (mode.facts().placement, host) {
             (Placement::DrainThread, _) => Context::Thread,
             (Placement::Own, Host::User) => Context::Waiter,
-            (Placement::Own, Host::Kernel) if mode.schedules_poller() => Context::Soft,
-            (Placement::Own, Host::Kernel) if mode.masks() => Context::Waiter,
+            (Placement::Own, Host::Kernel) if mode.preset() == Preset::IrqPoll => Context::Soft,
+            (Placement::Own, Host::Kernel) if mode.facts().masks => Context::Waiter,
             (Placement::Own, Host::Kernel) => Context::Hard,
         }
     }

@@ -64,9 +64,6 @@ pub struct Softirq {
     pub time_limit: Nanos,
     /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
     pub restarts: u32,
-    /// While ksoftirqd is woken and has not begun, the end of an interrupt runs the softirq all the same, as Linux does since 6.5
-    /// and did until 4.8. In between it was left to ksoftirqd.
-    pub beside_ksoftirqd: bool,
 }
 
 impl Default for Scheduler {
@@ -87,7 +84,7 @@ impl Default for Softirq {
     /// Weight 64 and budget 256 as in `lib/irq_poll.c`, whose time limit is the tick's. `__do_softirq` restarts at most 10
     /// times within 2 ms.
     fn default() -> Softirq {
-        Softirq { weight: 64, budget: 256, time_limit: Nanos::from_millis(2), restarts: 10, beside_ksoftirqd: false }
+        Softirq { weight: 64, budget: 256, time_limit: Nanos::from_millis(2), restarts: 10 }
     }
 }
 
@@ -126,7 +123,7 @@ impl Machine {
 
     fn holds_ten_switches(&self, what: &str, span: Nanos) -> Result<(), SimError> {
         let thread = &self.costs.thread;
-        let switch = thread.switch + thread.from_idle + thread.caught;
+        let switch = thread.switch + thread.from_idle;
         let least = Nanos(switch.0.saturating_mul(10).max(1));
         if span >= least {
             return Ok(());

@@ -89,9 +89,8 @@ impl Written {
     }
 
     /// The first device that has something to see.
-    pub(crate) fn take_first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         let all = self.0.get();
-        self.0.set(all & all.wrapping_sub(1));
         (all != 0).then(|| all.trailing_zeros() as usize)
     }
 
@@ -167,14 +166,19 @@ impl Vectors {
     /// Host: allows messages. In virtual time the store is its own fence. Whether the vector's Pending bit is set, so that the controller
     /// has to see it.
     pub(crate) fn arm(&self, vector: Vector) -> bool {
-        self.set(vector, true);
-        let pending = self.line(vector).filter(|line| line.pending.get());
-        pending.inspect(|line| line.unmasked.set(true)).is_some()
+        let Some(line) = self.line(vector) else { return false };
+        line.armed.set(true);
+        if line.pending.get() {
+            line.unmasked.set(true);
+        }
+        line.pending.get()
     }
 
     /// Host: forbids messages.
     pub(crate) fn mask(&self, vector: Vector) {
-        self.set(vector, false);
+        if let Some(line) = self.line(vector) {
+            line.armed.set(false);
+        }
     }
 
     /// Messages that I/O queues' vectors have sent: all but vector 0, which is the admin queue's.
@@ -192,48 +196,8 @@ impl Vectors {
         into.append(&mut self.raised.borrow_mut());
     }
 
-    fn set(&self, vector: Vector, armed: bool) {
-        if let Some(line) = self.line(vector) {
-            line.armed.set(armed);
-        }
-    }
-
     fn line(&self, vector: Vector) -> Option<&Line> {
         self.lines.get(usize::from(vector.0))
-    }
-
-    fn message(&self, vector: Vector) -> Message {
-        let Some(line) = self.line(vector) else { return Message::Lost };
-        let count = if line.armed.get() { &line.messages } else { &line.suppressed };
-        count.set(count.get() + 1);
-        if line.armed.get() {
-            self.raised.borrow_mut().push(vector);
-            return Message::Sent;
-        }
-        line.pending.set(true);
-        Message::Masked
-    }
-
-    /// Whether the controller, with the Pending bit set, has yet to see that the host unmasks.
-    fn is_masked(&self, vector: Vector) -> bool {
-        self.line(vector).is_some_and(|line| !line.armed.get() && !line.unmasked.get())
-    }
-
-    /// The message that the Pending bit stands for: one of those that the mask has held back is not held back after all.
-    fn send_pending(&self, vector: Vector) -> Message {
-        let Some(line) = self.line(vector) else { return Message::Lost };
-        self.clear_pending(vector);
-        line.suppressed.set(line.suppressed.get() - 1);
-        line.messages.set(line.messages.get() + 1);
-        self.raised.borrow_mut().push(vector);
-        Message::Sent
-    }
-
-    fn clear_pending(&self, vector: Vector) {
-        if let Some(line) = self.line(vector) {
-            line.pending.set(false);
-            line.unmasked.set(false);
-        }
     }
 }
 
@@ -242,38 +206,23 @@ impl Vectors {
 pub(crate) struct SimPort {
     memory: Memory,
     bar: Rc<Bar>,
-    vectors: Rc<Vectors>,
-    /// The controller is cut off from memory.
-    cut: Rc<Cell<bool>>,
+    pub(crate) vectors: Rc<Vectors>,
+    /// While it is true the controller is cut off from memory.
+    pub(crate) cut: Rc<Cell<bool>>,
     /// What its commands share beyond the profile.
     limits: Option<Rc<Limits>>,
 }
 
 impl SimPort {
     /// A bus with `memory`, for a controller of this many I/O queue pairs and vectors.
-    pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16) -> SimPort {
+    pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16, limits: Option<Rc<Limits>>) -> SimPort {
         let (bar, vectors) = (Rc::new(Bar::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
-        SimPort { memory, bar, vectors, cut: Rc::default(), limits: None }
-    }
-
-    /// The same for a controller with these limits.
-    pub(crate) fn with_limits(self, limits: Option<Rc<Limits>>) -> SimPort {
-        SimPort { limits, ..self }
-    }
-
-    /// What cuts the controller off from memory, while it is true.
-    pub(crate) fn cut(&self) -> Rc<Cell<bool>> {
-        Rc::clone(&self.cut)
+        SimPort { memory, bar, vectors, cut: Rc::default(), limits }
     }
 
     /// The host's view of registers and doorbells of the `device`-th controller.
     pub(crate) fn host_bar(&self, device: usize, written: &Written, heads_matter: bool) -> HostBar {
         HostBar { bar: Rc::clone(&self.bar), written: written.clone(), device, heads_matter }
-    }
-
-    /// The vectors.
-    pub(crate) fn vectors(&self) -> Rc<Vectors> {
-        Rc::clone(&self.vectors)
     }
 
     fn admit(&self, addr: u64, len: usize) -> Result<(), BusError> {
@@ -316,19 +265,37 @@ impl Port for SimPort {
     }
 
     fn message(&self, vector: Vector) -> Message {
-        self.vectors.message(vector)
+        let Some(line) = self.vectors.line(vector) else { return Message::Lost };
+        if line.armed.get() {
+            line.messages.set(line.messages.get() + 1);
+            self.vectors.raised.borrow_mut().push(vector);
+            return Message::Sent;
+        }
+        line.suppressed.set(line.suppressed.get() + 1);
+        line.pending.set(true);
+        Message::Masked
     }
 
+    /// Whether the controller, with the Pending bit set, has yet to see that the host unmasks.
     fn is_masked(&self, vector: Vector) -> bool {
-        self.vectors.is_masked(vector)
+        self.vectors.line(vector).is_some_and(|line| !line.armed.get() && !line.unmasked.get())
     }
 
+    /// The message that the Pending bit stands for: one of those that the mask has held back is not held back after all.
     fn send_pending(&self, vector: Vector) -> Message {
-        self.vectors.send_pending(vector)
+        let Some(line) = self.vectors.line(vector) else { return Message::Lost };
+        self.clear_pending(vector);
+        line.suppressed.set(line.suppressed.get() - 1);
+        line.messages.set(line.messages.get() + 1);
+        self.vectors.raised.borrow_mut().push(vector);
+        Message::Sent
     }
 
     fn clear_pending(&self, vector: Vector) {
-        self.vectors.clear_pending(vector);
+        if let Some(line) = self.vectors.line(vector) {
+            line.pending.set(false);
+            line.unmasked.set(false);
+        }
     }
 
     fn service_time(&self, command: &Sqe) -> Option<Nanos> {

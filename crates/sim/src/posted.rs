@@ -4,7 +4,32 @@
 //! bits for none and handles what they stand for, at most [`ROUNDS`] times; then it clears the outstanding bit and looks
 //! once more, because a bit that was set between the last exchange and the clearing has raised nothing.
 
-use completion::QueueSet;
+/// The vectors of one CPU that can be posted.
+pub(crate) const VECTORS: usize = 256;
+
+/// A set of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bits([u64; VECTORS / 64]);
+
+impl Bits {
+    pub(crate) fn insert(&mut self, bit: usize) {
+        if let Some(word) = self.0.get_mut(bit / 64) {
+            *word |= 1 << (bit % 64);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == [0; VECTORS / 64]
+    }
+
+    /// Takes the lowest out.
+    pub(crate) fn take_first(&mut self) -> Option<usize> {
+        let at = self.0.iter().position(|&word| word != 0)?;
+        let bit = self.0[at].trailing_zeros() as usize;
+        self.0[at] &= self.0[at] - 1;
+        Some(at * 64 + bit)
+    }
+}
 
 /// How often the handler exchanges the bits before it clears the outstanding bit.
 pub(crate) const ROUNDS: u32 = 3;
@@ -12,7 +37,7 @@ pub(crate) const ROUNDS: u32 = 3;
 /// One CPU's descriptor: 256 pending bits and the outstanding bit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Descriptor {
-    pending: QueueSet,
+    pending: Bits,
     outstanding: bool,
 }
 
@@ -36,15 +61,15 @@ impl Descriptor {
 
     /// One step of the handler: the bits to be handled, and what follows once they are. `looks_again`: as it must; the
     /// broken twin does not.
-    pub(crate) fn handle(&mut self, step: Handling, looks_again: bool) -> (QueueSet, Handling) {
+    pub(crate) fn handle(&mut self, step: Handling, looks_again: bool) -> (Bits, Handling) {
         match step {
             Handling::Round(n) if n < ROUNDS && !self.pending.is_empty() => (std::mem::take(&mut self.pending), Handling::Round(n + 1)),
             Handling::Round(_) => {
                 self.outstanding = false;
-                (QueueSet::EMPTY, if looks_again { Handling::Last } else { Handling::Over })
+                (Bits::default(), if looks_again { Handling::Last } else { Handling::Over })
             }
             Handling::Last => (std::mem::take(&mut self.pending), Handling::Over),
-            Handling::Over => (QueueSet::EMPTY, Handling::Over),
+            Handling::Over => (Bits::default(), Handling::Over),
         }
     }
 

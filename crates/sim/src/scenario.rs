@@ -1,6 +1,6 @@
 //! What is simulated.
 
-use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
+use completion::{Delivery, LatencyPrice, Mode, Tuning};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
@@ -28,8 +28,6 @@ pub struct Scenario {
     pub latency_price: LatencyPrice,
     /// When the mode is switched, and to which.
     pub switches: Vec<(Nanos, Mode)>,
-    /// How the queues of one thread share it. User host only; the kernel's softirq has [`Machine::softirq`].
-    pub group: Group,
     /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
     pub recovery: Option<RecoveryConfig>,
     /// What happens to controllers that are paths, and when, from the start on; a step's path is the number of the device. Needs
@@ -84,8 +82,6 @@ pub struct DeviceSpec {
     pub masks: bool,
     /// What its commands share beyond its profile.
     pub inside: Inside,
-    /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
-    pub node: usize,
     /// What goes wrong on its bus.
     pub faults: FaultPlan,
 }
@@ -116,8 +112,6 @@ pub struct JobSpec {
     /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off,
     /// and so is the time before the first. Empty: the job's own rate throughout.
     pub phases: Vec<Phase>,
-    /// The phases begin anew each so often: on/off bursts. `None`: the last one never ends.
-    pub phases_every: Option<Nanos>,
     /// The paths that its I/Os can take, and how one is chosen for each. `None`: there is one.
     pub paths: Option<Multipath>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
@@ -195,8 +189,6 @@ pub enum Engine {
     /// One call does both.
     #[default]
     IoUring,
-    /// Reap itself, by its link `kernel:`: a ring of its thread's own.
-    Reap,
 }
 
 impl DeviceSpec {
@@ -217,7 +209,6 @@ impl DeviceSpec {
             in_process: false,
             masks: true,
             inside: Inside::default(),
-            node: 0,
             faults: FaultPlan::new(),
         }
     }
@@ -244,15 +235,17 @@ impl DeviceSpec {
 }
 
 impl JobSpec {
+    /// The most software queues of a thread on one device.
+    pub const MOST_QUEUES: u16 = 256;
+
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.engine.name.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
-        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), phases_every: None, paths: None, queues: 1 }
+        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), paths: None, queues: 1 }
     }
 
     /// The rate that its phases mean for each thread, so long after the start; 0 without any.
     pub fn phase_at(&self, at: Nanos) -> u64 {
-        let at = self.phases_every.map_or(at, |every| Nanos(at.0 % every.0.max(1)));
         self.phases.iter().rev().find(|phase| phase.from <= at).map_or(0, |phase| phase.iops)
     }
 
@@ -264,7 +257,7 @@ impl JobSpec {
             return job;
         }
         let first = Stretch { span: self.phases[0].from, share: 0.0 };
-        let ends = self.phases.iter().skip(1).map(|next| next.from).chain([self.phases_every.unwrap_or(Nanos::MAX)]);
+        let ends = self.phases.iter().skip(1).map(|next| next.from).chain([Nanos::MAX]);
         let stretch = |(phase, end): (&Phase, Nanos)| Stretch { span: end - phase.from, share: phase.iops as f64 / highest as f64 };
         job.rate_stretches = std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
         job.rate = PerOp::both(Some(Rate::Iops(highest)));
@@ -286,7 +279,6 @@ impl Scenario {
             mode,
             latency_price: LatencyPrice::default(),
             switches: Vec::new(),
-            group: Group::default(),
             recovery: None,
             script: Script::default(),
             spin: Spin::default(),
@@ -302,12 +294,6 @@ impl Scenario {
         self
     }
 
-    /// The same, every job computing for so long with each I/O that completes.
-    pub fn with_work(mut self, work: Nanos) -> Scenario {
-        self.jobs.iter_mut().for_each(|job| job.work = work);
-        self
-    }
-
     /// What policies are told of the user, and of the machine: its price list.
     pub(crate) fn tuning(&self) -> Tuning {
         Tuning { price: self.latency_price, machine: self.machine.costs.cycle() }
@@ -315,7 +301,7 @@ impl Scenario {
 
     /// Whether device vectors are posted under a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
-        self.machine.posted || mode.delivery() == Delivery::Posted
+        self.machine.posted || mode.facts().delivery == Delivery::Posted
     }
 
     /// Whether a device sends its messages itself, without an interrupt.
@@ -332,17 +318,22 @@ impl Scenario {
         if self.jobs.is_empty() {
             return unfit("no job".into());
         }
-        if self.group.weight == 0 || self.group.budget == 0 {
-            return unfit("a group with a weight or a budget of 0: it would never look".into());
-        }
         self.devices.iter().try_for_each(|device| device.check(self))?;
         self.jobs.iter().try_for_each(|job| self.check_job(job))?;
-        self.check_paths()
+        let is_path = |device: usize| self.jobs.iter().filter_map(|job| self.paths_of(job)).any(|(_, devices)| devices.contains(&device));
+        if let Some(step) = self.script.steps.iter().find(|step| !is_path(step.path)) {
+            return unfit(format!("something happens to device {}, which is no path of any job", step.path));
+        }
+        if !self.script.steps.is_empty() && self.recovery.is_none() {
+            return unfit("things happen to paths, and nobody watches over them".into());
+        }
+        Ok(())
     }
 
     /// Whether a job fits, and can be done in the time that there is.
     pub(crate) fn check_job(&self, job: &JobSpec) -> Result<(), SimError> {
         job.check()?;
+        self.check_paths(job)?;
         self.check_pace(job)?;
         let missing = [
             (job.job.pattern.trims(), "trims"),
@@ -372,36 +363,39 @@ impl Scenario {
         Some((paths, job.job.filenames.iter().filter_map(number).collect()))
     }
 
-    fn check_paths(&self) -> Result<(), SimError> {
-        let jobs = || self.jobs.iter().map(|job| (job, self.paths_of(job)));
-        let families = || jobs().filter_map(|(job, family)| Some((job, family?.1)));
-        for (job, devices) in families() {
-            let name = &job.job.name;
-            if !(2..=PathSet::MOST).contains(&devices.len()) {
-                return unfit(format!("job '{name}': {} devices as paths: there have to be 2 to {}", devices.len(), PathSet::MOST));
+    /// Whether the paths of a job fit each other, and what other jobs use.
+    fn check_paths(&self, job: &JobSpec) -> Result<(), SimError> {
+        let name = &job.job.name;
+        if let Some(Multipath { paths, queues, study: Some(_), .. }) = job.paths
+            && !((1..=PathSet::MOST).contains(&paths.into()) && (1..=1_024).contains(&queues))
+        {
+            return unfit(format!("job '{name}': {paths} paths of {queues} hardware queues: there have to be 1 to 64, each of 1 to 1024"));
+        }
+        let Some((_, devices)) = self.paths_of(job) else { return Ok(()) };
+        if !(2..=PathSet::MOST).contains(&devices.len()) {
+            return unfit(format!("job '{name}': {} devices as paths: there have to be 2 to {}", devices.len(), PathSet::MOST));
+        }
+        for (n, device) in devices.iter().map(|&device| &self.devices[device]).enumerate() {
+            let first = &self.devices[devices[0]];
+            if devices[..n].contains(&devices[n]) {
+                return unfit(format!("job '{name}': `{}` stands twice among the devices, and is one path", device.name));
             }
-            if let Some(twice) = (1..devices.len()).find(|&n| devices[..n].contains(&devices[n])) {
-                return unfit(format!("job '{name}': device {} stands twice among its paths", devices[twice]));
-            }
-            for (other, theirs) in jobs() {
-                let same = theirs.as_ref().is_some_and(|(_, theirs)| *theirs == devices);
-                let theirs = theirs.map_or_else(|| self.plain_devices(other), |(_, theirs)| theirs);
-                if !same && devices.iter().any(|device| theirs.contains(device)) {
-                    let other = &other.job.name;
-                    return unfit(format!(
-                        "jobs '{name}' and '{other}': a device that is a path is used with the same others, in the same order"
-                    ));
-                }
+            if device.bytes != first.bytes {
+                return unfit(format!("`{}` and `{}` differ in size: paths lead to one namespace", first.name, device.name));
             }
         }
-        let is_path = |device: usize| families().any(|(_, devices)| devices.contains(&device));
-        match self.script.steps.iter().find(|step| !is_path(step.path)) {
-            Some(step) => unfit(format!("something happens to device {}, which is no path of any job", step.path)),
-            None if !self.script.steps.is_empty() && self.recovery.is_none() => {
-                unfit("things happen to paths, and nobody watches over them".into())
+        for other in &self.jobs {
+            let theirs = self.paths_of(other).map(|(_, theirs)| theirs);
+            let same = theirs.as_ref() == Some(&devices);
+            let theirs = theirs.unwrap_or_else(|| self.plain_devices(other));
+            if !same && devices.iter().any(|device| theirs.contains(device)) {
+                let other = &other.job.name;
+                return unfit(format!(
+                    "jobs '{name}' and '{other}': a device that is a path is used with the same others, in the same order"
+                ));
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 
     /// Whether each of its devices can do one of its I/Os in the time that there is.
@@ -439,11 +433,8 @@ impl Scenario {
 }
 
 impl DeviceSpec {
-    fn check(&self, scenario: &Scenario) -> Result<(), SimError> {
+    pub(crate) fn check(&self, scenario: &Scenario) -> Result<(), SimError> {
         let (name, cpus) = (&self.name, scenario.machine.cpus);
-        if scenario.devices.iter().filter(|other| other.name == *name).count() > 1 {
-            return unfit(format!("two devices are called '{name}'"));
-        }
         let offered = self.config.queue_pairs.min(Config::MAX_QUEUE_PAIRS);
         if self.queues == 0 || self.pairs() > offered {
             let (queues, pairs) = (self.queues, self.pairs());
@@ -451,14 +442,16 @@ impl DeviceSpec {
                 "device '{name}': {queues} hardware queues take {pairs} queue pairs of a controller that offers {offered}"
             ));
         }
-        if !self.masks && scenario.host == Host::Kernel {
-            return unfit(format!("device '{name}': a kernel masks vectors; only the user host cannot"));
+        if (!self.masks || self.in_process) && scenario.host == Host::Kernel {
+            return unfit(format!("device '{name}': `in_process` and `masks = false` are for the user host: leave out host = \"kernel\""));
         }
-        if self.config.vectors < 2 {
-            return unfit(format!("device '{name}': one vector, which is the admin queue's; I/O queues need another"));
+        if !(2..=2_048).contains(&self.config.vectors) {
+            let vectors = self.config.vectors.saturating_sub(1);
+            return unfit(format!("device '{name}': {vectors} I/O vectors: there have to be 1 to 2047"));
         }
-        if self.tags == 0 || self.tags > 65_535 {
-            return unfit(format!("device '{name}': {} tags: there have to be 1 to 65535", self.tags));
+        if self.tags == 0 || self.tags >= self.config.queue_entries {
+            let most = self.config.queue_entries - 1;
+            return unfit(format!("device '{name}': {} commands in flight per queue: there have to be 1 to {most}", self.tags));
         }
         let channels = self.config.profile.channels;
         if channels > Profile::MOST_CHANNELS {
@@ -467,10 +460,10 @@ impl DeviceSpec {
         if self.bytes > DeviceSpec::MOST_BYTES {
             return unfit(format!("device '{name}': {} bytes: a device has at most 1024T", self.bytes));
         }
-        self.inside.check(name)?;
-        if self.node >= scenario.machine.nodes {
-            return unfit(format!("device '{name}': node {} of a machine of {}", self.node, scenario.machine.nodes));
+        if scenario.devices.iter().filter(|other| other.name == *name).count() > 1 {
+            return unfit(format!("two devices are called '{name}'"));
         }
+        self.inside.check(name)?;
         match &self.affinity {
             Affinity::Managed => Ok(()),
             Affinity::Cpus(list) if list.is_empty() => unfit(format!("device '{name}': an empty list of CPUs for its interrupts")),
@@ -486,11 +479,11 @@ impl JobSpec {
     fn check(&self) -> Result<(), SimError> {
         let (job, name) = (&self.job, &self.job.name);
         let largest = job.block.read.max.max(job.block.write.max);
-        if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {
+        if self.queues == 0 || self.queues > JobSpec::MOST_QUEUES {
             return unfit(format!(
                 "job '{name}': {} software queues for one thread: there have to be 1 to {}",
                 self.queues,
-                QueueSet::MOST
+                JobSpec::MOST_QUEUES
             ));
         }
         if !(1..=u32::from(u16::MAX)).contains(&job.iodepth) {
@@ -508,12 +501,7 @@ impl JobSpec {
         if !self.phases.is_empty() && self.phases.iter().all(|phase| phase.iops == 0) {
             return unfit(format!("job '{name}': all its phases are off, so it would do nothing"));
         }
-        if let Some(every) = self.phases_every
-            && self.phases.last().is_none_or(|last| last.from >= every)
-        {
-            return unfit(format!("job '{name}': its phases begin anew before the last of them has begun, or it has none"));
-        }
-        if self.phases_every.is_none() && self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
+        if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
             return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));
         }
         Ok(())

@@ -6,7 +6,7 @@ use units::Nanos;
 use crate::Softirq;
 
 /// The queues whose interrupts this CPU takes, and which of them are scheduled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pollers {
     pub(crate) queues: Vec<usize>,
     /// Of each, whether it is to be looked at.
@@ -17,16 +17,15 @@ pub(crate) struct Pollers {
     /// Runs in a row, and when the first of them began.
     runs: u32,
     began: Nanos,
-    /// The rest is ksoftirqd's.
+    /// The rest is ksoftirqd's, also while it has not begun (as in Linux 4.9 to 6.4).
     pub(crate) handed_over: bool,
-    /// It is, and an interrupt ends before ksoftirqd has begun: the softirq runs all the same.
-    pub(crate) beside: bool,
 }
 
 /// What the softirq does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Poll {
     /// Nothing: it is not raised.
+    #[default]
     Quiet,
     /// A run begins.
     Begin,
@@ -39,17 +38,7 @@ pub(crate) enum Poll {
 impl Pollers {
     pub(crate) fn new(limits: Softirq) -> Pollers {
         let group = Group { weight: limits.weight, budget: limits.budget, time_limit: limits.time_limit };
-        Pollers {
-            queues: Vec::new(),
-            plans: Vec::new(),
-            round: Round::new(group),
-            at: Poll::Quiet,
-            limits,
-            runs: 0,
-            began: Nanos::ZERO,
-            handed_over: false,
-            beside: false,
-        }
+        Pollers { round: Round::new(group), limits, ..Pollers::default() }
     }
 
     /// This CPU takes the interrupts of these queues.
@@ -60,12 +49,7 @@ impl Pollers {
 
     /// Whether the softirq has something to do at the end of an interrupt.
     pub(crate) fn is_raised(&self) -> bool {
-        self.at != Poll::Quiet && (!self.handed_over || self.beside)
-    }
-
-    /// A hard interrupt ends.
-    pub(crate) fn interrupt_ends(&mut self) {
-        self.beside = self.limits.beside_ksoftirqd && self.handed_over && self.at == Poll::Begin;
+        self.at != Poll::Quiet && !self.handed_over
     }
 
     /// A queue is to be looked at.
@@ -80,13 +64,13 @@ impl Pollers {
     /// thread is to have the CPU.
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
         if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
-            (self.at, self.handed_over, self.beside) = (Poll::Quiet, false, false);
+            (self.at, self.handed_over) = (Poll::Quiet, false);
             return false;
         }
         self.at = Poll::Begin;
         self.runs += 1;
         if self.runs >= self.limits.restarts.max(1) || now - self.began >= self.limits.time_limit || wanted {
-            (self.runs, self.began, self.beside) = (0, now, false);
+            (self.runs, self.began) = (0, now);
             return true;
         }
         false

@@ -19,55 +19,26 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Word<T> {
     }
 }
 
-/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Time(pub(crate) Nanos);
-
-impl FromStr for Time {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Time, String> {
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (digits, unit) = text.split_at(end);
-        let no_time = || format!("`{text}` is not a time, such as \"20ms\"");
-        if digits.is_empty() {
-            return Err(no_time());
-        }
-        let factor = match unit.trim() {
-            "ns" => 1.0,
-            "us" | "µs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "" => return Err(format!("`{text}` lacks its unit: ns, us, ms or s")),
-            other => return Err(format!("`{other}` is not a unit of time: ns, us, ms or s")),
-        };
-        let nanos = digits.parse::<f64>().map_err(|_| no_time())? * factor;
-        // A year is beyond anything that will be simulated.
-        if nanos < 4e16 { Ok(Time(Nanos(nanos.round() as u64))) } else { Err(format!("`{text}` is too long")) }
-    }
-}
-
-/// A span of time of which there has to be some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lasting(pub(crate) Nanos);
-
-impl FromStr for Lasting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Lasting, String> {
-        match text.parse()? {
-            Time(Nanos::ZERO) => Err(format!("`{text}` is no time at all: it has to be more")),
-            Time(nanos) => Ok(Lasting(nanos)),
-        }
-    }
-}
-
+/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`. A year is beyond anything that will be simulated.
 pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
-    Word::<Time>::deserialize(deserializer).map(|time| time.0.0)
+    let Word(time) = Word::<Nanos>::deserialize(deserializer)?;
+    if time < Nanos::from_secs(40_000_000) { Ok(time) } else { Err(de::Error::custom(format!("{time} is too long"))) }
 }
 
+/// The same where there has to be some.
 pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
-    Word::<Lasting>::deserialize(deserializer).map(|time| time.0.0)
+    match time(deserializer)? {
+        Nanos::ZERO => Err(de::Error::custom("no time at all: it has to be more")),
+        time => Ok(time),
+    }
+}
+
+pub(crate) fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+    time(deserializer).map(Some)
+}
+
+pub(crate) fn some_lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+    lasting(deserializer).map(Some)
 }
 
 pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
@@ -82,12 +53,13 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) u64);
 
-impl Bytes {
-    fn of(value: &Value) -> Result<Bytes, String> {
-        let text = match value {
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let no_size = |text: &dyn fmt::Display| de::Error::custom(format!("`{text}` is not a size, such as \"64M\""));
+        let text = match Value::deserialize(deserializer)? {
             Value::String(text) => text,
-            Value::Integer(n) if *n >= 0 => return Ok(Bytes(*n as u64)),
-            other => return Err(format!("`{other}` is not a size, such as \"64M\"")),
+            Value::Integer(n) if n >= 0 => return Ok(Bytes(n as u64)),
+            other => return Err(no_size(&other)),
         };
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
@@ -97,15 +69,9 @@ impl Bytes {
             "m" => 20,
             "g" => 30,
             "t" => 40,
-            other => return Err(format!("`{other}` is not a unit of size: k, M, G or T")),
+            other => return Err(de::Error::custom(format!("`{other}` is not a unit of size: k, M, G or T"))),
         };
-        let n = digits.parse::<u64>().map_err(|_| format!("`{text}` is not a size, such as \"64M\""))?;
-        n.checked_mul(1 << shift).map(Bytes).ok_or_else(|| format!("`{text}` is too large"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-        Bytes::of(&Value::deserialize(deserializer)?).map_err(de::Error::custom)
+        let n = digits.parse::<u64>().map_err(|_| no_size(&text))?;
+        n.checked_mul(1 << shift).map(Bytes).ok_or_else(|| de::Error::custom(format!("`{text}` is too large")))
     }
 }

@@ -20,18 +20,17 @@ use units::Nanos;
 use workload::Histogram;
 use workload::plan::Plan;
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Irq, Route};
 use crate::events::Calendar;
 use crate::habits::{Habits, LAWFUL};
 use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
-use crate::irq::{Irq, Route};
 use crate::limits::Limits;
-use crate::path::Way;
+use crate::path::SharedPath;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
-use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
+use crate::{JobSpec, Lines, Moment, Outcome, Scenario, SimError, Tick};
 use keeper::Keeper;
 use tasks::Task;
 
@@ -140,9 +139,8 @@ pub(crate) struct World<'a> {
     cpus: Vec<Cpu>,
     tasks: Vec<Task>,
     owners: Vec<Owner>,
-    /// The first of the threads that do left-over softirqs, one for each CPU; and how many runs they did.
+    /// The first of the threads that do left-over softirqs, one for each CPU.
     first_ksoftirqd: TaskId,
-    ksoftirqd_runs: u64,
     /// Threads of jobs that are not done.
     running: usize,
     plan: Plan,
@@ -160,7 +158,7 @@ pub(crate) struct World<'a> {
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
     /// What messages share on their way.
-    way: Option<Way>,
+    way: Option<SharedPath>,
     /// How late timers are, and the die that says it.
     lateness: emu::Service,
     dice: rand_xoshiro::Xoshiro256PlusPlus,
@@ -208,14 +206,13 @@ impl World<'_> {
         self.begin()?;
         let ends = self.started + self.scenario.limit;
         while self.running > 0 {
-            let Some((at, source)) = self.calendar.pop() else { return Err(self.standstill()) };
+            let Some((at, source)) = self.calendar.pop() else { return Err(SimError::Standstill(self.moment())) };
             self.now = at;
             if stop.load(Relaxed) {
-                return Err(SimError::Stopped { at: self.now - self.started, seed: self.scenario.seed });
+                return Err(SimError::Stopped(self.moment()));
             }
             if at > ends {
-                let (limit, seed) = (self.scenario.limit, self.scenario.seed);
-                return Err(SimError::TooLong { limit, seed, in_flight: self.in_flight() });
+                return Err(SimError::TooLong(self.moment()));
             }
             self.happen(source)?;
             self.settle()?;
@@ -274,18 +271,14 @@ impl World<'_> {
         }
     }
 
-    fn standstill(&self) -> SimError {
-        SimError::Standstill {
-            at: self.now,
+    fn moment(&self) -> Moment {
+        Moment {
+            at: self.now - self.started,
             seed: self.scenario.seed,
             mode: self.mode,
-            in_flight: self.in_flight(),
+            in_flight: self.queues.iter().map(HwQueue::in_flight).sum(),
             pending: self.queues.iter().filter(|queue| queue.pending()).count(),
         }
-    }
-
-    fn livelock(&self) -> SimError {
-        SimError::Livelock { at: self.now, seed: self.scenario.seed }
     }
 
     /// A controller does what is due.
@@ -319,20 +312,9 @@ impl World<'_> {
     /// If the host has written to a controller's registers or doorbells, it sees that.
     fn forward_writes(&mut self, n: usize) {
         if self.written.take(n) {
-            self.sees_writes(n);
+            let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
+            self.calendar.set_by(self.sources.devices + n, sees);
         }
-    }
-
-    /// The same for every controller.
-    fn forward_all_writes(&mut self) {
-        while let Some(n) = self.written.take_first() {
-            self.sees_writes(n);
-        }
-    }
-
-    fn sees_writes(&mut self, n: usize) {
-        let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
-        self.calendar.set_by(self.sources.devices + n, sees);
     }
 
     fn set_switch(&mut self) {
@@ -373,10 +355,6 @@ impl World<'_> {
         if self.context != Context::Waiter && self.habits.looks_after_switch {
             (0..self.queues.len()).for_each(|queue| self.kick(queue));
         }
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.queues.iter().map(|queue| queue.in_flight()).sum()
     }
 }
 

@@ -16,7 +16,7 @@ fn run(mode: Mode, price: LatencyPrice, costs: Costs, profile: Profile, job: Job
 
 /// The objection to polling in the interrupt's place (SOURCES, 001): the common case is one command per interrupt.
 #[test]
-fn irq_poll_costs_more_at_depth_one() {
+fn irq_poll_is_dear_at_qd1() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
             let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), closed_loop(1, 10_000));
@@ -60,7 +60,7 @@ fn saturated_adaptive_matches_poll() {
             let at = |mode| run(mode, LatencyPrice::default(), costs, Profile::optane(), closed_loop(depth, 20_000));
             let (poll, adaptive) = (at(Mode::POLL), at(Mode::ADAPTIVE));
             assert!(adaptive.iops() >= 0.98 * poll.iops(), "{name} depth {depth}: {} {}", adaptive.iops(), poll.iops());
-            assert!(adaptive.entries_per_drain_max <= 256);
+            assert!(adaptive.counts.entries_per_drain_max <= 256);
         }
     }
 }
@@ -120,7 +120,7 @@ fn adaptive_settles_within_ten_milliseconds() {
                 let job =
                     Job { iodepth: 32, runtime: Some(Nanos(time)), rate_stretches: stretches.clone(), ..open_loop(400_000, u64::MAX) };
                 let outcome = run(Mode::ADAPTIVE, LatencyPrice::default(), costs, Profile::optane(), job);
-                (outcome.cpu_ns_per_io() * outcome.completed as f64, outcome.completed as f64)
+                (outcome.cpu_ns_per_io() * outcome.counts.completed as f64, outcome.counts.completed as f64)
             };
             let ends: Vec<(f64, f64)> = (0..=STEP / WINDOW).map(|n| until(STEP + n * WINDOW)).collect();
             let cost: Vec<f64> = ends.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1)).collect();
@@ -143,7 +143,7 @@ fn drains_stay_under_100_us() {
         for depth in [128, 1_024] {
             for price in [LatencyPrice::default(), LatencyPrice::NONE] {
                 let outcome = run(Mode::ADAPTIVE, price, costs, Profile::null(), closed_loop(depth, 50_000));
-                let entries = u64::from(outcome.entries_per_drain_max);
+                let entries = u64::from(outcome.counts.entries_per_drain_max);
                 let (library, memory) = (&costs.library, &costs.memory);
                 let lines = memory.device_line.max(memory.line_node);
                 // Four entries have one line; the tag, the doorbell, and the look after it come on top.

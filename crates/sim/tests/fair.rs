@@ -21,7 +21,7 @@ fn crowded(mode: Mode, (cpus, threads): (usize, u32), (ios, work): (u64, u64), s
 fn aligned_steps_end_with_their_slice() {
     for seed in 1..=24 {
         let done = crowded(Mode::POLL, (1, 2), (5_000, 20_000), seed).run();
-        assert_eq!(done.unwrap_or_else(|error| panic!("{seed}: {error}")).completed, 10_000);
+        assert_eq!(done.unwrap_or_else(|error| panic!("{seed}: {error}")).counts.completed, 10_000);
     }
 }
 
@@ -32,7 +32,7 @@ fn more_threads_than_cpus_all_finish() {
             for work in [0, 1_000, 20_000] {
                 let done = crowded(mode, (cpus, threads), (2_000, work), seed as u64).run();
                 let done = done.unwrap_or_else(|error| panic!("{mode}, {threads} threads on {cpus} CPUs, {work} ns of work: {error}"));
-                assert_eq!(done.completed, 2_000 * u64::from(threads));
+                assert_eq!(done.counts.completed, 2_000 * u64::from(threads));
             }
         }
     }

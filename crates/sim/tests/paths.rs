@@ -22,7 +22,7 @@ fn run(policy: Policy, change: impl Fn(&mut Profile, &mut Profile)) -> Outcome {
     let [near, far] = &mut scenario.devices[..] else { panic!("two devices") };
     change(&mut near.config.profile, &mut far.config.profile);
     let outcome = scenario.run().unwrap_or_else(|error| panic!("{policy}: {error}"));
-    assert_eq!((outcome.failed, outcome.lost), (0, 0), "{policy}");
+    assert_eq!((outcome.counts.failed, outcome.counts.lost), (0, 0), "{policy}");
     outcome
 }
 

@@ -27,15 +27,6 @@ fn sampler(stop: &AtomicBool) -> Sampler<'_> {
     Sampler { stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL }
 }
 
-#[test]
-fn nops_and_polls_complete() {
-    // Without io_uring there is nothing to measure, and the list says so.
-    let Some(mut rig) = RingRig::new() else { return };
-    assert!(rig.sample(0.0).is_some());
-    // Those without a completion leave none behind.
-    assert_eq!(rig.cq.take(&mut rig.cqes), 0);
-}
-
 fn e(value: f64) -> Option<Estimate> {
     Some(Estimate { value, interval: Some([value * 0.9, value * 1.1]) })
 }
@@ -60,7 +51,6 @@ fn found() -> Found {
         awake: e(1_000.0),
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
         line: e(120.0),
-        ring: [210.0, 70.0, 2.0, 45.0, 240.0, 60.0, 300.0, 4.0].map(|ns| e(ns).unwrap()).into(),
         ..Found::default()
     }
 }
@@ -101,10 +91,6 @@ fn prices_sum_to_measurements() {
     assert!(thread.timer_exit <= thread.idle_exit);
     // From the call on, of which system call and block are a part.
     assert_eq!(thread.idle_after, Nanos(1_000 - 350));
-    // Calls of io_uring: what submits, what waits, what runs task work.
-    let (ring, call) = (&costs.kernel, thread.syscall + costs.kernel.enter);
-    assert_eq!((call, call + ring.wait, call + ring.run), (Nanos(210), Nanos(240), Nanos(300)));
-    assert_eq!((ring.submit, ring.event, ring.fused, ring.queue, ring.take), (Nanos(70), Nanos(2), Nanos(45), Nanos(60), Nanos(4)));
 }
 
 #[test]

@@ -74,7 +74,13 @@ fn write(root: &Path, path: &str, text: &str) {
 }
 
 fn here(root: &Path) -> Here<'_> {
-    Here { root, uring: Err(Unavailable { why: "it is switched off".into(), remedy: "sysctl kernel.io_uring_disabled=0" }), trace: Vec::new(), memlock: None, cpus: 4 }
+    Here {
+        root,
+        uring: Err(Unavailable { why: "it is switched off".into(), remedy: "sysctl kernel.io_uring_disabled=0" }),
+        trace: Vec::new(),
+        memlock: None,
+        cpus: 4,
+    }
 }
 
 fn named(here: &Here<'_>, wanted: Wanted, name: &str) -> Check {

@@ -29,7 +29,7 @@ pub struct Contender {
 pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     let first = spins.first().copied().unwrap_or_default();
     let of_mode = |&mode: &Mode| {
-        let several = mode.spins() && spins.len() > 1;
+        let several = mode.facts().spins && spins.len() > 1;
         let ways = if several { spins.to_vec() } else { vec![first] };
         let named = move |spin| if several && spin != first { format!("{mode} ({spin})") } else { mode.to_string() };
         ways.into_iter().map(move |spin| Contender { mode, spin, label: named(spin) })
@@ -122,17 +122,17 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
         let offered = |spec: &JobSpec| spec.phase_at(middle) as f64 * f64::from(spec.job.numjobs.max(1));
         json!({
             "offered": scenario.jobs.iter().map(offered).sum::<f64>(),
-            "iops": rate(tick.completed),
+            "iops": rate(tick.counts.completed),
             "cpu": tick.cpu.as_secs_f64() * unit,
             "p50": tick.p50 as f64,
             "p99": tick.p99 as f64,
-            "looks": rate(tick.looks),
-            "empty_looks": rate(tick.empty_looks),
+            "looks": rate(tick.counts.looks),
+            "empty_looks": rate(tick.counts.empty_looks),
             "spins": rate(tick.spins),
-            "naps": rate(tick.naps),
-            "sleeps": rate(tick.sleeps),
-            "gathered": rate(tick.gathered),
-            "explored": rate(tick.explored),
+            "naps": rate(tick.counts.naps),
+            "sleeps": rate(tick.counts.sleeps),
+            "gathered": rate(tick.decisions.gathered),
+            "explored": rate(tick.decisions.explored),
         })
     };
     let ticks: Vec<Value> = outcome.ticks.iter().enumerate().map(tick).collect();
@@ -156,12 +156,12 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     let away = runs.iter().flat_map(|run| &run.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
     let mut extra = json!({
         "seeds": runs.len(),
-        "interrupts_per_s": rate(|run| run.interrupts),
-        "notifications_per_s": rate(|run| run.notifications),
-        "softirqs_per_s": rate(|run| run.softirqs),
+        "interrupts_per_s": rate(|run| run.all_cpus.interrupts),
+        "notifications_per_s": rate(|run| run.all_cpus.notifications),
+        "softirqs_per_s": rate(|run| run.all_cpus.softirqs),
         "sq_doorbells_per_s": rate(|run| run.sq_doorbells),
-        "context_switches_per_s": rate(|run| run.context_switches),
-        "waits_over_at_once_per_s": rate(|run| run.returned_at_once),
+        "context_switches_per_s": rate(|run| run.all_cpus.context_switches),
+        "waits_over_at_once_per_s": rate(|run| run.counts.returned_at_once),
         "cpu_pct": { "hard": hard, "soft": soft, "thread": thread, "idle": idle },
         "longest_away_ns": away.0,
     });
@@ -179,9 +179,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         let of = |figure: &dyn Fn(usize) -> u64| {
             statistics::median(&(0..shared.len()).map(|at| figure(at) as f64 / shared[at].messages as f64).collect::<Vec<f64>>())
         };
-        let miss_pct = of(&|at| shared[at].misses).map(|part| part * 100.0);
-        extra["interrupt_path"] =
-            json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0), "miss_pct": miss_pct });
+        extra["interrupt_path"] = json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) });
     }
     // What went wrong on paths in all runs together, if they are several.
     let failover = runs.iter().filter(|run| !run.paths.is_empty()).map(|run| run.failover).reduce(FailoverCounters::and);
@@ -208,7 +206,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     let mut moments = Moments::default();
     runs.iter().for_each(|run| moments.merge(&run.latency.moments));
     let histograms: Vec<&Histogram> = runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
-    let wakeups = rate(|run| run.wakeups);
+    let wakeups = rate(|run| run.counts.wakeups);
     // Runs that were never woken have none, as a row has none whose runs mostly were not.
     let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.completions_per_wakeup()).collect();
     Some(Row {
@@ -219,7 +217,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         messages: rate(|run| run.messages),
         wakeups,
         per_wakeup: statistics::median(&per_wakeup).unwrap_or(0.0),
-        drain_max: runs.iter().map(|run| run.entries_per_drain_max).max()?,
+        drain_max: runs.iter().map(|run| run.counts.entries_per_drain_max).max()?,
         latency: statistics::latencies(&moments, &histograms, rng),
         paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         extra: extra.as_object().cloned().unwrap_or_default(),

@@ -18,7 +18,7 @@ fn kernel_modes_need_kernel_devices() {
         let error = name.parse::<Mode>().unwrap_err().to_string();
         assert!(error.contains(&name) && error.contains("only `kernel:` devices"), "{error}");
         assert_eq!((Mode::parse_any(&name), Mode::try_from(u32::from(mode))), (Ok(mode), Ok(mode)));
-        assert!(mode.is_the_kernels() && !mode.masks() && !Mode::ALL.contains(&mode));
+        assert!(mode.is_the_kernels() && !mode.facts().masks && !Mode::ALL.contains(&mode));
         assert!(mode.with_submit_check().is_err() && Mode::parse_any(&format!("{name}+submit-check")).is_err());
     }
     assert_eq!(Mode::parse_any("poll"), Ok(Mode::POLL));
@@ -28,10 +28,10 @@ fn kernel_modes_need_kernel_devices() {
 #[test]
 fn mode_table_is_the_designs() {
     let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
-    assert_eq!(with(|m| m.placement() == Placement::DrainThread), "threaded threaded+submit-check");
-    assert_eq!(with(|m| m.delivery() == Delivery::Posted), "posted posted+submit-check");
+    assert_eq!(with(|m| m.facts().placement == Placement::DrainThread), "threaded threaded+submit-check");
+    assert_eq!(with(|m| m.facts().delivery == Delivery::Posted), "posted posted+submit-check");
     assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic adaptive");
-    assert_eq!(with(|m| m.masks() && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
+    assert_eq!(with(|m| m.facts().masks && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
     assert_eq!(with(|m| m.takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");
 }
 

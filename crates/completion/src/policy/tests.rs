@@ -21,8 +21,7 @@ fn read(bytes: u32) -> Class {
 fn submit_check_polls_after_commit() {
     let batch = Batch { commands: 4, in_flight: 9, ..Batch::default() };
     for mode in Mode::ALL {
-        let expected = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
-        assert_eq!(Policy::new(mode).submitted(Nanos(1), &batch), expected, "{mode}");
+        assert_eq!(Policy::new(mode).submitted(Nanos(1), &batch), mode.submit_check(), "{mode}");
         if let Ok(checked) = mode.with_submit_check() {
             let seen = Seen { in_flight: 9, pending: true, ..Seen::default() };
             assert_eq!(Policy::new(mode).next(Nanos(1), &seen), Policy::new(checked).next(Nanos(1), &seen));
@@ -66,8 +65,8 @@ fn awake_adaptive_routes_to_polling() {
 #[test]
 fn poll_sleeps_only_on_leaving() {
     let wrong = scripts().find_map(|script| {
-        ask(&mut Policy::new(Mode::POLL), &script, |_, question, plan| {
-            match (plan, question?) {
+        ask(&mut Policy::new(Mode::POLL), &script, |_, seen, plan| {
+            match (plan, seen) {
                 (Plan::Sleep { .. }, seen) if !seen.leaving => Some("it sleeps"),
                 (Plan::Nap { .. }, seen) if !seen.cpu_wanted => Some("it naps though nobody wants the CPU"),
                 _ => None,

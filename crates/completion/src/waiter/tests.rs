@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
-use crate::{Cause, Mode, SLEEP, SleepStep, Sleeper, Step, fall_asleep};
+use crate::{Cause, Mode, SLEEP, SleepStep, Step, fall_asleep};
 
 mod world;
 

@@ -33,7 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use units::Nanos;
 
-use crate::{Check, CustomPolicy, Plan, Seen, WEIGHT};
+use crate::{CustomPolicy, Plan, Seen, WEIGHT};
 pub(crate) use script::{Event, events};
 use script::{Told, smallest};
 use subject::{LONGEST, Subject};
@@ -189,38 +189,37 @@ fn breach<S: Subject>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wron
             let differs = answers().into_iter().zip(answers()).find(|(one, other)| one != other);
             differs.map(|(one, other)| format!("{one:?} the first time, {other:?} the second"))
         }
-        _ => ask(&mut make(), script, |now, question, plan| answer(law, now, question, plan)),
+        _ => ask(&mut make(), script, |now, seen, plan| answer(law, now, seen, plan)),
     }
 }
 
-/// Tells a policy of the events and hands each answer, with the question, to `law`; without one it is about a commit.
-pub(crate) fn ask(policy: &mut impl Subject, script: &[Event], mut law: impl FnMut(Nanos, Option<&Seen>, Plan) -> Wrong) -> Wrong {
+/// Tells a policy of the events and hands each answer, with the question, to `law`.
+pub(crate) fn ask(policy: &mut impl Subject, script: &[Event], mut law: impl FnMut(Nanos, &Seen, Plan) -> Wrong) -> Wrong {
     let mut now = Nanos(1);
     script.iter().find_map(|event| {
         now += Nanos(event.pause);
         match &event.told {
-            Told::Submitted(batch) => match policy.submitted(now, batch) {
-                Check::TryLook { budget } => law(now, None, Plan::Look { budget }),
-                Check::No => None,
-            },
+            Told::Submitted(batch) => {
+                policy.submitted(now, batch);
+                None
+            }
             Told::Completed(done) => {
                 policy.completed(&[*done]);
                 None
             }
             Told::Asked(seen) => {
                 let plan = policy.next(now, seen);
-                law(now, Some(seen), plan)
+                law(now, seen, plan)
             }
         }
     })
 }
 
 /// What of a law one answer breaks.
-fn answer(law: Law, now: Nanos, question: Option<&Seen>, plan: Plan) -> Wrong {
+fn answer(law: Law, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
     if let (Law::BoundedLooks, Plan::Look { budget }) = (law, plan) {
         return (!(1..=WEIGHT).contains(&budget)).then(|| format!("a look with budget {budget}"));
     }
-    let seen = question?;
     let known = (seen.pending || seen.woke.is_some()) && !seen.lock_busy;
     let out = seen.in_flight > 0;
     match (law, plan) {

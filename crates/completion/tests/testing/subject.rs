@@ -2,14 +2,14 @@
 
 use units::Nanos;
 
-use crate::{Batch, Check, CustomPolicy, Done, Plan, Policy, Seen};
+use crate::{Batch, CustomPolicy, Done, Plan, Policy, Seen};
 
 /// Longest wait with the notification masked: what [`CustomPolicy`]'s contract says.
 pub(super) const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// What the laws are about.
 pub(crate) trait Subject {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check;
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool;
     fn completed(&mut self, done: &[Done]);
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
     /// Takes over what an earlier one has learnt.
@@ -17,7 +17,7 @@ pub(crate) trait Subject {
 }
 
 impl Subject for Box<dyn CustomPolicy> {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
         self.route(now, batch);
         self.holds();
         (**self).submitted(now, batch)
@@ -32,7 +32,7 @@ impl Subject for Box<dyn CustomPolicy> {
 }
 
 impl Subject for Policy {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
         self.route(now, batch);
         self.holds();
         Policy::submitted(self, now, batch)

@@ -5,7 +5,7 @@ use units::Nanos;
 
 use super::script::{Dice, read};
 use super::subject::{LONGEST, Subject};
-use crate::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};
+use crate::{Batch, Cause, Done, Found, Plan, Seen, WEIGHT, Woke};
 
 /// A batch is submitted when this one's predecessors have all been found, or as soon as the thread is awake.
 #[derive(Clone, Debug)]
@@ -103,7 +103,8 @@ impl<S: Subject> World<S> {
         self.device.extend(service.iter().map(|&s| self.now + Nanos(s)));
         self.in_flight += service.len() as u32;
         let batch = Batch { commands: service.len() as u32, in_flight: self.in_flight, class: Some(read(4096)), urgent: 0 };
-        if let Check::TryLook { budget } = self.policy.submitted(self.now, &batch) {
+        if self.policy.submitted(self.now, &batch) {
+            let budget = WEIGHT;
             self.look(budget)?;
         }
         Ok(())

@@ -191,7 +191,7 @@ impl Moderation {
 fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
     let wanted = |soft: &Arc<Soft>| {
         let moderation = soft.mode.asked().and_then(Mode::moderation)?;
-        (moderation.is_all_there_is() || soft.holds() > 1).then_some(moderation)
+        (moderation != completion::Moderation::Asked || soft.holds() > 1).then_some(moderation)
     };
     queue.softs.iter().find_map(wanted)
 }
@@ -205,7 +205,8 @@ fn asked(queue: &HwQueue) -> u16 {
 pub(super) fn fall_back(queues: &[Arc<HwQueue>]) -> bool {
     let mut any = false;
     for soft in queues.iter().flat_map(|queue| &queue.softs) {
-        let unfit = soft.mode.asked().filter(|mode| mode.moderation().is_some_and(completion::Moderation::is_all_there_is));
+        let unfit =
+            soft.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != completion::Moderation::Asked));
         // The application may ask for another at this moment, which stands.
         if unfit.is_some_and(|unfit| soft.mode.ask_instead(unfit, Mode::INTERRUPT)) {
             soft.tell();

@@ -180,7 +180,7 @@ impl RingLink {
 
     /// What a mode comes to on it, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        let posted = self.is_on_bus() && mode.delivery() == Delivery::Posted;
+        let posted = self.is_on_bus() && mode.facts().delivery == Delivery::Posted;
         posted.then(|| {
             format!(
                 "of a drive on the bus or in another process each message signals, in `{mode}` as in `interrupt`; queues in one `Group` have one eventfd in it"

@@ -22,7 +22,7 @@ static MEASURED: OnceLock<Cycle> = OnceLock::new();
 
 /// Measures, the first time that `mode` needs it: 10 ms. To be called where the mode is asked for, not where data pass.
 pub(crate) fn prepare(mode: Mode) {
-    if mode.weighs_sleeps() {
+    if mode.facts().weighs_sleeps {
         MEASURED.get_or_init(|| {
             measure().unwrap_or_else(|error| {
                 tracing::warn!(%error, "what a sleep costs could not be measured; policies that weigh sleeps start from a guess");

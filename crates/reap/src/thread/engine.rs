@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use completion::{Cause, Group, Lawful, Plan, Round, Sleeper, Step, WEIGHT, Woke, combine, fall_asleep};
+use completion::{Cause, Group, Lawful, Plan, Round, Step, WEIGHT, Woke, combine, fall_asleep};
 use hw::Poller;
 use units::Nanos;
 
@@ -171,7 +171,11 @@ impl Place {
         state.events.clear();
         let (mut found, mut cycle, mut step) = (false, None, 0);
         loop {
-            match fall_asleep(&Lawful, step, queues.iter().map(|&queue| Drowsy(queue))) {
+            let arm = |queue: &&_| {
+                Driven::arm(*queue);
+                true
+            };
+            match fall_asleep(&Lawful, step, queues.iter(), arm, |queue| Some(queue.look_before_sleep())) {
                 Step::Armed(_) => found = enough(),
                 Step::Empty(_) if !found => {}
                 Step::Empty(_) | Step::Found(_) => {
@@ -217,20 +221,6 @@ impl Place {
             _ => self.poller.wait(timeout, &mut state.events)?,
         }
         Ok(())
-    }
-}
-
-/// A queue whose thread goes to sleep.
-struct Drowsy<'a, Q>(&'a Q);
-
-impl<Q: Driven> Sleeper for Drowsy<'_, Q> {
-    fn arm(&mut self) -> bool {
-        self.0.arm();
-        true
-    }
-
-    fn look(&mut self) -> Option<bool> {
-        Some(self.0.look_before_sleep())
     }
 }
 

@@ -41,7 +41,7 @@ impl Posting {
     /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
     /// because the one outstanding bit would stand for threads that do not know of each other.
     pub(crate) fn settle(&self, mode: Mode, lane: &Lane, poller: &Poller) {
-        self.wanted.set(mode.delivery() == Delivery::Posted);
+        self.wanted.set(mode.facts().delivery == Delivery::Posted);
         self.follow(false, lane, poller);
     }
 

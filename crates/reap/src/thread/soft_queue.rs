@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, Woke};
+use completion::{Batch, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, WEIGHT, Woke};
 use hw::{Birth, DmaPool, Lent};
 use units::Nanos;
 
@@ -202,10 +202,8 @@ impl SoftQueue {
     fn committed(&self, now: Nanos, batch: &Batch, held: bool) {
         let check = self.looker.borrow_mut().waiter.policy.submitted(now, batch);
         // What is held back is announced by a call that looks afterwards anyway.
-        if let Check::TryLook { budget } = check
-            && !held
-        {
-            self.check(budget);
+        if check && !held {
+            self.check(WEIGHT);
         }
     }
 

@@ -46,8 +46,6 @@ impl Costs {
             refill_after: Nanos(0),
             // A null system call with the usual mitigations: 100–200 ns in micro-benchmarks.
             syscall: Nanos(120),
-            // Not told apart from the system call's.
-            ready: Nanos(0),
             block: Nanos(250),
             // C1: its advertised exit latency is 1–2 µs, measured half of that; menu and teo keep a CPU that is idle for
             // a shorter time polling.
@@ -60,11 +58,6 @@ impl Costs {
             deeper_exit: Nanos(0),
             deepest_after: Nanos(0),
             deepest_exit: Nanos(0),
-            // Not known of any machine but those that `reap calibrate` measures.
-            caught_within: Nanos(0),
-            catch: Nanos(0),
-            caught: Nanos(0),
-            caught_exit: Nanos(0),
             // C6 empties a core's own caches (Intel's data sheets); intel_idle enters it from a predicted 600 µs on (its
             // table for Ice Lake servers).
             cold_after: Nanos(600_000),
@@ -112,20 +105,6 @@ impl Costs {
         // I/O: two to three times io_uring's cost above the block layer.
         libaio: EngineCosts { submit_call: Nanos(60), submit: Nanos(110), complete: Nanos(50), wait_call: Nanos(60), take: Nanos(25) },
         io_uring: EngineCosts { submit_call: Nanos(60), submit: Nanos(40), complete: Nanos(15), wait_call: Nanos(0), take: Nanos(5) },
-        // Chosen, all of them, as a division of what `io_uring` has for the same way; `reap calibrate` measures them. 14M
-        // polled I/Os a second on one core at 5 GHz (Axboe, March 2022) are 70 ns for everything, the block layer and the
-        // driver included, so that none of these can be more than some tens.
-        kernel: RingCosts {
-            enter: Nanos(60),
-            submit: Nanos(40),
-            fused: Nanos(10),
-            wait: Nanos(20),
-            queue: Nanos(15),
-            run: Nanos(40),
-            event: Nanos(10),
-            take: Nanos(5),
-            iopoll: Nanos(30),
-        },
     };
 
     /// A virtual machine like the one Reap was written on: waking a thread on the other, idle CPU by an eventfd takes

@@ -1,27 +1,23 @@
 //! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU16;
 use std::ops::Range;
 
 use completion::Mode;
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
-use driver::paths::PathSet;
-use emu::{Change, Config, Profile, Script, ScriptError};
+use emu::{Change, Profile, Script, ScriptError};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;
 use workload::fio::{self, Diagnostic, Input, Outside, ParseErrors};
 use workload::{Generator, Job, Target, plan};
 
-use super::raw::{self, Cpus, NameOr, OptionValue, Where};
+use super::raw::{self, NameOr, OptionValue};
 use super::{FileError, Source};
 use crate::costs::{COSTS, costs_of};
-use crate::{Affinity, Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Spin};
+use crate::{Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Spin};
 
-/// Bytes of a device if the file does not say.
-const BYTES: u64 = 64 << 20;
 /// Measured time if neither the file nor its jobs set an end.
 const DURATION: Nanos = Nanos::from_millis(50);
 /// More is a mistake.
@@ -62,9 +58,11 @@ pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileEr
 
 /// The scenario of a file.
 pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
-    let machine = machine(source, &file.machine, outside)?;
+    let machine_at = file.machine.as_ref().map(Spanned::span);
+    let machine = machine(source, file.machine.map(Spanned::into_inner).unwrap_or_default(), outside)?;
+    machine.check().map_err(|error| source.error(machine_at, error.to_string()))?;
     let host = file.host;
-    let devices = devices(source, file.devices, &machine, host)?;
+    let (devices, device_places) = devices(source, file.devices)?;
     let mut warnings = Vec::new();
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
@@ -85,7 +83,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         ios => ios.as_ref().map(|ios| ios.get_ref().get()),
     };
     for spec in &mut jobs {
-        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|word| word.0.0), ios);
+        end(&mut spec.job, file.duration, file.ramp, ios);
     }
     let mut modes: Vec<Mode> = Vec::new();
     for word in file.modes {
@@ -110,14 +108,17 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         mode: modes.first().copied().unwrap_or(Mode::INTERRUPT),
         recovery: script.as_ref().map(|(_, recovery)| *recovery),
         script: script.map(|(script, _)| script).unwrap_or_default(),
-        switches: file.switches.into_iter().map(|switch| (switch.at.0.0, switch.mode.0)).collect(),
+        switches: file.switches.into_iter().map(|switch| (switch.at, switch.mode.0)).collect(),
         ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
     };
     scenario.latency_price = file.latency_price.map_or(scenario.latency_price, |word| word.0);
     let spins = file.poll.map_or_else(|| vec![scenario.spin], |spins| spins.0);
     scenario.spin = spins.first().copied().unwrap_or_default();
     scenario.seed = file.seed.unwrap_or(scenario.seed);
-    scenario.limit = file.limit.map_or(scenario.limit, |limit| limit.0.0);
+    scenario.limit = file.limit.unwrap_or(scenario.limit);
+    for (device, at) in scenario.devices.iter().zip(device_places) {
+        device.check(&scenario).map_err(|error| source.error(Some(at), error.to_string()))?;
+    }
     warnings.extend(fit(source, &scenario, &places)?);
     let title = file.title.unwrap_or_else(|| source.name.to_owned());
     Ok(ScenarioFile { title, scenario, modes, spins, seeds, warnings })
@@ -143,7 +144,7 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
             let error = source.error(Some(event.change.span()), format!("a simulated host does not follow `{change}`"));
             return Err(error.help("it follows ana, lost, back, delay, hold and release; the embedded device's `script=` has the others"));
         }
-        script = script.with(event.at.0.0, path, change);
+        script = script.with(event.at, path, change);
     }
     Ok((!events.is_empty()).then(|| (script, Multipath::recovery(keep_alive))))
 }
@@ -192,8 +193,8 @@ fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<
     }
 }
 
-fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Built<Machine> {
-    let mut machine = Machine { posted: raw.posted, softirq: raw.softirq, ..Machine::default() };
+fn machine(source: Source<'_>, raw: raw::Machine, outside: &dyn Outside) -> Built<Machine> {
+    let mut machine = Machine::default();
     if let Some(list) = &raw.costs {
         machine.costs = match list.get_ref() {
             // A price list in a file of its own, such as `reap calibrate` writes.
@@ -206,24 +207,9 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
             NameOr::Table(table) => costs(source, table)?,
         };
     }
-    if let Some(cpus) = &raw.cpus {
-        machine.cpus = within(source, cpus, 1, Machine::MOST_CPUS, "CPUs")?;
-    }
-    if let Some(nodes) = &raw.nodes {
-        machine.nodes = within(source, nodes, 1, machine.cpus, "NUMA nodes")?;
-    }
-    if let Some(hogs) = &raw.hogs {
-        machine.hogs = cpus(source, hogs.get_ref(), hogs.span(), &machine)?;
-    }
-    if let Some(scheduler) = &raw.scheduler {
-        machine.scheduler = *scheduler.get_ref();
-    }
-    machine.check_scheduler().map_err(|error| source.error(raw.scheduler.as_ref().map(Spanned::span), error.to_string()))?;
-    if let Some(path) = &raw.interrupts {
-        machine.interrupts = *path.get_ref();
-        machine.interrupts.check().map_err(|error| source.error(Some(path.span()), error.to_string()))?;
-    }
-    Ok(machine)
+    let raw::Machine { posted, scheduler, softirq, interrupts, .. } = raw;
+    let (cpus, nodes) = (raw.cpus.unwrap_or(machine.cpus), raw.nodes.unwrap_or(machine.nodes));
+    Ok(Machine { cpus, nodes, posted, scheduler, softirq, interrupts, hogs: raw.hogs.0, ..machine })
 }
 
 /// The price list of this name.
@@ -237,7 +223,11 @@ fn base(source: Source<'_>, name: &str, at: Range<usize>) -> Built<Costs> {
 
 /// A price list with its changes. Written as a table and read back, so that it has one list of names.
 pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
-    let percent = raw.percent.as_ref().map_or(Ok(100), |percent| within(source, percent, 1, 100_000, "percent of the list's prices"))?;
+    let percent = raw.percent.as_ref().map_or(100, |percent| *percent.get_ref());
+    if !(1..=100_000).contains(&percent) {
+        let at = raw.percent.as_ref().map(Spanned::span);
+        return Err(source.error(at, format!("{percent} percent of the list's prices: it has to be 1 to 100000")));
+    }
     let base = raw.base.as_ref().map_or(Ok(Costs::BARE_METAL), |name| base(source, name.get_ref(), name.span()))?;
     let broken = |error: &dyn std::error::Error| source.error(None, error.to_string());
     let mut table = toml::Table::try_from(base.at_percent(percent)).map_err(|error| broken(&error))?;
@@ -249,7 +239,6 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
         ("block", &raw.block),
         ("libaio", &raw.libaio),
         ("io_uring", &raw.io_uring),
-        ("kernel", &raw.kernel),
     ];
     for (group, prices) in groups {
         let Some(toml::Value::Table(known)) = table.get_mut(group) else { continue };
@@ -269,32 +258,30 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     table.try_into().map_err(|error| broken(&error))
 }
 
-fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine, host: Host) -> Built<Vec<DeviceSpec>> {
-    let mut devices: Vec<DeviceSpec> = Vec::new();
+/// The devices, and where each stands.
+fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>) -> Built<(Vec<DeviceSpec>, Vec<Range<usize>>)> {
+    let (mut devices, mut places): (Vec<DeviceSpec>, _) = (Vec::new(), Vec::new());
     for (at, spanned) in raw.into_iter().enumerate() {
         let span = spanned.span();
-        let raw = spanned.into_inner();
-        let name = raw.name.clone().unwrap_or_else(|| format!("nvme{at}"));
-        let count = raw.count.as_ref().map(|n| within(source, n, 1, Scenario::MOST_DEVICES, "devices")).transpose()?;
-        let device = device(source, &name, raw, machine, host)?;
+        let mut raw = spanned.into_inner();
+        let (name, count) = (raw.name.take().unwrap_or_else(|| format!("nvme{at}")), raw.count);
+        if count == Some(0) || devices.len().saturating_add(count.unwrap_or(1)) > Scenario::MOST_DEVICES {
+            return Err(source.error(Some(span), format!("a scenario has 1 to {} devices", Scenario::MOST_DEVICES)));
+        }
+        let device = device(source, &name, raw)?;
         for n in 0..count.unwrap_or(1) {
             let name = if count.is_some() { format!("{name}{n}") } else { name.clone() };
-            if devices.iter().any(|other| other.name == name) {
-                return Err(source.error(Some(span), format!("a second device called `{name}`")));
-            }
             devices.push(DeviceSpec { name, ..device.clone() });
-        }
-        if devices.len() > Scenario::MOST_DEVICES {
-            return Err(source.error(Some(span), format!("more than {} devices", Scenario::MOST_DEVICES)));
+            places.push(span.clone());
         }
     }
     if devices.is_empty() {
         return Err(source.error(None, "there is no device").help("add a table [[device]] with profile = \"optane\""));
     }
-    Ok(devices)
+    Ok((devices, places))
 }
 
-fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, host: Host) -> Built<DeviceSpec> {
+fn device(source: Source<'_>, name: &str, raw: raw::Device) -> Built<DeviceSpec> {
     let at = raw.profile.span();
     let profile = match raw.profile.into_inner() {
         NameOr::Table(profile) => Profile { name: "own profile".into(), ..profile },
@@ -303,69 +290,15 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, h
             error.nearest(&name, Profile::NAMES.into_iter(), format!("known: {}", Profile::NAMES.join(", ")))
         })?,
     };
-    let mut device = DeviceSpec { bytes: BYTES, ..DeviceSpec::new(name, profile) };
-    if let Some(bytes) = &raw.bytes {
-        device.bytes = bytes.get_ref().0;
-        if !(1 << 20..=1 << 46).contains(&device.bytes) {
-            return Err(source.error(Some(bytes.span()), "a device has 1M to 64T".to_owned()));
-        }
-    }
-    let in_process = raw.in_process.as_ref().filter(|on| *on.get_ref());
-    let unmasked = raw.masks.as_ref().filter(|on| !*on.get_ref());
-    for (flag, what) in [(in_process, "a controller in process is"), (unmasked, "a kernel masks vectors: this is")] {
-        if let Some(flag) = flag.filter(|_| host == Host::Kernel) {
-            return Err(source.error(Some(flag.span()), format!("{what} for the user host")).help("leave out host = \"kernel\""));
-        }
-    }
-    device.in_process = in_process.is_some();
-    if let Some(queues) = &raw.queues {
-        // Each takes two queue pairs where vectors cannot be masked.
-        let most = Config::MAX_QUEUE_PAIRS / if unmasked.is_some() { 2 } else { 1 };
-        device = device.with_queues(within(source, queues, 1, most, "hardware queues")?);
-    }
-    if unmasked.is_some() {
-        device = device.without_masks();
-    }
-    if let Some(vectors) = &raw.vectors {
+    let mut device = DeviceSpec { masks: raw.masks != Some(false), ..DeviceSpec::new(name, profile) }.with_queues(raw.queues);
+    if let Some(vectors) = raw.vectors {
         // One more is the admin queue's.
-        device.config.vectors = within(source, vectors, 1, 2_047, "I/O vectors")? + 1;
+        device.config.vectors = vectors.saturating_add(1);
     }
-    if let Some(tags) = &raw.tags {
-        device.tags = within(source, tags, 1, device.config.queue_entries - 1, "commands in flight per queue")?;
-    }
-    if let Some(inside) = &raw.inside {
-        device.inside = *inside.get_ref();
-        device.inside.check(name).map_err(|error| source.error(Some(inside.span()), error.to_string()))?;
-    }
-    if let Some(node) = &raw.node {
-        device.node = within(source, node, 0, machine.nodes - 1, "as a NUMA node")?;
-    }
-    if let Some(affinity) = &raw.affinity
-        && let Where(Some(list)) = affinity.get_ref()
-    {
-        device.affinity = Affinity::Cpus(cpus(source, list, affinity.span(), machine)?);
-    }
+    device.bytes = raw.bytes.map_or(device.bytes, |bytes| bytes.0);
+    device.tags = raw.tags.unwrap_or(device.tags);
+    (device.affinity, device.in_process, device.inside) = (raw.affinity, raw.in_process, raw.inside);
     Ok(device)
-}
-
-/// CPUs that the machine has.
-fn cpus(source: Source<'_>, Cpus(cpus): &Cpus, at: Range<usize>, machine: &Machine) -> Built<Vec<usize>> {
-    match cpus.iter().find(|&&cpu| cpu >= machine.cpus) {
-        _ if cpus.is_empty() => Err(source.error(Some(at), "no CPU at all")),
-        Some(cpu) => {
-            let there = if machine.cpus == 1 { "CPU 0 only".to_owned() } else { format!("CPUs 0 to {}", machine.cpus - 1) };
-            let error = source.error(Some(at), format!("CPU {cpu}: the machine has {there}"));
-            Err(error.help("set cpus under [machine]"))
-        }
-        None => Ok(cpus.clone()),
-    }
-}
-
-fn within<T: Copy + PartialOrd + std::fmt::Display>(source: Source<'_>, n: &Spanned<T>, least: T, most: T, what: &str) -> Built<T> {
-    match *n.get_ref() {
-        n if n >= least && n <= most => Ok(n),
-        bad => Err(source.error(Some(n.span()), format!("{bad} {what}: it has to be {least} to {most}"))),
-    }
 }
 
 /// What jobs refer to.
@@ -398,26 +331,21 @@ impl Jobs<'_> {
                 None => job.filenames.iter().try_for_each(|name| self.device(name, span.start).map(drop))?,
             }
             if let Some(list) = &raw.cpus {
-                let allowed: BTreeSet<u32> =
-                    cpus(self.source, list.get_ref(), list.span(), self.machine)?.iter().map(|&cpu| cpu as u32).collect();
+                let allowed: BTreeSet<u32> = list.get_ref().0.iter().map(|&cpu| cpu as u32).collect();
+                if allowed.last().is_none_or(|&last| last as usize >= self.machine.cpus) {
+                    let error = self.source.error(Some(list.span()), format!("the machine has CPUs 0 to {}", self.machine.cpus - 1));
+                    return Err(error.help("set cpus under [machine]"));
+                }
                 (job.cpus_allowed, job.cpus_policy) = (Some(allowed.into_iter().collect()), workload::CpuPolicy::Shared);
             }
         }
         let spec = |job: Job| {
-            let paths = raw.paths.as_ref().map(|paths| self.multipath(paths, &job, span.start)).transpose()?;
-            let spec = JobSpec::new(job);
-            Ok(JobSpec {
-                engine: raw.engine.unwrap_or(spec.engine),
-                think: raw.think.map_or(spec.think, |word| word.0.0),
-                work: raw.work.map_or(spec.work, |word| word.0.0),
-                phases: raw.phases.clone(),
-                phases_every: raw.phase_every.map(|every| every.0.0),
-                paths,
-                queues: raw.queues.map_or(spec.queues, NonZeroU16::get),
-                ..spec
-            })
+            let paths = raw.paths.as_ref().map(|paths| self.multipath(paths, &job));
+            let (think, work, phases, queues) = (raw.think, raw.work, raw.phases.clone(), raw.queues);
+            let spec = JobSpec { think, work, phases, paths, queues, ..JobSpec::new(job) };
+            JobSpec { engine: raw.engine.unwrap_or(spec.engine), ..spec }
         };
-        jobs.into_iter().map(spec).collect()
+        Ok(jobs.into_iter().map(spec).collect())
     }
 
     /// What to say of a job whose ioengine is none of those that are simulated.
@@ -430,43 +358,20 @@ impl Jobs<'_> {
         ))
     }
 
-    fn multipath(&self, raw: &raw::Multipath, job: &Job, at: usize) -> Built<Multipath> {
-        let paths = match &raw.count {
-            Some(count) => within(self.source, count, 1, PathSet::MOST as u8, "paths")?,
-            None => self.devices_as_paths(job, at)?,
-        };
-        let queues = raw.queues.as_ref().map(|n| within(self.source, n, 1, 1024, "hardware queues of a path")).transpose()?;
-        let queues = queues.unwrap_or(self.machine.cpus as u16);
+    fn multipath(&self, raw: &raw::Multipath, job: &Job) -> Multipath {
+        let paths = raw.count.unwrap_or(job.filenames.len().try_into().unwrap_or(u8::MAX));
         let usual = Multipath::over(paths, raw.policy.0);
         let failover = FailoverConfig {
             no_path_limit: raw.no_path_limit.unwrap_or(usual.failover.no_path_limit),
-            no_path_timeout: raw.no_path_timeout.map_or(usual.failover.no_path_timeout, |time| time.0.0),
-            held_timeout: raw.held_timeout.map_or(usual.failover.held_timeout, |time| time.0.0),
+            no_path_timeout: raw.no_path_timeout.unwrap_or(usual.failover.no_path_timeout),
+            held_timeout: raw.held_timeout.unwrap_or(usual.failover.held_timeout),
             unsafe_fast_failover: raw.unsafe_fast_failover,
             ..usual.failover
         };
-        let keep_alive = raw.keep_alive.map_or(usual.keep_alive, |time| time.0.0);
-        let study = raw.count.as_ref().map(|_| raw.counter.unwrap_or(DepthCounter::Controller));
-        Ok(Multipath { queues, study, failover, keep_alive, ..usual })
-    }
-
-    /// How many paths a job's devices are, as one.
-    fn devices_as_paths(&self, job: &Job, at: usize) -> Built<u8> {
-        let devices: Vec<&DeviceSpec> = job.filenames.iter().filter_map(|name| self.devices.iter().find(|d| d.name == *name)).collect();
-        let fail = |what: String| Err(self.source.error(Some(at..at), what));
-        if devices.len() < 2 || devices.len() > PathSet::MOST {
-            return fail(format!(
-                "`paths` without a count makes paths of the job's devices: it has {}, and there have to be 2 to 64",
-                devices.len()
-            ));
-        }
-        if let Some(twice) = (1..devices.len()).find(|&n| devices[..n].iter().any(|device| device.name == devices[n].name)) {
-            return fail(format!("`{}` stands twice among the devices, and is one path", devices[twice].name));
-        }
-        if let Some(other) = devices.iter().find(|device| device.bytes != devices[0].bytes) {
-            return fail(format!("`{}` and `{}` differ in size: paths lead to one namespace", devices[0].name, other.name));
-        }
-        Ok(devices.len() as u8)
+        let keep_alive = raw.keep_alive.unwrap_or(usual.keep_alive);
+        let queues = raw.queues.unwrap_or(self.machine.cpus as u16);
+        let study = raw.count.map(|_| raw.counter.unwrap_or(DepthCounter::Controller));
+        Multipath { queues, study, failover, keep_alive, ..usual }
     }
 
     /// A device's name, if there is one of it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::NonZeroU64;
 
 use completion::{LatencyPrice, Mode};
 use driver::paths::Policy;
@@ -11,9 +11,10 @@ use emu::Profile;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::{Spanned, Value};
+use units::Nanos;
 
-use crate::values::{Bytes, Lasting, Time, Word};
-use crate::{DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Softirq, Spin};
+use crate::values::{self, Bytes, Word};
+use crate::{Affinity, DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Softirq, Spin};
 
 /// The whole file.
 #[derive(serde::Deserialize)]
@@ -25,20 +26,22 @@ pub(super) struct File {
     pub(super) seed: Option<u64>,
     pub(super) seeds: Option<Spanned<u32>>,
     /// How long is measured; in place of each job's `runtime`.
-    pub(super) duration: Option<Word<Lasting>>,
+    #[serde(default, deserialize_with = "values::some_lasting")]
+    pub(super) duration: Option<Nanos>,
     /// In place of each job's `ramp_time`.
-    pub(super) ramp: Option<Word<Time>>,
+    #[serde(default, deserialize_with = "values::some_time")]
+    pub(super) ramp: Option<Nanos>,
     /// I/Os of each job thread, in place of `number_ios`.
     pub(super) ios: Option<Spanned<NonZeroU64>>,
-    pub(super) limit: Option<Word<Time>>,
+    #[serde(default, deserialize_with = "values::some_time")]
+    pub(super) limit: Option<Nanos>,
     /// As `--latency-price` has it.
     pub(super) latency_price: Option<Word<LatencyPrice>>,
     #[serde(default)]
     pub(super) host: Host,
     /// What spinning means where others want the CPU: one way, or several to compare.
     pub(super) poll: Option<Spins>,
-    #[serde(default)]
-    pub(super) machine: Machine,
+    pub(super) machine: Option<Spanned<Machine>>,
     #[serde(default, rename = "device")]
     pub(super) devices: Vec<Spanned<Device>>,
     #[serde(default, rename = "job")]
@@ -51,19 +54,17 @@ pub(super) struct File {
 }
 
 #[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Machine {
-    pub(super) cpus: Option<Spanned<usize>>,
-    pub(super) nodes: Option<Spanned<usize>>,
+    pub(super) cpus: Option<usize>,
+    pub(super) nodes: Option<usize>,
     /// The name of a price list, the file of one, or a table.
     pub(super) costs: Option<Spanned<NameOr<CostTable>>>,
-    #[serde(default)]
     pub(super) posted: bool,
-    pub(super) hogs: Option<Spanned<Cpus>>,
-    pub(super) scheduler: Option<Spanned<Scheduler>>,
-    #[serde(default)]
+    pub(super) hogs: Cpus,
+    pub(super) scheduler: Scheduler,
     pub(super) softirq: Softirq,
-    pub(super) interrupts: Option<Spanned<InterruptPath>>,
+    pub(super) interrupts: InterruptPath,
 }
 
 /// The price list that one starts from, and what differs, by group, in nanoseconds.
@@ -87,8 +88,6 @@ pub(super) struct CostTable {
     pub(super) libaio: Prices,
     #[serde(default)]
     pub(super) io_uring: Prices,
-    #[serde(default)]
-    pub(super) kernel: Prices,
 }
 
 pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
@@ -98,20 +97,27 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 pub(super) struct Device {
     pub(super) name: Option<String>,
     /// This many of the kind: `name0`, `name1`, …
-    pub(super) count: Option<Spanned<usize>>,
+    pub(super) count: Option<usize>,
     pub(super) profile: Spanned<NameOr<Profile>>,
-    pub(super) bytes: Option<Spanned<Bytes>>,
-    pub(super) queues: Option<Spanned<u16>>,
-    pub(super) tags: Option<Spanned<u32>>,
+    pub(super) bytes: Option<Bytes>,
+    #[serde(default = "one")]
+    pub(super) queues: u16,
+    pub(super) tags: Option<u32>,
     /// I/O vectors; fewer than queues are shared by them.
-    pub(super) vectors: Option<Spanned<u16>>,
-    pub(super) affinity: Option<Spanned<Where>>,
+    pub(super) vectors: Option<u16>,
+    #[serde(default)]
+    pub(super) affinity: Affinity,
     /// The controller is a thread of the machine's.
-    pub(super) in_process: Option<Spanned<bool>>,
-    /// Vectors can be masked.
-    pub(super) masks: Option<Spanned<bool>>,
-    pub(super) node: Option<Spanned<usize>>,
-    pub(super) inside: Option<Spanned<Inside>>,
+    #[serde(default)]
+    pub(super) in_process: bool,
+    /// Vectors can be masked; unless it says otherwise.
+    pub(super) masks: Option<bool>,
+    #[serde(default)]
+    pub(super) inside: Inside,
+}
+
+fn one() -> u16 {
+    1
 }
 
 #[derive(serde::Deserialize)]
@@ -128,16 +134,17 @@ pub(super) struct Job {
     /// In place of `filename`.
     pub(super) devices: Option<Vec<Spanned<String>>>,
     pub(super) engine: Option<Engine>,
-    pub(super) think: Option<Word<Time>>,
-    pub(super) work: Option<Word<Time>>,
+    #[serde(default, deserialize_with = "values::time")]
+    pub(super) think: Nanos,
+    #[serde(default, deserialize_with = "values::time")]
+    pub(super) work: Nanos,
     #[serde(default, rename = "phase")]
     pub(super) phases: Vec<Phase>,
-    /// From one beginning of the phases to the next.
-    pub(super) phase_every: Option<Word<Time>>,
     /// Several paths, and how one is chosen.
     pub(super) paths: Option<Multipath>,
     /// Software queues per thread and device.
-    pub(super) queues: Option<NonZeroU16>,
+    #[serde(default = "one")]
+    pub(super) queues: u16,
 }
 
 /// fio's options, as keys.
@@ -147,15 +154,18 @@ pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Multipath {
-    pub(super) count: Option<Spanned<u8>>,
+    pub(super) count: Option<u8>,
     /// With a count: where `queue-depth` counts.
     pub(super) counter: Option<DepthCounter>,
-    pub(super) queues: Option<Spanned<u16>>,
+    pub(super) queues: Option<u16>,
     pub(super) policy: Word<Policy>,
     pub(super) no_path_limit: Option<usize>,
-    pub(super) no_path_timeout: Option<Word<Time>>,
-    pub(super) held_timeout: Option<Word<Time>>,
-    pub(super) keep_alive: Option<Word<Time>>,
+    #[serde(default, deserialize_with = "values::some_time")]
+    pub(super) no_path_timeout: Option<Nanos>,
+    #[serde(default, deserialize_with = "values::some_time")]
+    pub(super) held_timeout: Option<Nanos>,
+    #[serde(default, deserialize_with = "values::some_time")]
+    pub(super) keep_alive: Option<Nanos>,
     #[serde(default)]
     pub(super) unsafe_fast_failover: bool,
 }
@@ -163,7 +173,8 @@ pub(super) struct Multipath {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Switch {
-    pub(super) at: Word<Time>,
+    #[serde(deserialize_with = "values::time")]
+    pub(super) at: Nanos,
     pub(super) mode: Word<Mode>,
 }
 
@@ -171,7 +182,8 @@ pub(super) struct Switch {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Event {
-    pub(super) at: Word<Time>,
+    #[serde(deserialize_with = "values::time")]
+    pub(super) at: Nanos,
     pub(super) device: Spanned<String>,
     pub(super) change: Spanned<String>,
 }
@@ -206,7 +218,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
 }
 
 /// CPUs in the order given: `"0-3,8"`, one number, or a list of numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpus(pub(super) Vec<usize>);
 
 /// More CPUs than any machine that can be simulated has.
@@ -246,17 +258,15 @@ impl<'de> Deserialize<'de> for Cpus {
     }
 }
 
-/// `managed` (`None`), or the CPUs of the vectors in order.
-pub(super) struct Where(pub(super) Option<Cpus>);
-
-impl<'de> Deserialize<'de> for Where {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Where, D::Error> {
+/// `managed`, or the CPUs of the vectors in order.
+impl<'de> Deserialize<'de> for Affinity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Affinity, D::Error> {
         let value = Value::deserialize(deserializer)?;
         if value.as_str() == Some("managed") {
-            return Ok(Where(None));
+            return Ok(Affinity::Managed);
         }
         let cpus = Cpus::of(&value).map_err(|error| de::Error::custom(format!("{error}, and not \"managed\" either")))?;
-        Ok(Where(Some(cpus)))
+        Ok(Affinity::Cpus(cpus.0))
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Application {
     /// When it submitted or took completions last, and whether its core has lost its caches since.
     touched: Option<Nanos>,
     pub(super) cold: bool,
+    /// Commands that succeeded, by target.
+    pub(crate) completed: Vec<u64>,
     /// Lanes for each target.
     pub(super) spread: usize,
     /// Per lane, parts to be posted, first come, first served.
@@ -45,7 +47,7 @@ pub(crate) struct Application {
     /// No tag was free, or the queue is closed; since then nothing has changed.
     pub(super) stuck: bool,
     /// The controller of each target is given up.
-    pub(super) dead: Vec<bool>,
+    pub(crate) dead: Vec<bool>,
     /// The generator waits to hear that its batch was announced.
     pub(super) commits: bool,
     /// Completed, and not yet handed to the generator: what a completion ring holds.
@@ -68,6 +70,7 @@ impl Application {
             pages: 0,
             touched: None,
             cold: false,
+            completed: vec![0; targets],
             spread,
             backlog: (0..targets * spread).map(|_| VecDeque::new()).collect(),
             waiting: 0,

@@ -1,17 +1,15 @@
 //! The party that takes a queue's entries for others, and hands them to their owners: an interrupt handler, a poller in a softirq, or a
 //! vector's thread. The queue's policy says when to look.
 
-use std::convert::Infallible;
-
-use completion::{Cause, Mode, Notification, Plan, Policy, Seen, Sleeper, Step, Tuning, Waiter, Woke, fall_asleep, last_step};
+use completion::{Cause, Mode, Plan, Policy, Seen, Step, Tuning, Waiter, Woke, fall_asleep, last_step};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
 
+use super::lane::Bound;
 use super::{Context, Effect, Ground};
+use crate::Counts;
 use crate::habits::Habits;
-use crate::hw_queue::HwQueue;
-use crate::report::Tally;
 use crate::requests::Token;
 use crate::{Engine, Host};
 
@@ -27,7 +25,7 @@ pub(crate) struct Drain {
     /// It is over only until an instant.
     pub(super) naps: bool,
     pub(super) taken: Vec<Completed>,
-    pub(crate) tally: Tally,
+    pub(crate) counts: Counts,
     pub(crate) cycles: Cycles,
 }
 
@@ -65,7 +63,7 @@ impl Drain {
             at: At::Decide,
             naps: false,
             taken: Vec::with_capacity(TAKEN),
-            tally: Tally::default(),
+            counts: Counts::default(),
             cycles: Cycles::default(),
         }
     }
@@ -81,62 +79,6 @@ impl Drain {
     }
 }
 
-/// A hardware queue as its drain meets it: nobody else has to do with its notification.
-pub(super) struct Vector<'a>(pub(super) &'a HwQueue);
-
-impl Notification for Vector<'_> {
-    type Thread = Infallible;
-
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    fn is_alone(&self) -> bool {
-        !self.0.vector_shared
-    }
-
-    fn arm(&mut self) {
-        self.0.arm();
-    }
-
-    fn mask(&mut self) {
-        self.0.mask();
-    }
-
-    fn pending(&mut self) -> bool {
-        self.0.look_once_more()
-    }
-
-    fn take_role(&mut self) -> bool {
-        true
-    }
-
-    fn has_role(&self) -> bool {
-        true
-    }
-
-    fn release_role(&mut self) -> Option<Infallible> {
-        None
-    }
-
-    fn other_owner(&mut self) -> Option<Infallible> {
-        None
-    }
-}
-
-/// A drain that goes to sleep.
-pub(super) struct Resting<'a>(pub(super) &'a mut Waiter<Habits>, pub(super) Vector<'a>);
-
-impl Sleeper for Resting<'_> {
-    fn arm(&mut self) -> bool {
-        self.0.arm(&mut self.1)
-    }
-
-    fn look(&mut self) -> Option<bool> {
-        self.0.look_once_more(&mut self.1)
-    }
-}
-
 /// What a step of a drain came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
@@ -146,6 +88,14 @@ pub(crate) enum Drained {
     Look(u32),
     /// Armed, and empty: until the next notification. With commands out of which none will tell, until this instant.
     Over(Nanos),
+}
+
+/// The next step of a queue's drain that is not in turn with others: looks follow at once.
+pub(crate) fn step_alone(g: &mut Ground, queue: usize) -> Drained {
+    match step(g, queue) {
+        Drained::Look(budget) => Drained::Busy(look(g, queue, budget).1),
+        other => other,
+    }
 }
 
 /// The next step of a queue's drain.
@@ -168,7 +118,7 @@ fn decide(g: &mut Ground, index: usize) -> Drained {
     }
     drain.waiter.seen.in_flight = queue.in_flight();
     drain.waiter.set_silent(queue.silent());
-    let plan = drain.waiter.next(g.now, &mut Vector(queue));
+    let plan = drain.waiter.next(g.now, &mut Bound::of_drain(queue));
     // Told once: an entry that comes while it goes to sleep is news.
     drain.waiter.seen = Seen::default();
     match plan {
@@ -195,14 +145,14 @@ pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
     let (mut cost, mut found) = (g.costs.library.decide, 0);
     match looked {
         None => {
-            drain.tally.busy += 1;
+            drain.counts.busy_looks += 1;
             drain.waiter.seen.lock_busy = true;
             cost += g.costs.library.look + g.costs.memory.contended_lock;
         }
         Some(looked) => {
             let reaped = looked.reaped;
             found = reaped.found;
-            drain.tally.looked(reaped.found);
+            drain.counts.looked(reaped.found);
             let cycles = &mut drain.cycles;
             if let Some(notified) = cycles.notified.take() {
                 cycles.delays.add((g.now - notified).0, 1);
@@ -249,9 +199,6 @@ fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
     match engine {
         Engine::Libaio => g.costs.libaio.complete,
         Engine::IoUring => g.costs.io_uring.complete,
-        // A thread that polls puts its events into the ring itself; else they are queued for it.
-        Engine::Reap if g.context == Context::Waiter => g.costs.kernel.event,
-        Engine::Reap => g.costs.kernel.queue,
     }
 }
 
@@ -285,7 +232,13 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
     let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
     drain.at = At::Sleep(n + 1);
     let library = &g.costs.library;
-    match fall_asleep(g.habits, n, std::iter::once(Resting(&mut drain.waiter, Vector(queue)))) {
+    match fall_asleep(
+        g.habits,
+        n,
+        std::iter::once(&mut drain.waiter),
+        |waiter| waiter.arm(&mut Bound::of_drain(queue)),
+        |waiter| waiter.look_once_more(&mut Bound::of_drain(queue)),
+    ) {
         Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
         Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
         Step::Found(looked) => {

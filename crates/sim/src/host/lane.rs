@@ -1,6 +1,6 @@
 //! A software queue as its thread sees it: the hardware queue that it posts to, and what waits for its completions.
 
-use completion::{Decisions, Mode, Notification, Policy, Sleeper, Tuning, Waiter};
+use completion::{Decisions, Mode, Notification, Policy, Tuning, Waiter};
 use sync::WaiterId;
 
 use crate::habits::Habits;
@@ -23,6 +23,8 @@ pub(crate) struct Lane {
     pub(crate) wanted: Option<Mode>,
     /// The thread has slept, or was away, since the last look.
     pub(crate) slept: bool,
+    /// Its queue has signalled the thread, which reads that now.
+    pub(crate) called: bool,
     /// Commands of this thread that are out on it.
     pub(crate) mine: u32,
     /// What policies decided that have been replaced.
@@ -37,11 +39,12 @@ pub(crate) fn thread_of(sleeper: WaiterId) -> TaskId {
     (sleeper.0 >> LANE_BITS) as TaskId
 }
 
-/// A lane's hardware queue, as its waiter meets it.
+/// A hardware queue, as the waiter of a lane or of its drain meets it.
 pub(crate) struct Bound<'a> {
     queue: &'a HwQueue,
-    sleeper: WaiterId,
-    leaves_some: &'a mut bool,
+    /// Who the waiter is to the look role, and whether it has left entries behind; of a drain nothing, as it shares the notification
+    /// with no other.
+    lane: Option<(WaiterId, &'a mut bool)>,
     /// How often its notification was masked.
     pub(crate) masked: u64,
 }
@@ -56,6 +59,7 @@ impl Lane {
             leaves_some: false,
             wanted: None,
             slept: false,
+            called: false,
             mine: 0,
             decided: None,
         }
@@ -64,7 +68,7 @@ impl Lane {
     /// Its waiter, and what that acts on.
     pub(crate) fn bind<'a>(&'a mut self, queue: &'a HwQueue) -> (&'a mut Waiter<Habits>, Bound<'a>) {
         let Lane { waiter, sleeper, leaves_some, .. } = self;
-        (waiter, Bound { queue, sleeper: *sleeper, leaves_some, masked: 0 })
+        (waiter, Bound { queue, lane: Some((*sleeper, leaves_some)), masked: 0 })
     }
 
     /// Between two batches: takes over the mode that was asked for. Commands stay in flight.
@@ -98,11 +102,17 @@ impl Lane {
     }
 }
 
+impl<'a> Bound<'a> {
+    pub(crate) fn of_drain(queue: &'a HwQueue) -> Bound<'a> {
+        Bound { queue, lane: None, masked: 0 }
+    }
+}
+
 impl Notification for Bound<'_> {
     type Thread = TaskId;
 
     fn is_shared(&self) -> bool {
-        self.queue.shared
+        self.queue.shared && self.lane.is_some()
     }
 
     fn is_alone(&self) -> bool {
@@ -123,33 +133,20 @@ impl Notification for Bound<'_> {
     }
 
     fn take_role(&mut self) -> bool {
-        self.queue.role.try_take(self.sleeper)
+        self.lane.as_ref().is_some_and(|(sleeper, _)| self.queue.role.try_take(*sleeper))
     }
 
     fn has_role(&self) -> bool {
-        self.queue.role.owner() == Some(self.sleeper)
+        self.lane.as_ref().is_some_and(|(sleeper, _)| self.queue.role.owner() == Some(*sleeper))
     }
 
     fn release_role(&mut self) -> Option<TaskId> {
-        self.queue.role.release(self.sleeper).map(thread_of)
+        self.lane.as_ref().and_then(|(sleeper, _)| self.queue.role.release(*sleeper)).map(thread_of)
     }
 
     fn other_owner(&mut self) -> Option<TaskId> {
-        let known = std::mem::take(self.leaves_some);
-        let owner = if known { self.queue.role.owner().map(thread_of) } else { None };
-        owner.filter(|&owner| owner != thread_of(self.sleeper))
-    }
-}
-
-/// A lane that its thread goes to sleep on.
-pub(crate) struct Drowsy<'a>(pub(crate) &'a mut Waiter<Habits>, pub(crate) Bound<'a>);
-
-impl Sleeper for Drowsy<'_> {
-    fn arm(&mut self) -> bool {
-        self.0.arm(&mut self.1)
-    }
-
-    fn look(&mut self) -> Option<bool> {
-        self.0.look_once_more(&mut self.1)
+        let (sleeper, leaves_some) = self.lane.as_mut()?;
+        let owner = std::mem::take(*leaves_some).then(|| self.queue.role.owner().map(thread_of))??;
+        Some(owner).filter(|&owner| owner != thread_of(*sleeper))
     }
 }

@@ -4,9 +4,8 @@
 mod wait;
 mod work;
 
-use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, Round, Seen, combine, last_step};
+use completion::{Batch, Cause, Done, Found, Group, Mode, Plan, Round, Seen, WEIGHT, combine, last_step};
 use driver::Completed;
-use driver::multipath::Standing;
 use units::Nanos;
 
 use super::application::Application;
@@ -14,10 +13,10 @@ use super::drain::{self, TAKEN};
 use super::head::Head;
 use super::lane::Lane;
 use super::{Context, Effect, Ground, Progress};
-use crate::report::Tally;
+use crate::Counts;
 use crate::requests::Token;
 use crate::sched::TaskId;
-use crate::{Engine, EngineCosts, Host, SimError};
+use crate::{Engine, EngineCosts, SimError};
 
 /// Where the thread stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub(super) enum At {
     /// Posting to this lane and those after it, and ringing their doorbells; `waited`: the lane's lock is free now.
     Commit { lane: usize, waited: bool },
     /// Looking at this lane because its policy said so after the commit.
-    Check { lane: usize, budget: u32 },
+    Check { lane: usize },
     /// Asking the policies, or, if others look, whether there is enough.
     Decide,
     /// Taking entries.
@@ -82,7 +81,7 @@ pub(crate) struct Thread {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) app: Application,
     pub(crate) engine: Engine,
-    pub(crate) tally: Tally,
+    pub(crate) counts: Counts,
     /// What others have taken for it.
     pub(super) inbox: Vec<Completed>,
     round: Round,
@@ -103,16 +102,16 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    pub(crate) fn new(me: TaskId, lanes: Vec<Lane>, app: Application, engine: Engine, group: Group) -> Thread {
+    pub(crate) fn new(me: TaskId, lanes: Vec<Lane>, app: Application, engine: Engine) -> Thread {
         Thread {
             me,
             plans: Vec::with_capacity(lanes.len()),
             lanes,
             app,
             engine,
-            tally: Tally::default(),
+            counts: Counts::default(),
             inbox: Vec::with_capacity(TAKEN),
-            round: Round::new(group),
+            round: Round::new(Group::default()),
             in_round: false,
             at: At::Load,
             goal: None,
@@ -144,7 +143,7 @@ impl Thread {
         match self.at {
             At::Load => self.load(g),
             At::Commit { lane, waited } => self.commit(g, lane, waited),
-            At::Check { lane, budget } => Ok(self.check(g, lane, budget)),
+            At::Check { lane } => Ok(self.check(g, lane)),
             At::Decide => self.decide(g),
             At::Look { lane, budget, after } => Ok(self.look(g, lane, budget, after)),
             At::Release { lane, after } => self.release(g, lane, after),
@@ -155,13 +154,6 @@ impl Thread {
             At::Blocked { until } => Ok(Progress::Block(until)),
             At::Woken { cause, due } => Ok(self.woken(g, cause, due)),
             At::Away { since } => Ok(self.back(g, since)),
-        }
-    }
-
-    /// The path that ends at a device now stands so.
-    pub(crate) fn tell(&mut self, device: usize, standing: Standing) {
-        if let Some(head) = &mut self.app.head {
-            head.tell(device, standing);
         }
     }
 
@@ -280,7 +272,7 @@ impl Thread {
                 return Ok(());
             }
             Plan::Spin { .. } if self.leaving => {
-                return Err(SimError::LeftUnarmed { at: g.now, plan });
+                return Err(SimError::LeftUnarmed(plan));
             }
             Plan::Spin { until } => {
                 self.spin_until(until);
@@ -327,7 +319,7 @@ impl Thread {
         for _ in 0..2 {
             if !self.in_round {
                 self.round.begin(g.now);
-                self.tally.begin_drain();
+                self.counts.drain = 0;
                 self.in_round = true;
             }
             if let Some(turn) = self.round.turn(g.now, &self.plans) {
@@ -345,7 +337,7 @@ impl Thread {
         let queue = &mut g.queues[lane.queue];
         let Some(looked) = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut self.taken) else {
             lane.waiter.seen.lock_busy = true;
-            self.tally.busy += 1;
+            self.counts.busy_looks += 1;
             self.at = after.at();
             return Progress::Busy(g.costs.library.look + g.costs.memory.contended_lock);
         };
@@ -357,10 +349,10 @@ impl Thread {
         }
         match after {
             After::Decide => {
-                self.tally.looked(reaped.found);
+                self.counts.looked(reaped.found);
                 self.round.took(reaped.found);
             }
-            After::Commit(_) => self.tally.checked(reaped.found),
+            After::Commit(_) => self.counts.checked(reaped.found),
         }
         self.at = At::Release { lane: at, after };
         let queue = self.lanes[at].queue;
@@ -421,19 +413,10 @@ impl Thread {
     fn sort_inbox(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         self.at = At::Decide;
         let mut inbox = std::mem::take(&mut self.inbox);
-        let cost = self.task_work(g, inbox.len());
         let sorted = self.sort(g, &mut inbox);
         self.inbox = inbox;
         sorted?;
-        Ok(Progress::Private(cost))
-    }
-
-    /// What its ring has queued for it, run: this many events.
-    fn task_work(&self, g: &Ground, events: usize) -> Nanos {
-        if self.engine != Engine::Reap || g.host == Host::User || g.context == Context::Waiter {
-            return Nanos::ZERO;
-        }
-        g.costs.kernel.run + Nanos(g.costs.kernel.event.0 * events as u64)
+        Ok(Progress::Private(Nanos::ZERO))
     }
 
     /// Posts what waits for this lane, under its lock, and rings its doorbell: once.
@@ -459,7 +442,6 @@ impl Thread {
         let commands = pair.lock_sq().commit(&queue.bells);
         lane.mine += posted;
         if left {
-            self.tally.no_tag += 1;
             queue.stuck.push(self.me);
         }
         if commands == 0 {
@@ -469,8 +451,8 @@ impl Thread {
         let urgent = if self.app.urgent && g.habits.tells_urgent { commands } else { 0 };
         let batch = Batch { commands, urgent, in_flight: lane.in_flight(queue), class };
         let waiter = if g.context == Context::Waiter { &mut lane.waiter } else { &mut g.drains[index].waiter };
-        if let Check::TryLook { budget } = waiter.policy.submitted(g.now, &batch) {
-            self.at = At::Check { lane: at, budget };
+        if waiter.policy.submitted(g.now, &batch) {
+            self.at = At::Check { lane: at };
         }
         Ok(Progress::Busy(cost))
     }
@@ -485,10 +467,10 @@ impl Thread {
         Progress::Private(Nanos::ZERO)
     }
 
-    fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
+    fn check(&mut self, g: &Ground, lane: usize) -> Progress {
         let after = After::Commit(lane + 1);
         let pending = g.queues[self.lanes[lane].queue].pending();
-        self.at = if pending { At::Look { lane, budget, after } } else { after.at() };
+        self.at = if pending { At::Look { lane, budget: WEIGHT, after } } else { after.at() };
         Progress::Busy(g.costs.library.look)
     }
 
@@ -504,22 +486,7 @@ impl Thread {
         match self.engine {
             Engine::Libaio => g.costs.libaio,
             Engine::IoUring => g.costs.io_uring,
-            Engine::Reap => {
-                let ring = &g.costs.kernel;
-                EngineCosts {
-                    submit_call: ring.enter,
-                    submit: ring.submit,
-                    complete: ring.queue,
-                    wait_call: ring.enter + ring.wait,
-                    take: ring.take,
-                }
-            }
         }
-    }
-
-    /// What a look costs on top while it spins: with IOPOLL each is a pass of the kernel's over what it polls for.
-    pub(super) fn pass(&self, g: &Ground) -> Nanos {
-        if self.engine == Engine::Reap && g.host == Host::Kernel { g.costs.kernel.iopoll } else { Nanos::ZERO }
     }
 }
 

@@ -19,7 +19,7 @@ fn memory_refuses_what_lies_outside_it() {
 fn both_sides_see_the_same_rings() {
     let memory = Memory::new(1 << 16);
     let (sq, cq) = (memory.alloc(4096).unwrap(), memory.alloc(4096).unwrap());
-    let port = SimPort::new(memory.clone(), 1, 1);
+    let port = SimPort::new(memory.clone(), 1, 1, None);
     let sqe = Sqe { opcode: 2, cid: 7, prp1: 0x1234_5678_9abc, ..Sqe::default() };
     memory.sq(sq, 64).unwrap().store(63, &sqe);
     assert_eq!(port.map_sq(sq, 64).unwrap().load(63), sqe);
@@ -34,8 +34,8 @@ fn both_sides_see_the_same_rings() {
 
 #[test]
 fn masked_vector_counts_messages() {
-    let port = SimPort::new(Memory::new(4096), 1, 2);
-    let vectors = port.vectors();
+    let port = SimPort::new(Memory::new(4096), 1, 2, None);
+    let vectors = &port.vectors;
     assert_eq!(port.message(Vector(1)), Message::Masked);
     assert!(vectors.arm(Vector(1)), "the first has left the Pending bit");
     assert_eq!(port.message(Vector(1)), Message::Sent);
@@ -51,8 +51,8 @@ fn masked_vector_counts_messages() {
 
 #[test]
 fn unmasking_sends_pending_message() {
-    let port = SimPort::new(Memory::new(4096), 1, 2);
-    let vectors = port.vectors();
+    let port = SimPort::new(Memory::new(4096), 1, 2, None);
+    let vectors = &port.vectors;
     assert!(!vectors.arm(V) && !port.is_masked(V), "nothing is pending");
     vectors.mask(V);
     assert_eq!([port.message(V), port.message(V)], [Message::Masked; 2]);

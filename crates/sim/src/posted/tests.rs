@@ -13,7 +13,7 @@ fn holds(looks_again: bool) -> Result<(), String> {
     let posts = prop::collection::vec((any::<bool>(), 0usize..256), 1..60);
     let law = |script: Vec<(bool, usize)>| {
         let (mut descriptor, mut running) = (Descriptor::default(), None);
-        let (mut notified, mut posted, mut handled) = (0, QueueSet::EMPTY, QueueSet::EMPTY);
+        let (mut notified, mut posted, mut handled) = (0, Bits::default(), Bits::default());
         let finish = std::iter::repeat_n((false, 0), 20);
         for (post, bit) in script.into_iter().chain(finish) {
             if post {
@@ -25,8 +25,10 @@ fn holds(looks_again: bool) -> Result<(), String> {
                 (notified, running) = (notified - 1, Some(Handling::Round(0)));
             }
             let Some(step) = running else { continue };
-            let (bits, next) = descriptor.handle(step, looks_again);
-            bits.iter().for_each(|bit| handled.insert(bit));
+            let (mut bits, next) = descriptor.handle(step, looks_again);
+            while let Some(bit) = bits.take_first() {
+                handled.insert(bit);
+            }
             running = (next != Handling::Over).then_some(next);
         }
         if descriptor.is_forgotten() || handled != posted {
@@ -52,8 +54,8 @@ fn posted_loop_is_bounded() {
     let mut descriptor = Descriptor::default();
     assert!(descriptor.post(0));
     assert!((1..200).all(|bit| !descriptor.post(bit)));
-    let (bits, mut step) = descriptor.handle(Handling::Round(0), true);
-    assert_eq!(bits.iter().count(), 200);
+    let (mut bits, mut step) = descriptor.handle(Handling::Round(0), true);
+    assert_eq!(std::iter::from_fn(|| bits.take_first()).count(), 200);
     let mut steps = 1;
     while step != Handling::Over {
         // A vector that posts without end.

@@ -1,14 +1,14 @@
 use super::*;
 
-fn pollers(beside_ksoftirqd: bool) -> Pollers {
-    let mut pollers = Pollers::new(Softirq { restarts: 1, beside_ksoftirqd, ..Softirq::default() });
+fn pollers() -> Pollers {
+    let mut pollers = Pollers::new(Softirq { restarts: 1, ..Softirq::default() });
     pollers.add(vec![0, 1]);
     pollers
 }
 
 /// One run, after which a queue is still to be looked at, so that the rest is ksoftirqd's.
-fn handed_over(beside_ksoftirqd: bool) -> Pollers {
-    let mut pollers = pollers(beside_ksoftirqd);
+fn handed_over() -> Pollers {
+    let mut pollers = pollers();
     pollers.schedule(0, 64, Nanos(0));
     assert!(pollers.is_raised());
     pollers.at = Poll::Turn;
@@ -20,27 +20,14 @@ fn handed_over(beside_ksoftirqd: bool) -> Pollers {
 
 #[test]
 fn irq_exit_respects_waiting_ksoftirqd() {
-    for beside in [false, true] {
-        let mut pollers = handed_over(beside);
-        pollers.schedule(1, 64, Nanos(20));
-        assert!(!pollers.is_raised(), "not before it ends");
-        pollers.interrupt_ends();
-        assert_eq!(pollers.is_raised(), beside);
-    }
-}
-
-#[test]
-fn running_ksoftirqd_excludes_irq_exit() {
-    let mut pollers = handed_over(true);
-    pollers.at = Poll::Turn;
-    pollers.interrupt_ends();
+    let mut pollers = handed_over();
+    pollers.schedule(1, 64, Nanos(20));
     assert!(!pollers.is_raised());
 }
 
 #[test]
 fn drained_softirq_leaves_ksoftirqd_idle() {
-    let mut pollers = handed_over(true);
-    pollers.interrupt_ends();
+    let mut pollers = handed_over();
     pollers.at = Poll::Turn;
     pollers.plans.fill(Plan::Rest);
     assert!(!pollers.end_run(Nanos(30), false));

@@ -98,7 +98,7 @@ impl<'a> World<'a> {
         world.place_jobs(&layout, &memory, &inventories)?;
         world.place_vectors(&layout);
         let mut modes = scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
-        if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > completion::QueueSet::MOST) {
+        if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > crate::posted::VECTORS) {
             return Err(SimError::Unfit("more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits".into()));
         }
         world.place_others();
@@ -130,7 +130,6 @@ impl<'a> World<'a> {
             tasks: Vec::new(),
             owners: Vec::new(),
             first_ksoftirqd: 0,
-            ksoftirqd_runs: 0,
             running: plan.threads.len(),
             plan,
             targets: Vec::new(),
@@ -142,7 +141,7 @@ impl<'a> World<'a> {
             written,
             messages: VecDeque::new(),
             raised: Vec::new(),
-            way: Way::new(machine.interrupts, machine.nodes),
+            way: SharedPath::new(machine.interrupts),
             lateness: machine.costs.lateness(),
             dice: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
             tells_wanted: scenario.spin.tells_wanted(scenario.mode),
@@ -205,7 +204,7 @@ impl<'a> World<'a> {
             }
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
-            let thread = Thread::new(task, lanes, app, spec.engine, scenario.group);
+            let thread = Thread::new(task, lanes, app, spec.engine);
             self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn, self.scenario.host));
         }
         self.share_queues(&maps);
@@ -486,10 +485,10 @@ fn bring_up_device(
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
     config.profile.moves_data &= host.data == Data::Kept;
     let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
-    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors).with_limits(limits.clone());
+    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
     let heads_matter = config.profile.hidden.announced_per_s > 0;
-    let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), port.vectors(), config.vectors.max(1));
-    let (cut, is_path) = (port.cut(), member.is_some());
+    let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), Rc::clone(&port.vectors), config.vectors.max(1));
+    let (cut, is_path) = (Rc::clone(&port.cut), member.is_some());
     let keep_alive = member.as_ref().filter(|_| scenario.recovery.is_some()).map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
     let mut controller = match member {
         Some((subsystem, _)) => {

@@ -4,8 +4,7 @@ use completion::Cause;
 
 use super::*;
 use crate::Spin;
-use crate::cpu::{Level, Running};
-use crate::irq::Irq;
+use crate::cpu::{Irq, Level, Running};
 use crate::sched::Ready;
 
 impl World<'_> {
@@ -110,7 +109,7 @@ impl World<'_> {
                 return Ok(None);
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     /// Has a CPU go on with the step at a level, until it ends, or the slice does. If nothing else happens before, that
@@ -192,9 +191,8 @@ impl World<'_> {
         (this.current, this.ran, this.yields) = (Some(task), Nanos::ZERO, false);
         this.outcome.context_switches += 1;
         let costs = &self.scenario.machine.costs.thread;
-        let caught = if std::mem::take(&mut this.caught) { costs.caught } else { Nanos::ZERO };
         let from_idle = if std::mem::take(&mut this.has_idled) { costs.from_idle } else { Nanos::ZERO };
-        this.left[Level::Thread as usize] = Some(costs.switch + from_idle + costs.refill_after(others) + caught + left);
+        this.left[Level::Thread as usize] = Some(costs.switch + from_idle + costs.refill_after(others) + left);
     }
 
     /// Something is pending at a CPU that interrupts whatever it is at.
@@ -229,12 +227,8 @@ impl World<'_> {
                 let idle = self.now - since;
                 let this = &mut self.cpus[cpu];
                 // One that is still awake has no halt to come out of.
-                this.has_idled = this.caught || idle >= thread.idle_after;
-                let exit = if this.caught {
-                    thread.caught_exit
-                } else {
-                    thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))))
-                };
+                this.has_idled = idle >= thread.idle_after;
+                let exit = thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))));
                 if exit > Nanos::ZERO {
                     self.account(cpu);
                     self.cpus[cpu].turn_to(self.now, Running::Leaving);
@@ -252,12 +246,9 @@ impl World<'_> {
     pub(super) fn wake(&mut self, from: Option<usize>, task: TaskId, cause: Cause) -> Nanos {
         let Some(due) = self.tasks[task].wakes() else { return Nanos::ZERO };
         self.calendar.set(self.sources.timers + task, Nanos::MAX);
-        let cpu = self.tasks[task].cpu;
-        self.cpus[cpu].outcome.wakeups += 1;
-        self.cpus[cpu].outcome.timer_wakeups += u64::from(cause == Cause::Timer);
         if let Some(thread) = self.tasks[task].thread_mut() {
-            thread.tally.wakeups += 1;
-            thread.tally.timer_wakeups += u64::from(cause == Cause::Timer);
+            thread.counts.wakeups += 1;
+            thread.counts.timer_wakeups += u64::from(cause == Cause::Timer);
             thread.wake(cause, due);
         }
         self.make_ready(from, task)

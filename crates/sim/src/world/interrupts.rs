@@ -1,16 +1,14 @@
 //! Interrupts: messages of devices on their way to a CPU, or to the thread that sleeps on them; hard interrupts; and the pollers, as a
 //! softirq at the end of one, or as ksoftirqd's.
 
-use completion::{Cause, Plan, QueueSet, Woke};
+use completion::{Cause, Plan, Woke};
 
 use super::*;
-use crate::cpu::Running;
+use crate::cpu::{Active, Irq, Running, Stage};
 use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::host::{Ground, Progress};
-use crate::irq::{Active, Irq, Stage};
-use crate::path::Message;
-use crate::posted::Handling;
+use crate::posted::{Bits, Handling};
 use crate::softirq::Poll;
 
 /// In place of a device: the notification of posted interrupts, whose CPU stands in place of the vector.
@@ -37,33 +35,27 @@ impl World<'_> {
             } else {
                 (Nanos::ZERO, now + self.scenario.machine.costs.interrupt.message_delay)
             };
-            let (shared, arrives) = if tells { (now, arrives) } else { self.send_by_way(n, usize::from(vector.0), arrives) };
-            let free_at = (self.devices[n].way_free_at.max(now) + busy).max(shared);
-            self.devices[n].way_free_at = free_at;
-            // A signal takes effect when most of its system call is over.
-            let arrives = if tells { free_at } else { arrives };
+            let device = &mut self.devices[n];
+            device.way_free_at = device.way_free_at.max(now) + busy;
+            let arrives = match &mut self.way {
+                // A signal takes effect when most of its system call is over.
+                _ if tells => device.way_free_at,
+                None => arrives,
+                Some(way) => {
+                    let posted = self.scenario.posts(self.mode);
+                    let sent = way.send(now, posted);
+                    device.way_free_at = device.way_free_at.max(sent.accepted);
+                    // The unit itself sets the bits.
+                    let delay = if posted { Nanos::ZERO } else { self.scenario.machine.costs.interrupt.message_delay };
+                    sent.arrives + delay
+                }
+            };
             self.fly(arrives, n as u32, vector);
         }
         self.raised = raised;
         if let Some(&(first, ..)) = self.messages.front() {
             self.calendar.set_by(self.sources.messages, first);
         }
-    }
-
-    /// When the shared way, if there is one, has taken a message, so that the device's writes go on, and when it arrives; `arrives`: with
-    /// nobody in between.
-    fn send_by_way(&mut self, n: usize, vector: usize, arrives: Nanos) -> (Nanos, Nanos) {
-        let Some(way) = &mut self.way else { return (self.now, arrives) };
-        let machine = &self.scenario.machine;
-        let Some(route) = self.devices[n].routes.get(vector) else { return (self.now, arrives) };
-        let posted = self.scenario.posts(self.mode);
-        let (from, to) = (self.scenario.devices[n].node, machine.node_of(route.cpu));
-        // Vectors of all devices: a controller has at most 2048.
-        let entry = (n as u32) << 11 | vector as u32;
-        let sent = way.send(self.now, Message { entry, from, to, posted });
-        // The unit itself sets the bits.
-        let delay = if posted { Nanos::ZERO } else { machine.costs.interrupt.message_delay };
-        (sent.accepted, sent.arrives + delay)
     }
 
     /// The shared way has set a bit of a CPU's descriptor: if that asks for it, a notification follows, behind which the device's writes wait.
@@ -73,11 +65,9 @@ impl World<'_> {
         if !self.cpus[cpu].descriptor.post(route.bit) {
             return;
         }
-        let machine = &self.scenario.machine;
-        let (from, to) = (self.scenario.devices[n].node, machine.node_of(cpu));
-        let Some(sent) = self.way.as_mut().map(|way| way.notify(self.now, from, to)) else { return };
+        let Some(sent) = self.way.as_mut().map(|way| way.notify(self.now)) else { return };
         self.devices[n].way_free_at = self.devices[n].way_free_at.max(sent.accepted);
-        self.fly(sent.arrives + machine.costs.interrupt.message_delay, NOTIFICATION, Vector(cpu as u16));
+        self.fly(sent.arrives + self.scenario.machine.costs.interrupt.message_delay, NOTIFICATION, Vector(cpu as u16));
     }
 
     fn fly(&mut self, arrives: Nanos, device: u32, vector: Vector) {
@@ -141,11 +131,7 @@ impl World<'_> {
     pub(super) fn tell(&mut self, device: usize, vector: usize) -> Nanos {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
         let (cpu, thread, queues) = (route.cpu, route.thread, route.queues.len());
-        let thread_costs = self.scenario.machine.costs.thread;
-        let (idle, caught) = match self.cpus[cpu].running {
-            Running::Idle(since) => (true, self.now < since + thread_costs.caught_within),
-            _ => (false, false),
-        };
+        let idle = matches!(self.cpus[cpu].running, Running::Idle(_));
         let mut woken = Nanos::ZERO;
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
@@ -161,9 +147,7 @@ impl World<'_> {
             }
         }
         if woken > Nanos::ZERO && idle {
-            self.cpus[cpu].caught = caught;
-            let all = if caught { thread_costs.catch } else { thread_costs.rouse };
-            return all - self.signal_cost();
+            return self.scenario.machine.costs.thread.rouse - self.signal_cost();
         }
         woken
     }
@@ -175,7 +159,7 @@ impl World<'_> {
         let (stage, more) = match irq {
             Irq::Vector { device, vector } => {
                 outcome.interrupts += 1;
-                self.cpus[cpu].vectors += 1;
+                outcome.vectors_handled += 1;
                 if let Some(route) = self.devices[device].routes.get_mut(vector) {
                     route.pending = false;
                 }
@@ -183,21 +167,15 @@ impl World<'_> {
             }
             Irq::Posted => {
                 outcome.interrupts += 1;
-                self.cpus[cpu].notifications += 1;
+                outcome.notifications += 1;
                 // Each round has its own price.
                 (Stage::Next, Nanos::ZERO)
             }
-            Irq::Timer(_) => {
-                outcome.other_interrupts += 1;
-                (Stage::Next, costs.timer)
-            }
-            Irq::Remote => {
-                outcome.other_interrupts += 1;
-                (Stage::Next, self.remote_work(cpu))
-            }
+            Irq::Timer(_) => (Stage::Next, costs.timer),
+            Irq::Remote => (Stage::Next, self.remote_work(cpu)),
             Irq::Resched => (Stage::Leave, Nanos::ZERO),
         };
-        self.cpus[cpu].active = Some(Active { irq, stage, handling: Handling::Round(0), bits: QueueSet::EMPTY });
+        self.cpus[cpu].active = Some(Active { irq, stage, handling: Handling::Round(0), bits: Bits::default() });
         self.scenario.machine.costs.interrupt.entry + more
     }
 
@@ -212,7 +190,6 @@ impl World<'_> {
                 Stage::Leave => {
                     let this = &mut self.cpus[cpu];
                     this.active = None;
-                    this.pollers.interrupt_ends();
                     let costs = &self.scenario.machine.costs.interrupt;
                     return Ok(Some(spent + costs.end + costs.exit));
                 }
@@ -221,7 +198,7 @@ impl World<'_> {
                 return Ok(Some(spent));
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     fn stage(&mut self, cpu: usize, stage: Stage) {
@@ -254,11 +231,10 @@ impl World<'_> {
     fn next_posted(&mut self, cpu: usize, mut active: Active) -> Nanos {
         let costs = &self.scenario.machine.costs;
         let this = &mut self.cpus[cpu];
-        if let Some(bit) = active.bits.iter().next() {
-            active.bits = active.bits.iter().filter(|&other| other != bit).collect();
+        if let Some(bit) = active.bits.take_first() {
             let (device, vector) = this.bits[bit];
             active.stage = Stage::Queue { device, vector, n: 0 };
-            this.vectors += 1;
+            this.outcome.vectors_handled += 1;
             this.active = Some(active);
             return costs.interrupt.handler;
         }
@@ -321,14 +297,7 @@ impl World<'_> {
                 return Ok(cost);
             }
         }
-        let drained = {
-            let mut ground = self.ground(cpu);
-            match drain::step(&mut ground, queue) {
-                Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
-                other => other,
-            }
-        };
-        let cost = match drained {
+        let cost = match drain::step_alone(&mut self.ground(cpu), queue) {
             Drained::Busy(cost) => cost,
             Drained::Look(_) => Nanos::ZERO,
             Drained::Over(_) => {
@@ -349,7 +318,7 @@ impl World<'_> {
         // The lock's holder at the last look may have released it before this entry came.
         drain.waiter.woken(Woke::NOTIFIED);
         drain.waiter.seen.lock_busy = busy && !self.habits.hears_anew;
-        drain.tally.begin_drain();
+        drain.counts.drain = 0;
         if !drain.waiter.policy.masks() {
             return Nanos::ZERO;
         }
@@ -457,7 +426,7 @@ impl World<'_> {
                 }
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     /// A step of ksoftirqd.
@@ -478,8 +447,7 @@ impl World<'_> {
                 this.pollers.round.begin(now);
                 this.pollers.at = Poll::Turn;
                 this.outcome.softirqs += 1;
-                let pollers = &self.cpus[cpu].pollers;
-                self.ksoftirqd_runs += u64::from(pollers.handed_over && !pollers.beside);
+                this.outcome.ksoftirqd_runs += u64::from(this.pollers.handed_over);
                 Polled::Busy(self.scenario.machine.costs.interrupt.softirq_run)
             }
             Poll::Turn => self.poll_turn(cpu),

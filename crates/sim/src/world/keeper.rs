@@ -191,7 +191,7 @@ impl World<'_> {
                 return Ok(());
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     /// Whether they told that the path stands otherwise.
@@ -317,29 +317,25 @@ impl World<'_> {
             RecoveryAsk::Restored(inventory) => {
                 pairs().for_each(|pair| pair.exclusive().reopen());
                 self.return_commands(n)?;
-                self.path_up(n, &inventory);
+                if let Some(seat) = &mut self.devices[n].keeper.seat {
+                    seat.up(&inventory, now);
+                    self.set_link(n, Link::Live);
+                }
             }
             RecoveryAsk::Dead(_) => {
-                self.give_up(n);
+                // Nothing is posted to it any more.
+                for task in 0..self.plan.threads.len() {
+                    let Some(thread) = self.tasks[task].thread_mut() else { continue };
+                    for (target, dead) in thread.app.dead.iter_mut().enumerate() {
+                        *dead |= self.targets[task].get(target) == Some(&n);
+                    }
+                }
                 self.return_commands(n)?;
                 return Ok(Some(Nanos::MAX));
             }
         }
         self.forward_writes(n);
         Ok(None)
-    }
-
-    /// Every thread is told that a controller is beyond help.
-    fn give_up(&mut self, n: usize) {
-        for task in 0..self.plan.threads.len() {
-            let targets = self.targets[task].clone();
-            let Some(thread) = self.tasks[task].thread_mut() else { continue };
-            for (target, device) in targets.into_iter().enumerate() {
-                if device == n {
-                    thread.give_up(target);
-                }
-            }
-        }
     }
 
     pub(super) fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
@@ -407,14 +403,10 @@ impl World<'_> {
 
     // What the keeper of one of several paths does for the threads that send by it.
 
-    fn seat(&mut self, n: usize) -> Option<&mut Seat> {
-        self.devices[n].keeper.seat.as_mut()
-    }
-
     /// A reset begins: nothing more is sent this way. A controller that has left something unanswered may not answer the reset
     /// either: it counts as lost until it has.
-    pub(super) fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
-        let Some(seat) = self.seat(n) else { return Ok(()) };
+    fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
+        let Some(seat) = &mut self.devices[n].keeper.seat else { return Ok(()) };
         seat.keep_alive_at = Nanos::MAX;
         if cause.is_silence() {
             return self.path_lost(n);
@@ -424,8 +416,8 @@ impl World<'_> {
     }
 
     /// The controller does not answer: it is kept away from the host's memory, so that all requests can be given back.
-    pub(super) fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
-        let Some(seat) = self.seat(n) else { return Ok(()) };
+    fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
+        let Some(seat) = &self.devices[n].keeper.seat else { return Ok(()) };
         seat.cut.set(true);
         self.give_back(n)?;
         self.set_link(n, Link::Lost);
@@ -433,21 +425,13 @@ impl World<'_> {
     }
 
     /// The controller has stopped: nothing that was sent to it will be carried out any more.
-    pub(super) fn path_stopped(&mut self, n: usize) -> Result<(), SimError> {
-        let Some(seat) = self.seat(n) else { return Ok(()) };
+    fn path_stopped(&mut self, n: usize) -> Result<(), SimError> {
+        let Some(seat) = &mut self.devices[n].keeper.seat else { return Ok(()) };
         seat.events.forget();
         seat.cut.set(false);
         self.give_back(n)?;
         self.set_link(n, Link::Connecting);
         Ok(())
-    }
-
-    /// The controller works again.
-    pub(super) fn path_up(&mut self, n: usize, inventory: &Inventory) {
-        let now = self.now;
-        let Some(seat) = self.seat(n) else { return };
-        seat.up(inventory, now);
-        self.set_link(n, Link::Live);
     }
 
     /// Every command that is in flight ends.
@@ -460,7 +444,7 @@ impl World<'_> {
     }
 
     fn set_link(&mut self, n: usize, link: Link) {
-        if let Some(seat) = self.seat(n) {
+        if let Some(seat) = &mut self.devices[n].keeper.seat {
             seat.standing = seat.standing.with_link(link);
         }
         self.tell_of_path(n);
@@ -468,13 +452,13 @@ impl World<'_> {
 
     /// Every thread that sends by the path is told how it stands.
     pub(super) fn tell_of_path(&mut self, n: usize) {
-        let Some(standing) = self.seat(n).map(|seat| seat.standing) else { return };
+        let Some(standing) = self.devices[n].keeper.seat.as_ref().map(|seat| seat.standing) else { return };
         for task in 0..self.plan.threads.len() {
             if !self.targets[task].contains(&n) {
                 continue;
             }
-            if let Some(thread) = self.tasks.get_mut(task).and_then(Task::thread_mut) {
-                thread.tell(n, standing);
+            if let Some(head) = self.tasks[task].thread_mut().and_then(|thread| thread.app.head.as_mut()) {
+                head.tell(n, standing);
             }
             self.poke(task);
         }

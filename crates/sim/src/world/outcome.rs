@@ -8,11 +8,9 @@ use workload::{ErrorCode, Failure, Generator, Histogram, Latency, Stats};
 
 use super::tasks::{Body, Task};
 use super::*;
-use crate::host::drain::Cycles;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
-use crate::report::Tally;
-use crate::{CpuOutcome, DeviceOutcome, Host, JobOutcome, PathOutcome, Tick};
+use crate::{Counts, CpuOutcome, DeviceOutcome, Host, JobOutcome, PathOutcome, Tick};
 
 impl World<'_> {
     /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.
@@ -23,8 +21,8 @@ impl World<'_> {
         self.before = Before::Known(Box::new(self.so_far()));
         // What is greatest cannot be told from what was before.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
-        self.drains.iter_mut().for_each(|drain| drain.tally.drain_max = 0);
-        self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.tally.drain_max = 0);
+        self.drains.iter_mut().for_each(|drain| drain.counts.entries_per_drain_max = 0);
+        self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.counts.entries_per_drain_max = 0);
     }
 
     /// What was measured, once the run is over.
@@ -34,80 +32,63 @@ impl World<'_> {
         match self.before {
             Before::Nothing => Ok(Outcome { ticks, ..all }),
             Before::Known(before) => Ok(Outcome { ticks, ..all.since(&before) }),
-            Before::Unknown => Err(SimError::Unmeasured { after: all.elapsed, seed: self.scenario.seed, mode: self.mode }),
+            Before::Unknown => Err(SimError::Unmeasured(self.moment())),
         }
     }
 
     /// Everything until now, but the ticks.
     fn so_far(&mut self) -> Outcome {
         (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
-        let now = self.now;
-        let cpus: Vec<CpuOutcome> = self.cpus.iter().map(|cpu| cpu.until(now)).collect();
-        let tally = self.tally();
-        let devices = self.device_outcomes();
-        let jobs = self.job_outcomes();
+        let cpus: Vec<CpuOutcome> = self.cpus.iter().map(|cpu| cpu.until(self.now)).collect();
+        let mut all_cpus = CpuOutcome::default();
+        cpus.iter().for_each(|cpu| all_cpus.add(cpu));
+        let counts = self.counts();
+        let (devices, jobs) = (self.device_outcomes(), self.job_outcomes());
         let mut stats = Stats::default();
         jobs.iter().for_each(|job| stats.merge(&job.stats));
-        let sum = |f: &dyn Fn(&CpuOutcome) -> u64| cpus.iter().map(f).sum::<u64>();
-        let counters = self.queues.iter().flat_map(HwQueue::pairs).map(|pair| pair.counters());
-        let (sq, cq) = counters.fold((0, 0), |(sq, cq), counters| (sq + counters.sq_doorbells, cq + counters.cq_doorbells));
-        let runtime = |wanted: fn(&Body) -> bool| {
-            let of = self.tasks.iter().filter(|task| wanted(&task.body));
-            Nanos(of.map(|task| task.runtime.0).sum())
-        };
-        let threads = runtime(|body| !matches!(body, Body::Hog));
-        let keepers = self.devices.iter().map(|device| &device.keeper);
+        let (mut poll_delays, mut per_cycle) = (Histogram::default(), Histogram::default());
+        for drain in &self.drains {
+            poll_delays.merge(&drain.cycles.delays);
+            per_cycle.merge(&drain.cycles.entries);
+        }
+        let doorbells = || self.queues.iter().flat_map(HwQueue::pairs).map(|pair| pair.counters());
+        let keepers = || self.devices.iter().map(|device| &device.keeper);
         Outcome {
-            elapsed: now - self.started,
-            completed: tally.completed,
-            failed: tally.failed,
-            lost: tally.lost,
+            elapsed: self.now - self.started,
+            counts,
             failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| failure(&thread.app.generator)),
-            bad_statuses: tally.bad_statuses,
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
             silent: self.queues.iter().map(HwQueue::finished_in_silence).sum(),
-            interrupts: sum(&|cpu| cpu.interrupts),
-            notifications: self.cpus.iter().map(|cpu| cpu.notifications).sum(),
-            vectors_handled: self.cpus.iter().map(|cpu| cpu.vectors).sum(),
-            softirqs: sum(&|cpu| cpu.softirqs),
-            ksoftirqd_runs: self.ksoftirqd_runs,
-            context_switches: sum(&|cpu| cpu.context_switches),
-            wakeups: tally.wakeups,
-            timer_wakeups: tally.timer_wakeups,
-            returned_at_once: tally.returned_at_once,
-            syscalls: tally.syscalls,
             way: self.way.as_ref().map(|way| way.counts).unwrap_or_default(),
-            looks: tally.looks,
-            empty_looks: tally.empty_looks,
-            busy_looks: tally.busy,
-            found_by_check: tally.found_by_check,
-            spins: self.spins(&tally),
-            sq_doorbells: sq,
-            cq_doorbells: cq,
-            entries_per_drain_max: tally.drain_max,
+            spins: self.spins(&counts),
+            sq_doorbells: doorbells().map(|counters| counters.sq_doorbells).sum(),
+            cq_doorbells: doorbells().map(|counters| counters.cq_doorbells).sum(),
             decisions: self.decisions(),
-            hard: Nanos(sum(&|cpu| cpu.hard.0)),
-            soft: Nanos(sum(&|cpu| cpu.soft.0)),
-            // The last piece of work, or of time away, may not have been done when the run ended.
-            thread: threads - tally.worked - tally.away,
-            application: tally.worked,
-            resets: keepers.clone().map(|keeper| keeper.resets).sum(),
-            aborts: keepers.clone().map(|keeper| keeper.aborts).sum(),
-            missed_notifications: keepers.map(|keeper| keeper.missed).sum(),
+            thread: self.io_threads(&counts),
+            resets: keepers().map(|keeper| keeper.resets).sum(),
+            aborts: keepers().map(|keeper| keeper.aborts).sum(),
+            missed_notifications: keepers().map(|keeper| keeper.missed).sum(),
             injected: self.devices.iter().flat_map(|device| device.controller.injected()).collect(),
             stats,
             latency: self.latency(),
-            poll_delays: self.merged(|cycles| &cycles.delays),
-            per_cycle: self.merged(|cycles| &cycles.entries),
-            choosing: tally.choosing,
+            poll_delays,
+            per_cycle,
             paths: self.path_outcomes(),
             failover: self.heads().map(Head::counters).fold(Counters::default(), Counters::and),
             ticks: Vec::new(),
+            all_cpus,
             cpus,
             jobs,
             devices,
         }
+    }
+
+    /// CPU time of threads that do I/O.
+    fn io_threads(&self, counts: &Counts) -> Nanos {
+        let threads = self.tasks.iter().filter(|task| !matches!(task.body, Body::Hog)).map(|task| task.runtime.0).sum();
+        // The last piece of work, or of time away, may not have been done when the run ended.
+        Nanos(threads) - counts.application - counts.away
     }
 
     /// What the policies of all threads have decided, together.
@@ -120,16 +101,16 @@ impl World<'_> {
     }
 
     /// What threads and drains have counted, together.
-    pub(super) fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
-        self.tasks.iter().filter_map(Task::thread).for_each(|thread| tally.merge(&thread.tally));
-        self.drains.iter().for_each(|drain| tally.merge(&drain.tally));
-        tally
+    pub(super) fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        self.tasks.iter().filter_map(Task::thread).for_each(|thread| all.add(&thread.counts));
+        self.drains.iter().for_each(|drain| all.add(&drain.counts));
+        all
     }
 
     /// Looks that the time spent spinning amounts to.
-    pub(super) fn spins(&self, tally: &Tally) -> u64 {
-        tally.spun.0 / self.scenario.machine.costs.library.look.0.max(1)
+    fn spins(&self, counts: &Counts) -> u64 {
+        counts.spun.0 / self.scenario.machine.costs.library.look.0.max(1)
     }
 
     /// Each thread's latencies, of reads and writes, together.
@@ -141,22 +122,13 @@ impl World<'_> {
         all
     }
 
-    /// A histogram of all drains.
-    fn merged(&self, of: fn(&Cycles) -> &Histogram) -> Histogram {
-        let mut merged = Histogram::default();
-        self.drains.iter().for_each(|drain| merged.merge(of(&drain.cycles)));
-        merged
-    }
-
     fn device_outcomes(&self) -> Vec<DeviceOutcome> {
         let outcome = |(n, device): (usize, &Attached)| {
             let threads = self.tasks.iter().filter_map(Task::thread).zip(&self.targets);
-            let of = |tally: &Tally, targets: &[usize]| -> u64 {
-                tally.targets.iter().zip(targets).filter(|(_, device)| **device == n).map(|(completed, _)| completed).sum()
-            };
+            let by_target = threads.flat_map(|(thread, targets)| thread.app.completed.iter().zip(targets));
             DeviceOutcome {
                 name: self.scenario.devices[n].name.clone(),
-                completed: threads.map(|(thread, targets)| of(&thread.tally, targets)).sum(),
+                completed: by_target.filter(|(_, device)| **device == n).map(|(completed, _)| completed).sum(),
                 messages: device.vectors.messages(),
                 suppressed: device.vectors.suppressed(),
             }
@@ -213,38 +185,21 @@ impl World<'_> {
     /// A tick is over.
     pub(super) fn tick(&mut self) {
         (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
-        let (counts, latency) = (self.counts(), self.latency().histogram.unwrap_or_default());
+        let latency = self.latency().histogram.unwrap_or_default();
         let spans = latency.since(&self.ticks.latency).percentiles(&[50.0, 99.0]);
         let (p50, p99) = (spans.first().copied().unwrap_or(0), spans.last().copied().unwrap_or(0));
-        let before = std::mem::replace(&mut self.ticks.before, counts);
+        let (counts, decisions) = (self.counts(), self.decisions().unwrap_or_default());
+        let interrupts = Nanos(self.cpus.iter().map(|cpu| (cpu.outcome.hard + cpu.outcome.soft).0).sum());
+        let so_far = Tick { counts, decisions, cpu: interrupts + self.io_threads(&counts), spins: self.spins(&counts), p50, p99 };
+        let before = std::mem::replace(&mut self.ticks.before, so_far);
         self.ticks.latency = latency;
-        self.ticks.over.push(Tick { p50, p99, ..counts.since(&before) });
+        self.ticks.over.push(so_far.since(&before));
         self.set_tick();
-    }
-
-    /// Everything so far.
-    fn counts(&self) -> Tick {
-        let (tally, decisions) = (self.tally(), self.decisions().unwrap_or_default());
-        let interrupts: Nanos = self.cpus.iter().map(|cpu| cpu.outcome.hard + cpu.outcome.soft).fold(Nanos::ZERO, |a, b| a + b);
-        let threads = self.tasks.iter().filter(|task| !matches!(task.body, Body::Hog));
-        let threads = threads.map(|task| task.runtime).fold(Nanos::ZERO, |a, b| a + b);
-        Tick {
-            completed: tally.completed,
-            cpu: interrupts + (threads - tally.worked - tally.away),
-            looks: tally.looks,
-            empty_looks: tally.empty_looks,
-            spins: self.spins(&tally),
-            naps: tally.naps,
-            sleeps: tally.sleeps,
-            gathered: decisions.gathered,
-            explored: decisions.explored,
-            ..Tick::default()
-        }
     }
 
     /// A mode has been asked for: whether it may be left to other CPUs is asked from now on, or no longer.
     pub(super) fn set_placer(&mut self) {
-        let asks = self.mode.asks_placer() && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
+        let asks = self.mode == Mode::ADAPTIVE && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
         self.placing = asks.then(|| Placing { placer: Placer::default(), before: self.completed_and_waited() });
         self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
     }
@@ -270,25 +225,7 @@ impl World<'_> {
 
     fn completed_and_waited(&self) -> (u64, u64, u64) {
         let (waits, sleeps) = self.decisions().map_or((0, 0), |decisions| (decisions.waits, decisions.napped + decisions.slept));
-        (self.tally().completed, waits, sleeps)
-    }
-}
-
-impl Tick {
-    /// What has been counted since.
-    fn since(&self, before: &Tick) -> Tick {
-        Tick {
-            completed: self.completed - before.completed,
-            cpu: self.cpu - before.cpu,
-            looks: self.looks - before.looks,
-            empty_looks: self.empty_looks - before.empty_looks,
-            spins: self.spins.saturating_sub(before.spins),
-            naps: self.naps - before.naps,
-            sleeps: self.sleeps - before.sleeps,
-            gathered: self.gathered - before.gathered,
-            explored: self.explored - before.explored,
-            ..*self
-        }
+        (self.counts().completed, waits, sleeps)
     }
 }
 

@@ -5,12 +5,11 @@ use nvme::log::lid;
 
 use super::*;
 use crate::Host;
-use crate::cpu::Level;
+use crate::cpu::{Irq, Level};
 use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::host::thread::Thread;
 use crate::host::{Ground, Progress};
-use crate::irq::Irq;
 use crate::sched::Share;
 
 /// How long a hog computes at a stretch.
@@ -157,7 +156,7 @@ impl World<'_> {
                 return Ok(Some(owed));
             }
         }
-        Err(self.livelock())
+        Err(SimError::Livelock(self.moment()))
     }
 
     fn leave_cpu(&mut self, cpu: usize, task: TaskId) {
@@ -186,7 +185,9 @@ impl World<'_> {
                 };
                 let progress = thread.step(&mut ground, owed > Nanos::ZERO)?;
                 if progress != Progress::Private(Nanos::ZERO) {
-                    self.forward_all_writes();
+                    while let Some(device) = self.written.first() {
+                        self.forward_writes(device);
+                    }
                 }
                 Ok(progress)
             }
@@ -207,12 +208,7 @@ impl World<'_> {
         if *n == 0 && self.drains[queue].is_at_rest() {
             *again = false;
         }
-        let mut ground = self.ground(cpu);
-        let drained = match drain::step(&mut ground, queue) {
-            Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
-            other => other,
-        };
-        match drained {
+        match drain::step_alone(&mut self.ground(cpu), queue) {
             Drained::Busy(cost) => Progress::Busy(cost),
             Drained::Look(_) => Progress::Busy(Nanos::ZERO),
             Drained::Over(naps_until) => {
@@ -244,7 +240,7 @@ impl World<'_> {
         let Some((_, began)) = spin.take() else { return };
         let spun = *runtime - began;
         if let Body::Job(thread) = body {
-            thread.tally.spun += spun;
+            thread.counts.spun += spun;
             thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.retain(|&spinner| spinner != task));
         }
     }

@@ -6,13 +6,11 @@ use units::Nanos;
 use crate::*;
 
 mod contexts;
-mod custom;
 mod faults;
 mod figures;
 mod laws;
 mod masks;
 mod paths;
-mod ring;
 mod urgent;
 
 /// Arming is a write and a read back over PCIe: there is time for entries between arming and blocking.
@@ -114,7 +112,7 @@ fn any_unkindness() -> impl Strategy<Value = Unkindness> {
 fn any_machine() -> impl Strategy<Value = Scenario> {
     (any_plain_machine(), any_sharing(), prop::bool::weighted(0.3)).prop_map(|(mut scenario, sharing, in_process)| {
         let machine = &mut scenario.machine;
-        (machine.interrupts, machine.scheduler, machine.softirq.beside_ksoftirqd) = (sharing.path, sharing.scheduler, sharing.beside);
+        (machine.interrupts, machine.scheduler) = (sharing.path, sharing.scheduler);
         machine.scheduler.slice = machine.scheduler.slice.max(Nanos(10 * machine.costs.thread.switch.0));
         (machine.costs.thread.refill, machine.costs.thread.refill_after) = (Nanos(sharing.refill), Nanos(20_000));
         (machine.costs.thread.timer_jitter, machine.costs.thread.wake_remote) = (Nanos(sharing.refill / 2), Nanos(sharing.refill));
@@ -133,37 +131,28 @@ struct Sharing {
     scheduler: Scheduler,
     inside: Inside,
     spin: Spin,
-    beside: bool,
     refill: u64,
 }
 
 fn any_sharing() -> impl Strategy<Value = Sharing> {
-    let path = prop::option::of((0u64..300, 0u64..500, 0u64..100, 0u32..4, (0u64..500, 0u64..2_000, 0u32..3), 0u32..6));
+    let path = prop::option::of((0u64..500, 0u64..2_000, 0u32..3));
     // The least share of a period is 60 µs: ten switches of the dearer list, as a scenario has to have.
     let scheduler =
         (prop::sample::select(vec![20_000u64, 100_000, 3_000_000]), prop::sample::select(vec![0u64, 50_000, 1_000_000]), 30u64..100);
     let inside = prop::option::weighted(0.3, 1u32..20);
     let spin = prop::sample::select(vec![Spin::Spins, Spin::Yields, Spin::Naps]);
-    (path, scheduler, inside, spin, any::<bool>(), 0u64..3_000).prop_map(|(path, scheduler, inside, spin, beside, refill)| {
-        let path =
-            path.map_or(InterruptPath::default(), |(remap, notify, post, buffer, (cross, inject, injectors), cache)| InterruptPath {
-                remap: Nanos(remap),
-                miss: Nanos(if cache > 0 { notify } else { 0 }),
-                cache,
-                notify: Nanos(notify),
-                post: Nanos(post),
-                buffer,
-                cross: Nanos(cross),
-                cross_link: Nanos(cross / 10),
-                inject: Nanos(inject),
-                injectors,
-            });
+    (path, scheduler, inside, spin, 0u64..3_000).prop_map(|(path, scheduler, inside, spin, refill)| {
+        let path = path.map_or(InterruptPath::default(), |(notify, inject, injectors)| InterruptPath {
+            notify: Nanos(notify),
+            inject: Nanos(inject),
+            injectors,
+        });
         let (slice, tick, part) = scheduler;
         let period = Nanos::from_micros(200);
         let rt_runtime = Nanos(period.0 * part / 99);
         let scheduler = Scheduler { slice: Nanos(slice), tick: Nanos(tick), rt_runtime, rt_period: period, ..Scheduler::default() };
         let inside = inside.map_or(Inside::default(), |dies| Inside { dies, stripe: 4_096 });
-        Sharing { path, scheduler, inside, spin, beside, refill }
+        Sharing { path, scheduler, inside, spin, refill }
     })
 }
 
@@ -222,7 +211,9 @@ fn any_burst() -> impl Strategy<Value = Scenario> {
 
 /// 4 KiB random reads on `profile`, with a host that has `work` to do for each.
 fn outcome(mode: Mode, profile: Profile, job: workload::Job, work: Nanos) -> Outcome {
-    Scenario::new(mode, profile, job).with_work(work).run().unwrap_or_else(|error| panic!("{mode}: {error}"))
+    let mut scenario = Scenario::new(mode, profile, job);
+    scenario.jobs[0].work = work;
+    scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"))
 }
 
 fn mode(name: &str) -> Mode {

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use completion::{Habits, Mode, Notification, Plan, Policy, Rule, SleepStep, Sleeper, Step, Waiter, Woke, fall_asleep};
+use completion::{Habits, Mode, Notification, Plan, Policy, Rule, SleepStep, Step, Waiter, Woke, fall_asleep};
 use units::Nanos;
 
 use super::{EventFds, LostWakeUp};
@@ -350,8 +350,12 @@ impl<'a> Host<'a> {
     fn sleep(&mut self) -> Result<(), LostWakeUp> {
         let (omit, mut slept) = (self.queue.omit, Ok(()));
         let mut found = false;
+        let arm = |host: &mut Self| {
+            sleep::arm(host);
+            true
+        };
         for step in 0.. {
-            match fall_asleep(&omit, step, std::iter::once(Drowsy(&mut *self))) {
+            match fall_asleep(&omit, step, std::iter::once(&mut *self), arm, |host| Some(sleep::check(host))) {
                 Step::Armed(_) | Step::Empty(_) => {}
                 Step::Found(_) => {
                     found = true;
@@ -453,19 +457,5 @@ impl SleepSteps for Host<'_> {
         self.queue.flags[self.me].mask();
         self.waiter.wakes(&self.vector);
         self.waiter.mask_or_keep(self.open, &mut self.vector);
-    }
-}
-
-/// A host that goes to sleep on the one queue that it has.
-struct Drowsy<'a, 'q>(&'a mut Host<'q>);
-
-impl Sleeper for Drowsy<'_, '_> {
-    fn arm(&mut self) -> bool {
-        sleep::arm(self.0);
-        true
-    }
-
-    fn look(&mut self) -> Option<bool> {
-        Some(sleep::check(self.0))
     }
 }

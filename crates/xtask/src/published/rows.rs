@@ -86,11 +86,11 @@ fn messages(o: &Outcome) -> f64 {
 
 /// Interrupts taken; with posted ones, notifications.
 fn interrupts(o: &Outcome) -> f64 {
-    o.per_second(o.interrupts)
+    o.per_second(o.all_cpus.interrupts)
 }
 
 fn per_interrupt(o: &Outcome) -> f64 {
-    o.completed as f64 / o.interrupts.max(1) as f64
+    o.counts.completed as f64 / o.all_cpus.interrupts.max(1) as f64
 }
 
 /// The four drives' IOPS, for one.
@@ -100,7 +100,7 @@ fn iops_a_drive(o: &Outcome) -> f64 {
 
 /// Interrupts handled per second, for one of the 32 vectors.
 fn int_a_vector(o: &Outcome) -> f64 {
-    o.per_second(o.vectors_handled) / 32.0
+    o.per_second(o.all_cpus.vectors_handled) / 32.0
 }
 
 fn slat(o: &Outcome) -> f64 {
@@ -195,5 +195,5 @@ pub const SPECS: &[Spec] = &[
 
 /// Choosing the path, per I/O.
 fn path(o: &Outcome) -> f64 {
-    o.choosing.0 as f64 / o.completed.max(1) as f64 / 1e3
+    o.counts.choosing.0 as f64 / o.counts.completed.max(1) as f64 / 1e3
 }

@@ -86,7 +86,8 @@ impl workload::fio::Outside for NoFiles {
 }
 
 fn alike(a: &sim::Outcome, b: &sim::Outcome) -> bool {
-    let figures = |outcome: &sim::Outcome| (outcome.iops(), outcome.cpu_ns_per_io(), outcome.latency.moments.mean(), outcome.completed);
+    let figures =
+        |outcome: &sim::Outcome| (outcome.iops(), outcome.cpu_ns_per_io(), outcome.latency.moments.mean(), outcome.counts.completed);
     figures(a) == figures(b)
 }
 
@@ -106,7 +107,7 @@ fn a_cell_runs_alone_as_in_the_sweep() {
             let alone = Scenario { mode: Mode::ADAPTIVE, ..alone }.run().unwrap();
             let swept = cell.scenario(Mode::ADAPTIVE, LatencyPrice::default(), 50_000.0, 400, 9).unwrap().run().unwrap();
             assert!(alike(&alone, &swept), "{cell}\n{text}");
-            assert!((398..=400).contains(&swept.completed), "{cell}: {}", swept.completed);
+            assert!((398..=400).contains(&swept.counts.completed), "{cell}: {}", swept.counts.completed);
         }
         assert_eq!(families.len(), 8, "{families:?}");
     }

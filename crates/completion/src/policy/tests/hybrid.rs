@@ -18,7 +18,7 @@ fn taught_in(mode: Mode, ages: &[u64]) -> Policy {
 
 fn submit(policy: &mut Policy, now: u64, bytes: u32) {
     let batch = Batch { commands: 1, in_flight: 1, class: Some(read(bytes)), urgent: 1 };
-    assert_eq!(policy.submitted(Nanos(now), &batch), Check::No);
+    assert!(!policy.submitted(Nanos(now), &batch));
 }
 
 fn complete(policy: &mut Policy, bytes: u32, found: Found, age: u64) {

@@ -9,10 +9,7 @@ fn breach(mut policy: Policy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan)
     if !policy.masks() {
         return Some("the notification does not mask".into());
     }
-    ask(&mut policy, script, |_, question, plan| {
-        // A look after a commit is asked about nothing.
-        let nothing = Seen::default();
-        let seen = question.unwrap_or(&nothing);
+    ask(&mut policy, script, |_, seen, plan| {
         let plan = tamper(seen, plan);
         let scheduled = !seen.lock_busy && seen.woke.is_some();
         let expected = match plan {

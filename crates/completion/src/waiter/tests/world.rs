@@ -64,17 +64,6 @@ impl Notification for Bound<'_> {
     }
 }
 
-struct Drowsy<'a>(&'a mut Waiter<Mutant>, Bound<'a>);
-
-impl Sleeper for Drowsy<'_> {
-    fn arm(&mut self) -> bool {
-        self.0.arm(&mut self.1)
-    }
-    fn look(&mut self) -> Option<bool> {
-        self.0.look_once_more(&mut self.1)
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Decide,
@@ -171,7 +160,14 @@ impl World {
             At::Sleep(step) => {
                 let habits = thread.waiter.habits;
                 thread.at = At::Sleep(step + 1);
-                match fall_asleep(&habits, step, std::iter::once(Drowsy(&mut thread.waiter, bound))) {
+                let queue = std::iter::once((&mut thread.waiter, bound));
+                match fall_asleep(
+                    &habits,
+                    step,
+                    queue,
+                    |(waiter, mut bound)| waiter.arm(&mut bound),
+                    |(waiter, mut bound)| waiter.look_once_more(&mut bound),
+                ) {
                     Step::Found(_) => self.back(me, None),
                     Step::Block => thread.at = At::Blocked(!matches!(thread.waiter.plan, Plan::Sleep { .. })),
                     Step::Armed(_) | Step::Empty(_) => {}

@@ -173,13 +173,13 @@ impl KernelLink {
 
     /// What a mode comes to here, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        if mode.moderation().is_some_and(Moderation::is_all_there_is) {
+        if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
-        if mode.delivery() == Delivery::Posted {
+        if mode.facts().delivery == Delivery::Posted {
             return Some(format!("the kernel posts no interrupts of a file, so that `{mode}` is `interrupt`"));
         }
-        if mode.placement() == Placement::DrainThread {
+        if mode.facts().placement == Placement::DrainThread {
             return Some(format!(
                 "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
             ));

@@ -321,7 +321,7 @@ impl SoftQueue {
     }
 
     fn settle_placement(&self, mode: Mode) {
-        let drained = mode.placement() == Placement::DrainThread;
+        let drained = mode.facts().placement == Placement::DrainThread;
         if drained == self.looker.borrow().waiter.others_look {
             return;
         }

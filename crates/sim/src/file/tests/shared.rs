@@ -11,22 +11,8 @@ fn reads(text: &str) -> ScenarioFile {
 
 #[test]
 fn the_way_of_interrupts_arrives() {
-    let path = reads(
-        "[machine.interrupts]\nremap = \"20ns\"\nmiss = \"200ns\"\ncache = 64\nnotify = \"100ns\"\npost = \"30ns\"\nbuffer = 2\ncross = \"150ns\"\n\
-         cross_link = \"10ns\"\ninject = \"2us\"\ninjectors = 8\n",
-    );
-    let expected = InterruptPath {
-        remap: Nanos(20),
-        miss: Nanos(200),
-        cache: 64,
-        notify: Nanos(100),
-        post: Nanos(30),
-        buffer: 2,
-        cross: Nanos(150),
-        cross_link: Nanos(10),
-        inject: Nanos(2_000),
-        injectors: 8,
-    };
+    let path = reads("[machine.interrupts]\nnotify = \"100ns\"\ninject = \"2us\"\ninjectors = 8\n");
+    let expected = InterruptPath { notify: Nanos(100), inject: Nanos(2_000), injectors: 8 };
     assert_eq!(path.scenario.machine.interrupts, expected);
     assert!(!reads("").scenario.machine.interrupts.is_shared());
 }
@@ -34,7 +20,7 @@ fn the_way_of_interrupts_arrives() {
 #[test]
 fn the_rules_of_the_scheduler_arrive() {
     let machine = reads(
-        "[machine]\nscheduler = { tick = \"4ms\", rt_runtime = \"40ms\", rt_period = \"100ms\" }\nsoftirq = { beside_ksoftirqd = true }\n\
+        "[machine]\nscheduler = { tick = \"4ms\", rt_runtime = \"40ms\", rt_period = \"100ms\" }\nsoftirq = { restarts = 3 }\n\
          costs.thread = { refill = 900, deepest_exit = 133_000 }\n",
     )
     .scenario
@@ -43,7 +29,7 @@ fn the_rules_of_the_scheduler_arrive() {
     assert_eq!([scheduler.tick, scheduler.rt_runtime, scheduler.rt_period], [4, 40, 100].map(Nanos::from_millis));
     let thread = machine.costs.thread;
     assert_eq!((thread.refill, thread.deepest_exit), (Nanos(900), Nanos(133_000)));
-    assert!(machine.softirq.beside_ksoftirqd);
+    assert_eq!(machine.softirq.restarts, 3);
 }
 
 #[test]
@@ -67,27 +53,17 @@ inside = { dies = 64, stripe = \"16k\" }
     assert_eq!([devices[0].inside, devices[1].inside], [Inside { dies: 64, stripe: 16_384 }, Inside::default()]);
 }
 
-#[test]
-fn an_interface_of_reaps_own_arrives() {
-    let text =
-        "host = \"kernel\"\n[[device]]\nprofile = \"tlc\"\n[[job]]\nengine = \"reap\"\noptions = {}\n[machine.costs.kernel]\nrun = 77\n";
-    let scenario = read("s.toml", text, &Nothing).unwrap().scenario;
-    assert_eq!((scenario.jobs[0].engine, scenario.machine.costs.kernel.run), (Engine::Reap, Nanos(77)));
-}
-
 /// Text, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 12] = [
-    ("[machine.interrupts]\nmiss = \"1us\"", &["s.toml:1:1", "machine.interrupts.cache"]),
+const MISTAKES: [(&str, &[&str]); 10] = [
     ("[machine.interrupts]\nnotfy = \"1us\"", &["s.toml:2:1", "did you mean 'notify'?"]),
-    ("[machine.interrupts]\nremap = 5", &["s.toml:2:9", "string"]),
-    ("[machine.interrupts]\ncache = 99999999", &["s.toml:1:1", "at most 65536"]),
+    ("[machine.interrupts]\nnotify = 5", &["s.toml:2:10", "string"]),
+    ("[machine.interrupts]\ninjectors = 99999999", &["s.toml:1:2", "at most 4096"]),
     ("[machine.scheduler]\nrt_period = \"0s\"", &["s.toml:2:13", "no time at all"]),
     ("poll = \"spin\"", &["s.toml:1:8", "did you mean 'spins'?"]),
     ("poll = []", &["s.toml:1:8", "names no way of spinning"]),
     ("poll = [\"naps\", \"naps\"]", &["s.toml:1:8", "naps twice"]),
-    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }", &["s.toml:4:10", "'b'", "at most 65536"]),
-    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 8, stripe = 0 }", &["s.toml:4:10", "stripe"]),
-    ("[machine.costs.kernel]\nentr = 5", &["s.toml:2:1", "kernel.entr", "did you mean 'enter'?"]),
+    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }", &["s.toml:1:1", "'b'", "at most 65536"]),
+    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 8, stripe = 0 }", &["s.toml:1:1", "stripe"]),
     ("ios = 9223372036854775807", &["s.toml:1:7", "at most 10000000000", "`duration`"]),
 ];
 

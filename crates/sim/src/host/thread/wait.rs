@@ -1,9 +1,9 @@
 //! How a thread waits: it spins, naps, sleeps, and comes back.
 
-use completion::{Cause, Plan, QueueSet, Step, Woke, fall_asleep};
+use completion::{Cause, Plan, Step, Woke, fall_asleep};
 use units::Nanos;
 
-use super::super::lane::Drowsy;
+use super::super::lane::Lane;
 use super::super::{Context, Ground, Progress};
 use super::{At, Thread};
 use crate::Host;
@@ -24,7 +24,7 @@ impl Thread {
             _ => None,
         });
         if self.sees_an_entry(g.queues) {
-            Progress::Busy(cost + g.costs.library.look + self.pass(g))
+            Progress::Busy(cost + g.costs.library.look)
         } else {
             Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
         }
@@ -40,7 +40,7 @@ impl Thread {
             lane.slept = false;
         }
         self.at = At::Decide;
-        Progress::Private(g.costs.library.look + self.pass(g))
+        Progress::Private(g.costs.library.look)
     }
 
     #[inline(never)]
@@ -48,11 +48,15 @@ impl Thread {
         self.at = At::Sleep { step: step + 1, until };
         let library = &g.costs.library;
         let queues = &*g.queues;
-        let drowsy = self.lanes.iter_mut().map(|lane| {
-            let (waiter, bound) = lane.bind(&queues[lane.queue]);
-            Drowsy(waiter, bound)
-        });
-        match fall_asleep(g.habits, step, drowsy) {
+        let arm = |lane: &mut Lane| {
+            let (waiter, mut bound) = lane.bind(&queues[lane.queue]);
+            waiter.arm(&mut bound)
+        };
+        let look = |lane: &mut Lane| {
+            let (waiter, mut bound) = lane.bind(&queues[lane.queue]);
+            waiter.look_once_more(&mut bound)
+        };
+        match fall_asleep(g.habits, step, self.lanes.iter_mut(), arm, look) {
             Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
             Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
             Step::Found(looked) => {
@@ -62,7 +66,7 @@ impl Thread {
             Step::Block if self.leaving => {
                 self.leave_all(g);
                 self.at = At::Away { since: g.now };
-                self.tally.away += self.app.think;
+                self.counts.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
             Step::Block if self.was_posted_to(g) => {
@@ -74,8 +78,8 @@ impl Thread {
                 self.at = At::Blocking { until };
                 if g.context == Context::Waiter {
                     let armed = self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Sleep { .. }));
-                    self.tally.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Nap { .. })));
-                    self.tally.sleeps += u64::from(armed);
+                    self.counts.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Nap { .. })));
+                    self.counts.sleeps += u64::from(armed);
                 }
                 let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
                 // In the kernel it is in the system call already.
@@ -100,10 +104,10 @@ impl Thread {
     /// The system call: it returns at once if a signal waits, because signals are sticky.
     pub(super) fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
         if self.is_called(g) || until <= g.now {
-            self.tally.returned_at_once += 1;
-            let (cause, cost) = if until <= g.now { (Cause::Timer, Nanos::ZERO) } else { (Cause::Other, g.costs.thread.ready) };
+            self.counts.returned_at_once += 1;
+            let cause = if until <= g.now { Cause::Timer } else { Cause::Other };
             self.at = At::Woken { cause, due: until };
-            return Progress::Private(if g.host == Host::User { cost } else { Nanos::ZERO });
+            return Progress::Private(Nanos::ZERO);
         }
         self.lanes.iter().for_each(|lane| g.queues[lane.queue].allow());
         self.at = At::Blocked { until };
@@ -113,11 +117,17 @@ impl Thread {
     #[inline(never)]
     pub(super) fn woken(&mut self, g: &mut Ground, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { g.now - due } else { Nanos::ZERO };
-        let called = self.take_signals(g);
-        for (n, lane) in self.lanes.iter_mut().enumerate() {
+        // Two lanes may have the same queue: signals are read once all know who was called.
+        for lane in &mut self.lanes {
+            lane.called = lane.is_signalled(&g.queues[lane.queue]);
+        }
+        for lane in &mut self.lanes {
             lane.slept = true;
             let queue = &g.queues[lane.queue];
-            let own = if called.contains(n) { Woke::NOTIFIED } else { Woke { cause, late } };
+            let own = if lane.called { Woke::NOTIFIED } else { Woke { cause, late } };
+            if lane.called {
+                queue.take_signals();
+            }
             let in_flight = lane.in_flight(queue);
             let (waiter, bound) = lane.bind(queue);
             waiter.wakes(&bound);
@@ -130,19 +140,6 @@ impl Thread {
         self.app.stuck = false;
         self.at = At::Decide;
         Progress::Busy(cost)
-    }
-
-    /// The lanes whose queues have called; their signals are read.
-    pub(super) fn take_signals(&mut self, g: &mut Ground) -> QueueSet {
-        let mut called = QueueSet::EMPTY;
-        for (n, lane) in self.lanes.iter_mut().enumerate() {
-            let queue = &g.queues[lane.queue];
-            if lane.is_signalled(queue) && queue.signals() > 0 {
-                called.insert(n);
-            }
-        }
-        called.iter().for_each(|n| g.queues[self.lanes[n].queue].take_signals());
-        called
     }
 
     /// The application is back in the library.

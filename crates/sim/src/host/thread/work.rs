@@ -59,7 +59,6 @@ impl Thread {
             return Progress::Private(Nanos::ZERO);
         }
         self.in_call = true;
-        self.tally.syscalls += 1;
         let engine = self.engine_costs(g);
         let block = &g.costs.block;
         let each = (engine.submit + block.submit).0 * self.app.waiting as u64;
@@ -77,9 +76,9 @@ impl Thread {
         for (io, result) in self.app.ready.drain(..n) {
             match result {
                 // A Flush is no I/O: in no figure of a job's is it one.
-                Ok(()) => self.tally.completed += u64::from(io.op != Op::Flush),
-                Err(Failed::Status(_) | Failed::NoPath) => self.tally.failed += 1,
-                Err(Failed::TakenBack) => self.tally.lost += 1,
+                Ok(()) => self.counts.completed += u64::from(io.op != Op::Flush),
+                Err(Failed::Status(_) | Failed::NoPath) => self.counts.failed += 1,
+                Err(Failed::TakenBack) => self.counts.lost += 1,
             }
             if let Some(study) = &mut self.app.study {
                 counting += study.end(&io, g);
@@ -91,7 +90,7 @@ impl Thread {
         counting += self.pay_for_paths();
         self.in_call = false;
         let work = Nanos(self.app.work.0 * n as u64);
-        self.tally.worked += work;
+        self.counts.application += work;
         let each = if g.host == Host::User { g.costs.library.deliver } else { self.engine_costs(g).take };
         Progress::Private(work + counting + Nanos(each.0 * n as u64))
     }
@@ -105,7 +104,7 @@ impl Thread {
         let mut chosen = Nanos::ZERO;
         if let Some(study) = &mut app.study {
             let (choosing, counting) = study.send(&io, g, app.cold);
-            self.tally.choosing += choosing;
+            self.counts.choosing += choosing;
             chosen = choosing + counting;
         }
         let parts = match app.head.as_mut().map_or(Some(Todo::Send(io)), |head| head.submit(io, g, app.cold)) {
@@ -129,7 +128,7 @@ impl Thread {
     /// What choosing paths and counting requests has cost since it was paid for last.
     fn pay_for_paths(&mut self) -> Nanos {
         let (choosing, counting) = self.app.head.as_mut().map(Head::take_costs).unwrap_or_default();
-        self.tally.choosing += choosing;
+        self.counts.choosing += choosing;
         choosing + counting
     }
 
@@ -158,10 +157,8 @@ impl Thread {
         self.wait_for(goal);
         let ring = self.engine != Engine::Libaio && (self.in_call || self.reached(g.now));
         if g.host == Host::User || ring {
-            let fused = self.engine == Engine::Reap && g.host == Host::Kernel && !self.reached(g.now);
-            return Progress::Private(if fused { g.costs.kernel.fused } else { Nanos::ZERO });
+            return Progress::Private(Nanos::ZERO);
         }
-        self.tally.syscalls += 1;
         Progress::Private(g.costs.thread.syscall + self.engine_costs(g).wait_call)
     }
 
@@ -183,10 +180,10 @@ impl Thread {
             lane_state.mine = lane_state.mine.saturating_sub(1);
             let queue = lane_state.queue;
             if completed.status.is_success() {
-                self.tally.by_target(target);
+                self.app.completed[target] += 1;
                 self.app.end(token, Ok(()), g)?;
             } else {
-                self.tally.bad_statuses += 1;
+                self.counts.bad_statuses += 1;
                 let retries = self.app.requests.retries(token)?;
                 match RETRY.after_status(completed.status, retries, true) {
                     Fate::Again => self.app.again(lane, token),
@@ -211,12 +208,5 @@ impl Thread {
             _ => self.app.end_taken_back(token, now)?,
         }
         Ok(())
-    }
-
-    /// The controller of a target is given up: nothing is posted to it any more.
-    pub(crate) fn give_up(&mut self, target: usize) {
-        if let Some(dead) = self.app.dead.get_mut(target) {
-            *dead = true;
-        }
     }
 }

@@ -33,13 +33,13 @@ fn with_faults_on(mode: Mode, faults: FaultPlan, job: workload::Job) -> Scenario
 /// Every request that was issued ended once, and nobody read another's data.
 fn judge(outcome: &Outcome) -> Result<(), String> {
     let issued = outcome.stats.read.issued + outcome.stats.write.issued;
-    let ended = outcome.completed + outcome.failed + outcome.lost;
+    let ended = outcome.counts.completed + outcome.counts.failed + outcome.counts.lost;
     if issued != ended {
         return Err(format!("{issued} requests issued, {ended} ended"));
     }
     match outcome.failure {
         Some(failure) if failure.code == ErrorCode::EILSEQ => Err(format!("wrong data: {failure}")),
-        None if outcome.failed + outcome.lost > 0 => Err("a request failed and nobody was told".into()),
+        None if outcome.counts.failed + outcome.counts.lost > 0 => Err("a request failed and nobody was told".into()),
         _ => Ok(()),
     }
 }
@@ -58,7 +58,7 @@ fn timeout_finds_lost_interrupt() {
         let job = closed_loop(1, 100);
         let scenario = with_faults_on(mode, FaultPlan::new().at(99, Fault::LoseMessage), job);
         let outcome = run(&scenario);
-        assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (100, 0, 0), "{mode}");
+        assert_eq!((outcome.counts.completed, outcome.resets, outcome.aborts), (100, 0, 0), "{mode}");
         // The others look by themselves: they spin, or nap.
         let looks = matches!(mode.preset(), Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll);
         assert_eq!(outcome.missed_notifications, u64::from(!looks), "{mode}");
@@ -71,7 +71,7 @@ fn without_recovery_lost_interrupt_stalls() {
     for name in ["interrupt", "irq-poll"] {
         let faults = FaultPlan::new().at(99, Fault::LoseMessage);
         let scenario = Scenario { recovery: None, ..with_faults_on(mode(name), faults, closed_loop(1, 100)) };
-        assert!(matches!(scenario.run(), Err(SimError::Standstill { in_flight: 1, pending: 1, .. })));
+        assert!(matches!(scenario.run(), Err(SimError::Standstill(Moment { in_flight: 1, pending: 1, .. }))));
     }
 }
 
@@ -80,7 +80,7 @@ fn late_and_doubled_messages_harm_nobody() {
     for fault in [Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
         for mode in Mode::ALL {
             let outcome = run(&with_faults(mode, FaultPlan::new().at(77, fault)));
-            assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (2_000, 0, 0), "{mode}");
+            assert_eq!((outcome.counts.completed, outcome.resets, outcome.aborts), (2_000, 0, 0), "{mode}");
         }
     }
 }
@@ -91,7 +91,7 @@ fn protocol_violation_resets_and_repeats() {
         for mode in Mode::ALL {
             let scenario = with_faults(mode, FaultPlan::new().at(500, fault));
             let outcome = run(&scenario);
-            assert_eq!((outcome.completed, outcome.resets), (2_000, 1), "{mode}: {fault:?}");
+            assert_eq!((outcome.counts.completed, outcome.resets), (2_000, 1), "{mode}: {fault:?}");
         }
     }
     let unwatched = Scenario { recovery: None, ..with_faults(Mode::POLL, FaultPlan::new().at(500, Fault::UnknownCid)) };
@@ -103,7 +103,7 @@ fn missing_command_is_aborted_or_repeated() {
     for fault in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
         for mode in Mode::ALL {
             let outcome = run(&with_faults(mode, FaultPlan::new().at(500, fault)));
-            assert_eq!(outcome.completed, 2_000, "{mode}: {fault:?}");
+            assert_eq!(outcome.counts.completed, 2_000, "{mode}: {fault:?}");
             assert!(outcome.aborts + outcome.resets >= 1, "{mode}: {fault:?}");
             assert!(outcome.elapsed >= recovery().command_timeout, "{mode}: {fault:?}");
         }
@@ -114,9 +114,9 @@ fn missing_command_is_aborted_or_repeated() {
 fn statuses_fail_or_retry() {
     for mode in Mode::ALL {
         let medium = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::UNRECOVERED_READ_ERROR))));
-        assert_eq!((medium.failed, medium.failure.map(|f| f.code)), (1, Some(ErrorCode::EIO)), "{mode}");
+        assert_eq!((medium.counts.failed, medium.failure.map(|f| f.code)), (1, Some(ErrorCode::EIO)), "{mode}");
         let circumstance = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::COMMAND_INTERRUPTED))));
-        assert_eq!((circumstance.completed, circumstance.bad_statuses, circumstance.failure), (2_000, 1, None), "{mode}");
+        assert_eq!((circumstance.counts.completed, circumstance.counts.bad_statuses, circumstance.failure), (2_000, 1, None), "{mode}");
     }
 }
 
@@ -146,7 +146,7 @@ fn misrouted_interrupts_cost_no_reset() {
     for fault in [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(77, fault)));
-            assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (1_200, 0, 0), "{mode} {host:?} {posted}: {fault:?}");
+            assert_eq!((outcome.counts.completed, outcome.resets, outcome.aborts), (1_200, 0, 0), "{mode} {host:?} {posted}: {fault:?}");
         }
     }
 }
@@ -156,7 +156,7 @@ fn only_the_faulty_drive_resets() {
     for fault in [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::Fatal] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
-            assert_eq!((outcome.completed, outcome.resets), (1_200, 1), "{mode} {host:?} {posted}: {fault:?}");
+            assert_eq!((outcome.counts.completed, outcome.resets), (1_200, 1), "{mode} {host:?} {posted}: {fault:?}");
         }
     }
     let unwatched = Scenario { recovery: None, ..server(Mode::POLL, Host::User, false, FaultPlan::new().at(300, Fault::UnknownCid)) };
@@ -168,11 +168,11 @@ fn silent_drive_is_aborted_or_reset() {
     for fault in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
-            assert_eq!(outcome.completed, 1_200, "{mode} {host:?} {posted}: {fault:?}");
+            assert_eq!(outcome.counts.completed, 1_200, "{mode} {host:?} {posted}: {fault:?}");
             assert!(outcome.aborts + outcome.resets >= 1, "{mode} {host:?} {posted}: {fault:?}");
             let unwatched = Scenario { recovery: None, ..server(mode, host, posted, FaultPlan::new().at(300, fault)) };
             let stuck = Scenario { limit: Nanos::from_secs(1), ..unwatched }.run();
-            assert!(matches!(stuck, Err(SimError::Standstill { .. } | SimError::TooLong { .. } | SimError::Violation(_))), "{stuck:?}");
+            assert!(matches!(stuck, Err(SimError::Standstill(_) | SimError::TooLong(_) | SimError::Violation(_))), "{stuck:?}");
         }
     }
 }

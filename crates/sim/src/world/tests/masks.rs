@@ -22,7 +22,7 @@ fn run(mode: Mode, job: workload::Job, switches: &[(u64, Mode)], habits: Habits)
 fn commands_follow_their_mode() {
     for mode in Mode::ALL {
         let outcome = run(mode, closed_loop(8, 2_000), &[], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
-        assert_eq!((outcome.completed, outcome.suppressed), (2_000, 0), "{mode}");
+        assert_eq!((outcome.counts.completed, outcome.suppressed), (2_000, 0), "{mode}");
         let silent = match mode {
             Mode::POLL | Mode::HYBRID_MEAN | Mode::HYBRID_MIN => 2_000,
             Mode::ADAPTIVE => outcome.silent,
@@ -41,11 +41,11 @@ fn unread_messages_cost_and_are_counted() {
     let job = || closed_loop(32, 20_000);
     let masked = Scenario::new(Mode::SUSPEND, Profile::optane(), job()).run().unwrap();
     let unread = run(Mode::SUSPEND, job(), &[], LAWFUL).unwrap();
-    assert!(masked.suppressed > 19_000 && masked.hard < unread.hard, "{masked:?}");
+    assert!(masked.suppressed > 19_000 && masked.all_cpus.hard < unread.all_cpus.hard, "{masked:?}");
     assert_eq!((unread.messages, unread.suppressed), (20_000, 0));
-    assert!(unread.interrupts > 10_000 && unread.wakeups < 2 * masked.wakeups + 20_000, "{unread:?}");
+    assert!(unread.all_cpus.interrupts > 10_000 && unread.counts.wakeups < 2 * masked.counts.wakeups + 20_000, "{unread:?}");
     // A thread that naps is not woken by what it does not read.
-    assert!(unread.timer_wakeups > unread.wakeups * 9 / 10, "{} of {}", unread.timer_wakeups, unread.wakeups);
+    assert!(unread.counts.timer_wakeups > unread.counts.wakeups * 9 / 10, "{} of {}", unread.counts.timer_wakeups, unread.counts.wakeups);
 }
 
 #[test]
@@ -63,23 +63,23 @@ fn polled_commands_survive_mode_switch() {
     let job = || workload::Job { complete_min: 8, ..closed_loop(8, 8) };
     for mode in Mode::ALL {
         let outcome = run(Mode::POLL, job(), &[(4_000, mode)], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
-        assert_eq!((outcome.completed, outcome.silent), (8, 8), "{mode}");
+        assert_eq!((outcome.counts.completed, outcome.silent), (8, 8), "{mode}");
         // At most twice as late, and by a nap.
         assert!(outcome.elapsed < Nanos::from_micros(60), "{mode}: {}", outcome.elapsed);
         let sleeps = matches!(mode.to_string().trim_end_matches("+submit-check"), "interrupt" | "irq-poll" | "threaded" | "posted");
         let twin = run(Mode::POLL, job(), &[(4_000, mode)], SLEEPS_IN_SILENCE);
-        assert!(!sleeps || matches!(twin, Err(SimError::Standstill { in_flight: 1.., .. })), "{mode}: {twin:?}");
+        assert!(!sleeps || matches!(twin, Err(SimError::Standstill(Moment { in_flight: 1.., .. }))), "{mode}: {twin:?}");
     }
     // And the other way round: what will be told of need not be.
     let outcome = run(Mode::INTERRUPT, job(), &[(4_000, Mode::POLL)], LAWFUL).unwrap();
-    assert_eq!((outcome.completed, outcome.silent, outcome.messages), (8, 0, 8));
+    assert_eq!((outcome.counts.completed, outcome.silent, outcome.messages), (8, 0, 8));
 }
 
 #[test]
 fn mode_switch_drains_old_queue() {
     let switches = [(300_000, Mode::POLL), (600_000, Mode::IRQ_POLL), (1_200_000, Mode::HYBRID_MIN)];
     let outcome = run(Mode::INTERRUPT, closed_loop(128, 20_000), &switches, LAWFUL).unwrap();
-    assert_eq!((outcome.completed, outcome.messages + outcome.silent, outcome.suppressed), (20_000, 20_000, 0));
+    assert_eq!((outcome.counts.completed, outcome.messages + outcome.silent, outcome.suppressed), (20_000, 20_000, 0));
     assert!(outcome.messages > 500 && outcome.silent > 5_000, "{} {}", outcome.messages, outcome.silent);
 }
 

@@ -78,8 +78,8 @@ fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
         return Err(format!("a ghost write: {failure}"));
     }
     let issued = outcome.stats.read.issued + outcome.stats.write.issued;
-    if (outcome.completed, outcome.failed, outcome.lost, outcome.failure) != (issued, 0, 0, None) {
-        let Outcome { completed, failed, lost, failure, failover, .. } = outcome;
+    if (outcome.counts.completed, outcome.counts.failed, outcome.counts.lost, outcome.failure) != (issued, 0, 0, None) {
+        let Outcome { counts: Counts { completed, failed, lost, .. }, failure, failover, .. } = outcome;
         return Err(format!("{issued} issued, {completed} completed, {failed} failed, {lost} lost, {failure:?}, {failover:?}"));
     }
     let by_paths: u64 = outcome.paths.iter().map(|path| path.ios - path.failed).sum();
@@ -121,7 +121,7 @@ fn two_paths(job: workload::Job, script: &str) -> Scenario {
 fn reads_leave_lost_paths_at_once() {
     let lost = two_paths(closed_loop(16, 60_000), "at 20ms path 0 lost; at 60ms path 0 back");
     let outcome = lost.run().unwrap();
-    assert_eq!((outcome.completed, outcome.failed, outcome.lost), (60_000, 0, 0));
+    assert_eq!((outcome.counts.completed, outcome.counts.failed, outcome.counts.lost), (60_000, 0, 0));
     let [near, far] = &outcome.paths[..] else { panic!("{:?}", outcome.paths) };
     assert!((1..=16).contains(&near.failed) && far.failed == 0 && near.ios > 10_000, "{near:?} {far:?}");
     assert_eq!((near.status.link, outcome.failover.failed_over, outcome.failover.held), (Link::Live, near.failed, 0));
@@ -136,7 +136,7 @@ fn writes_wait_for_the_lost_controller() {
     let mut job = closed_loop(16, 30_000);
     job.pattern.direction = workload::Direction::Write;
     let away = two_paths(job.clone(), "at 20ms path 0 lost").run().unwrap();
-    assert!(away.failover.held > 0 && away.completed == 30_000, "{:?}", away.failover);
+    assert!(away.failover.held > 0 && away.counts.completed == 30_000, "{:?}", away.failover);
     assert!((Nanos::from_millis(200)..Nanos::from_millis(201)).contains(&away.failover.longest_hold), "{:?}", away.failover);
     let back = two_paths(job, "at 20ms path 0 lost; at 70ms path 0 back").run().unwrap();
     assert!((Nanos::from_millis(40)..Nanos::from_millis(62)).contains(&back.failover.longest_hold), "{:?}", back.failover);
@@ -167,7 +167,7 @@ fn verification_finds_ghost_writes() {
 fn ana_states_are_followed() {
     let script = "at 10ms path 0 ana non-optimized; at 30ms path 0 ana inaccessible; at 40ms path 1 ana non-optimized";
     let outcome = two_paths(closed_loop(8, 50_000), script).run().unwrap();
-    assert_eq!((outcome.completed, outcome.failed), (50_000, 0));
+    assert_eq!((outcome.counts.completed, outcome.counts.failed), (50_000, 0));
     let [near, far] = &outcome.paths[..] else { panic!("{:?}", outcome.paths) };
     assert_eq!((near.status.ana, far.status.ana), (AnaState::INACCESSIBLE, AnaState::NON_OPTIMIZED));
     assert!(near.ios < far.ios && near.failed == 0, "{near:?} {far:?}");
@@ -185,12 +185,12 @@ fn waiting_for_paths_is_bounded() {
     };
     let gone = "at 5ms path 0 lost; at 5ms path 1 lost; at 300ms path 1 back";
     let waited = none(gone, usize::MAX, Nanos::from_secs(30));
-    assert_eq!((waited.completed, waited.failed), (20_000, 0));
+    assert_eq!((waited.counts.completed, waited.counts.failed), (20_000, 0));
     assert!(waited.failover.longest_stall > Nanos::from_millis(280), "{:?}", waited.failover);
     let limited = none(gone, 4, Nanos::from_secs(30));
-    assert!(limited.failed > 0 && limited.failure.is_some(), "{:?}", limited.failover);
+    assert!(limited.counts.failed > 0 && limited.failure.is_some(), "{:?}", limited.failover);
     let impatient = none(gone, usize::MAX, Nanos::from_millis(50));
-    assert!(impatient.failed > 0 && impatient.elapsed < Nanos::from_millis(100), "{:?}", impatient.failover);
+    assert!(impatient.counts.failed > 0 && impatient.elapsed < Nanos::from_millis(100), "{:?}", impatient.failover);
 }
 
 #[test]

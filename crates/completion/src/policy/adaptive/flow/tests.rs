@@ -43,7 +43,7 @@ impl Loop {
 }
 
 #[test]
-fn the_window_grows_until_the_device_becomes_slower() {
+fn window_grows_until_the_device_slows() {
     let mut all = Loop::new();
     // More than a quarter of those in flight are not to spare.
     let mut parts = |stretches: u32, free: f32| {
@@ -61,7 +61,7 @@ fn the_window_grows_until_the_device_becomes_slower() {
 }
 
 #[test]
-fn tries_of_a_larger_window_cost_little() {
+fn window_trials_cost_little() {
     let mut all = Loop::new();
     all.run(8, RATE);
     let began = all.now;
@@ -75,7 +75,7 @@ fn tries_of_a_larger_window_cost_little() {
 
 /// Stretches that differ by chance say little of a window.
 #[test]
-fn what_may_be_chance_hardly_moves_a_window() {
+fn noise_hardly_moves_the_window() {
     let mut all = Loop::new();
     let part = all.flow.window.part;
     for n in 0..400_u32 {
@@ -88,7 +88,7 @@ fn what_may_be_chance_hardly_moves_a_window() {
 
 /// A clock-driven caller's lateness is not to spare.
 #[test]
-fn an_open_loop_has_nothing_to_spare_and_may_stay_awake_all_the_same() {
+fn open_loops_gather_nothing() {
     let mut all = Loop::new();
     all.run(20, RATE);
     assert!(all.flow.spare() > 1.0);
@@ -104,7 +104,7 @@ fn an_open_loop_has_nothing_to_spare_and_may_stay_awake_all_the_same() {
 
 /// A thread that sends one for each that it takes has fewer in flight while it makes up for what it found together.
 #[test]
-fn a_stretch_that_ends_amid_refilling_shows_the_rate_of_the_device() {
+fn refilling_does_not_distort_the_rate() {
     let (mut flow, mut now) = (Flow::new(), Nanos(1));
     assert!(flow.sent(now, 128, 128, 0).is_none());
     for stretch in 0..20 {
@@ -123,7 +123,7 @@ fn a_stretch_that_ends_amid_refilling_shows_the_rate_of_the_device() {
 }
 
 #[test]
-fn what_a_few_stretches_of_a_trial_show_is_not_believed() {
+fn short_trials_are_not_believed() {
     let mut all = Loop::new();
     all.cpu = [2_500, 2_000];
     all.run(200, RATE);
@@ -140,7 +140,7 @@ fn what_a_few_stretches_of_a_trial_show_is_not_believed() {
 }
 
 #[test]
-fn the_thread_stays_awake_where_that_costs_less_in_all() {
+fn cheaper_spinning_stays_awake() {
     // A tenth of the throughput is worth 8 µs for each of 32 in flight: more than the CPU time that sleeping spares.
     let mut all = Loop::new();
     all.run(400, RATE * 0.9);
@@ -158,7 +158,7 @@ fn the_thread_stays_awake_where_that_costs_less_in_all() {
 }
 
 #[test]
-fn trials_of_a_slow_way_take_a_small_part_of_the_time() {
+fn slow_trials_take_little_time() {
     let mut all = Loop::new();
     all.run(2_000, RATE / 1.5);
     let (began, commands) = (all.now, 4_000 * 64 * STRETCH);
@@ -185,7 +185,7 @@ fn what_never_pays_is_seldom_tried() {
 
 /// The first try comes once it is a small part of what has been spent, if the thread had the CPU all the time.
 #[test]
-fn the_first_guess_waits_for_what_it_costs_at_most() {
+fn first_trial_waits_for_its_cost() {
     let mut all = Loop::new();
     let first = (1..).find(|_| {
         all.run(1, RATE);
@@ -200,7 +200,7 @@ fn the_first_guess_waits_for_what_it_costs_at_most() {
 /// The price of the first guess is what the thread costs by then: a first stretch that something else disturbed says little, and neither does
 /// one in which the window was small.
 #[test]
-fn the_first_guess_is_priced_by_the_latest_trial() {
+fn first_trial_uses_latest_prices() {
     let guessed = |first: f32, cpu: u64| {
         let mut all = Loop::new();
         all.run(1, first);
@@ -216,7 +216,7 @@ fn the_first_guess_is_priced_by_the_latest_trial() {
 }
 
 #[test]
-fn a_good_guess_is_followed_by_a_trial() {
+fn good_first_stretch_starts_a_trial() {
     let mut all = Loop::new();
     all.cpu = [1_900, 2_000];
     all.run(1, RATE * 0.8);
@@ -228,7 +228,7 @@ fn a_good_guess_is_followed_by_a_trial() {
 }
 
 #[test]
-fn what_is_held_back_changes_by_a_factor_of_two_or_not_at_all() {
+fn coalescing_changes_by_factor_two() {
     let mut all = Loop::new();
     all.run(8, RATE);
     let mut holds = |spare: f32| {
@@ -245,7 +245,7 @@ fn what_is_held_back_changes_by_a_factor_of_two_or_not_at_all() {
 
 /// As where modes take turns, none of them for as long as a trial.
 #[test]
-fn a_trial_goes_on_after_others_have_had_the_device() {
+fn trials_survive_idle_periods() {
     let mut all = Loop::new();
     for turn in 0..600 {
         all.run(3, RATE / 3.0);

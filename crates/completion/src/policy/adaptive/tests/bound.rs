@@ -187,14 +187,14 @@ fn verdict(meddle: fn(&mut Adaptive)) -> Result<(), String> {
 }
 
 #[test]
-fn waiting_costs_at_most_twice_the_best_fixed_choice() {
+fn cost_stays_within_twice_best() {
     verdict(|_| {}).unwrap();
 }
 
 /// Entries that came soon, then one that came soon as well and was napped for: ski rental would have spun for each, and the ledger counts
 /// its dearest gap for that one. Without what is unseen the bound would be that of choices which see more than the policy does.
 #[test]
-fn an_entry_that_a_nap_finds_counts_as_the_dearest_gap() {
+fn napped_entries_count_as_dearest_gap() {
     let gaps = [vec![Gap::After(1); 7], vec![Gap::After(120_058); 5]].concat();
     let price = LatencyPrice::per_mille(300);
     let case = Case { price, gaps, burst: vec![5], ages: vec![6_912], in_flight: 6, at_once: None, late: true };
@@ -203,19 +203,19 @@ fn an_entry_that_a_nap_finds_counts_as_the_dearest_gap() {
 
 /// Spinning before anything is weighed is within what every wait is granted, however often it is in vain.
 #[test]
-fn so_it_does_if_the_thread_always_counts_as_awake() {
+fn bound_holds_for_awake_threads() {
     verdict(|policy| policy.awake = MEMORY * MEMORY).unwrap();
 }
 
 #[test]
-fn without_the_ledger_the_bound_is_broken() {
+fn missing_ledger_breaks_the_bound() {
     let error = verdict(|policy| policy.ledger = Ledger::default()).unwrap_err();
     assert!(error.contains("twice the best is"), "{error}");
 }
 
 /// Found on a busy machine, where a spin had met another thread's turn: ski rental alone stays at the limit for ever.
 #[test]
-fn where_every_wait_is_long_what_was_spent_in_vain_is_made_up_for() {
+fn long_waits_recover_spent_time() {
     let sleep = MACHINE.cpu;
     let waits = |falls_back: fn(&Ledger) -> bool| {
         let mut ledger = Ledger::default();

@@ -23,7 +23,7 @@ fn plan(policy: &mut Adaptive, seen: Seen) -> Plan {
 }
 
 #[test]
-fn what_comes_sooner_than_a_sleep_is_worth_is_spun_for() {
+fn short_waits_are_spun() {
     let soon = plan(&mut sure(LatencyPrice::per_mille(100), 1_500, 1), Seen { in_flight: 1, ..Seen::default() });
     assert!(matches!(soon, Plan::Spin { .. }), "{soon:?}");
     let late = plan(&mut sure(LatencyPrice::per_mille(100), 80_000, 1), Seen { in_flight: 1, ..Seen::default() });
@@ -31,7 +31,7 @@ fn what_comes_sooner_than_a_sleep_is_worth_is_spun_for() {
 }
 
 #[test]
-fn the_more_latency_is_worth_the_later_a_sleep_is_chosen() {
+fn dear_latency_delays_sleep() {
     let at = |price| plan(&mut sure(price, 4_000, 1), Seen { in_flight: 1, ..Seen::default() });
     assert!(!matches!(at(LatencyPrice::per_mille(100)), Plan::Spin { .. }));
     assert!(matches!(at(LatencyPrice::UNLIMITED), Plan::Spin { .. }));
@@ -39,7 +39,7 @@ fn the_more_latency_is_worth_the_later_a_sleep_is_chosen() {
 
 /// Eight that come 4 µs apart: told of each, or of the last.
 #[test]
-fn where_the_caller_needs_several_one_sleep_is_for_all_of_them() {
+fn batch_wait_sleeps_once() {
     let mut policy = sure(LatencyPrice::default(), 20_000, 0);
     for n in 0..8 {
         policy.submitted(SENT + Nanos(n * 4_000), &Batch { commands: 1, in_flight: n as u32 + 1, class: Some(read()), urgent: 0 });
@@ -54,7 +54,7 @@ fn where_the_caller_needs_several_one_sleep_is_for_all_of_them() {
 }
 
 #[test]
-fn a_long_wait_whose_end_is_known_is_napped_for() {
+fn predictable_long_waits_nap() {
     let mut policy = sure(LatencyPrice::per_mille(2_000), 80_000, 0);
     for _ in 0..8 * MEMORY {
         policy.completed(&[Done { class: read(), age: Nanos(80_000), found: Found::Looking }]);
@@ -67,7 +67,7 @@ fn a_long_wait_whose_end_is_known_is_napped_for() {
 }
 
 #[test]
-fn many_that_come_together_are_napped_for_together_where_latency_is_cheap() {
+fn cheap_latency_gathers_completions() {
     let policy = |price| plan(&mut sure(price, 80_000, 32), Seen { in_flight: 32, goes_on_at: Some(Nanos::MAX), ..Seen::default() });
     let Plan::Nap { until } = policy(LatencyPrice::NONE) else { panic!() };
     assert!(until + MACHINE.late >= SENT + Nanos(80_000), "{until}");
@@ -75,7 +75,7 @@ fn many_that_come_together_are_napped_for_together_where_latency_is_cheap() {
 
 /// They come together long before any timer is over, and each message would interrupt the thread that has the CPU.
 #[test]
-fn many_that_come_sooner_than_a_timer_are_napped_for_where_others_want_the_cpu() {
+fn contended_cpu_naps_for_many() {
     let mut policy = sure(LatencyPrice::default(), 3_000, 16);
     let machine = Cycle { cpu: Nanos(14_000), nap: Nanos(16_000), delay: Nanos(37_000), late: Nanos(20_000), message: Nanos(3_800) };
     policy.price = Price::new(&Tuning { price: LatencyPrice::default(), machine });
@@ -85,7 +85,7 @@ fn many_that_come_sooner_than_a_timer_are_napped_for_where_others_want_the_cpu()
 
 /// D was measured of a CPU that had slept: one that is busy tells sooner.
 #[test]
-fn an_entry_did_not_come_before_the_sleep_that_it_ended() {
+fn notified_age_excludes_time_before_sleep() {
     let mut policy = policy(LatencyPrice::default());
     policy.price.delay = Nanos(37_000);
     for n in 0..u64::from(MEMORY) {
@@ -111,7 +111,7 @@ fn somebody_who_waits_makes_latency_dear() {
 }
 
 #[test]
-fn a_thread_that_leaves_or_whose_cpu_is_wanted_sleeps() {
+fn leaving_or_contended_thread_sleeps() {
     for seen in [Seen { leaving: true, ..Seen::default() }, Seen { cpu_wanted: true, ..Seen::default() }] {
         let plan = plan(&mut sure(LatencyPrice::UNLIMITED, 1_000, 4), Seen { in_flight: 4, ..seen });
         assert!(matches!(plan, Plan::Sleep { .. }), "{plan:?}");
@@ -119,7 +119,7 @@ fn a_thread_that_leaves_or_whose_cpu_is_wanted_sleeps() {
 }
 
 #[test]
-fn the_callers_next_instant_is_waited_for_awake_if_a_timer_would_be_late() {
+fn near_deadlines_are_spun_for() {
     let mut policy = policy(LatencyPrice::default());
     let near = Seen { goes_on_at: Some(SENT + Nanos(1_000)), ..Seen::default() };
     assert_eq!(policy.next(SENT, &near), Plan::Spin { until: SENT + Nanos(1_000) });
@@ -129,7 +129,7 @@ fn the_callers_next_instant_is_waited_for_awake_if_a_timer_would_be_late() {
 
 /// After a lost message every sleep has a deadline.
 #[test]
-fn a_message_that_was_lost_is_not_lost_again() {
+fn lost_interrupt_sets_sleep_deadlines() {
     let mut policy = sure(LatencyPrice::per_mille(100), 80_000, 1);
     let seen = Seen { in_flight: 1, ..Seen::default() };
     assert_eq!(plan(&mut policy, seen), Plan::sleep(Nanos::MAX));
@@ -146,7 +146,7 @@ fn a_message_that_was_lost_is_not_lost_again() {
 
 /// The caller's time-out is no instant at which it goes on: nobody naps until then, however dear a sleep seems.
 #[test]
-fn a_far_deadline_is_nothing_to_nap_for() {
+fn far_deadlines_cause_no_nap() {
     for price in [LatencyPrice::NONE, LatencyPrice::default()] {
         let dear = Cycle { delay: Nanos::from_millis(4), cpu: Nanos(200_000), ..MACHINE };
         let mut policy = Adaptive::new(&Tuning { price, machine: dear });
@@ -169,7 +169,7 @@ fn a_far_deadline_is_nothing_to_nap_for() {
 
 /// A look before anybody waits is taken without a plan, and teaches nothing; one that ends a wait goes through the policy.
 #[test]
-fn a_look_is_free_between_two_waits_alone() {
+fn only_polls_between_waits_are_free() {
     let mut policy = sure(LatencyPrice::default(), 20_000, 0);
     assert!(policy.looks_first());
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
@@ -185,7 +185,7 @@ fn a_look_is_free_between_two_waits_alone() {
 
 /// A thread that computes until it looks again would be told in vain; one that waits elsewhere has to be told.
 #[test]
-fn a_thread_that_computes_while_it_is_away_leaves_its_queue_masked_for_as_long() {
+fn computing_thread_leaves_queue_masked() {
     const AWAY: Nanos = Nanos(20_000);
     let leaves = |computes: Nanos, found: u32| {
         let (mut policy, mut now, mut plan) = (sure(LatencyPrice::default(), 80_000, 8), SENT, Plan::Rest);

@@ -98,7 +98,7 @@ impl Loop {
 
 /// What waits within a device at its limit may be found late: many at a time, and the device never runs dry.
 #[test]
-fn at_the_devices_limit_many_are_found_at_a_time_and_it_is_kept_busy() {
+fn saturated_device_is_kept_busy() {
     let mut closed = Loop::new(LatencyPrice::default(), 32, true);
     closed.run(2_000);
     let ran = closed.run(200_000);
@@ -108,7 +108,7 @@ fn at_the_devices_limit_many_are_found_at_a_time_and_it_is_kept_busy() {
 
 /// Where nothing waits within the device, whatever is found late is late.
 #[test]
-fn where_nothing_waits_within_the_device_little_is_lost_to_gathering() {
+fn unsaturated_gathering_loses_little() {
     let mut closed = Loop::new(LatencyPrice::default(), 32, false);
     closed.run(100_000);
     let ran = closed.run(100_000);
@@ -118,7 +118,7 @@ fn where_nothing_waits_within_the_device_little_is_lost_to_gathering() {
 /// If only CPU time counts a nap for all that are in flight is as cheap as it gets: it ends when they have come, give or take how well
 /// that is known.
 #[test]
-fn at_no_price_of_latency_does_a_closed_loop_stop() {
+fn closed_loops_never_stall() {
     for limited in [false, true] {
         let mut closed = Loop::new(LatencyPrice::NONE, 32, limited);
         closed.run(2_000);

@@ -12,7 +12,7 @@ fn at_the_limit(depth: u32) -> (Loop, u16) {
 }
 
 #[test]
-fn what_is_to_spare_is_asked_for_and_slept_for() {
+fn spare_completions_are_coalesced() {
     let (mut closed, holds) = at_the_limit(64);
     assert!((8..=32).contains(&holds), "{holds}");
     closed.held = holds.into();
@@ -23,7 +23,7 @@ fn what_is_to_spare_is_asked_for_and_slept_for() {
 }
 
 #[test]
-fn a_device_that_is_not_at_its_limit_holds_nothing_back() {
+fn idle_device_coalesces_nothing() {
     let mut closed = Loop::new(LatencyPrice::default(), 32, false);
     closed.run(20_000);
     assert!(closed.policy.holds() < 2, "{}", closed.policy.holds());
@@ -31,7 +31,7 @@ fn a_device_that_is_not_at_its_limit_holds_nothing_back() {
 }
 
 #[test]
-fn where_latency_is_worth_more_than_cpu_time_nothing_is_held_back() {
+fn dear_latency_disables_coalescing() {
     let mut closed = Loop::new(LatencyPrice::per_mille(3_000), 64, true);
     closed.run(20_000);
     assert_eq!(closed.policy.holds(), 0);
@@ -47,6 +47,6 @@ fn takes(told: u32) -> u64 {
 }
 
 #[test]
-fn an_urgent_command_is_found_without_its_message() {
+fn urgent_commands_need_no_message() {
     assert!(takes(16) < HELD / 4, "{}", takes(16));
 }

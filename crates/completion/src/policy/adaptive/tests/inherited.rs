@@ -28,7 +28,7 @@ fn what_was_learnt_outlives_other_modes() {
 }
 
 #[test]
-fn another_price_goes_with_the_same_machine() {
+fn price_change_keeps_measurements() {
     let mut earlier = policy(LatencyPrice::default());
     let woke = Woke { cause: Cause::Timer, late: Nanos(50_000) };
     (0..1_000).for_each(|_| {

@@ -48,7 +48,7 @@ fn turn(queue: &Queue) -> usize {
 fn completions_wake_a_foreign_loop() {
     let _alone = by_hand();
     for mode in Mode::ALL {
-        if mode.placement() == Placement::DrainThread {
+        if mode.facts().placement == Placement::DrainThread {
             // Its own thread takes the entries.
             continue;
         }

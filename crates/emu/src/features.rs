@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nvme::features::{Arbitration, AsyncEventConfig, HostBehavior, InterruptCoalescing, NumberOfQueues, VolatileWriteCache, fid, select};
-use nvme::log::{FidSupported, scope};
+use nvme::log::{Supported, scope};
 use nvme::{Nsid, Page};
 
 /// Identify Controller WCTEMP, in kelvin: the over temperature threshold until a host sets another.
@@ -61,8 +61,8 @@ impl Feature {
     }
 
     /// What the log page 12h says of it.
-    pub(crate) fn supported(&self) -> FidSupported {
-        FidSupported::new().with_fsupp(true).with_fsp(self.scope)
+    pub(crate) fn supported(&self) -> Supported {
+        Supported::new().with_supported(true).with_scope(self.scope)
     }
 }
 

@@ -50,7 +50,6 @@ const fn doorbell(index: u32, dstrd: u8) -> u32 {
 #[derive(PartialEq, Eq)]
 pub struct Cap {
     /// MQES: the most entries in an I/O queue, 0's based; see [`Cap::max_entries`].
-    #[bits(16)]
     pub mqes: u16,
     /// CQR: I/O queues must be physically contiguous.
     pub cqr: bool,
@@ -60,7 +59,6 @@ pub struct Cap {
     #[bits(5)]
     __: u8,
     /// TO: the longest wait for CSTS.RDY to follow CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
-    #[bits(8)]
     pub to: u8,
     /// DSTRD: doorbells are 2^(2 + DSTRD) bytes apart.
     #[bits(4)]
@@ -68,7 +66,6 @@ pub struct Cap {
     /// NSSRS: NVM Subsystem Reset is supported.
     pub nssrs: bool,
     /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin only.
-    #[bits(8)]
     pub css: u8,
     #[bits(3)]
     __: u8,
@@ -149,7 +146,7 @@ pub struct Cc {
     pub en: bool,
     #[bits(3)]
     __: u8,
-    /// CSS: I/O command set; [`Cc::CSS_NVM`], [`Cc::CSS_ALL`] or [`Cc::CSS_ADMIN_ONLY`].
+    /// CSS: I/O command set; [`Cc::CSS_NVM`], [`Cc::CSS_ALL`], or 7 for none.
     #[bits(3)]
     pub css: u8,
     /// MPS: the memory page size is 2^(12 + MPS) bytes; see [`Cc::page_size`].
@@ -175,8 +172,6 @@ impl Cc {
     pub const CSS_NVM: u8 = 0;
     /// CSS: every I/O command set that the controller supports.
     pub const CSS_ALL: u8 = 6;
-    /// CSS: no I/O command set.
-    pub const CSS_ADMIN_ONLY: u8 = 7;
     /// SHN: no shutdown asked for.
     pub const SHN_NONE: u8 = 0;
     /// SHN: normal shutdown.

@@ -112,7 +112,6 @@ pub trait CqSlots {
     /// Hands the entries from `slot` on to `each` as [`CqSlots::load`] reads them, each with a place of `out`, until `out`
     /// is at its end, an entry is not new or `each` says no. As many slots as there are places lie in the ring. How many
     /// there were.
-    #[inline]
     fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
         let mut taken = 0;
         for place in out {

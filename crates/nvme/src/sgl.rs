@@ -92,65 +92,51 @@ pub fn walk<E>(
     mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     found: impl FnMut(Segment),
 ) -> Result<(), Status> {
-    let mut walk = Walk { left: len, budget: MOST_DESCRIPTORS, pending: Segment::default(), found };
-    walk.all(Descriptor::of(dptr), &mut fetch).map_err(Status::with_dnr)
-}
-
-struct Walk<F> {
-    /// Bytes without a descriptor.
-    left: u64,
-    /// Descriptors that may still be fetched.
-    budget: u32,
-    /// What is known of the run of memory that comes next.
-    pending: Segment,
-    found: F,
-}
-
-impl<F: FnMut(Segment)> Walk<F> {
-    fn all<E>(&mut self, first: Descriptor, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), Status> {
-        let mut next = self.take(first)?;
-        while let Some(segment) = next {
-            next = self.segment(segment, fetch)?;
+    let mut data = Data { left: len, pending: Segment::default(), found };
+    let mut budget = MOST_DESCRIPTORS;
+    let mut all = || {
+        let mut next = data.take(Descriptor::of(dptr))?;
+        while let Some(segment) = next.take() {
+            let mut rest = segment.len / Descriptor::LEN;
+            budget = budget.checked_sub(rest).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
+            let mut at = segment.addr;
+            let mut descriptors = [Descriptor::default(); FETCH];
+            while rest > 0 {
+                let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
+                fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                // Beyond the last address `fetch` refuses what wraps.
+                at = at.wrapping_add(descriptors.as_bytes().len() as u64);
+                for descriptor in descriptors {
+                    rest -= 1;
+                    match data.take(*descriptor)? {
+                        Some(_) if segment.kind == kind::LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
+                        Some(_) if rest > 0 => return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
+                        of_segment => next = of_segment,
+                    }
+                }
+            }
             // Whether another follows is what a segment's type says.
             if next.is_some() != (segment.kind == kind::SEGMENT) {
                 return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
             }
         }
-        if self.left > 0 {
-            return Err(Status::DATA_SGL_LENGTH_INVALID);
-        }
-        self.give_pending();
-        Ok(())
-    }
+        if data.left == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
+    };
+    all().map_err(Status::with_dnr)?;
+    data.give_pending();
+    Ok(())
+}
 
-    /// All of a segment; the descriptor of the one that follows it.
-    fn segment<E>(
-        &mut self,
-        segment: Descriptor,
-        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Option<Descriptor>, Status> {
-        let mut rest = segment.len / Descriptor::LEN;
-        self.budget = self.budget.checked_sub(rest).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
-        let mut at = segment.addr;
-        let mut descriptors = [Descriptor::default(); FETCH];
-        while rest > 0 {
-            let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
-            fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-            // Beyond the last address `fetch` refuses what wraps.
-            at = at.wrapping_add(descriptors.as_bytes().len() as u64);
-            for descriptor in descriptors {
-                rest -= 1;
-                match self.take(*descriptor)? {
-                    Some(_) if segment.kind == kind::LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-                    Some(next) if rest == 0 => return Ok(Some(next)),
-                    Some(_) => return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
-                    None => {}
-                }
-            }
-        }
-        Ok(None)
-    }
+/// The data of a command, as far as descriptors have been judged.
+struct Data<F> {
+    /// Bytes without a descriptor.
+    left: u64,
+    /// The run of memory that was found last; another may touch it.
+    pending: Segment,
+    found: F,
+}
 
+impl<F: FnMut(Segment)> Data<F> {
     /// Judges one descriptor. A segment's is handed back.
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;

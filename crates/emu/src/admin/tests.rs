@@ -120,7 +120,7 @@ fn bad_queues_get_their_status() {
     let mut host = host();
     let ring = host.page(1);
     let cq = CreateCq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, vector: Some(Vector(1)) };
-    let sq = CreateSq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, priority: 0, cq: QueueId(1), nvm_set: 0 };
+    let sq = CreateSq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, priority: 0, cq: QueueId(1) };
     for (command, expected) in [
         (CreateCq { queue: QueueId(0), ..cq }, Status::INVALID_QUEUE_ID),
         (CreateCq { queue: QueueId(65), ..cq }, Status::INVALID_QUEUE_ID),

@@ -452,15 +452,8 @@ impl<P: Port> Host<P> {
     }
 
     fn attach_sq(&mut self, pair: &Pair) {
-        let create = CreateSq {
-            queue: pair.id,
-            entries: pair.sq.entries,
-            addr: pair.sq.addr,
-            contiguous: true,
-            priority: 0,
-            cq: pair.cq_id,
-            nvm_set: 0,
-        };
+        let create =
+            CreateSq { queue: pair.id, entries: pair.sq.entries, addr: pair.sq.addr, contiguous: true, priority: 0, cq: pair.cq_id };
         assert!(self.admin(create.to_sqe()).status().is_success());
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 type Fields = (u32, u64, u32, (u64, u64), u32);
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::ana::{AnaGroup, AnaHeader, AnaLog};
 use super::*;
-use crate::testing::{counterexample, offsets};
+use crate::tests::{counterexample, offsets};
 use crate::{AnaState, Nsid, Page};
 
 #[test]
@@ -15,9 +15,8 @@ fn log_fields_are_at_their_offsets() {
 
 #[test]
 fn support_bits_are_in_place() {
-    assert_eq!(LidSupported::new().with_lsupp(true).into_bits(), 1);
-    assert_eq!(CommandSupported::new().with_csupp(true).with_lbcc(true).with_csp(scope::CONTROLLER).into_bits(), 0x0020_0003);
-    assert_eq!(FidSupported::new().with_fsupp(true).with_fsp(scope::NAMESPACE).into_bits(), 0x0010_0001);
+    assert_eq!(Supported::new().with_supported(true).with_lbcc(true).with_scope(scope::CONTROLLER).into_bits(), 0x0020_0003);
+    assert_eq!(Supported::new().with_supported(true).with_scope(scope::NAMESPACE).into_bits(), 0x0010_0001);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 #[test]
 fn text_is_padded_cut_and_cleaned() {

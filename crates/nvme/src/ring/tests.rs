@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 /// Runs a ring against a queue: `true` for produce, `false` for consume. The ring and the queue agree on what is full
 /// and empty, on the order of entries, and the phase tells new entries from old ones.

@@ -1,8 +1,6 @@
 //! The subcommand `reap trace`: its arguments, and [`run`].
 
 use crate::Error;
-pub use crate::settings::Mode;
-use crate::settings::Settings;
 use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
@@ -49,6 +47,46 @@ pub struct TraceArgs {
     pub duration: Option<Duration>,
 }
 
+/// What is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Completions per interrupt.
+    #[default]
+    Completions,
+    /// From the interrupt to softirq and completion.
+    Delay,
+    /// Interrupts and completions per second, and their time.
+    Rate,
+    /// From issue to completion.
+    Latency,
+}
+
+impl Mode {
+    /// All, in the order of the program's `enum mode`.
+    pub const ALL: [Mode; 4] = [Mode::Completions, Mode::Delay, Mode::Rate, Mode::Latency];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Completions => "completions",
+            Mode::Delay => "delay",
+            Mode::Rate => "rate",
+            Mode::Latency => "latency",
+        }
+    }
+}
+
+/// Arguments that make sense.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub mode: Mode,
+    pub interval: Duration,
+    pub count: u64,
+    pub freq: u32,
+    /// The others, as they were given.
+    pub args: TraceArgs,
+}
+
 /// As many filters as the program in the kernel has room for (`FILTERS` in `bpf/shared.h`).
 const FILTERS: usize = 8;
 
@@ -83,22 +121,11 @@ impl Settings {
         if args.devices.len() > FILTERS {
             return usage(format!("at most {FILTERS} devices can be chosen with -d"));
         }
-        Ok(Settings {
-            mode,
-            interval,
-            count,
-            duration: args.duration,
-            timestamp: args.timestamp,
-            milliseconds: args.milliseconds,
-            queues: args.queues,
-            freq: args.freq.unwrap_or(1),
-            devices: args.devices.clone(),
-            lines: args.lines.clone(),
-        })
+        Ok(Settings { mode, interval, count, freq: args.freq.unwrap_or(1), args: args.clone() })
     }
 }
 
-fn usage<T>(why: String) -> Result<T, Error> {
+pub(crate) fn usage<T>(why: String) -> Result<T, Error> {
     Err(Error::Usage(why))
 }
 

@@ -4,11 +4,11 @@ mod layout;
 mod tracer;
 
 use crate::Error;
+use crate::cli::{Mode, Settings};
 use crate::counts::Counts;
 use crate::machine::Machine;
 use crate::preflight;
 use crate::report;
-use crate::settings::{Mode, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ use tracer::{Choice, Tracer};
 /// `reap trace`.
 pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_json::Value, Error> {
     let mut machine = Machine::look(Path::new("/"));
-    let stopped = stop_signals().map_err(|source| Error::Output { path: "a signal handler".into(), source })?;
+    let stopped = stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
     let choice = Choice::of(settings, &machine)?;
     preflight::check(settings.mode)?;
     let tracer = Tracer::start(settings, &machine, &choice)?;
@@ -31,7 +31,7 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
     })();
     // A reader that went away, as `head` does, ends it like Ctrl-C.
     let mut reader_left = left(printed)?;
-    let end = settings.duration.map(|duration| Instant::now() + duration);
+    let end = settings.args.duration.map(|duration| Instant::now() + duration);
     let mut done = 0;
     let mut next = Instant::now();
     while !reader_left && done < settings.count {
@@ -63,7 +63,7 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
 
 fn print(out: &mut impl Write, settings: &Settings, interval: &Counts) -> io::Result<()> {
     writeln!(out)?;
-    if settings.timestamp {
+    if settings.args.timestamp {
         writeln!(out, "{}", chrono::Local::now().format("%H:%M:%S"))?;
     }
     report::text(out, settings, interval)?;
@@ -78,7 +78,7 @@ fn banner(settings: &Settings) -> String {
         Mode::Latency => "block requests from issue to completion",
     };
     let sampled = if settings.freq > 1 { format!(", 1 in {}", settings.freq) } else { String::new() };
-    let end = if settings.count == u64::MAX && settings.duration.is_none() { "... Hit Ctrl-C to end." } else { "..." };
+    let end = if settings.count == u64::MAX && settings.args.duration.is_none() { "... Hit Ctrl-C to end." } else { "..." };
     format!("Tracing {what}{sampled}{end}")
 }
 
@@ -87,7 +87,7 @@ fn left(written: io::Result<()>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-        Err(source) => Err(Error::Output { path: "the output".into(), source }),
+        Err(source) => Err(Error::Output { what: "the output", source }),
     }
 }
 

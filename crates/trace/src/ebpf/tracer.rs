@@ -3,11 +3,11 @@
 
 use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
-use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
+use crate::cli::{Mode, Settings, usage};
+use crate::counts::{Counts, Latency, Line, LineOnCpu, Operation, Queue, SizeClass};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::preflight;
-use crate::settings::{Mode, Settings};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,14 +33,13 @@ impl Choice {
     /// Finds what the settings name.
     pub(super) fn of(settings: &Settings, machine: &Machine) -> Result<Choice, Error> {
         let mut disks = Vec::new();
-        for device in &settings.devices {
+        for device in &settings.args.devices {
             disks.extend(machine.find_disk(device)?);
         }
         if disks.len() > layout::FILTERS {
-            let why = format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS);
-            return Err(Error::Usage(why));
+            return usage(format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS));
         }
-        let lines = settings.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?;
+        let lines = settings.args.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?;
         Ok(Choice { disks, lines })
     }
 }
@@ -71,8 +70,8 @@ impl Tracer {
         let config = Config {
             mode: Mode::ALL.iter().position(|&mode| mode == settings.mode).unwrap_or(0) as u32,
             freq: settings.freq,
-            unit: if settings.milliseconds { 1_000_000 } else { 1_000 },
-            per_queue: settings.queues.into(),
+            unit: if settings.args.milliseconds { 1_000_000 } else { 1_000 },
+            per_queue: settings.args.queues.into(),
             max_lines: 1 + known.len() as u32 + SPARE,
             max_queues: queues as u32 + SPARE,
             filters: choice.disks.len() as u32,
@@ -93,7 +92,7 @@ impl Tracer {
         switch(&object, true)?;
         let began = Instant::now();
         let before = known.iter().map(|(_, _, irq)| (*irq, machine.interrupts(*irq))).collect();
-        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.queues, max_lines: config.max_lines, began, before })
+        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.args.queues, max_lines: config.max_lines, began, before })
     }
 
     /// All counters now.
@@ -112,14 +111,14 @@ impl Tracer {
             let (before, now) = (self.before.get(&line.irq)?, kernel.get(&line.irq)?);
             Some(now.saturating_sub(*before).saturating_sub(line.interrupts))
         };
-        let lost = Lost {
-            interrupts: lines.iter().filter_map(unseen).sum(),
-            program_runs: self.program_runs_left_out(),
-            lines: globals.lost_lines,
-            queues: globals.lost_queues,
-            requests: globals.lost_starts,
-            classes: globals.lost_classes,
-        };
+        let lost = [
+            lines.iter().filter_map(unseen).sum(),
+            self.program_runs_left_out(),
+            globals.lost_lines,
+            globals.lost_queues,
+            globals.lost_starts,
+            globals.lost_classes,
+        ];
         Ok(Counts { time: self.began.elapsed(), lines, queues, latencies, lost })
     }
 
@@ -371,5 +370,5 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
 }
 
 fn refused(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::Refused { what: what.to_owned(), why: why.to_string() }
+    Error::Kernel(format!("the kernel refused {what}: {why}"))
 }

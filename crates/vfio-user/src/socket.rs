@@ -86,7 +86,11 @@ impl Socket {
                 Err(errno) => return Err(io::Error::from(errno).into()),
             };
             // The descriptors that were let in are closed with this.
-            let fds: Vec<OwnedFd> = control.drain().filter_map(descriptors).flatten().collect();
+            let fds = control.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            });
+            let fds: Vec<OwnedFd> = fds.flatten().collect();
             if got.flags.contains(ReturnFlags::CTRUNC) {
                 // The kernel fills the room that it is given, unless it cannot open another file (`scm_detach_fds`).
                 if fds.len() >= Socket::MOST_FDS {
@@ -181,13 +185,6 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         }
-    }
-}
-
-fn descriptors(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd> + use<'_>> {
-    match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
     }
 }
 

@@ -80,8 +80,8 @@ impl Connection {
     }
 
     /// The client takes messages about this many bytes.
-    pub(super) fn limit(&self, bytes: u32) {
-        self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA) as usize;
+    pub(super) fn limit(&self, bytes: u64) {
+        self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA.into()) as usize;
     }
 
     /// The next message, if it is there.

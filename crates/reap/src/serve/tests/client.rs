@@ -152,7 +152,7 @@ impl Guest {
 
     /// The same, of a client that takes this many bytes in a message.
     pub(super) fn taking(server: &Running, most: u32) -> Guest {
-        Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most, ..Capabilities::default() })
+        Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most.into(), ..Capabilities::default() })
     }
 
     /// The same at one of several sockets.

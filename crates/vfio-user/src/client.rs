@@ -216,9 +216,7 @@ impl Client {
             let now = Instant::now();
             if now >= deadline {
                 drop(state);
-                let end = End::Silent(command, self.0.patience);
-                self.0.end(end.clone());
-                return Err(end.into());
+                return Err(self.give_up(End::Silent(command, self.0.patience)));
             }
             state = self.0.news.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -507,7 +505,7 @@ impl Out {
             }
             return Ok(());
         }
-        self.socket.send(&region_write(region, offset, value))?;
+        self.socket.send(&region_write(region, offset, value), &[])?;
         // What it did not take waits for room.
         if self.socket.has_unsent() {
             self.wake_receiver();
@@ -521,12 +519,12 @@ impl Out {
             [] => {
                 // In this order: a write that comes after what was to follow it would be another one.
                 for (region, offset, value) in std::mem::take(&mut self.unsent) {
-                    self.socket.send(&region_write(region, offset, value))?;
+                    self.socket.send(&region_write(region, offset, value), &[])?;
                 }
-                self.socket.send(bytes)?;
+                self.socket.send(bytes, &[])?;
                 true
             }
-            fds if self.flush()? => match self.socket.send_with(bytes, fds) {
+            fds if self.flush()? => match self.socket.send(bytes, fds) {
                 Ok(()) => true,
                 Err(SocketError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(error),
@@ -546,7 +544,7 @@ impl Out {
                 return Ok(true);
             }
             let (region, offset, value) = self.unsent.remove(0);
-            self.socket.send(&region_write(region, offset, value))?;
+            self.socket.send(&region_write(region, offset, value), &[])?;
         }
         Ok(false)
     }

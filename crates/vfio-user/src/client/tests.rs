@@ -26,12 +26,12 @@ fn served(patience: Duration, mut act: Act) -> Client {
             match socket.receive() {
                 Ok(Received::Message(message)) if message.header.command == Command::Version as u16 => {
                     let version = Version { major: 0, minor: 0, capabilities: Capabilities { max_msg_fds: 3, ..Capabilities::default() } };
-                    socket.send(&Reply::Version(version).to_bytes(&message.header)).expect("sent");
+                    socket.send(&Reply::Version(version).to_bytes(&message.header), &[]).expect("sent");
                 }
                 Ok(Received::Message(message)) => {
                     let bytes = act(&message.header, &message.body);
                     // `CLOSE` ends the connection.
-                    if bytes == CLOSE || socket.send(&bytes).is_err() {
+                    if bytes == CLOSE || socket.send(&bytes, &[]).is_err() {
                         return;
                     }
                 }

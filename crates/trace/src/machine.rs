@@ -94,15 +94,8 @@ impl Machine {
 
     /// The line of each hardware queue for which it can be told: `(disk, queue, irq)`.
     pub(crate) fn queue_lines(&self) -> Vec<(String, u32, u32)> {
-        let mut found = Vec::new();
-        for disk in &self.disks {
-            for &queue in &disk.queues {
-                if let Some(irq) = self.line_of_queue(disk, queue) {
-                    found.push((disk.name.clone(), queue, irq));
-                }
-            }
-        }
-        found
+        let queues = self.disks.iter().flat_map(|disk| disk.queues.iter().map(move |&queue| (disk, queue)));
+        queues.filter_map(|(disk, queue)| Some((disk.name.clone(), queue, self.line_of_queue(disk, queue)?))).collect()
     }
 
     fn line_of_queue(&self, disk: &Disk, queue: u32) -> Option<u32> {

@@ -97,7 +97,7 @@ impl Tracer {
         if last {
             self.links.clear();
         }
-        let bytes = lookup(&self.map(".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
+        let bytes = lookup(&find_map(&self.object, ".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
         let globals = read::<Globals>(&bytes).ok_or_else(|| refused(".data", "too short"))?;
         let (queues, ids) = self.queues(&globals, last)?;
         let lines = self.lines(machine, globals.next_slot, last)?;
@@ -122,7 +122,7 @@ impl Tracer {
         if self.mode == Mode::Latency {
             return Ok(found);
         }
-        let map = self.map("lines")?;
+        let map = find_map(&self.object, "lines")?;
         for irq in 0..map.max_entries() {
             let state = self.value::<layout::Line>("lines", &irq.to_ne_bytes())?;
             let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
@@ -152,7 +152,7 @@ impl Tracer {
     /// The queues seen so far, and the names of the disks and hardware queues by the kernel's addresses.
     fn queues(&self, globals: &Globals, last: bool) -> Result<(Vec<Queue>, HashMap<u64, String>), Error> {
         let (mut queues, mut ids) = (Vec::new(), HashMap::new());
-        for index in 0..globals.next_queue.min(self.map("queues")?.max_entries()) {
+        for index in 0..globals.next_queue.min(find_map(&self.object, "queues")?.max_entries()) {
             let key = index.to_ne_bytes();
             let Some(state) = self.value::<layout::Queue>("queues", &key)?.filter(|state| state.hctx != 0 && state.tracked != 0) else {
                 continue;
@@ -188,7 +188,7 @@ impl Tracer {
     }
 
     fn latencies(&self, ids: &HashMap<u64, String>) -> Result<Vec<Latency>, Error> {
-        let map = self.map("latencies")?;
+        let map = find_map(&self.object, "latencies")?;
         let mut found = Vec::new();
         for key in map.keys() {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
@@ -209,16 +209,13 @@ impl Tracer {
         self.object.progs().filter(|program| program.autoload()).filter_map(|program| of(program.as_fd().as_raw_fd())).sum()
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, Error> {
-        find_map(&self.object, name)
-    }
-
     fn value<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Option<T>, Error> {
-        Ok(lookup(&self.map(map)?, key)?.and_then(|bytes| read(&bytes)))
+        Ok(lookup(&find_map(&self.object, map)?, key)?.and_then(|bytes| read(&bytes)))
     }
 
     fn per_cpu<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Vec<T>, Error> {
-        let values = self.map(map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
+        let values =
+            find_map(&self.object, map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
         Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
     }
 

@@ -265,7 +265,7 @@ impl<P: Port> Controller<P> {
 
     /// Base 5.1.12.1.1.
     fn supported_log_pages(&self) -> IdentifiersSupported {
-        let mut page = IdentifiersSupported::zeroed();
+        let mut page = IdentifiersSupported::default();
         for (id, entry) in (0..=u8::MAX).zip(&mut page.ids) {
             entry.set_supported(self.log_page(id).is_some());
         }
@@ -274,7 +274,7 @@ impl<P: Port> Controller<P> {
 
     /// Base 5.1.12.1.6. Of admin commands only Set Features has an effect on namespaces, and none changes their number or capabilities.
     fn commands_supported(&self) -> CommandsSupported {
-        let mut page = CommandsSupported::zeroed();
+        let mut page = CommandsSupported::default();
         for (opcode, entry) in (0..=u8::MAX).zip(&mut page.admin) {
             if self.admin_command(opcode).is_some() {
                 let namespaces = if opcode == opcode::admin::SET_FEATURES { scope::NAMESPACE } else { 0 };
@@ -292,7 +292,7 @@ impl<P: Port> Controller<P> {
 
     /// Base 5.1.12.1.18.
     fn features_supported(&self) -> IdentifiersSupported {
-        let mut page = IdentifiersSupported::zeroed();
+        let mut page = IdentifiersSupported::default();
         for (id, entry) in (0..=u8::MAX).zip(&mut page.ids) {
             *entry = self.feature(id).map(Feature::supported).unwrap_or_default();
         }
@@ -358,7 +358,7 @@ impl<P: Port> Controller<P> {
                 Ok(if current { config } else { config.with_cd(false) }.into_bits())
             }
             fid::HOST_BEHAVIOR => {
-                let value = if current { self.features.host_behavior } else { HostBehavior::zeroed() };
+                let value = if current { self.features.host_behavior } else { HostBehavior::default() };
                 self.send(value.as_page(), command.data)
             }
             _ => Ok(self.features.get(feature, command.select)),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use nvme::Nsid;
 use nvme::features::{Arbitration, AsyncEventConfig, HostBehavior, InterruptCoalescing, NumberOfQueues, VolatileWriteCache, fid, select};
 use nvme::log::{Supported, scope};
-use nvme::{Nsid, Page};
 
 /// Identify Controller WCTEMP, in kelvin: the over temperature threshold until a host sets another.
 pub(crate) const WCTEMP: u16 = 343;
@@ -95,7 +95,7 @@ impl Features {
             error_recovery: BTreeMap::new(),
             offered,
             granted: offered,
-            host_behavior: HostBehavior::zeroed(),
+            host_behavior: HostBehavior::default(),
         };
         features.reset();
         features
@@ -109,7 +109,7 @@ impl Features {
         self.thresholds = Features::DEFAULT_THRESHOLDS;
         self.error_recovery.clear();
         self.granted = self.offered;
-        self.host_behavior = HostBehavior::zeroed();
+        self.host_behavior = HostBehavior::default();
     }
 
     fn stored(&self, feature: &Feature) -> u32 {

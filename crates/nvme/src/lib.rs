@@ -4,8 +4,8 @@
 //! 1.1 ("NVM"). Values that come from the other side are newtypes over integers, never Rust `enum`s: an unknown value
 //! is data. Decoding never panics and never refuses; the code that decodes judges the values.
 //!
-//! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`Producer`] and [`Consumer`]: the arithmetic of both
-//!   sides; [`SqSlots`], [`CqSlots`], [`Doorbells`], [`Registers`]: the seams behind which the memory lies.
+//! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`RingIndex`]: the arithmetic of both sides;
+//!   [`SqSlots`], [`CqSlots`], [`Doorbells`], [`Registers`]: the traits behind which the memory lies.
 //! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
 //! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]: their values.
 //! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
@@ -34,7 +34,7 @@ mod tests;
 pub use entry::{Cqe, Sqe};
 pub use log::ana::AnaState;
 pub use page::{Page, Text, TooShort};
-pub use ring::{Consumer, CqSlots, Doorbells, Producer, Registers, SqSlots};
+pub use ring::{CqSlots, Doorbells, Registers, RingIndex, SqSlots};
 pub use status::Status;
 
 #[cfg(not(target_endian = "little"))]

@@ -4,8 +4,8 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::Status;
 use crate::page::{Text, page};
-use crate::{Cid, QueueId, Status};
 
 pub mod ana;
 
@@ -39,9 +39,9 @@ pub mod lid {
 pub struct ErrorEntry {
     /// ECNT, 7:0. Counts errors from 1 over the controller's life; 0: the entry is not used.
     pub error_count: u64,
-    /// SQID, 9:8. The queue of the command, or FFFFh; see [`ErrorEntry::command`].
+    /// SQID, 9:8. The queue of the command, or [`ErrorEntry::NONE`].
     pub sq_id: u16,
-    /// CID, 11:10. The command, or FFFFh.
+    /// CID, 11:10. The command, or [`ErrorEntry::NONE`].
     pub cid: u16,
     /// STS, 13:12. Bit 0 the phase tag, bits 15:1 the status; see [`ErrorEntry::status`].
     pub status_and_phase: u16,
@@ -68,11 +68,6 @@ page!(ErrorEntry, 64);
 impl ErrorEntry {
     /// What SQID, CID and PEL hold where they do not apply.
     pub const NONE: u16 = u16::MAX;
-
-    /// The command that failed, if it was one.
-    pub fn command(&self) -> Option<(QueueId, Cid)> {
-        (self.sq_id != Self::NONE || self.cid != Self::NONE).then_some((QueueId(self.sq_id), Cid(self.cid)))
-    }
 
     /// The status of the command.
     pub fn status(&self) -> Status {

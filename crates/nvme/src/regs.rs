@@ -69,7 +69,7 @@ pub struct Cap {
     pub css: u8,
     #[bits(3)]
     __: u8,
-    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes; see [`Cap::min_page_size`].
+    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes, the unit of MDTS; see [`crate::prp::PageSize::from_mps`].
     #[bits(4)]
     pub mpsmin: u8,
     /// MPSMAX: the largest memory page is 2^(12 + MPSMAX) bytes.
@@ -102,16 +102,6 @@ impl Cap {
     /// CAP.TO in milliseconds.
     pub fn timeout_ms(self) -> u64 {
         u64::from(self.to()) * 500
-    }
-
-    /// The smallest memory page size in bytes: the unit of MDTS.
-    pub fn min_page_size(self) -> u64 {
-        1 << (12 + self.mpsmin())
-    }
-
-    /// The largest memory page size in bytes.
-    pub fn max_page_size(self) -> u64 {
-        1 << (12 + self.mpsmax())
     }
 }
 
@@ -149,7 +139,7 @@ pub struct Cc {
     /// CSS: I/O command set; [`Cc::CSS_NVM`], [`Cc::CSS_ALL`], or 7 for none.
     #[bits(3)]
     pub css: u8,
-    /// MPS: the memory page size is 2^(12 + MPS) bytes; see [`Cc::page_size`].
+    /// MPS: the memory page size is 2^(12 + MPS) bytes; see [`crate::prp::PageSize::from_mps`].
     #[bits(4)]
     pub mps: u8,
     /// AMS: arbitration; 0 round robin, 1 weighted round robin, 7 vendor specific.
@@ -178,11 +168,6 @@ impl Cc {
     pub const SHN_NORMAL: u8 = 1;
     /// AMS: round robin.
     pub const AMS_ROUND_ROBIN: u8 = 0;
-
-    /// The memory page size in bytes.
-    pub fn page_size(self) -> u64 {
-        1 << (12 + self.mps())
-    }
 }
 
 /// CSTS, Controller Status (Base 3.1.4.6).

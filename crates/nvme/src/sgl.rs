@@ -3,20 +3,18 @@
 //! The command itself holds one descriptor: of the data, or of a *segment*, which is a run of descriptors in memory. The last
 //! descriptor of a segment leads to the next one. CDW0.PSDT tells such commands from those with PRPs.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::Status;
 use crate::prp::{Dptr, Segment};
 
-/// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that controllers on a bus know.
-mod kind {
-    /// Of data: an address and a length.
-    pub(super) const DATA_BLOCK: u8 = 0x00;
-    /// Of a segment that another one follows.
-    pub(super) const SEGMENT: u8 = 0x20;
-    /// Of the last segment.
-    pub(super) const LAST_SEGMENT: u8 = 0x30;
-}
+// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that controllers on a bus know.
+/// Of data: an address and a length.
+const DATA_BLOCK: u8 = 0x00;
+/// Of a segment that another one follows.
+const SEGMENT: u8 = 0x20;
+/// Of the last segment.
+const LAST_SEGMENT: u8 = 0x30;
 
 /// The most descriptors that [`walk`] follows for a command. No host needs as many, and a list without an end has more.
 pub const MOST_DESCRIPTORS: u32 = 4096;
@@ -44,29 +42,28 @@ impl Descriptor {
 
     /// `len` bytes of data at bus address `addr`.
     pub const fn data_block(addr: u64, len: u32) -> Descriptor {
-        Descriptor { addr, len, reserved: [0; 3], kind: kind::DATA_BLOCK }
+        Descriptor { addr, len, reserved: [0; 3], kind: DATA_BLOCK }
     }
 
     /// A segment of `descriptors` descriptors at bus address `addr`, of which the last leads to another segment.
     pub const fn segment(addr: u64, descriptors: u32) -> Descriptor {
-        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: kind::SEGMENT }
+        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: SEGMENT }
     }
 
     /// The last segment, of `descriptors` descriptors at bus address `addr`.
     pub const fn last_segment(addr: u64, descriptors: u32) -> Descriptor {
-        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: kind::LAST_SEGMENT }
+        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: LAST_SEGMENT }
     }
 
     /// The descriptor in a command's data pointer (DPTR.SGL1).
     pub const fn of(dptr: Dptr) -> Descriptor {
-        let [l0, l1, l2, l3, r0, r1, r2, kind] = dptr.prp2.to_le_bytes();
-        Descriptor { addr: dptr.prp1, len: u32::from_le_bytes([l0, l1, l2, l3]), reserved: [r0, r1, r2], kind }
+        transmute!([dptr.prp1, dptr.prp2])
     }
 
     /// The same as a command's data pointer, for commands with [`crate::Sqe::PSDT_SGL`].
     pub const fn dptr(self) -> Dptr {
-        let ([l0, l1, l2, l3], [r0, r1, r2]) = (self.len.to_le_bytes(), self.reserved);
-        Dptr { prp1: self.addr, prp2: u64::from_le_bytes([l0, l1, l2, l3, r0, r1, r2, self.kind]) }
+        let [prp1, prp2] = transmute!(self);
+        Dptr { prp1, prp2 }
     }
 }
 
@@ -109,14 +106,14 @@ pub fn walk<E>(
                 for descriptor in descriptors {
                     rest -= 1;
                     match data.take(*descriptor)? {
-                        Some(_) if segment.kind == kind::LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
+                        Some(_) if segment.kind == LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
                         Some(_) if rest > 0 => return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
                         of_segment => next = of_segment,
                     }
                 }
             }
             // Whether another follows is what a segment's type says.
-            if next.is_some() != (segment.kind == kind::SEGMENT) {
+            if next.is_some() != (segment.kind == SEGMENT) {
                 return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
             }
         }
@@ -141,8 +138,8 @@ impl<F: FnMut(Segment)> Data<F> {
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;
         match kind {
-            kind::DATA_BLOCK if (addr | u64::from(len)) & 3 != 0 => Err(Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
-            kind::DATA_BLOCK => {
+            DATA_BLOCK if (addr | u64::from(len)) & 3 != 0 => Err(Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
+            DATA_BLOCK => {
                 let len = len.into();
                 self.left = self.left.checked_sub(len).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
                 if self.pending.addr.checked_add(self.pending.len) == Some(addr) {
@@ -153,10 +150,10 @@ impl<F: FnMut(Segment)> Data<F> {
                 }
                 Ok(None)
             }
-            kind::SEGMENT | kind::LAST_SEGMENT if len == 0 || len % Descriptor::LEN != 0 || addr & 7 != 0 => {
+            SEGMENT | LAST_SEGMENT if len == 0 || len % Descriptor::LEN != 0 || addr & 7 != 0 => {
                 Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR)
             }
-            kind::SEGMENT | kind::LAST_SEGMENT => Ok(Some(descriptor)),
+            SEGMENT | LAST_SEGMENT => Ok(Some(descriptor)),
             _ => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID),
         }
     }

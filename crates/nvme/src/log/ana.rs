@@ -137,7 +137,7 @@ pub struct AnaLog {
 impl AnaLog {
     /// The bytes of the page; with `groups_only` (RGO) without namespace identifiers.
     pub fn to_bytes(&self, groups_only: bool) -> Vec<u8> {
-        let header = AnaHeader { change_count: self.change_count, groups: self.groups.len() as u16, ..AnaHeader::zeroed() };
+        let header = AnaHeader { change_count: self.change_count, groups: self.groups.len() as u16, ..AnaHeader::default() };
         let mut bytes = header.as_page().to_vec();
         for (group, namespaces) in &self.groups {
             let listed = if groups_only { &[][..] } else { namespaces };

@@ -18,6 +18,7 @@ pub mod histogram;
 mod machine;
 mod preflight;
 mod report;
+mod settings;
 
 pub use preflight::lacks;
 

@@ -4,7 +4,7 @@
 //! raises the softirq. What is known beforehand makes it exact from the first completion on: also where requests complete on another CPU.
 
 use crate::Error;
-use crate::cli::usage;
+use crate::settings::usage;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What the kernel must have and the user must be allowed, asked before anything is loaded, so that each lack is said by its name.
 
 use crate::Error;
-use crate::cli::Mode;
+use crate::settings::Mode;
 use std::fs;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";

@@ -1,8 +1,8 @@
 //! What is printed, and the document of `--json` (schema 1), from one interval's counts.
 
-use crate::cli::{Mode, Settings};
 use crate::counts::{Counts, LOST, Latency, Line, PLACES, Places, Queue};
 use crate::histogram::{Linear, Log2};
+use crate::settings::{Mode, Settings};
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -4,11 +4,11 @@ mod layout;
 mod tracer;
 
 use crate::Error;
-use crate::cli::{Mode, Settings};
 use crate::counts::Counts;
 use crate::machine::Machine;
 use crate::preflight;
 use crate::report;
+use crate::settings::{Mode, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Write};
 use std::path::Path;

@@ -3,11 +3,11 @@
 
 use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
-use crate::cli::{Mode, Settings, usage};
 use crate::counts::{Counts, Latency, Line, LineOnCpu, Operation, Queue, SizeClass};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::preflight;
+use crate::settings::{Mode, Settings, usage};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};

@@ -224,7 +224,7 @@ impl Host {
     pub fn create_queue(&mut self, entries: u32) {
         let (queue, vector) = (QueueId(1), Some(Vector(1)));
         let cq = CreateCq { queue, entries, addr: RINGS[1][1], contiguous: true, vector };
-        let sq = CreateSq { queue, entries, addr: RINGS[1][0], contiguous: true, priority: 0, cq: queue, nvm_set: 0 };
+        let sq = CreateSq { queue, entries, addr: RINGS[1][0], contiguous: true, priority: 0, cq: queue };
         self.post(0, ADMIN, cq.to_sqe());
         self.run(4);
         self.post(0, ADMIN, sq.to_sqe());

@@ -74,7 +74,7 @@ fn lists(page: &[u8]) {
 
 fn logs(bytes: &[u8], what: u8) {
     if let Ok(entry) = ErrorEntry::from_page(bytes) {
-        drop(format!("{entry:?} {:?} {}", entry.command(), entry.status()));
+        drop(format!("{entry:?} {}", entry.status()));
     }
     if let Ok(smart) = Smart::from_page(bytes) {
         drop(format!("{smart:?}"));

@@ -714,7 +714,7 @@ fn create_cq(layout: &QueueLayout) -> Sqe {
 
 fn create_sq(layout: &QueueLayout) -> Sqe {
     let QueueLayout { id, sizes, sq, .. } = *layout;
-    CreateSq { queue: id, entries: sizes.sq_entries, addr: sq, contiguous: true, priority: 0, cq: id, nvm_set: 0 }.to_sqe()
+    CreateSq { queue: id, entries: sizes.sq_entries, addr: sq, contiguous: true, priority: 0, cq: id }.to_sqe()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,6 +2,7 @@
 //! untrusted: each value is checked, and what cannot be used is refused with the reason.
 
 use nvme::identify::{self, DescriptorList, ExtendedFormat, descriptor};
+use nvme::prp::PageSize;
 use nvme::regs::Cap;
 use nvme::{Nsid, Sqe, admin};
 
@@ -99,8 +100,9 @@ impl Limits {
         if cap.mqes() == 0 {
             return Err(Unusable::NoEntries);
         }
-        if !(cap.min_page_size()..=cap.max_page_size()).contains(&PAGE) {
-            return Err(Unusable::PageSize { min: cap.min_page_size(), max: cap.max_page_size(), page: PAGE });
+        let [min, max] = [cap.mpsmin(), cap.mpsmax()].map(|mps| PageSize::from_mps(mps).bytes());
+        if !(min..=max).contains(&PAGE) {
+            return Err(Unusable::PageSize { min, max, page: PAGE });
         }
         // Controllers of before 2.0 may name no command set at all; SPDK and Linux take these for what they are as well.
         if cap.css() != 0 && cap.css() & (Cap::CSS_NVM | Cap::CSS_ALL) == 0 {
@@ -141,7 +143,7 @@ impl Limits {
     pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
         let said = |n: u64| (n != 0).then_some(n);
         // Of more than 64 bits: as good as no limit.
-        let shifted = |log2: u64| cap.min_page_size().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX);
+        let shifted = |log2: u64| PageSize::from_mps(cap.mpsmin()).bytes().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX);
         let pages = |log2: u8| said(log2.into()).map(shifted);
         let unsaid = DeallocateLimits::UNSAID;
         let deallocate = DeallocateLimits {

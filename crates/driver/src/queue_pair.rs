@@ -3,7 +3,7 @@
 //! The two rings have a lock each, so that a thread that submits never waits for one that reaps. [`QueuePair::pending`]
 //! looks at the completion queue without either.
 
-use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
+use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status};
 use units::Nanos;
 
 use crate::command_table::{CommandTable, Finisher, Refused};
@@ -61,7 +61,7 @@ const STOPPED: u64 = 1 << 33;
 
 #[derive(Debug)]
 struct SqSide {
-    producer: Producer,
+    producer: RingIndex,
     taker: Taker,
     /// The tail that was last announced.
     announced: u32,
@@ -70,7 +70,7 @@ struct SqSide {
 
 #[derive(Debug)]
 struct CqSide {
-    consumer: Consumer,
+    consumer: RingIndex,
     finisher: Finisher,
     returner: Returner,
     /// Took a [`ProtocolViolation`]: where the ring stands is no longer known.
@@ -111,7 +111,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         sizes.check(id)?;
         let (tags, taker, returner) = Tags::new(sizes.tags);
         let (commands, finisher) = CommandTable::new(sizes.tags);
-        let consumer = Consumer::new(sizes.cq_entries);
+        let consumer = RingIndex::new(sizes.cq_entries);
         Ok(QueuePair {
             id,
             sizes,
@@ -121,7 +121,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             tags,
             commands,
             look: AtomicU64::new(look_word(&consumer)),
-            sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, announced: 0, closed: false }),
+            sq_side: Mutex::new(SqSide { producer: RingIndex::new(sizes.sq_entries), taker, announced: 0, closed: false }),
             cq_side: PollLock::new(CqSide { consumer, finisher, returner, stopped: false }),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -418,7 +418,7 @@ impl QueueSizes {
     }
 }
 
-fn look_word(consumer: &Consumer) -> u64 {
+fn look_word(consumer: &RingIndex) -> u64 {
     u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
 }
 
@@ -484,8 +484,8 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
         sq.taker.reset(&mut cq.returner, &pair.tags);
         sq.taker.forget();
         sq.announced = 0;
-        sq.producer = Producer::new(pair.sizes.sq_entries);
-        cq.consumer = Consumer::new(pair.sizes.cq_entries);
+        sq.producer = RingIndex::new(pair.sizes.sq_entries);
+        cq.consumer = RingIndex::new(pair.sizes.cq_entries);
         for slot in 0..pair.sizes.cq_entries {
             pair.cq.store(slot, &Cqe::default());
         }

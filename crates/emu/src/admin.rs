@@ -6,7 +6,7 @@ use nvme::features::{
     select,
 };
 use nvme::log::ana::GROUPS_ONLY;
-use nvme::log::{CommandSupported, CommandsSupported, CriticalWarning, FeaturesSupported, FirmwareSlots, SupportedLogPages, lid, scope};
+use nvme::log::{CommandsSupported, CriticalWarning, FirmwareSlots, IdentifiersSupported, Supported, lid, scope};
 use nvme::prp::Dptr;
 use nvme::{Cid, Cqe, Nsid, Page, QueueId, Sqe, Status, Text, opcode};
 use units::{Nanos, Op};
@@ -264,36 +264,36 @@ impl<P: Port> Controller<P> {
     }
 
     /// Base 5.1.12.1.1.
-    fn supported_log_pages(&self) -> SupportedLogPages {
-        let mut page = SupportedLogPages::zeroed();
-        for (id, entry) in (0..=u8::MAX).zip(&mut page.lids) {
-            entry.set_lsupp(self.log_page(id).is_some());
+    fn supported_log_pages(&self) -> IdentifiersSupported {
+        let mut page = IdentifiersSupported::default();
+        for (id, entry) in (0..=u8::MAX).zip(&mut page.ids) {
+            entry.set_supported(self.log_page(id).is_some());
         }
         page
     }
 
     /// Base 5.1.12.1.6. Of admin commands only Set Features has an effect on namespaces, and none changes their number or capabilities.
     fn commands_supported(&self) -> CommandsSupported {
-        let mut page = CommandsSupported::zeroed();
+        let mut page = CommandsSupported::default();
         for (opcode, entry) in (0..=u8::MAX).zip(&mut page.admin) {
             if self.admin_command(opcode).is_some() {
                 let namespaces = if opcode == opcode::admin::SET_FEATURES { scope::NAMESPACE } else { 0 };
-                *entry = CommandSupported::new().with_csupp(true).with_csp(scope::CONTROLLER | namespaces);
+                *entry = Supported::new().with_supported(true).with_scope(scope::CONTROLLER | namespaces);
             }
         }
         for (opcode, entry) in (0..=u8::MAX).zip(&mut page.io) {
             if let Some(op) = self.store.operation(opcode) {
                 let changes = matches!(op, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable);
-                *entry = CommandSupported::new().with_csupp(true).with_lbcc(changes).with_csp(scope::NAMESPACE);
+                *entry = Supported::new().with_supported(true).with_lbcc(changes).with_scope(scope::NAMESPACE);
             }
         }
         page
     }
 
     /// Base 5.1.12.1.18.
-    fn features_supported(&self) -> FeaturesSupported {
-        let mut page = FeaturesSupported::zeroed();
-        for (id, entry) in (0..=u8::MAX).zip(&mut page.fids) {
+    fn features_supported(&self) -> IdentifiersSupported {
+        let mut page = IdentifiersSupported::default();
+        for (id, entry) in (0..=u8::MAX).zip(&mut page.ids) {
             *entry = self.feature(id).map(Feature::supported).unwrap_or_default();
         }
         page
@@ -358,7 +358,7 @@ impl<P: Port> Controller<P> {
                 Ok(if current { config } else { config.with_cd(false) }.into_bits())
             }
             fid::HOST_BEHAVIOR => {
-                let value = if current { self.features.host_behavior } else { HostBehavior::zeroed() };
+                let value = if current { self.features.host_behavior } else { HostBehavior::default() };
                 self.send(value.as_page(), command.data)
             }
             _ => Ok(self.features.get(feature, command.select)),

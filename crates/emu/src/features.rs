@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use nvme::Nsid;
 use nvme::features::{Arbitration, AsyncEventConfig, HostBehavior, InterruptCoalescing, NumberOfQueues, VolatileWriteCache, fid, select};
-use nvme::log::{FidSupported, scope};
-use nvme::{Nsid, Page};
+use nvme::log::{Supported, scope};
 
 /// Identify Controller WCTEMP, in kelvin: the over temperature threshold until a host sets another.
 pub(crate) const WCTEMP: u16 = 343;
@@ -61,8 +61,8 @@ impl Feature {
     }
 
     /// What the log page 12h says of it.
-    pub(crate) fn supported(&self) -> FidSupported {
-        FidSupported::new().with_fsupp(true).with_fsp(self.scope)
+    pub(crate) fn supported(&self) -> Supported {
+        Supported::new().with_supported(true).with_scope(self.scope)
     }
 }
 
@@ -95,7 +95,7 @@ impl Features {
             error_recovery: BTreeMap::new(),
             offered,
             granted: offered,
-            host_behavior: HostBehavior::zeroed(),
+            host_behavior: HostBehavior::default(),
         };
         features.reset();
         features
@@ -109,7 +109,7 @@ impl Features {
         self.thresholds = Features::DEFAULT_THRESHOLDS;
         self.error_recovery.clear();
         self.granted = self.offered;
-        self.host_behavior = HostBehavior::zeroed();
+        self.host_behavior = HostBehavior::default();
     }
 
     fn stored(&self, feature: &Feature) -> u32 {

@@ -24,7 +24,7 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
     Ok(match command.cns {
         // Of an inactive namespace it reads as zeroes. FFFFFFFFh asks for what all namespaces have in common, which only namespace
         // management has.
-        cns::NAMESPACE if store.is_inactive(command.nsid) => NamespacePage::zeroed().as_page().to_vec(),
+        cns::NAMESPACE if store.is_inactive(command.nsid) => NamespacePage::default().as_page().to_vec(),
         cns::NAMESPACE => namespace_page(store.active(command.nsid)?, config).as_page().to_vec(),
         cns::CONTROLLER => controller(config, store, ana).as_page().to_vec(),
         cns::ACTIVE_NAMESPACES => active(command.nsid, store)?.as_page().to_vec(),
@@ -34,7 +34,7 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
             if !store.is_inactive(command.nsid) {
                 store.active(command.nsid)?;
             }
-            NvmNamespace::zeroed().as_page().to_vec()
+            NvmNamespace::default().as_page().to_vec()
         }
         cns::COMMAND_SET_CONTROLLER => {
             is_nvm()?;
@@ -44,7 +44,7 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
             is_nvm()?;
             active(command.nsid, store)?.as_page().to_vec()
         }
-        cns::INDEPENDENT_NAMESPACE if store.is_inactive(command.nsid) => IndependentNamespace::zeroed().as_page().to_vec(),
+        cns::INDEPENDENT_NAMESPACE if store.is_inactive(command.nsid) => IndependentNamespace::default().as_page().to_vec(),
         cns::INDEPENDENT_NAMESPACE => independent_namespace(store.active(command.nsid)?).as_page().to_vec(),
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     })
@@ -95,7 +95,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         vwc: cache,
         sgls: if config.sgls { Controller::SGLS_DWORDS } else { 0 },
         subnqn: Text::nul_terminated(&nqn(config)),
-        ..Controller::zeroed()
+        ..Controller::default()
     }
 }
 
@@ -112,7 +112,7 @@ fn optional_commands(store: &Store) -> u16 {
 
 /// What the NVM command set adds to Identify Controller: of a command that there is not, no limit.
 fn command_limits(config: &Config) -> NvmController {
-    let mut limits = NvmController::zeroed();
+    let mut limits = NvmController::default();
     if config.write_zeroes {
         limits.wzsl = Config::WZSL;
     }
@@ -148,7 +148,7 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
         anagrpid: namespace.ana_group,
         nguid: identifiers.nguid,
         eui64: identifiers.eui64,
-        ..NamespacePage::zeroed()
+        ..NamespacePage::default()
     };
     page.lbaf[0] = LbaFormat::new().with_lbads(shift);
     page
@@ -165,7 +165,7 @@ fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
         nmic: sharing(namespace),
         anagrpid: namespace.ana_group,
         nstat: IndependentNamespace::NSTAT_READY,
-        ..IndependentNamespace::zeroed()
+        ..IndependentNamespace::default()
     }
 }
 
@@ -178,7 +178,7 @@ fn active(after: Nsid, store: &Store) -> Result<NamespaceList, Status> {
 }
 
 fn descriptors(nsid: Nsid, namespace: &Namespace, config: &Config) -> DescriptorList {
-    let mut list = DescriptorList::zeroed();
+    let mut list = DescriptorList::default();
     let made = Identifiers { uuid: uuid_bytes(config, nsid.0), ..Identifiers::default() };
     let Identifiers { nguid, eui64, uuid } = namespace.identifiers.unwrap_or(made);
     let all = [(descriptor::EUI64, &eui64[..]), (descriptor::NGUID, &nguid), (descriptor::UUID, &uuid)];

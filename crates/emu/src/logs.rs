@@ -64,7 +64,7 @@ impl Logs {
             nsid: sqe.nsid.0,
             opcode: sqe.opcode,
             version: 1,
-            ..ErrorEntry::zeroed()
+            ..ErrorEntry::default()
         });
     }
 
@@ -77,14 +77,20 @@ impl Logs {
             status_and_phase: Status::INVALID_FIELD.0 << 1,
             parameter_location: ErrorEntry::NONE,
             command_info: u64::from(value),
-            ..ErrorEntry::zeroed()
+            ..ErrorEntry::default()
         });
     }
 
     /// An error of the controller rather than of a command.
     pub(crate) fn controller_failed(&mut self, status: Status) {
         let none = ErrorEntry::NONE;
-        self.push(ErrorEntry { sq_id: none, cid: none, status_and_phase: status.0 << 1, parameter_location: none, ..ErrorEntry::zeroed() });
+        self.push(ErrorEntry {
+            sq_id: none,
+            cid: none,
+            status_and_phase: status.0 << 1,
+            parameter_location: none,
+            ..ErrorEntry::default()
+        });
     }
 
     fn push(&mut self, entry: ErrorEntry) {
@@ -124,7 +130,7 @@ impl Logs {
             power_on_hours: u128::from((now - self.started.unwrap_or(now)).0 / 3_600_000_000_000).into(),
             media_errors: u128::from(self.media_errors).into(),
             error_log_entries: u128::from(self.error_count).into(),
-            ..Smart::zeroed()
+            ..Smart::default()
         }
     }
 

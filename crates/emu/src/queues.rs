@@ -1,6 +1,6 @@
 //! Queue pairs as the controller sees them, and the commands it has taken from them.
 
-use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status, Vector};
+use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status, Vector};
 
 use crate::io::Request;
 use crate::{Fault, FaultInjector, Port};
@@ -12,7 +12,7 @@ pub(crate) struct Sq<S> {
     /// The completion queue of its commands.
     pub(crate) cq: QueueId,
     slots: S,
-    ring: Consumer,
+    ring: RingIndex,
     /// Commands announced and not fetched, when the doorbell was looked at last.
     waiting: u32,
     /// A doorbell value that has been reported as impossible, so that it is reported once.
@@ -30,7 +30,7 @@ pub(crate) enum Announced {
 
 impl<S: SqSlots> Sq<S> {
     pub(crate) fn new(id: QueueId, cq: QueueId, slots: S, entries: u32) -> Sq<S> {
-        Sq { id, cq, slots, ring: Consumer::new(entries), waiting: 0, bad_tail: None }
+        Sq { id, cq, slots, ring: RingIndex::new(entries), waiting: 0, bad_tail: None }
     }
 
     /// Reads the tail doorbell.
@@ -81,7 +81,7 @@ pub(crate) struct Cq<C> {
     /// Submission queues that complete into it.
     pub(crate) sqs: u32,
     slots: C,
-    ring: Producer,
+    ring: RingIndex,
     entries: u32,
     /// The last head that the host wrote and that was possible.
     head: u32,
@@ -113,7 +113,7 @@ impl<C: CqSlots> Cq<C> {
             vector,
             sqs: 0,
             slots,
-            ring: Producer::new(entries),
+            ring: RingIndex::new(entries),
             entries,
             head: 0,
             bad_head: None,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{hint, thread};
 
 use hw::{Bar, CqRing, DmaPool, EventFd, Poller, Vectors};
-use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, Status, Vector};
+use nvme::{CqSlots, Cqe, Doorbells, QueueId, RingIndex, Status, Vector};
 use sync::{Inbox, NotificationRole, PollLock, WaiterId, WakeFlag};
 use units::Nanos;
 
@@ -39,7 +39,7 @@ impl Machine {
 
     /// A device that completes each command as soon as its doorbell rings, with a message each. How many went out.
     fn device(&self) -> u64 {
-        let (mut seen, mut producer) = (0, Producer::new(ENTRIES));
+        let (mut seen, mut producer) = (0, RingIndex::new(ENTRIES));
         let (mut cid, mut idle, mut sent) = (0u16, 0u32, 0);
         while !self.stop.load(Ordering::Relaxed) {
             let tail = self.bar.sq_tail(QUEUE);
@@ -105,7 +105,7 @@ fn two_threads_lose_no_wakeup() {
         let bell = machine.vectors.flag(VECTOR.0).unwrap();
         let poller = Poller::new().unwrap();
         poller.add(machine.vectors.signal(VECTOR.0).unwrap(), 0).unwrap();
-        let (mut consumer, mut keys) = (Consumer::new(ENTRIES), Vec::with_capacity(1));
+        let (mut consumer, mut keys) = (RingIndex::new(ENTRIES), Vec::with_capacity(1));
         for round in while_there_is_time(ROUNDS) {
             machine.bar.ring_sq(QUEUE, (round + 1) % ENTRIES);
             // The entry is to arrive before, between and after the steps below.
@@ -147,7 +147,7 @@ struct Shared {
     sq: Mutex<u32>,
     /// Whose command a CID is.
     owners: [AtomicU32; ENTRIES as usize],
-    lock: PollLock<Consumer>,
+    lock: PollLock<RingIndex>,
     look: AtomicU64,
     role: NotificationRole,
     sleepers: [Sleeper; 2],
@@ -160,7 +160,7 @@ impl Shared {
             machine: Machine::new(),
             sq: Mutex::new(0),
             owners: Default::default(),
-            lock: PollLock::new(Consumer::new(ENTRIES)),
+            lock: PollLock::new(RingIndex::new(ENTRIES)),
             look: AtomicU64::new(1 << 32),
             role: NotificationRole::new(2),
             sleepers: [sleeper(), sleeper()],
@@ -185,7 +185,7 @@ impl Shared {
     /// Takes what is there and leaves it with its owners. None: somebody else does. Else whether there is more.
     fn reap(&self, me: usize) -> Option<bool> {
         let mut taken = Vec::new();
-        let look = |consumer: &mut Consumer| {
+        let look = |consumer: &mut RingIndex| {
             while let Some(cqe) = self.machine.cq.load(consumer.slot(), consumer.phase()) {
                 // Under the lock: once it is released the other thread may run on until the command after the next seven
                 // has this one's place in `owners`.

@@ -337,8 +337,6 @@ pub struct CreateSq {
     pub priority: u8,
     /// CDW11.CQID: the completion queue of its commands.
     pub cq: QueueId,
-    /// CDW12.NVMSETID, 0 for none.
-    pub nvm_set: u16,
 }
 
 impl CreateSq {
@@ -349,7 +347,6 @@ impl CreateSq {
             prp1: self.addr,
             cdw10: queue_and_size(self.queue, self.entries),
             cdw11: u32::from(self.cq.0) << 16 | u32::from(self.priority & 3) << 1 | u32::from(self.contiguous),
-            cdw12: u32::from(self.nvm_set),
             ..Sqe::default()
         }
     }
@@ -363,7 +360,6 @@ impl CreateSq {
             contiguous: sqe.cdw11 & 1 != 0,
             priority: (sqe.cdw11 >> 1 & 3) as u8,
             cq: QueueId((sqe.cdw11 >> 16) as u16),
-            nvm_set: sqe.cdw12 as u16,
         }
     }
 }
@@ -398,12 +394,9 @@ pub struct AsyncEvent {
     #[bits(5)]
     __: u8,
     /// AEI: event information, by type.
-    #[bits(8)]
     pub info: u8,
     /// LID: the log page that has the details, and whose read acknowledges the event.
-    #[bits(8)]
     pub lid: u8,
-    #[bits(8)]
     __: u8,
 }
 

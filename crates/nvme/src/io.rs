@@ -24,7 +24,6 @@ impl Flags {
     pub const DEALLOCATE: Flags = Flags(1 << 25);
 
     /// Whether every flag of `other` is set.
-    #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -38,48 +37,39 @@ impl BitOr for Flags {
 }
 
 /// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The CID is the queue pair's to fill in.
-#[inline]
 pub fn read(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     transfer(opcode::io::READ, nsid, lba, blocks, data, flags)
 }
 
 /// Write `blocks` logical blocks (1 to [`MAX_BLOCKS`]) at `lba` (NVM 3.3.6).
-#[inline]
 pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
 }
 
 /// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on read as zeroes (NVM 3.3.8). No data move.
-#[inline]
 pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE_ZEROES, nsid, lba, blocks, Dptr::NONE, flags)
 }
 
 /// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on with `data`; Compare Failure if they differ (NVM 3.3.1).
-#[inline]
 pub fn compare(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr) -> Sqe {
     transfer(opcode::io::COMPARE, nsid, lba, blocks, data, Flags::NONE)
 }
 
 /// Make sure that `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on can be read (NVM 3.3.5). No data move.
-#[inline]
 pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
 /// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on unreadable until they are written again (NVM 3.3.7). No data move.
-#[inline]
 pub fn write_uncorrectable(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::WRITE_UNCORRECTABLE, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
 /// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base 7.2).
-#[inline]
 pub fn flush(nsid: Nsid) -> Sqe {
     Sqe { opcode: opcode::io::FLUSH, nsid: nsid.0, ..Sqe::default() }
 }
-
-#[inline]
 fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     debug_assert!((1..=MAX_BLOCKS).contains(&blocks));
     Sqe {
@@ -110,7 +100,6 @@ pub struct Transfer {
 
 impl Transfer {
     /// Decodes one of them. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
-    #[inline]
     pub fn from_sqe(sqe: &Sqe) -> Transfer {
         Transfer {
             lba: Lba(u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32),
@@ -126,7 +115,6 @@ impl Transfer {
     }
 
     /// Whether all the blocks lie in a namespace of `blocks_in_namespace`. No overflow for any SLBA.
-    #[inline]
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
         blocks_in_namespace.checked_sub(u64::from(self.blocks)).is_some_and(|last| self.lba.0 <= last)
     }

@@ -4,8 +4,8 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::Status;
 use crate::page::{Text, page};
-use crate::{Cid, QueueId, Status};
 
 pub mod ana;
 
@@ -13,7 +13,7 @@ pub use crate::identify::NamespaceList as ChangedNamespaces;
 
 /// Log page identifiers (Base 5.1.12.1).
 pub mod lid {
-    /// Supported Log Pages → [`super::SupportedLogPages`].
+    /// Supported Log Pages → [`super::IdentifiersSupported`].
     pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
     /// Error Information → [`super::ErrorEntry`]s, the newest first.
     pub const ERROR: u8 = 0x01;
@@ -27,7 +27,7 @@ pub mod lid {
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// Asymmetric Namespace Access → [`super::ana::AnaLog`].
     pub const ANA: u8 = 0x0c;
-    /// Feature Identifiers Supported and Effects → [`super::FeaturesSupported`].
+    /// Feature Identifiers Supported and Effects → [`super::IdentifiersSupported`].
     pub const FEATURES_SUPPORTED: u8 = 0x12;
     /// NVMe-MI Commands Supported and Effects: 4096 bytes, zeroes where there is no NVMe-MI Send.
     pub const MI_COMMANDS_SUPPORTED: u8 = 0x13;
@@ -39,9 +39,9 @@ pub mod lid {
 pub struct ErrorEntry {
     /// ECNT, 7:0. Counts errors from 1 over the controller's life; 0: the entry is not used.
     pub error_count: u64,
-    /// SQID, 9:8. The queue of the command, or FFFFh; see [`ErrorEntry::command`].
+    /// SQID, 9:8. The queue of the command, or [`ErrorEntry::NONE`].
     pub sq_id: u16,
-    /// CID, 11:10. The command, or FFFFh.
+    /// CID, 11:10. The command, or [`ErrorEntry::NONE`].
     pub cid: u16,
     /// STS, 13:12. Bit 0 the phase tag, bits 15:1 the status; see [`ErrorEntry::status`].
     pub status_and_phase: u16,
@@ -68,11 +68,6 @@ page!(ErrorEntry, 64);
 impl ErrorEntry {
     /// What SQID, CID and PEL hold where they do not apply.
     pub const NONE: u16 = u16::MAX;
-
-    /// The command that failed, if it was one.
-    pub fn command(&self) -> Option<(QueueId, Cid)> {
-        (self.sq_id != Self::NONE || self.cid != Self::NONE).then_some((QueueId(self.sq_id), Cid(self.cid)))
-    }
 
     /// The status of the command.
     pub fn status(&self) -> Status {
@@ -161,7 +156,7 @@ impl FirmwareSlots {
     }
 }
 
-/// Bits of CSP and FSP: what a command, or setting a feature, may change (Base 5.1.12.1.6 and 5.1.12.1.18).
+/// Bits of [`Supported::scope`]: what a command, or setting a feature, may change (Base 5.1.12.1.6 and 5.1.12.1.18).
 pub mod scope {
     /// NSCPE: namespaces.
     pub const NAMESPACE: u16 = 1 << 0;
@@ -169,77 +164,45 @@ pub mod scope {
     pub const CONTROLLER: u16 = 1 << 1;
 }
 
-/// Supported Log Pages (Base 5.1.12.1.1): 1024 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct SupportedLogPages {
-    /// LIDS0 to LIDS255, by log page identifier.
-    pub lids: [LidSupported; 256],
-}
-
-page!(SupportedLogPages, 1024);
-
-/// LID Supported and Effects (Base 5.1.12.1.1).
+/// What is supported of one log page, feature or command: the data structures "LID Supported and Effects" (Base 5.1.12.1.1),
+/// "FID Supported and Effects" (Base 5.1.12.1.18) and "Commands Supported and Effects" (Base 5.1.12.1.6).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct LidSupported {
-    /// LSUPP: Get Log Page takes the identifier.
-    pub lsupp: bool,
-    #[bits(31)]
+pub struct Supported {
+    /// LSUPP, FSUPP or CSUPP: the controller takes the identifier or opcode.
+    pub supported: bool,
+    /// LBCC, of a command: logical blocks may change.
+    pub lbcc: bool,
+    #[bits(18)]
     __: u32,
+    /// FSP or CSP: bits of [`scope`]; 0 is not said.
+    #[bits(12)]
+    pub scope: u16,
 }
+
+/// Supported Log Pages (Base 5.1.12.1.1) and Feature Identifiers Supported and Effects (Base 5.1.12.1.18): 1024 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct IdentifiersSupported {
+    /// LIDS0 to LIDS255, or FIS0 to FIS255.
+    pub ids: [Supported; 256],
+}
+
+page!(IdentifiersSupported, 1024);
 
 /// Commands Supported and Effects (Base 5.1.12.1.6): 4096 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CommandsSupported {
     /// ACS0 to ACS255, admin commands by opcode.
-    pub admin: [CommandSupported; 256],
+    pub admin: [Supported; 256],
     /// IOCS0 to IOCS255, I/O commands by opcode.
-    pub io: [CommandSupported; 256],
+    pub io: [Supported; 256],
     #[doc(hidden)]
     pub reserved2048: [u8; 2048],
 }
 
 page!(CommandsSupported, 4096);
-
-/// Commands Supported and Effects of one opcode (Base 5.1.12.1.6).
-#[bitfield(u32)]
-#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct CommandSupported {
-    /// CSUPP: the controller takes the opcode.
-    pub csupp: bool,
-    /// LBCC: logical blocks may change.
-    pub lbcc: bool,
-    #[bits(18)]
-    __: u32,
-    /// CSP: [`scope`]; 0 is not said.
-    #[bits(12)]
-    pub csp: u16,
-}
-
-/// Feature Identifiers Supported and Effects (Base 5.1.12.1.18): 1024 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct FeaturesSupported {
-    /// FIS0 to FIS255, by feature identifier.
-    pub fids: [FidSupported; 256],
-}
-
-page!(FeaturesSupported, 1024);
-
-/// FID Supported and Effects (Base 5.1.12.1.18).
-#[bitfield(u32)]
-#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct FidSupported {
-    /// FSUPP: Get Features and Set Features take the identifier.
-    pub fsupp: bool,
-    #[bits(19)]
-    __: u32,
-    /// FSP: one of [`scope`].
-    #[bits(12)]
-    pub fsp: u16,
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Command opcodes (CDW0.OPC), with their names.
+//! Command opcodes (CDW0.OPC).
 
 /// Admin commands (Base 5, figure "Opcodes for Admin Commands").
 pub mod admin {
@@ -26,25 +26,6 @@ pub mod admin {
     pub const KEEP_ALIVE: u8 = 0x18;
     /// Doorbell Buffer Config (Base 5.2.5).
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
-
-    /// The command's name, if this crate knows it.
-    pub const fn name(opcode: u8) -> Option<&'static str> {
-        Some(match opcode {
-            DELETE_SQ => "Delete I/O Submission Queue",
-            CREATE_SQ => "Create I/O Submission Queue",
-            GET_LOG_PAGE => "Get Log Page",
-            DELETE_CQ => "Delete I/O Completion Queue",
-            CREATE_CQ => "Create I/O Completion Queue",
-            IDENTIFY => "Identify",
-            ABORT => "Abort",
-            SET_FEATURES => "Set Features",
-            GET_FEATURES => "Get Features",
-            ASYNC_EVENT_REQUEST => "Asynchronous Event Request",
-            KEEP_ALIVE => "Keep Alive",
-            DOORBELL_BUFFER_CONFIG => "Doorbell Buffer Config",
-            _ => return None,
-        })
-    }
 }
 
 /// I/O commands of the NVM command set (NVM 3.3; Flush is common to all sets: Base 7.2).
@@ -65,19 +46,4 @@ pub mod io {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
     /// Verify (NVM 3.3.5).
     pub const VERIFY: u8 = 0x0c;
-
-    /// The command's name, if this crate knows it.
-    pub const fn name(opcode: u8) -> Option<&'static str> {
-        Some(match opcode {
-            FLUSH => "Flush",
-            WRITE => "Write",
-            READ => "Read",
-            WRITE_UNCORRECTABLE => "Write Uncorrectable",
-            COMPARE => "Compare",
-            WRITE_ZEROES => "Write Zeroes",
-            DATASET_MANAGEMENT => "Dataset Management",
-            VERIFY => "Verify",
-            _ => return None,
-        })
-    }
 }

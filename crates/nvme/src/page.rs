@@ -4,18 +4,14 @@ use std::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A structure whose every bit pattern is a value: Identify data, log pages, feature data.
+/// A structure whose every bit pattern is a value: Identify data, log pages, feature data. Its `Default` is all zeroes: what reserved
+/// fields and features not supported read as.
 ///
 /// Each is as long in memory as in the specification ([`Page::LEN`]) and has every field in its place, so that
-/// reading copies and checks only the length. Reserved fields are public but hidden, so that `..Default::default()` works.
+/// reading copies and checks only the length. Reserved fields are public but hidden, for `..Default::default()`.
 pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
     /// Bytes.
     const LEN: usize = size_of::<Self>();
-
-    /// All zeroes: what reserved fields and features not supported read as.
-    fn zeroed() -> Self {
-        Self::new_zeroed()
-    }
 
     /// The structure at the start of `bytes`, of which there may be more.
     fn from_page(bytes: &[u8]) -> Result<Self, TooShort> {
@@ -49,7 +45,7 @@ macro_rules! page {
 
         impl Default for $name {
             fn default() -> Self {
-                <Self as $crate::Page>::zeroed()
+                zerocopy::FromZeros::new_zeroed()
             }
         }
     };

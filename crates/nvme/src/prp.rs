@@ -29,7 +29,6 @@ impl Dptr {
 
     /// The pointer to `len` bytes at bus address `addr` if they touch one or two pages and so need no list. `None`:
     /// they touch more, or are nothing that [`build`] accepts either.
-    #[inline]
     pub fn short(addr: u64, len: u64, page: PageSize) -> Option<Dptr> {
         let in_first = page.left_in_page(addr);
         // Less one, so that an empty buffer is the longest of all.
@@ -94,20 +93,9 @@ pub struct Segment {
 /// Why there are no PRPs for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// There is nothing to point to.
-    #[error("an empty buffer has no PRPs; a command without data takes Dptr::NONE")]
-    Empty,
-    /// PRP1 must be dword aligned, and a list qword aligned.
-    #[error("address {addr:#x} is not a multiple of {align}, as a PRP has to be")]
-    Unaligned {
-        /// The address.
-        addr: u64,
-        /// What it has to be a multiple of.
-        align: u64,
-    },
-    /// The buffer or the list passes the end of the address space.
-    #[error("{len:#x} bytes at bus address {addr:#x} pass the end of the address space", addr = .0.addr, len = .0.len)]
-    Wraps(Segment),
+    /// The buffer is empty or not dword aligned, the list is not qword aligned, or one of them passes the end of the address space.
+    #[error("{:#x} bytes at bus address {:#x} are none, unaligned, or pass the end of the address space", .0.len, .0.addr)]
+    Unaddressable(Segment),
     /// More pages than the list memory holds entries for.
     #[error("a PRP list of {need} bytes does not fit the {got} bytes set aside for it: make the transfer smaller")]
     ListTooShort {
@@ -131,29 +119,24 @@ pub fn list_len(len: u64, page: PageSize) -> u64 {
 /// there, little-endian.
 ///
 /// [`list_len`] says how large `list` has to be. For one or two pages this is [`Dptr::short`] and stores nothing.
-#[inline]
-pub fn build(buffer: Segment, page: PageSize, list: Segment, put: impl FnMut(u64, u64)) -> Result<Dptr, BuildError> {
-    match Dptr::short(buffer.addr, buffer.len, page) {
-        Some(dptr) => Ok(dptr),
-        None => build_list(buffer, page, list, put),
+pub fn build(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMut(u64, u64)) -> Result<Dptr, BuildError> {
+    if let Some(dptr) = Dptr::short(buffer.addr, buffer.len, page) {
+        return Ok(dptr);
     }
-}
-
-#[inline(never)]
-fn build_list(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMut(u64, u64)) -> Result<Dptr, BuildError> {
+    let last_byte = |run: Segment, align| {
+        let last = run.addr.checked_add(run.len.saturating_sub(1));
+        last.filter(|_| run.addr.is_multiple_of(align)).ok_or(BuildError::Unaddressable(run))
+    };
+    let last = last_byte(buffer, 4)?;
+    last_byte(list, ENTRY_LEN)?;
     if buffer.len == 0 {
-        return Err(BuildError::Empty);
+        return Err(BuildError::Unaddressable(buffer));
     }
-    check_aligned(buffer.addr, 4)?;
-    check_aligned(list.addr, ENTRY_LEN)?;
-    let last = last_byte(buffer)?;
     let data_entries = page.number(last) - page.number(buffer.addr);
     let need = slots(data_entries, page.left_in_page(list.addr) / ENTRY_LEN, page).saturating_mul(ENTRY_LEN);
     if need > list.len {
         return Err(BuildError::ListTooShort { need, got: list.len });
     }
-    last_byte(list)?;
-
     let mut slot = list.addr;
     let mut data = buffer.addr & !page.mask();
     for left in (1..=data_entries).rev() {
@@ -168,15 +151,6 @@ fn build_list(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMu
         slot = slot.wrapping_add(ENTRY_LEN);
     }
     Ok(Dptr { prp1: buffer.addr, prp2: list.addr })
-}
-
-fn check_aligned(addr: u64, align: u64) -> Result<(), BuildError> {
-    if addr.is_multiple_of(align) { Ok(()) } else { Err(BuildError::Unaligned { addr, align }) }
-}
-
-/// The address of the last byte of a run that is not empty.
-fn last_byte(run: Segment) -> Result<u64, BuildError> {
-    run.addr.checked_add(run.len - 1).ok_or(BuildError::Wraps(run))
 }
 
 /// Slots that a list of `entries` data entries takes if its first page has `first_page` slots: one more for each page
@@ -228,7 +202,6 @@ struct List {
 impl Walker {
     /// Begins a walk over `len` bytes. Refuses a PRP1 that is not dword aligned, a second page with an offset, and a
     /// list that is not qword aligned: PRP Offset Invalid (Base 4.3.1).
-    #[inline]
     pub fn new(dptr: Dptr, len: u64, page: PageSize) -> Result<Walker, Status> {
         let first = len.min(page.left_in_page(dptr.prp1));
         let left = len - first;
@@ -244,7 +217,6 @@ impl Walker {
     /// page; if it fails the command ends with Data Transfer Error.
     ///
     /// After an error the walk is over.
-    #[inline]
     pub fn next<E>(&mut self, fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Option<Segment>, Status> {
         let segment = std::mem::take(&mut self.pending);
         if self.left == 0 {

@@ -50,7 +50,6 @@ const fn doorbell(index: u32, dstrd: u8) -> u32 {
 #[derive(PartialEq, Eq)]
 pub struct Cap {
     /// MQES: the most entries in an I/O queue, 0's based; see [`Cap::max_entries`].
-    #[bits(16)]
     pub mqes: u16,
     /// CQR: I/O queues must be physically contiguous.
     pub cqr: bool,
@@ -60,7 +59,6 @@ pub struct Cap {
     #[bits(5)]
     __: u8,
     /// TO: the longest wait for CSTS.RDY to follow CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
-    #[bits(8)]
     pub to: u8,
     /// DSTRD: doorbells are 2^(2 + DSTRD) bytes apart.
     #[bits(4)]
@@ -68,11 +66,10 @@ pub struct Cap {
     /// NSSRS: NVM Subsystem Reset is supported.
     pub nssrs: bool,
     /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin only.
-    #[bits(8)]
     pub css: u8,
     #[bits(3)]
     __: u8,
-    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes; see [`Cap::min_page_size`].
+    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes, the unit of MDTS; see [`crate::prp::PageSize::from_mps`].
     #[bits(4)]
     pub mpsmin: u8,
     /// MPSMAX: the largest memory page is 2^(12 + MPSMAX) bytes.
@@ -105,16 +102,6 @@ impl Cap {
     /// CAP.TO in milliseconds.
     pub fn timeout_ms(self) -> u64 {
         u64::from(self.to()) * 500
-    }
-
-    /// The smallest memory page size in bytes: the unit of MDTS.
-    pub fn min_page_size(self) -> u64 {
-        1 << (12 + self.mpsmin())
-    }
-
-    /// The largest memory page size in bytes.
-    pub fn max_page_size(self) -> u64 {
-        1 << (12 + self.mpsmax())
     }
 }
 
@@ -149,10 +136,10 @@ pub struct Cc {
     pub en: bool,
     #[bits(3)]
     __: u8,
-    /// CSS: I/O command set; [`Cc::CSS_NVM`], [`Cc::CSS_ALL`] or [`Cc::CSS_ADMIN_ONLY`].
+    /// CSS: I/O command set; [`Cc::CSS_NVM`], [`Cc::CSS_ALL`], or 7 for none.
     #[bits(3)]
     pub css: u8,
-    /// MPS: the memory page size is 2^(12 + MPS) bytes; see [`Cc::page_size`].
+    /// MPS: the memory page size is 2^(12 + MPS) bytes; see [`crate::prp::PageSize::from_mps`].
     #[bits(4)]
     pub mps: u8,
     /// AMS: arbitration; 0 round robin, 1 weighted round robin, 7 vendor specific.
@@ -175,19 +162,12 @@ impl Cc {
     pub const CSS_NVM: u8 = 0;
     /// CSS: every I/O command set that the controller supports.
     pub const CSS_ALL: u8 = 6;
-    /// CSS: no I/O command set.
-    pub const CSS_ADMIN_ONLY: u8 = 7;
     /// SHN: no shutdown asked for.
     pub const SHN_NONE: u8 = 0;
     /// SHN: normal shutdown.
     pub const SHN_NORMAL: u8 = 1;
     /// AMS: round robin.
     pub const AMS_ROUND_ROBIN: u8 = 0;
-
-    /// The memory page size in bytes.
-    pub fn page_size(self) -> u64 {
-        1 << (12 + self.mps())
-    }
 }
 
 /// CSTS, Controller Status (Base 3.1.4.6).

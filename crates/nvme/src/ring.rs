@@ -3,93 +3,58 @@
 
 use crate::{Cqe, QueueId, Sqe};
 
-/// Where the next entry goes: a tail index and, for a completion queue, the phase tag that the pass writes (Base 3.3.1).
-/// A ring of N entries holds N − 1, so that full and empty can be told apart.
+/// Where a producer's next entry goes, or where a consumer expects it: a tail or a head, with the phase tag that entries of a completion
+/// queue have in this pass (Base 3.3.1). A ring of N entries holds N − 1, so that full and empty can be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Producer {
-    tail: u32,
+pub struct RingIndex {
+    slot: u32,
     entries: u32,
     phase: bool,
 }
 
-/// Where the next entry is expected: a head index and, for a completion queue, the phase tag that marks it as new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Consumer {
-    head: u32,
-    entries: u32,
-    phase: bool,
-}
-
-impl Producer {
-    /// An empty ring of `entries` entries (2 to 65,536). The first pass writes phase 1 (Base 3.3.1.2).
-    pub fn new(entries: u32) -> Producer {
+impl RingIndex {
+    /// Of an empty ring of `entries` entries (2 to 65,536). Entries of the first pass have phase 1 (Base 3.3.1.2).
+    pub fn new(entries: u32) -> RingIndex {
         debug_assert!((2..=65_536).contains(&entries));
-        Producer { tail: 0, entries, phase: true }
+        RingIndex { slot: 0, entries, phase: true }
     }
 
-    /// The slot that the next entry goes to; also the value of the tail doorbell.
+    /// The slot of the next entry; also the value of the tail or head doorbell.
     pub fn slot(&self) -> u32 {
-        self.tail
+        self.slot
     }
 
-    /// The phase tag of the next entry.
+    /// The phase tag of the next entry: what a producer writes, or what marks it as new to a consumer.
     pub fn phase(&self) -> bool {
         self.phase
     }
 
-    /// How many entries fit, given how far the other side has consumed.
+    /// How many entries a producer may add, given how far the other side has consumed.
     pub fn room(&self, head: u32) -> u32 {
-        let used = if self.tail >= head { self.tail - head } else { self.tail + self.entries - head };
+        let used = if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
         self.entries - 1 - used
     }
 
-    /// Moves past the slot just written, or about to be.
+    /// How many entries wait for a consumer, given the other side's tail doorbell; `None` if that tail is outside the ring.
+    pub fn available(&self, tail: u32) -> Option<u32> {
+        (tail < self.entries).then(|| if tail >= self.slot { tail - self.slot } else { tail + self.entries - self.slot })
+    }
+
+    /// Moves past the slot just written or taken, or about to be.
     pub fn advance(&mut self) {
-        self.tail += 1;
-        if self.tail == self.entries {
-            self.tail = 0;
+        self.slot += 1;
+        if self.slot == self.entries {
+            self.slot = 0;
             self.phase = !self.phase;
         }
-    }
-}
-
-impl Consumer {
-    /// An empty ring of `entries` entries. New entries of the first pass have phase 1.
-    pub fn new(entries: u32) -> Consumer {
-        debug_assert!((2..=65_536).contains(&entries));
-        Consumer { head: 0, entries, phase: true }
-    }
-
-    /// The slot looked at next; also the value of the head doorbell.
-    pub fn slot(&self) -> u32 {
-        self.head
-    }
-
-    /// The phase tag that marks the entry at [`Consumer::slot`] as new.
-    pub fn phase(&self) -> bool {
-        self.phase
-    }
-
-    /// How many entries wait, given the other side's tail doorbell; `None` if that tail is outside the ring.
-    pub fn available(&self, tail: u32) -> Option<u32> {
-        (tail < self.entries).then(|| if tail >= self.head { tail - self.head } else { tail + self.entries - self.head })
     }
 
     /// Moves past `slots` slots just taken, none of them beyond the ring's end.
     pub fn advance_by(&mut self, slots: u32) {
-        debug_assert!(slots <= self.entries - self.head);
-        self.head += slots;
-        if self.head >= self.entries {
-            self.head = 0;
-            self.phase = !self.phase;
-        }
-    }
-
-    /// Moves past the slot just taken.
-    pub fn advance(&mut self) {
-        self.head += 1;
-        if self.head == self.entries {
-            self.head = 0;
+        debug_assert!(slots <= self.entries - self.slot);
+        self.slot += slots;
+        if self.slot >= self.entries {
+            self.slot = 0;
             self.phase = !self.phase;
         }
     }
@@ -112,7 +77,6 @@ pub trait CqSlots {
     /// Hands the entries from `slot` on to `each` as [`CqSlots::load`] reads them, each with a place of `out`, until `out`
     /// is at its end, an entry is not new or `each` says no. As many slots as there are places lie in the ring. How many
     /// there were.
-    #[inline]
     fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
         let mut taken = 0;
         for place in out {

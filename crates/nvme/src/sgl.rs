@@ -3,20 +3,18 @@
 //! The command itself holds one descriptor: of the data, or of a *segment*, which is a run of descriptors in memory. The last
 //! descriptor of a segment leads to the next one. CDW0.PSDT tells such commands from those with PRPs.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::Status;
 use crate::prp::{Dptr, Segment};
 
-/// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that controllers on a bus know.
-mod kind {
-    /// Of data: an address and a length.
-    pub(super) const DATA_BLOCK: u8 = 0x00;
-    /// Of a segment that another one follows.
-    pub(super) const SEGMENT: u8 = 0x20;
-    /// Of the last segment.
-    pub(super) const LAST_SEGMENT: u8 = 0x30;
-}
+// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that controllers on a bus know.
+/// Of data: an address and a length.
+const DATA_BLOCK: u8 = 0x00;
+/// Of a segment that another one follows.
+const SEGMENT: u8 = 0x20;
+/// Of the last segment.
+const LAST_SEGMENT: u8 = 0x30;
 
 /// The most descriptors that [`walk`] follows for a command. No host needs as many, and a list without an end has more.
 pub const MOST_DESCRIPTORS: u32 = 4096;
@@ -44,29 +42,28 @@ impl Descriptor {
 
     /// `len` bytes of data at bus address `addr`.
     pub const fn data_block(addr: u64, len: u32) -> Descriptor {
-        Descriptor { addr, len, reserved: [0; 3], kind: kind::DATA_BLOCK }
+        Descriptor { addr, len, reserved: [0; 3], kind: DATA_BLOCK }
     }
 
     /// A segment of `descriptors` descriptors at bus address `addr`, of which the last leads to another segment.
     pub const fn segment(addr: u64, descriptors: u32) -> Descriptor {
-        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: kind::SEGMENT }
+        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: SEGMENT }
     }
 
     /// The last segment, of `descriptors` descriptors at bus address `addr`.
     pub const fn last_segment(addr: u64, descriptors: u32) -> Descriptor {
-        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: kind::LAST_SEGMENT }
+        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: LAST_SEGMENT }
     }
 
     /// The descriptor in a command's data pointer (DPTR.SGL1).
     pub const fn of(dptr: Dptr) -> Descriptor {
-        let [l0, l1, l2, l3, r0, r1, r2, kind] = dptr.prp2.to_le_bytes();
-        Descriptor { addr: dptr.prp1, len: u32::from_le_bytes([l0, l1, l2, l3]), reserved: [r0, r1, r2], kind }
+        transmute!([dptr.prp1, dptr.prp2])
     }
 
     /// The same as a command's data pointer, for commands with [`crate::Sqe::PSDT_SGL`].
     pub const fn dptr(self) -> Dptr {
-        let ([l0, l1, l2, l3], [r0, r1, r2]) = (self.len.to_le_bytes(), self.reserved);
-        Dptr { prp1: self.addr, prp2: u64::from_le_bytes([l0, l1, l2, l3, r0, r1, r2, self.kind]) }
+        let [prp1, prp2] = transmute!(self);
+        Dptr { prp1, prp2 }
     }
 }
 
@@ -92,71 +89,57 @@ pub fn walk<E>(
     mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     found: impl FnMut(Segment),
 ) -> Result<(), Status> {
-    let mut walk = Walk { left: len, budget: MOST_DESCRIPTORS, pending: Segment::default(), found };
-    walk.all(Descriptor::of(dptr), &mut fetch).map_err(Status::with_dnr)
+    let mut data = Data { left: len, pending: Segment::default(), found };
+    let mut budget = MOST_DESCRIPTORS;
+    let mut all = || {
+        let mut next = data.take(Descriptor::of(dptr))?;
+        while let Some(segment) = next.take() {
+            let mut rest = segment.len / Descriptor::LEN;
+            budget = budget.checked_sub(rest).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
+            let mut at = segment.addr;
+            let mut descriptors = [Descriptor::default(); FETCH];
+            while rest > 0 {
+                let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
+                fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                // Beyond the last address `fetch` refuses what wraps.
+                at = at.wrapping_add(descriptors.as_bytes().len() as u64);
+                for descriptor in descriptors {
+                    rest -= 1;
+                    match data.take(*descriptor)? {
+                        Some(_) if segment.kind == LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
+                        Some(_) if rest > 0 => return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
+                        of_segment => next = of_segment,
+                    }
+                }
+            }
+            // Whether another follows is what a segment's type says.
+            if next.is_some() != (segment.kind == SEGMENT) {
+                return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
+            }
+        }
+        if data.left == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
+    };
+    all().map_err(Status::with_dnr)?;
+    data.give_pending();
+    Ok(())
 }
 
-struct Walk<F> {
+/// The data of a command, as far as descriptors have been judged.
+struct Data<F> {
     /// Bytes without a descriptor.
     left: u64,
-    /// Descriptors that may still be fetched.
-    budget: u32,
-    /// What is known of the run of memory that comes next.
+    /// The run of memory that was found last; another may touch it.
     pending: Segment,
     found: F,
 }
 
-impl<F: FnMut(Segment)> Walk<F> {
-    fn all<E>(&mut self, first: Descriptor, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), Status> {
-        let mut next = self.take(first)?;
-        while let Some(segment) = next {
-            next = self.segment(segment, fetch)?;
-            // Whether another follows is what a segment's type says.
-            if next.is_some() != (segment.kind == kind::SEGMENT) {
-                return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
-            }
-        }
-        if self.left > 0 {
-            return Err(Status::DATA_SGL_LENGTH_INVALID);
-        }
-        self.give_pending();
-        Ok(())
-    }
-
-    /// All of a segment; the descriptor of the one that follows it.
-    fn segment<E>(
-        &mut self,
-        segment: Descriptor,
-        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Option<Descriptor>, Status> {
-        let mut rest = segment.len / Descriptor::LEN;
-        self.budget = self.budget.checked_sub(rest).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
-        let mut at = segment.addr;
-        let mut descriptors = [Descriptor::default(); FETCH];
-        while rest > 0 {
-            let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
-            fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-            // Beyond the last address `fetch` refuses what wraps.
-            at = at.wrapping_add(descriptors.as_bytes().len() as u64);
-            for descriptor in descriptors {
-                rest -= 1;
-                match self.take(*descriptor)? {
-                    Some(_) if segment.kind == kind::LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-                    Some(next) if rest == 0 => return Ok(Some(next)),
-                    Some(_) => return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
-                    None => {}
-                }
-            }
-        }
-        Ok(None)
-    }
-
+impl<F: FnMut(Segment)> Data<F> {
     /// Judges one descriptor. A segment's is handed back.
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;
         match kind {
-            kind::DATA_BLOCK if (addr | u64::from(len)) & 3 != 0 => Err(Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
-            kind::DATA_BLOCK => {
+            DATA_BLOCK if (addr | u64::from(len)) & 3 != 0 => Err(Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
+            DATA_BLOCK => {
                 let len = len.into();
                 self.left = self.left.checked_sub(len).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
                 if self.pending.addr.checked_add(self.pending.len) == Some(addr) {
@@ -167,10 +150,10 @@ impl<F: FnMut(Segment)> Walk<F> {
                 }
                 Ok(None)
             }
-            kind::SEGMENT | kind::LAST_SEGMENT if len == 0 || len % Descriptor::LEN != 0 || addr & 7 != 0 => {
+            SEGMENT | LAST_SEGMENT if len == 0 || len % Descriptor::LEN != 0 || addr & 7 != 0 => {
                 Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR)
             }
-            kind::SEGMENT | kind::LAST_SEGMENT => Ok(Some(descriptor)),
+            SEGMENT | LAST_SEGMENT => Ok(Some(descriptor)),
             _ => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID),
         }
     }

@@ -24,12 +24,7 @@ impl Status {
 
     /// Whether the command succeeded; the retry hints do not matter.
     pub fn is_success(self) -> bool {
-        self.failure() == 0
-    }
-
-    /// SCT and SC, bits 10:0: why the command failed, or 0 if it succeeded.
-    pub const fn failure(self) -> u16 {
-        self.0 & 0x7ff
+        self.kind() == Status::SUCCESS
     }
 
     /// SC: the status code within its type.
@@ -62,7 +57,7 @@ impl Status {
         Status(self.0 | MORE)
     }
 
-    /// Type and code without retry hints: what the constants of this type can be compared with.
+    /// SCT and SC, bits 10:0, without retry hints: what the constants of this type can be compared with.
     pub const fn kind(self) -> Status {
         Status(self.0 & 0x7ff)
     }
@@ -70,11 +65,6 @@ impl Status {
     /// Whether this path failed rather than the command: another path may succeed (Base 4.2.3.4).
     pub const fn is_path_related(self) -> bool {
         self.code_type() == PATH
-    }
-
-    /// The name of the status code, if it is one that this crate knows.
-    pub const fn name(self) -> Option<&'static str> {
-        name(self.kind())
     }
 }
 
@@ -86,13 +76,14 @@ macro_rules! statuses {
                 $(#[$doc])*
                 pub const $constant: Status = Status::new($sct, $sc);
             )*
-        }
 
-        const fn name(kind: Status) -> Option<&'static str> {
-            Some(match kind {
-                $(Status::$constant => $name,)*
-                _ => return None,
-            })
+            /// The name of the status code, if it is one that this crate knows.
+            pub const fn name(self) -> Option<&'static str> {
+                Some(match self.kind() {
+                    $(Status::$constant => $name,)*
+                    _ => return None,
+                })
+            }
         }
 
         #[cfg(test)]

@@ -1,53 +1,11 @@
 //! The subcommand `reap trace`: its arguments, and [`run`].
 
 use crate::Error;
-pub use crate::settings::Mode;
-use crate::settings::Settings;
+pub use crate::settings::{Mode, TraceArgs};
+use crate::settings::{Settings, seconds, usage};
 use serde_json::Value;
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
-
-/// Arguments of `reap trace [MODE] [OPTIONS] [INTERVAL [COUNT]]`.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(
-    override_usage = "reap trace [MODE] [OPTIONS] [INTERVAL [COUNT]]",
-    after_help = "Modes:\n  completions  block completions per interrupt, by interrupt line (the default)\n  delay        from the interrupt to the \
-                  softirq or poller that handles it, and to the completion\n  rate         interrupts and completions per second, time in hard \
-                  interrupt and softirq, by line and by CPU\n  latency      from issue to completion, by device, operation and \
-                  size\n\nExamples:\n  reap trace                        every 2 s until Ctrl-C\n  reap trace -T 1 10                10 times 1 s, with \
-                  the time of day\n  reap trace delay -Q --freq 100    by hardware queue, one interrupt in 100\n  reap trace latency -m -d vda      \
-                  one device, in milliseconds\n\ndocs/trace.md says what each number means."
-)]
-pub struct TraceArgs {
-    /// `completions`, `delay`, `rate` or `latency`; seconds between outputs (2); how many outputs (until Ctrl-C)
-    #[arg(value_name = "MODE | INTERVAL | COUNT", num_args = 0.., hide_possible_values = true)]
-    pub words: Vec<String>,
-    /// Print the time of day with each output
-    #[arg(short = 'T', long)]
-    pub timestamp: bool,
-    /// Histograms of time in milliseconds instead of microseconds
-    #[arg(short = 'm', long)]
-    pub milliseconds: bool,
-    /// By hardware queue instead of by interrupt line or device
-    #[arg(short = 'Q', long)]
-    pub queues: bool,
-    /// Look at one interrupt in N only, each until its line is armed again and fires; in `latency`: at one request in N
-    #[arg(long, value_name = "N", value_parser = one_in)]
-    pub freq: Option<u32>,
-    /// Only this block device (may be given several times)
-    #[arg(short = 'd', long = "device", value_name = "DEV")]
-    pub devices: Vec<String>,
-    /// Only this interrupt line, by name or number (may be given several times)
-    #[arg(short = 'l', long = "line", value_name = "LINE")]
-    pub lines: Vec<String>,
-    /// Write everything that was counted to this file as well; `-` is the standard output
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub duration: Option<Duration>,
-}
 
 /// As many filters as the program in the kernel has room for (`FILTERS` in `bpf/shared.h`).
 const FILTERS: usize = 8;
@@ -83,35 +41,8 @@ impl Settings {
         if args.devices.len() > FILTERS {
             return usage(format!("at most {FILTERS} devices can be chosen with -d"));
         }
-        Ok(Settings {
-            mode,
-            interval,
-            count,
-            duration: args.duration,
-            timestamp: args.timestamp,
-            milliseconds: args.milliseconds,
-            queues: args.queues,
-            freq: args.freq.unwrap_or(1),
-            devices: args.devices.clone(),
-            lines: args.lines.clone(),
-        })
+        Ok(Settings { mode, interval, count, freq: args.freq.unwrap_or(1), args: args.clone() })
     }
-}
-
-fn usage<T>(why: String) -> Result<T, Error> {
-    Err(Error::Usage(why))
-}
-
-/// One interrupt in this many.
-fn one_in(word: &str) -> Result<u32, String> {
-    let many = word.parse::<u32>().ok().filter(|many| *many > 0);
-    many.ok_or_else(|| "give a whole number, 1 or more: 0 would look at nothing".to_owned())
-}
-
-/// A span of time in seconds, between a millisecond and a year: what a wait can be.
-fn seconds(word: &str) -> Result<Duration, String> {
-    let seconds = word.parse::<f64>().ok().filter(|seconds| (0.001..=31_536_000.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds between 0.001 and 31536000".to_owned())
 }
 
 /// INTERVAL, where a mode may have been meant.

@@ -17,7 +17,8 @@ pub(crate) struct Counts {
     pub lines: Vec<Line>,
     pub queues: Vec<Queue>,
     pub latencies: Vec<Latency>,
-    pub lost: Lost,
+    /// As [`LOST`] names it.
+    pub lost: [u64; LOST.len()],
 }
 
 /// An interrupt line of a block device.
@@ -104,28 +105,16 @@ impl std::fmt::Display for SizeClass {
     }
 }
 
-/// What should have been counted and was not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Lost {
-    /// Interrupts that the kernel counted and for which it did not run our program.
-    pub interrupts: u64,
-    /// Runs of a program that the kernel left out, because an interrupt came in the middle of the same program.
-    pub program_runs: u64,
-    /// Interrupts of lines for which there was no room.
-    pub lines: u64,
-    /// Completions of queues for which there was no room.
-    pub queues: u64,
-    /// Requests in flight for which there was no room.
-    pub requests: u64,
-    /// Completions of (device, operation, size) classes for which there was no room.
-    pub classes: u64,
-}
-
-impl Lost {
-    pub(crate) fn total(&self) -> u64 {
-        self.interrupts + self.program_runs + self.lines + self.queues + self.requests + self.classes
-    }
-}
+/// What should have been counted and was not: its name in `--json`, and in words.
+pub(crate) const LOST: [(&str, &str); 6] = [
+    ("interrupts", "interrupts that the kernel did not show, with what they brought"),
+    // An interrupt came in the middle of the same program.
+    ("program_runs", "program runs left out by the kernel"),
+    ("lines", "interrupts without room for their line"),
+    ("queues", "completions without room for their queue"),
+    ("requests", "requests without room for their start"),
+    ("classes", "completions without room for their class"),
+];
 
 impl Counts {
     /// What was counted after `earlier`, an older state of the same run.
@@ -133,14 +122,9 @@ impl Counts {
         fn subtract(mine: &mut u64, theirs: u64) {
             *mine = mine.saturating_sub(theirs);
         }
-        let (mut now, lost) = (self.clone(), earlier.lost);
+        let mut now = self.clone();
         now.time = self.time.saturating_sub(earlier.time);
-        subtract(&mut now.lost.interrupts, lost.interrupts);
-        subtract(&mut now.lost.program_runs, lost.program_runs);
-        subtract(&mut now.lost.lines, lost.lines);
-        subtract(&mut now.lost.queues, lost.queues);
-        subtract(&mut now.lost.requests, lost.requests);
-        subtract(&mut now.lost.classes, lost.classes);
+        now.lost.iter_mut().zip(earlier.lost).for_each(|(mine, theirs)| subtract(mine, theirs));
         for line in &mut now.lines {
             let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) else { continue };
             subtract(&mut line.interrupts, before.interrupts);

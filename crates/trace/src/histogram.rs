@@ -129,7 +129,7 @@ impl Linear {
                     [_] => value.to_string(),
                     _ => format!("{value} -> {last}"),
                 };
-                writeln!(f, "        {name:<10} : {:<8} |{}|", run[0], Bar(run[0], counts))?;
+                writeln!(f, "        {name:<10} : {:<8} |{:<BAR$}|", run[0], bar(run[0], counts))?;
                 value = last + 1;
             }
             Ok(())
@@ -159,7 +159,7 @@ impl Log2 {
             for (bucket, &count) in counts.iter().enumerate() {
                 let low = if bucket == 0 { 0 } else { 1u64 << bucket };
                 let high = (1u64 << (bucket + 1)) - 1;
-                writeln!(f, "{low:>10} -> {high:<10} : {count:<8} |{}|", Bar(count, counts))?;
+                writeln!(f, "{low:>10} -> {high:<10} : {count:<8} |{:<BAR$}|", bar(count, counts))?;
             }
             Ok(())
         })
@@ -167,14 +167,9 @@ impl Log2 {
 }
 
 /// A bar as long as a count's share of the largest.
-struct Bar<'a>(u64, &'a [u64]);
-
-impl fmt::Display for Bar<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let largest = self.1.iter().copied().max().unwrap_or(0).max(1);
-        let length = (u128::from(self.0) * BAR as u128 / u128::from(largest)) as usize;
-        write!(f, "{:<BAR$}", "*".repeat(length.min(BAR)))
-    }
+fn bar(count: u64, counts: &[u64]) -> String {
+    let largest = counts.iter().copied().max().unwrap_or(0).max(1);
+    "*".repeat((u128::from(count) * BAR as u128 / u128::from(largest)) as usize)
 }
 
 #[cfg(test)]

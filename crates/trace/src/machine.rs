@@ -4,6 +4,7 @@
 //! raises the softirq. What is known beforehand makes it exact from the first completion on: also where requests complete on another CPU.
 
 use crate::Error;
+use crate::settings::usage;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,34 +72,30 @@ impl Machine {
         let class = self.root.join("sys/class/block").join(name);
         if plain && class.join("partition").exists() {
             let parent = fs::canonicalize(&class).ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
-            return Err(Error::Partition { name: given.to_owned(), disk: parent.unwrap_or_else(|| "DISK".into()) });
+            let disk = parent.unwrap_or_else(|| "DISK".into());
+            return usage(format!("`{given}` is a partition, and requests complete on whole devices: use `-d {disk}`"));
         }
         if plain && class.exists() {
-            return Err(Error::NoQueues(given.to_owned()));
+            return usage(format!("`{given}` has no hardware queue: it passes its I/O on to other devices, so trace those"));
         }
-        Err(Error::UnknownDevice { name: given.to_owned(), known: listed(self.disks.iter().map(|disk| disk.name.clone())) })
+        let known = listed(self.disks.iter().map(|disk| disk.name.clone()));
+        usage(format!("no block device `{given}` on this machine: it has {known}"))
     }
 
     /// The line that `--line NAME` means: a handler's name or an interrupt number.
     pub(crate) fn find_line(&self, given: &str) -> Result<u32, Error> {
         let named = self.lines.iter().find(|(irq, names)| names.split(',').any(|name| name == given) || irq.to_string() == given);
-        named.map(|(&irq, _)| irq).ok_or_else(|| {
-            let lines = self.disks.iter().flat_map(|disk| disk.lines.iter()).map(|&irq| self.line_name(irq));
-            Error::UnknownLine { name: given.to_owned(), known: listed(lines) }
-        })
+        if let Some((&irq, _)) = named {
+            return Ok(irq);
+        }
+        let lines = self.disks.iter().flat_map(|disk| disk.lines.iter()).map(|&irq| self.line_name(irq));
+        usage(format!("no interrupt line `{given}` on this machine: its block devices have {}", listed(lines)))
     }
 
     /// The line of each hardware queue for which it can be told: `(disk, queue, irq)`.
     pub(crate) fn queue_lines(&self) -> Vec<(String, u32, u32)> {
-        let mut found = Vec::new();
-        for disk in &self.disks {
-            for &queue in &disk.queues {
-                if let Some(irq) = self.line_of_queue(disk, queue) {
-                    found.push((disk.name.clone(), queue, irq));
-                }
-            }
-        }
-        found
+        let queues = self.disks.iter().flat_map(|disk| disk.queues.iter().map(move |&queue| (disk, queue)));
+        queues.filter_map(|(disk, queue)| Some((disk.name.clone(), queue, self.line_of_queue(disk, queue)?))).collect()
     }
 
     fn line_of_queue(&self, disk: &Disk, queue: u32) -> Option<u32> {

@@ -3,7 +3,6 @@
 use crate::Error;
 use crate::settings::Mode;
 use std::fs;
-use std::path::Path;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -41,11 +40,14 @@ pub(crate) fn check(mode: Mode) -> Result<(), Error> {
 }
 
 fn has_hooks(mode: Mode) -> Result<(), Error> {
-    let types = fs::read(BTF).map_err(|_| Error::NoBtf(Path::new(BTF).to_owned()))?;
-    match hooks(mode).iter().find(|hook| !has_hook(&types, hook)) {
-        Some(hook) => Err(Error::NoHook { hook, mode: mode.name() }),
-        None => Ok(()),
-    }
+    let no_types = "it needs a kernel 5.15 or newer built with CONFIG_DEBUG_INFO_BTF";
+    let types =
+        fs::read(BTF).map_err(|_| Error::Kernel(format!("this kernel does not describe its types: {BTF} is missing; {no_types}")))?;
+    let Some(hook) = hooks(mode).iter().find(|hook| !has_hook(&types, hook)) else { return Ok(()) };
+    Err(Error::Kernel(format!(
+        "this kernel has no tracepoint `{hook}`, which `{}` needs; kernels from 5.15 on have it, with CONFIG_TRACEPOINTS and CONFIG_BLOCK",
+        mode.name()
+    )))
 }
 
 /// Whether `/proc/self/status` grants what BPF_PROG_LOAD of tracing programs asks for.

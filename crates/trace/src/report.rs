@@ -1,9 +1,10 @@
 //! What is printed, and the document of `--json` (schema 1), from one interval's counts.
 
-use crate::counts::{Counts, Line, PLACES, Places, Queue};
+use crate::counts::{Counts, LOST, Latency, Line, PLACES, Places, Queue};
 use crate::histogram::{Linear, Log2};
 use crate::settings::{Mode, Settings};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::io::{self, Write};
 
 /// Column heads of [`PLACES`].
@@ -23,25 +24,68 @@ pub(crate) fn text(out: &mut impl Write, settings: &Settings, counts: &Counts) -
     writeln!(out, "{}", summary(settings, counts))
 }
 
+/// A histogram under its title, if it has counted anything.
+fn drawn(out: &mut impl Write, title: impl Display, histogram: impl Display) -> io::Result<()> {
+    match histogram.to_string() {
+        empty if empty.is_empty() => Ok(()),
+        lines => writeln!(out, "{title}\n{lines}"),
+    }
+}
+
+/// A row of a table: its name, and a cell for each column.
+type Row = (String, Vec<String>);
+
+/// A table of columns with these heads and widths, if there are rows. The first column is as wide as the longest name.
+fn table(out: &mut impl Write, head: &str, columns: &[(&str, usize)], rows: Vec<Row>) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let name_width = rows.iter().map(|(name, _)| name.len()).chain([head.len(), 16]).max().unwrap_or(0);
+    let heads = (head.to_owned(), columns.iter().map(|(head, _)| head.to_string()).collect());
+    for (name, cells) in std::iter::once(heads).chain(rows) {
+        let cells: String = cells.iter().zip(columns).map(|(cell, (_, width))| format!(" {cell:>width$}")).collect();
+        writeln!(out, "{name:<name_width$}{cells}")?;
+    }
+    Ok(())
+}
+
+fn dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or("-".into(), |value| value.to_string())
+}
+
 fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
-    if settings.queues {
-        for queue in counts.queues.iter().filter(|queue| !queue.per_interrupt.is_empty()) {
-            writeln!(out, "queue = {}{}", queue.name(), on_line(counts, queue))?;
-            writeln!(out, "{}", queue.per_interrupt.draw("completions"))?;
+    let sampled = settings.freq > 1 && !settings.args.queues;
+    let mut rows = Vec::new();
+    // Rows in which nothing happened are left out.
+    let mut row = |name: String, line: Option<&Line>, places: Places| {
+        if line.is_none_or(|line| line.interrupts == 0) && places == Places::default() {
+            return;
         }
-        let rows = counts.queues.iter().map(|queue| (format!("{}{}", queue.name(), on_line(counts, queue)), None, queue.places));
-        return places_table(out, "queue", rows);
+        let mut cells = vec![dash(line.map(|line| line.interrupts))];
+        cells.extend(sampled.then(|| dash(line.map(|line| line.per_interrupt.total()))));
+        cells.push(places.iter().sum::<u64>().to_string());
+        cells.push(dash(line.and_then(|line| line.per_interrupt.mean()).map(|mean| format!("{mean:.2}"))));
+        cells.extend(places.map(|n| n.to_string()));
+        rows.push((name, cells));
+    };
+    if settings.args.queues {
+        for queue in &counts.queues {
+            let name = format!("{}{}", queue.name(), on_line(counts, queue));
+            drawn(out, format_args!("queue = {name}"), queue.per_interrupt.draw("completions"))?;
+            row(name, None, queue.places);
+        }
+    } else {
+        for line in &counts.lines {
+            drawn(out, format_args!("line = {}", line.name), line.per_interrupt.draw("completions"))?;
+            row(line.name.clone(), Some(line), counts.places_of(Some(line.irq)));
+        }
+        without_line(counts).into_iter().for_each(|(name, places)| row(name, None, places));
     }
-    for line in counts.lines.iter().filter(|line| !line.per_interrupt.is_empty()) {
-        writeln!(out, "line = {}", line.name)?;
-        writeln!(out, "{}", line.per_interrupt.draw("completions"))?;
-    }
-    let lines = counts.lines.iter().map(|line| {
-        let cycles = (settings.freq > 1).then(|| line.per_interrupt.total());
-        (line.name.clone(), Some((line.interrupts, cycles, line.per_interrupt.mean())), counts.places_of(Some(line.irq)))
-    });
-    let others = without_line(counts).into_iter().map(|(name, places)| (name, None, places));
-    places_table(out, "line", lines.chain(others))
+    let mut columns = vec![("interrupts", 11)];
+    columns.extend(sampled.then_some(("sampled", 9)));
+    columns.extend([("completions", 11), ("per int", 7)]);
+    columns.extend(PLACE_HEADS.map(|head| (head, 10)));
+    table(out, if settings.args.queues { "queue" } else { "line" }, &columns, rows)
 }
 
 fn on_line(counts: &Counts, queue: &Queue) -> String {
@@ -62,177 +106,89 @@ fn without_line(counts: &Counts) -> Vec<(String, Places)> {
     rows
 }
 
-/// Interrupts, the sampled ones if not all were, and completions per interrupt.
-type Cycles = Option<(u64, Option<u64>, Option<f64>)>;
-
-/// One row per line or queue; rows in which nothing happened are left out.
-fn places_table(out: &mut impl Write, head: &str, rows: impl Iterator<Item = (String, Cycles, Places)>) -> io::Result<()> {
-    let rows: Vec<_> = rows.filter(|(_, cycles, places)| places.iter().any(|&n| n > 0) || cycles.is_some_and(|c| c.0 > 0)).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let sampled = rows.iter().any(|row| row.1.is_some_and(|cycles| cycles.1.is_some()));
-    let width = name_width(head, rows.iter().map(|row| row.0.as_str()));
-    write!(out, "{head:<width$} {:>11}", "interrupts")?;
-    if sampled {
-        write!(out, " {:>9}", "sampled")?;
-    }
-    write!(out, " {:>11} {:>7}", "completions", "per int")?;
-    for place in PLACE_HEADS {
-        write!(out, " {place:>10}")?;
-    }
-    writeln!(out)?;
-    for (name, cycles, places) in rows {
-        write!(out, "{name:<width$} {:>11}", dash(cycles.map(|c| c.0)))?;
-        if sampled {
-            write!(out, " {:>9}", dash(cycles.and_then(|c| c.1)))?;
-        }
-        let mean = cycles.and_then(|c| c.2).map_or("-".into(), |mean| format!("{mean:.2}"));
-        write!(out, " {:>11} {mean:>7}", places.iter().sum::<u64>())?;
-        for n in places {
-            write!(out, " {n:>10}")?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
 fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     let unit = unit(settings);
+    let count = |time: Option<&Log2>| dash(time.map(Log2::total));
+    let mean = |time: Option<&Log2>| dash(time.and_then(Log2::mean).map(|ns| format!("{:.2}", ns / 1e3)));
     let mut rows = Vec::new();
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
-        if !line.to_softirq.is_empty() {
-            writeln!(out, "line = {}, interrupt -> softirq", line.name)?;
-            writeln!(out, "{}", line.to_softirq.draw(unit))?;
-        }
-        if !line.to_completion.is_empty() {
-            writeln!(out, "line = {}, interrupt -> completion", line.name)?;
-            writeln!(out, "{}", line.to_completion.draw(unit))?;
-        }
-        rows.push((line.name.clone(), Some(line.interrupts), Some(&line.to_softirq), (!settings.queues).then_some(&line.to_completion)));
+        drawn(out, format_args!("line = {}, interrupt -> softirq", line.name), line.to_softirq.draw(unit))?;
+        drawn(out, format_args!("line = {}, interrupt -> completion", line.name), line.to_completion.draw(unit))?;
+        let (softirq, completion) = (Some(&line.to_softirq), (!settings.args.queues).then_some(&line.to_completion));
+        let cells = vec![line.interrupts.to_string(), count(softirq), mean(softirq), count(completion), mean(completion)];
+        rows.push((line.name.clone(), cells));
     }
     for queue in counts.queues.iter().filter(|queue| !queue.to_completion.is_empty()) {
-        let name = format!("{}{}", queue.name(), on_line(counts, queue));
-        writeln!(out, "queue = {name}, interrupt -> completion")?;
-        writeln!(out, "{}", queue.to_completion.draw(unit))?;
-        rows.push((name, None, None, Some(&queue.to_completion)));
+        let (name, time) = (format!("{}{}", queue.name(), on_line(counts, queue)), Some(&queue.to_completion));
+        drawn(out, format_args!("queue = {name}, interrupt -> completion"), queue.to_completion.draw(unit))?;
+        rows.push((name, vec!["-".into(), "-".into(), "-".into(), count(time), mean(time)]));
     }
-    let width = name_width("line", rows.iter().map(|row| row.0.as_str()));
-    if !rows.is_empty() {
-        let heads = ["interrupts", "softirqs", "mean usecs", "completions", "mean usecs"].map(|head| format!(" {head:>11}"));
-        writeln!(out, "{:<width$}{}", "line", heads.concat())?;
-    }
-    for (name, interrupts, softirq, completion) in rows {
-        let count = |time: Option<&Log2>| dash(time.map(Log2::total));
-        let mean = |time: Option<&Log2>| time.and_then(Log2::mean).map_or("-".into(), |ns| format!("{:.2}", ns / 1e3));
-        let cells = [dash(interrupts), count(softirq), mean(softirq), count(completion), mean(completion)];
-        writeln!(out, "{name:<width$}{}", cells.map(|cell| format!(" {cell:>11}")).concat())?;
-    }
-    Ok(())
-}
-
-/// A row of `rate`, in sums over the interval.
-#[derive(Default)]
-struct RateRow {
-    name: String,
-    interrupts: Option<u64>,
-    completions: u64,
-    /// In hard interrupt and in softirq.
-    ns: Option<(u64, u64)>,
+    table(out, "line", &["interrupts", "softirqs", "mean usecs", "completions", "mean usecs"].map(|head| (head, 11)), rows)
 }
 
 fn rate(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
+    const COLUMNS: [(&str, usize); 5] =
+        [("interrupts/s", 13), ("completions/s", 13), ("per int", 13), ("hard irq %", 13), ("softirq %", 13)];
+    let seconds = counts.time.as_secs_f64().max(1e-9);
+    let per_second = |n: u64| format!("{:.1}", n as f64 / seconds);
+    let percent = |ns: u64| format!("{:.2}", ns as f64 / 1e7 / seconds);
+    // Of sums over the interval: interrupts, completions, and the time in hard interrupt and in softirq.
+    let cells = |interrupts: Option<u64>, completions: u64, ns: Option<(u64, u64)>| {
+        let per_interrupt = interrupts.filter(|&n| n > 0).map(|n| format!("{:.2}", completions as f64 / n as f64));
+        let (hard, soft) = (dash(ns.map(|ns| percent(ns.0))), dash(ns.map(|ns| percent(ns.1))));
+        vec![dash(interrupts.map(per_second)), per_second(completions), dash(per_interrupt), hard, soft]
+    };
     let mut rows = Vec::new();
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
-        rows.push(RateRow {
-            name: line.name.clone(),
-            interrupts: Some(line.interrupts),
-            completions: counts.places_of(Some(line.irq)).iter().sum(),
-            ns: Some(line.per_cpu.iter().fold((0, 0), |sum, cpu| (sum.0 + cpu.hard_ns, sum.1 + cpu.soft_ns))),
-        });
+        let ns = line.per_cpu.iter().fold((0, 0), |sum, cpu| (sum.0 + cpu.hard_ns, sum.1 + cpu.soft_ns));
+        rows.push((line.name.clone(), cells(Some(line.interrupts), counts.places_of(Some(line.irq)).iter().sum(), Some(ns))));
     }
-    let others: Vec<(String, Places)> = match settings.queues {
+    let others: Vec<(String, Places)> = match settings.args.queues {
         true => counts.queues.iter().map(|queue| (format!("{}{}", queue.name(), on_line(counts, queue)), queue.places)).collect(),
         false => without_line(counts),
     };
-    let others = others.into_iter().map(|(name, places)| RateRow { name, completions: places.iter().sum(), ..RateRow::default() });
-    rows.extend(others.filter(|row| row.completions > 0));
-    rate_table(out, "line", counts, &rows)?;
+    let others = others.into_iter().map(|(name, places)| (name, places.iter().sum())).filter(|&(_, completions)| completions > 0);
+    rows.extend(others.map(|(name, completions)| (name, cells(None, completions, None))));
+    table(out, "line", &COLUMNS, rows)?;
 
     let queue_cpus = counts.queues.iter().map(|queue| queue.per_cpu.len());
     let cpus = queue_cpus.chain(counts.lines.iter().map(|line| line.per_cpu.len())).max().unwrap_or(0);
-    let row = |cpu: usize| {
+    let mut rows = Vec::new();
+    for cpu in 0..cpus {
         let shares = counts.lines.iter().filter_map(|line| line.per_cpu.get(cpu));
         let sum = shares.fold((0, 0, 0), |sum, on| (sum.0 + on.interrupts, sum.1 + on.hard_ns, sum.2 + on.soft_ns));
         let completions = counts.queues.iter().filter_map(|queue| queue.per_cpu.get(cpu)).sum();
-        RateRow { name: cpu.to_string(), interrupts: Some(sum.0), completions, ns: Some((sum.1, sum.2)) }
-    };
-    let rows: Vec<RateRow> = (0..cpus).map(row).filter(|row| row.interrupts > Some(0) || row.completions > 0).collect();
-    rate_table(out, "CPU", counts, &rows)
-}
-
-fn rate_table(out: &mut impl Write, head: &str, counts: &Counts, rows: &[RateRow]) -> io::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
+        if sum.0 > 0 || completions > 0 {
+            rows.push((cpu.to_string(), cells(Some(sum.0), completions, Some((sum.1, sum.2)))));
+        }
     }
-    let seconds = counts.time.as_secs_f64().max(1e-9);
-    let percent = |ns: u64| format!("{:.2}", ns as f64 / 1e7 / seconds);
-    let per_second = |n: u64| format!("{:.1}", n as f64 / seconds);
-    let width = name_width(head, rows.iter().map(|row| row.name.as_str()));
-    let heads = ["interrupts/s", "completions/s", "per int", "hard irq %", "softirq %"].map(|head| format!(" {head:>13}"));
-    writeln!(out, "{head:<width$}{}", heads.concat())?;
-    for row in rows {
-        let per_interrupt = row.interrupts.filter(|&n| n > 0).map(|n| format!("{:.2}", row.completions as f64 / n as f64));
-        let cells = [
-            row.interrupts.map(per_second),
-            Some(per_second(row.completions)),
-            per_interrupt,
-            row.ns.map(|ns| percent(ns.0)),
-            row.ns.map(|ns| percent(ns.1)),
-        ];
-        let cells = cells.map(|cell| format!(" {:>13}", cell.unwrap_or("-".into())));
-        writeln!(out, "{:<width$}{}", row.name, cells.concat())?;
-    }
-    Ok(())
+    table(out, "CPU", &COLUMNS, rows)
 }
 
 fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     let used: Vec<_> = counts.latencies.iter().filter(|class| !class.time.is_empty()).collect();
     let all: u64 = used.iter().map(|class| class.time.total()).sum();
     for class in used.iter().filter(|class| class.time.total() * DRAWN_SHARE >= all) {
-        writeln!(out, "{} = {}, {}, {}", if settings.queues { "queue" } else { "device" }, class.name, class.op, class.size)?;
-        writeln!(out, "{}", class.time.draw(unit(settings)))?;
+        let what = if settings.args.queues { "queue" } else { "device" };
+        let title = format_args!("{what} = {}, {}, {}", class.name, class.op, class.size);
+        drawn(out, title, class.time.draw(unit(settings)))?;
     }
-    if used.is_empty() {
-        return Ok(());
-    }
-    let width = name_width("device", used.iter().map(|class| class.name.as_str()));
-    writeln!(out, "{:<width$} {:<12} {:>8} {:>11} {:>11}", "device", "operation", "size", "requests", "mean usecs")?;
-    for class in used {
-        let (op, size) = (class.op.to_string(), class.size.to_string());
-        let mean = class.time.mean().unwrap_or(0.0) / 1e3;
-        writeln!(out, "{:<width$} {op:<12} {size:>8} {:>11} {mean:>11.1}", class.name, class.time.total())?;
-    }
-    Ok(())
+    let row = |class: &&Latency| {
+        let mean = format!("{:.1}", class.time.mean().unwrap_or(0.0) / 1e3);
+        // To the left, as the names.
+        let op = format!("{:<12}", class.op.to_string());
+        (class.name.clone(), vec![op, class.size.to_string(), class.time.total().to_string(), mean])
+    };
+    let columns = [("operation   ", 12), ("size", 8), ("requests", 11), ("mean usecs", 11)];
+    table(out, "device", &columns, used.iter().map(row).collect())
 }
 
 /// One line: totals, and what was lost.
 fn summary(settings: &Settings, counts: &Counts) -> String {
-    let lost = match counts.lost.total() {
+    let parts = counts.lost.iter().zip(LOST).filter(|(n, _)| **n > 0).map(|(n, (_, what))| format!("{n} {what}"));
+    let lost = match counts.lost.iter().sum::<u64>() {
         0 => "0 lost".to_owned(),
-        n => {
-            let lost = &counts.lost;
-            let parts = [
-                (lost.interrupts, "interrupts that the kernel did not show, with what they brought"),
-                (lost.program_runs, "program runs left out by the kernel"),
-                (lost.lines, "interrupts without room for their line"),
-                (lost.queues, "completions without room for their queue"),
-                (lost.requests, "requests without room for their start"),
-                (lost.classes, "completions without room for their class"),
-            ];
-            let parts: Vec<_> = parts.iter().filter(|part| part.0 > 0).map(|(n, what)| format!("{n} {what}")).collect();
-            format!("{n} lost ({})", parts.join(", "))
-        }
+        n => format!("{n} lost ({})", parts.collect::<Vec<_>>().join(", ")),
     };
     let seconds = counts.time.as_secs_f64();
     if settings.mode == Mode::Latency {
@@ -252,15 +208,7 @@ fn summary(settings: &Settings, counts: &Counts) -> String {
 }
 
 fn unit(settings: &Settings) -> &'static str {
-    if settings.milliseconds { "msecs" } else { "usecs" }
-}
-
-fn dash(n: Option<u64>) -> String {
-    n.map_or("-".into(), |n| n.to_string())
-}
-
-fn name_width<'a>(head: &str, names: impl Iterator<Item = &'a str>) -> usize {
-    names.map(str::len).max().unwrap_or(0).max(head.len()).max(16)
+    if settings.args.milliseconds { "msecs" } else { "usecs" }
 }
 
 /// Everything that was counted: `{"schema":1,"mode",…,"intervals":[…],"total":…}`, intervals and total alike. Histograms of time have their
@@ -271,8 +219,8 @@ pub(crate) fn document(settings: &Settings, kernel: &str, intervals: &[Counts], 
         "mode": settings.mode.name(),
         "kernel": kernel,
         "freq": settings.freq,
-        "unit": if settings.milliseconds { "ms" } else { "us" },
-        "per_queue": settings.queues,
+        "unit": if settings.args.milliseconds { "ms" } else { "us" },
+        "per_queue": settings.args.queues,
         "intervals": intervals.iter().map(|counts| interval(settings, counts)).collect::<Vec<_>>(),
         "total": interval(settings, total),
     })
@@ -294,7 +242,7 @@ fn interval(settings: &Settings, counts: &Counts) -> Value {
         fields.insert("lines".into(), lines(settings.mode, counts));
         fields.insert("queues".into(), queues(settings, counts));
     }
-    fields.insert("lost".into(), json!(counts.lost));
+    fields.insert("lost".into(), LOST.iter().zip(counts.lost).map(|((name, _), n)| (name.to_string(), n)).collect());
     value
 }
 
@@ -337,7 +285,7 @@ fn queues(settings: &Settings, counts: &Counts) -> Value {
             "completions": places(&queue.places),
             "completions_by_cpu": queue.per_cpu,
         });
-        if let (true, Some(fields)) = (settings.queues, value.as_object_mut()) {
+        if let (true, Some(fields)) = (settings.args.queues, value.as_object_mut()) {
             match settings.mode {
                 Mode::Completions => fields.insert("per_interrupt".into(), values(&queue.per_interrupt)),
                 Mode::Delay => fields.insert("to_completion".into(), times(&queue.to_completion)),

@@ -1,21 +1,16 @@
-//! The few words that every crate shares: instants and spans of time, kinds of operation, size classes, lists of CPUs, and
-//! the name that was meant.
+//! What every crate shares: instants and spans of time, kinds of operation, size classes, lists of CPUs, and suggestions for
+//! misspelled names.
 //!
 //! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
 //! simulator's virtual time, and the code cannot tell which.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
-mod cpus;
-mod names;
-
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 use std::time::Duration;
-
-pub use cpus::{cpu_ranges, cpus};
-pub use names::nearest;
 
 /// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates, so that "never"
 /// ([`Nanos::MAX`]) stays never and a clock that steps back yields zero rather than a panic.
@@ -50,16 +45,6 @@ impl Nanos {
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
-
-    /// The earlier of two instants.
-    pub fn min(self, other: Nanos) -> Nanos {
-        Nanos(self.0.min(other.0))
-    }
-
-    /// The later of two instants.
-    pub fn max(self, other: Nanos) -> Nanos {
-        Nanos(self.0.max(other.0))
-    }
 }
 
 impl FromStr for Nanos {
@@ -86,14 +71,12 @@ impl FromStr for Nanos {
 
 impl From<Duration> for Nanos {
     /// What does not fit is [`Nanos::MAX`], 584 years.
-    #[inline]
     fn from(span: Duration) -> Nanos {
         Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
 impl From<Nanos> for Duration {
-    #[inline]
     fn from(span: Nanos) -> Duration {
         Duration::from_nanos(span.0)
     }
@@ -178,19 +161,16 @@ impl Op {
     }
 
     /// Whether it moves data, between a buffer and blocks. A Compare moves its data no further than to the device.
-    #[inline]
     pub fn moves_data(self) -> bool {
         matches!(self, Op::Read | Op::Write)
     }
 
     /// Whether the host has a buffer of data for it.
-    #[inline]
     pub fn has_data(self) -> bool {
         matches!(self, Op::Read | Op::Write | Op::Compare)
     }
 
     /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
-    #[inline]
     pub fn changes_blocks(self) -> bool {
         matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable)
     }
@@ -210,7 +190,6 @@ impl Class {
 
     /// The class of a command of `bytes` bytes, which count where it moves data. Bands: up to 512 B, up to 1 KiB, … up to
     /// 512 KiB, larger.
-    #[inline]
     pub fn new(op: Op, bytes: u32) -> Class {
         if !op.moves_data() {
             return Class((Self::DATALESS + op as usize - Op::Flush as usize) as u8);
@@ -223,14 +202,12 @@ impl Class {
     }
 
     /// The class of an index, which [`Class::index`] gave.
-    #[inline]
     pub fn of_index(index: u8) -> Class {
         Class(index.min(Self::COUNT as u8 - 1))
     }
 
     /// The most bytes that a command of the class moves, or where there is no such limit, half of what it moves at least. Of one
     /// that moves none, what the smallest moves: it is work all the same.
-    #[inline]
     pub fn most_bytes(self) -> u32 {
         if usize::from(self.0) >= Self::DATALESS {
             return 512;
@@ -239,10 +216,67 @@ impl Class {
     }
 
     /// A dense index below [`Class::COUNT`].
-    #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
+}
+
+/// The CPUs of a list such as `0-3,8,10-11`: ascending, no doubles.
+///
+/// # Errors
+/// It is no such list: why, in words.
+pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
+    /// More than any machine has.
+    const MOST: u32 = 4096;
+    let mut cpus = BTreeSet::new();
+    let cpu = |text: &str| match text.trim().parse::<u32>() {
+        Ok(n) if n < MOST => Ok(n),
+        Ok(n) => Err(format!("CPU {n} is too large; the most is {}", MOST - 1)),
+        Err(_) => Err(format!("'{}' is not the number of a CPU", text.trim())),
+    };
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, _)) if first.trim().is_empty() => {
+                return Err(format!("'{part}': nothing stands before the dash, which separates two values; neither may be negative"));
+            }
+            Some((first, last)) => {
+                let (first, last) = (cpu(first)?, cpu(last)?);
+                if first > last {
+                    return Err(format!("'{part}' is not a range of CPUs: it ends before it starts"));
+                }
+                cpus.extend(first..=last);
+            }
+            None => {
+                cpus.insert(cpu(part)?);
+            }
+        }
+    }
+    Ok(cpus.into_iter().collect())
+}
+
+/// The list of ascending `cpus`, as [`cpus`] reads it.
+pub fn cpu_ranges(cpus: &[u32]) -> String {
+    let runs = cpus.chunk_by(|cpu, next| cpu.checked_add(1) == Some(*next));
+    let run = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        single => single.iter().map(u32::to_string).collect(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
+}
+
+/// The name most like what was given, whatever its case, if one is like it: at most half of it, and at most four letters,
+/// inserted, left out, replaced or swapped. None for more than 64 bytes: nobody mistypes a name at that length.
+pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if given.len() > 64 {
+        return None;
+    }
+    let given = given.to_lowercase();
+    let length = given.chars().count();
+    let most = length.div_ceil(2).min(4);
+    // The distance takes the product of both lengths, and is no less than their difference.
+    let near = names.into_iter().filter(|name| name.chars().count().abs_diff(length) <= most);
+    let distances = near.map(|name| (strsim::damerau_levenshtein(&given, name), name));
+    distances.filter(|&(distance, _)| distance <= most).min().map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! room. One thread receives, sends what was kept, and answers what the server asks of memory.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -86,13 +87,9 @@ pub type Answer = Result<(Vec<u8>, Vec<OwnedFd>), Errno>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
 
-/// Memory that the server reaches by messages, where it has no descriptor for it.
-pub trait ClientMemory: Send + Sync {
-    /// Copies from a bus address on. False: not all of it can be read.
-    fn read(&self, address: u64, into: &mut [u8]) -> bool;
-    /// Copies to a bus address. False: not all of it can be written to.
-    fn write(&self, address: u64, from: &[u8]) -> bool;
-}
+/// Memory that the server reaches by messages, where it has no descriptor for it: carries out what the server asks. What was read, or
+/// nothing of a write; `None`: not all of the range can be reached so.
+pub type Memory = dyn Fn(&DmaAsk<'_>) -> Option<Vec<u8>> + Send + Sync;
 
 /// A connection to a server. It is closed when this is dropped.
 pub struct Client(Arc<Shared>);
@@ -135,14 +132,14 @@ impl Client {
         });
         let mut receiver = Receiver { shared: shared.clone(), socket: receiving, wake: woken };
         let run = move || {
-            let end = receiver.run();
+            let Err(end) = receiver.run();
             receiver.shared.end(end);
         };
         let thread = thread::Builder::new().name("reap-vfio-user".into()).spawn(run).map_err(system)?;
         _ = shared.receiver.set(thread.thread().id());
         let client = Client(shared);
         let capabilities =
-            Capabilities { max_msg_fds: Socket::MOST_FDS as u32, max_data_xfer_size: Client::MOST_DATA, ..Capabilities::default() };
+            Capabilities { max_msg_fds: Socket::MOST_FDS as u64, max_data_xfer_size: Client::MOST_DATA.into(), ..Capabilities::default() };
         let (body, _) = client.call(&Request::Version(Version { major: 0, minor: 0, capabilities }), &[])?;
         let theirs = Version::from_bytes(&body)?;
         if theirs.major != 0 {
@@ -181,7 +178,7 @@ impl Client {
     }
 
     /// From now on the server's DMA_READ and DMA_WRITE are served from this memory. Before, they are refused.
-    pub fn serve_memory(&self, memory: Arc<dyn ClientMemory>) {
+    pub fn serve_memory(&self, memory: Arc<Memory>) {
         let mut state = self.0.state();
         if state.end.is_none() {
             state.memory = Some(memory);
@@ -219,9 +216,7 @@ impl Client {
             let now = Instant::now();
             if now >= deadline {
                 drop(state);
-                let end = End::Silent(command, self.0.patience);
-                self.0.end(end.clone());
-                return Err(end.into());
+                return Err(self.give_up(End::Silent(command, self.0.patience)));
             }
             state = self.0.news.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -378,7 +373,7 @@ struct State {
     late: Vec<(Ticket, Answer)>,
     end: Option<End>,
     /// What the server's DMA_READ and DMA_WRITE reach.
-    memory: Option<Arc<dyn ClientMemory>>,
+    memory: Option<Arc<Memory>>,
     /// Called when an answer can be fetched and when the connection ends.
     notify: Option<Arc<dyn Fn() + Send + Sync>>,
     server: Capabilities,
@@ -510,7 +505,7 @@ impl Out {
             }
             return Ok(());
         }
-        self.socket.send(&region_write(region, offset, value))?;
+        self.socket.send(&region_write(region, offset, value), &[])?;
         // What it did not take waits for room.
         if self.socket.has_unsent() {
             self.wake_receiver();
@@ -524,12 +519,12 @@ impl Out {
             [] => {
                 // In this order: a write that comes after what was to follow it would be another one.
                 for (region, offset, value) in std::mem::take(&mut self.unsent) {
-                    self.socket.send(&region_write(region, offset, value))?;
+                    self.socket.send(&region_write(region, offset, value), &[])?;
                 }
-                self.socket.send(bytes)?;
+                self.socket.send(bytes, &[])?;
                 true
             }
-            fds if self.flush()? => match self.socket.send_with(bytes, fds) {
+            fds if self.flush()? => match self.socket.send(bytes, fds) {
                 Ok(()) => true,
                 Err(SocketError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(error),
@@ -549,7 +544,7 @@ impl Out {
                 return Ok(true);
             }
             let (region, offset, value) = self.unsent.remove(0);
-            self.socket.send(&region_write(region, offset, value))?;
+            self.socket.send(&region_write(region, offset, value), &[])?;
         }
         Ok(false)
     }
@@ -568,46 +563,36 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Until the connection is over: why.
-    fn run(&mut self) -> End {
-        loop {
-            if self.shared.ended.load(Ordering::Acquire) {
-                return End::Ours;
+    /// Sleeps until there is something and deals with it, until the connection is over: why.
+    fn run(&mut self) -> Result<Infallible, End> {
+        while !self.shared.ended.load(Ordering::Acquire) {
+            let unsent = self.shared.out().has_unsent();
+            let events = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let mut fds = [PollFd::new(&self.socket, events), PollFd::new(&self.wake, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(End::System(errno.to_string())),
             }
-            if let Err(end) = self.turn() {
-                return end;
+            let (ready, woken) = (fds[0].revents(), fds[1].revents());
+            if !woken.is_empty() {
+                _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
             }
-        }
-    }
-
-    /// Sleeps until there is something, and deals with it.
-    fn turn(&mut self) -> Result<(), End> {
-        let unsent = self.shared.out().has_unsent();
-        let events = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut fds = [PollFd::new(&self.socket, events), PollFd::new(&self.wake, PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(End::System(errno.to_string())),
-        }
-        let (ready, woken) = (fds[0].revents(), fds[1].revents());
-        if !woken.is_empty() {
-            _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
-        }
-        if unsent && ready.contains(PollFlags::OUT) {
-            self.shared.out().flush()?;
-        }
-        if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            // A server that sends many gets no more than its turn.
-            for _ in 0..MESSAGES {
-                match self.socket.receive()? {
-                    Received::Nothing => break,
-                    Received::End => return Err(End::Closed),
-                    Received::Message(message) if message.header.flags.is_reply() => self.answered(message)?,
-                    Received::Message(message) => self.asked(&message.header, &message.body)?,
+            if unsent && ready.contains(PollFlags::OUT) {
+                self.shared.out().flush()?;
+            }
+            if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                // A server that sends many gets no more than its turn.
+                for _ in 0..MESSAGES {
+                    match self.socket.receive()? {
+                        Received::Nothing => break,
+                        Received::End => return Err(End::Closed),
+                        Received::Message(message) if message.header.flags.is_reply() => self.answered(message)?,
+                        Received::Message(message) => self.asked(&message.header, &message.body)?,
+                    }
                 }
             }
         }
-        Ok(())
+        Err(End::Ours)
     }
 
     fn answered(&self, message: Message<OwnedFd>) -> Result<(), End> {
@@ -641,26 +626,18 @@ impl Receiver {
     /// The server asks something of this side: its memory, or what is not known here.
     fn asked(&self, header: &Header, body: &[u8]) -> Result<(), End> {
         let memory = self.shared.state().memory.clone();
-        let bytes = match (DmaAsk::from_message(header, body, Client::MOST_DATA), memory) {
-            (Ok(Some(ask @ DmaAsk::Read { address, count })), Some(memory)) => {
-                let mut data = vec![0; count as usize];
-                memory.read(address, &mut data).then(|| ask.answer(header, &data))
-            }
-            (Ok(Some(ask @ DmaAsk::Write { address, data })), Some(memory)) => memory.write(address, data).then(|| ask.answer(header, &[])),
-            (Ok(Some(_)), None) => None,
-            (Ok(None), _) => Some(refusal(header, Errno::NOTSUP)),
-            (Err(_), _) => Some(refusal(header, Errno::INVAL)),
+        let bytes = match DmaAsk::from_message(header, body, Client::MOST_DATA) {
+            Ok(Some(ask)) => memory.and_then(|memory| memory(&ask)).map(|data| ask.answer(header, &data)).ok_or(Errno::FAULT),
+            Ok(None) => Err(Errno::NOTSUP),
+            Err(_) => Err(Errno::INVAL),
         };
-        let bytes = bytes.unwrap_or_else(|| refusal(header, Errno::FAULT));
+        let bytes =
+            bytes.unwrap_or_else(|errno| Header { flags: Flags::ERROR, error: errno.raw_os_error() as u32, ..*header }.with_body(&[]));
         if header.flags.wants_reply() {
             self.shared.out().send(&bytes, &[])?;
         }
         Ok(())
     }
-}
-
-fn refusal(header: &Header, errno: Errno) -> Vec<u8> {
-    Header { flags: Flags::ERROR, error: errno.raw_os_error() as u32, ..*header }.with_body(&[])
 }
 
 /// An error number as a server says it: one that there is.

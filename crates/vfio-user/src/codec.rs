@@ -6,8 +6,9 @@
 use std::fmt;
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes};
 
 /// A message that cannot be what its sender says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,9 +43,9 @@ pub enum Malformed {
         /// The most that a message may have.
         most: usize,
     },
-    /// The capabilities are no JSON object, or one of them has no value that can be.
-    #[error("the capabilities of a VERSION message cannot be read: {0}")]
-    Capabilities(&'static str),
+    /// The capabilities are no JSON object, or one of them is no whole number.
+    #[error("the capabilities of a VERSION message are no JSON object of whole numbers")]
+    Capabilities,
     /// A reply to a request that nobody made.
     #[error("message {id} is a reply, and nothing was asked")]
     Unasked {
@@ -67,7 +68,10 @@ fn check(is_right: bool, what: &'static str, value: impl Into<u64>) -> Result<()
 }
 
 /// What a message is about (the specification's table of commands).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Known and left out are descriptors for a region's doorbells (6), the device's own reads and writes of guest memory (11, 12), migration (14)
+/// and several writes in one message (15, for servers that offer it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u16)]
 pub enum Command {
     /// Protocol version and capabilities: the first message.
@@ -111,24 +115,9 @@ impl fmt::Display for Command {
 }
 
 impl Command {
-    /// Every command that is known here. Known and left out are descriptors for a region's doorbells (6), the device's own reads and writes
-    /// of guest memory (11, 12), migration (14) and several writes in one message (15, for servers that offer it).
-    pub const ALL: [Command; 10] = [
-        Command::Version,
-        Command::DmaMap,
-        Command::DmaUnmap,
-        Command::DeviceGetInfo,
-        Command::DeviceGetRegionInfo,
-        Command::DeviceGetIrqInfo,
-        Command::DeviceSetIrqs,
-        Command::RegionRead,
-        Command::RegionWrite,
-        Command::DeviceReset,
-    ];
-
     /// The command of this number, if it is known here.
     pub fn from_number(number: u16) -> Option<Command> {
-        Command::ALL.into_iter().find(|command| *command as u16 == number)
+        Command::try_read_from_bytes(number.as_bytes()).ok()
     }
 }
 
@@ -234,11 +223,6 @@ impl<F> Assembler<F> {
         &mut self.bytes[self.filled..]
     }
 
-    /// Whether some of a message has come, and not all of it.
-    pub fn is_within(&self) -> bool {
-        self.filled > 0
-    }
-
     /// The first `len` bytes of [`Assembler::space`] have been filled, at most all of them, and these descriptors came with them. Gives the
     /// message that they complete.
     ///
@@ -270,14 +254,15 @@ impl<F> Assembler<F> {
 }
 
 /// What a side can take. A peer that leaves a value out takes what [`Capabilities::default`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Capabilities {
     /// Descriptors in one message.
-    pub max_msg_fds: u32,
+    pub max_msg_fds: u64,
     /// Bytes that one message reads or writes.
-    pub max_data_xfer_size: u32,
+    pub max_data_xfer_size: u64,
     /// Ranges of guest memory at one time.
-    pub max_dma_maps: u32,
+    pub max_dma_maps: u64,
 }
 
 impl Default for Capabilities {
@@ -306,44 +291,21 @@ impl Version {
     pub fn from_bytes(bytes: &[u8]) -> Result<Version, Malformed> {
         let ([major, minor], text) = take::<[u16; 2]>("VERSION message", bytes)?;
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        Ok(Version { major, minor, capabilities: capabilities(text)? })
+        let all: Map<String, Value> = match text {
+            [] => Map::new(),
+            text => serde_json::from_slice(text).map_err(|_| Malformed::Capabilities)?,
+        };
+        let capabilities = match all.get("capabilities") {
+            None => Capabilities::default(),
+            Some(given) => Capabilities::deserialize(given).map_err(|_| Malformed::Capabilities)?,
+        };
+        Ok(Version { major, minor, capabilities })
     }
 
     /// A message's body, with the zero byte at the end of its text.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Capabilities { max_msg_fds, max_data_xfer_size, max_dma_maps } = self.capabilities;
-        let numbers = json!({"max_msg_fds": max_msg_fds, "max_data_xfer_size": max_data_xfer_size, "max_dma_maps": max_dma_maps});
-        let text = json!({"capabilities": numbers}).to_string();
+        let text = json!({"capabilities": self.capabilities}).to_string();
         [[self.major, self.minor].as_bytes(), text.as_bytes(), &[0]].concat()
-    }
-}
-
-fn capabilities(text: &[u8]) -> Result<Capabilities, Malformed> {
-    let usual = Capabilities::default();
-    if text.is_empty() {
-        return Ok(usual);
-    }
-    let Ok(Value::Object(all)) = serde_json::from_slice(text) else { return Err(Malformed::Capabilities("they are no JSON object")) };
-    let of = match all.get("capabilities") {
-        None => return Ok(usual),
-        Some(Value::Object(of)) => of,
-        Some(_) => return Err(Malformed::Capabilities("`capabilities` is no object")),
-    };
-    Ok(Capabilities {
-        max_msg_fds: number(of, "max_msg_fds", usual.max_msg_fds)?,
-        max_data_xfer_size: number(of, "max_data_xfer_size", usual.max_data_xfer_size)?,
-        max_dma_maps: number(of, "max_dma_maps", usual.max_dma_maps)?,
-    })
-}
-
-fn number(of: &Map<String, Value>, key: &str, usual: u32) -> Result<u32, Malformed> {
-    match of.get(key) {
-        None => Ok(usual),
-        // A peer that takes more than can be counted takes enough.
-        Some(value) => {
-            let value = value.as_u64().ok_or(Malformed::Capabilities("one of them is no whole number"))?;
-            Ok(u32::try_from(value).unwrap_or(u32::MAX))
-        }
     }
 }
 
@@ -351,19 +313,17 @@ fn number(of: &Map<String, Value>, key: &str, usual: u32) -> Result<u32, Malform
 const DATA_NONE: u32 = 1;
 const DATA_BOOL: u32 = 1 << 1;
 const DATA_EVENTFD: u32 = 1 << 2;
-const ACTION_MASK: u32 = 1 << 3;
-const ACTION_UNMASK: u32 = 1 << 4;
-const ACTION_TRIGGER: u32 = 1 << 5;
 
-/// What is to be done with interrupts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is to be done with interrupts: the flag that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
+#[repr(u32)]
 pub enum IrqAction {
     /// Hold them back.
-    Mask,
+    Mask = 1 << 3,
     /// Let them through.
-    Unmask,
+    Unmask = 1 << 4,
     /// Set where they go, or let one happen.
-    Trigger,
+    Trigger = 1 << 5,
 }
 
 /// For which of them.
@@ -396,12 +356,8 @@ impl<'a> SetIrqs<'a> {
     fn from_bytes(body: &'a [u8]) -> Result<SetIrqs<'a>, Malformed> {
         let ([_argsz, flags, index, start, count], bytes) = take::<[u32; 5]>("SET_IRQS message", body)?;
         let bad = Malformed::Field { what: "flags of SET_IRQS", value: flags.into() };
-        let action = match flags & !(DATA_NONE | DATA_BOOL | DATA_EVENTFD) {
-            ACTION_MASK => IrqAction::Mask,
-            ACTION_UNMASK => IrqAction::Unmask,
-            ACTION_TRIGGER => IrqAction::Trigger,
-            _ => return Err(bad),
-        };
+        let action = flags & !(DATA_NONE | DATA_BOOL | DATA_EVENTFD);
+        let action = IrqAction::try_read_from_bytes(action.as_bytes()).map_err(|_| bad)?;
         check(start.checked_add(count).is_some(), "count of SET_IRQS", count)?;
         let data = match flags & (DATA_NONE | DATA_BOOL | DATA_EVENTFD) {
             DATA_NONE => IrqData::None,
@@ -413,22 +369,17 @@ impl<'a> SetIrqs<'a> {
     }
 
     fn to_bytes(self) -> Vec<u8> {
-        let action = match self.action {
-            IrqAction::Mask => ACTION_MASK,
-            IrqAction::Unmask => ACTION_UNMASK,
-            IrqAction::Trigger => ACTION_TRIGGER,
-        };
         let (flag, data): (u32, &[u8]) = match self.data {
             IrqData::None => (DATA_NONE, &[]),
             IrqData::Bools(bools) => (DATA_BOOL, bools),
             IrqData::Eventfds => (DATA_EVENTFD, &[]),
         };
-        let fields = [20 + data.len() as u32, action | flag, self.index, self.start, self.count];
+        let fields = [20 + data.len() as u32, self.action as u32 | flag, self.index, self.start, self.count];
         [fields.as_bytes(), data].concat()
     }
 }
 
-/// DMA_MAP: guest memory appears.
+/// DMA_MAP: guest memory appears (`struct vfio_user_dma_map`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
     /// The device may read it.
@@ -443,7 +394,7 @@ pub struct DmaMap {
     pub size: u64,
 }
 
-/// DMA_UNMAP: guest memory goes.
+/// DMA_UNMAP: guest memory goes (`struct vfio_user_dma_unmap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
     /// Everything goes, whatever the range says.
@@ -501,27 +452,6 @@ pub enum Request<'a> {
     DeviceReset,
 }
 
-/// `struct vfio_user_dma_map`, as it travels.
-#[derive(FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct DmaMapFields {
-    argsz: u32,
-    flags: u32,
-    offset: u64,
-    address: u64,
-    size: u64,
-}
-
-/// `struct vfio_user_dma_unmap`, as it travels.
-#[derive(FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct DmaUnmapFields {
-    argsz: u32,
-    flags: u32,
-    address: u64,
-    size: u64,
-}
-
 // Flags of DMA_MAP, and of a region (`VFIO_REGION_INFO_FLAG_*`).
 const READ: u32 = 1;
 const WRITE: u32 = 1 << 1;
@@ -540,12 +470,14 @@ impl<'a> Request<'a> {
         Ok(match command {
             Command::Version => Request::Version(Version::from_bytes(body)?),
             Command::DmaMap => {
-                let (DmaMapFields { flags, offset, address, size, .. }, _) = take("DMA_MAP message", body)?;
+                let ([_argsz, flags], rest) = take::<[u32; 2]>("DMA_MAP message", body)?;
+                let ([offset, address, size], _) = take::<[u64; 3]>("DMA_MAP message", rest)?;
                 check(flags & !(READ | WRITE) == 0, "flags of DMA_MAP", flags)?;
                 Request::DmaMap(DmaMap { readable: flags & READ != 0, writable: flags & WRITE != 0, offset, address, size })
             }
             Command::DmaUnmap => {
-                let (DmaUnmapFields { flags, address, size, .. }, _) = take("DMA_UNMAP message", body)?;
+                let ([_argsz, flags], rest) = take::<[u32; 2]>("DMA_UNMAP message", body)?;
+                let ([address, size], _) = take::<[u64; 2]>("DMA_UNMAP message", rest)?;
                 check(flags & !(BITMAP | ALL) == 0, "flags of DMA_UNMAP", flags)?;
                 Request::DmaUnmap(DmaUnmap { all: flags & ALL != 0, bitmap: flags & BITMAP != 0, address, size })
             }
@@ -590,7 +522,7 @@ impl<'a> Request<'a> {
             Request::Version(version) => version.to_bytes(),
             Request::DmaMap(DmaMap { readable, writable, offset, address, size }) => {
                 let flags = if readable { READ } else { 0 } | if writable { WRITE } else { 0 };
-                DmaMapFields { argsz: 32, flags, offset, address, size }.as_bytes().to_vec()
+                [[32, flags].as_bytes(), [offset, address, size].as_bytes()].concat()
             }
             Request::DmaUnmap(unmap) => unmap.to_bytes(),
             Request::DeviceInfo => [16u32, 0, 0, 0].as_bytes().to_vec(),
@@ -608,30 +540,8 @@ impl<'a> Request<'a> {
 impl DmaUnmap {
     fn to_bytes(self) -> Vec<u8> {
         let flags = if self.bitmap { BITMAP } else { 0 } | if self.all { ALL } else { 0 };
-        DmaUnmapFields { argsz: 24, flags, address: self.address, size: self.size }.as_bytes().to_vec()
+        [[24, flags].as_bytes(), [self.address, self.size].as_bytes()].concat()
     }
-}
-
-/// `struct vfio_region_info`, as it travels.
-#[derive(FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct RegionFields {
-    argsz: u32,
-    flags: u32,
-    index: u32,
-    /// Where in the answer the first capability begins; 0: there is none.
-    capabilities: u32,
-    size: u64,
-    file_offset: u64,
-}
-
-/// The head of a capability of a region (`struct vfio_info_cap_header`).
-#[derive(FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct CapabilityHead {
-    id: u16,
-    version: u16,
-    next: u32,
 }
 
 /// The capability that lists which parts of a region can be mapped (`VFIO_REGION_INFO_CAP_SPARSE_MMAP`).
@@ -662,17 +572,13 @@ impl RegionInfo {
     fn to_bytes(self) -> Vec<u8> {
         let flags = if self.size > 0 { READ | WRITE } else { 0 };
         let argsz = if self.mappable.is_some() { RegionInfo::WITH_AREA } else { REGION_INFO };
-        let info = RegionFields { argsz, flags, index: self.index, capabilities: 0, size: self.size, file_offset: 0 };
-        match self.mappable.filter(|_| self.has_descriptor()) {
-            // No word of capabilities: QEMU takes an answer for a lie that has some and says not where.
-            None => info.as_bytes().to_vec(),
-            Some(area) => {
-                let info = RegionFields { flags: flags | MMAP | CAPS, capabilities: REGION_INFO, ..info };
-                // Version 1 of the capability, which is the last, and has one area.
-                let head = CapabilityHead { id: SPARSE_MMAP, version: 1, next: 0 };
-                [info.as_bytes(), head.as_bytes(), [1u32, 0].as_bytes(), area.as_bytes()].concat()
-            }
-        }
+        // No word of capabilities where there are none: QEMU takes an answer for a lie that has some and says not where.
+        let area = self.mappable.filter(|_| self.has_descriptor());
+        let (flags, capabilities) = if area.is_some() { (flags | MMAP | CAPS, REGION_INFO) } else { (flags, 0) };
+        let info = [[argsz, flags, self.index, capabilities].as_bytes(), [self.size, 0].as_bytes()].concat();
+        // Version 1 of the capability, which is the last, and has one area.
+        let capability = area.map(|area| [[SPARSE_MMAP, 1].as_bytes(), [0u32, 1, 0].as_bytes(), area.as_bytes()].concat());
+        [info, capability.unwrap_or_default()].concat()
     }
 }
 
@@ -811,8 +717,8 @@ impl Region {
     /// # Errors
     /// It is too short, about another region, or lists parts that are not in the region.
     pub fn from_answer(index: u32, body: &[u8]) -> Result<Region, Malformed> {
-        let (info, _) = take("answer to GET_REGION_INFO", body)?;
-        let RegionFields { argsz, flags, index: about, capabilities, size: bytes, file_offset } = info;
+        let ([argsz, flags, about, capabilities], rest) = take::<[u32; 4]>("answer to GET_REGION_INFO", body)?;
+        let ([bytes, file_offset], _) = take::<[u64; 2]>("answer to GET_REGION_INFO", rest)?;
         check(about == index, "index of GET_REGION_INFO's answer", about)?;
         let mut areas = Vec::new();
         // More than there was room for has been left out: what can be mapped is not known then.
@@ -846,7 +752,8 @@ fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed>
     let mut at = first;
     while at != 0 {
         let rest = body.get(at as usize..).ok_or(Malformed::Short { what: WHAT, len: body.len() })?;
-        let (CapabilityHead { id, next, .. }, rest) = take(WHAT, rest)?;
+        let ([id, _version], rest) = take::<[u16; 2]>(WHAT, rest)?;
+        let (next, rest) = take::<u32>(WHAT, rest)?;
         if id == SPARSE_MMAP {
             let ([count, _reserved], mut rest) = take::<[u32; 2]>(WHAT, rest)?;
             check(count as usize <= Region::MOST_AREAS, "number of parts of a region", count)?;

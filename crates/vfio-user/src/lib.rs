@@ -18,7 +18,7 @@ mod client;
 mod codec;
 mod socket;
 
-pub use client::{Answer, CallError, Calls, Client, ClientMemory, End, Ticket};
+pub use client::{Answer, CallError, Calls, Client, End, Memory, Ticket};
 pub use codec::{
     Access, Area, Assembler, Capabilities, Command, Device, DmaAsk, DmaMap, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData,
     Malformed, Message, Region, RegionInfo, Reply, Request, SetIrqs, Version, region_data,
@@ -41,8 +41,6 @@ pub mod region {
 
 /// Indices of a PCI device's kinds of interrupts (`VFIO_PCI_*_IRQ_INDEX`).
 pub mod irq {
-    /// The interrupt pin.
-    pub const INTX: u32 = 0;
     /// MSI-X.
     pub const MSIX: u32 = 2;
     /// An error that cannot be corrected.

@@ -86,7 +86,11 @@ impl Socket {
                 Err(errno) => return Err(io::Error::from(errno).into()),
             };
             // The descriptors that were let in are closed with this.
-            let fds: Vec<OwnedFd> = control.drain().filter_map(descriptors).flatten().collect();
+            let fds = control.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            });
+            let fds: Vec<OwnedFd> = fds.flatten().collect();
             if got.flags.contains(ReturnFlags::CTRUNC) {
                 // The kernel fills the room that it is given, unless it cannot open another file (`scm_detach_fds`).
                 if fds.len() >= Socket::MOST_FDS {
@@ -103,34 +107,20 @@ impl Socket {
         }
     }
 
-    /// Sends bytes after those that wait, as far as the peer takes them; the rest waits.
+    /// Sends a message after those that wait, as far as the peer takes it; the rest waits.
     ///
     /// # Errors
-    /// The connection is of no more use.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SocketError> {
+    /// The connection is of no more use; or the message has descriptors, which do not wait, and the peer takes nothing at the moment.
+    pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         self.flush()?;
-        let sent = if self.unsent.is_empty() { self.write(bytes, &[])? } else { 0 };
+        let sent = if self.unsent.is_empty() { self.write(bytes, fds)? } else { 0 };
+        if sent == 0 && !fds.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
+        }
         self.unsent.extend(bytes.get(sent..).unwrap_or_default());
         if self.unsent.len() > Socket::MOST_UNSENT {
             return Err(SocketError::Deaf(self.unsent.len()));
         }
-        Ok(())
-    }
-
-    /// The same for a message with descriptors.
-    ///
-    /// # Errors
-    /// As of [`Socket::send`], or the peer takes nothing at the moment: descriptors do not wait.
-    pub fn send_with(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
-        self.flush()?;
-        if !self.unsent.is_empty() {
-            return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
-        }
-        let sent = self.write(bytes, fds)?;
-        if sent == 0 {
-            return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
-        }
-        self.unsent.extend(bytes.get(sent..).unwrap_or_default());
         Ok(())
     }
 
@@ -181,13 +171,6 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         }
-    }
-}
-
-fn descriptors(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd> + use<'_>> {
-    match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
     }
 }
 

@@ -34,10 +34,10 @@ fn pass(from: &mut Socket, to: &mut Socket, refuses: bool) -> bool {
         };
         let passed = if refuses && moves_a_vector(&message) {
             let refusal = Header { flags: Flags::ERROR, error: Errno::NOSPC.raw_os_error() as u32, ..message.header };
-            from.send(&refusal.with_body(&[]))
+            from.send(&refusal.with_body(&[]), &[])
         } else {
             let (bytes, fds) = (message.header.with_body(&message.body), message.fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
-            if fds.is_empty() { to.send(&bytes) } else { to.send_with(&bytes, &fds) }
+            to.send(&bytes, &fds)
         };
         if passed.is_err() {
             return false;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{Bells, words::Pages};
 use crate::{QueuePair, QueueSizes};
-use nvme::{Consumer, SqSlots, Sqe};
+use nvme::{RingIndex, SqSlots, Sqe};
 use units::Nanos;
 
 const QUEUE: QueueId = QueueId(1);
@@ -135,7 +135,7 @@ proptest! {
         let (sq, cq) = (crate::testing::MemSq::new(entries), crate::testing::MemCq::new(entries));
         let sizes = QueueSizes { sq_entries: entries, cq_entries: entries, tags: entries - 1 };
         let pair = QueuePair::new(QUEUE, sizes, sq.clone(), cq.clone()).unwrap();
-        let (mut fetch, mut post, mut out) = (Consumer::new(entries), nvme::Producer::new(entries), Vec::with_capacity(16));
+        let (mut fetch, mut post, mut out) = (RingIndex::new(entries), nvme::RingIndex::new(entries), Vec::with_capacity(16));
         let (mut asleep, mut told, mut arms, mut next) = (false, 0, 0, 0u64);
         for event in events {
             match event {

@@ -10,7 +10,7 @@ pub mod words;
 
 use std::sync::Arc;
 
-use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
+use nvme::{CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status};
 
 use crate::{QueuePair, QueueSizes};
 use sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -93,13 +93,13 @@ pub struct Far {
     sq: MemSq,
     cq: MemCq,
     bells: Bells,
-    fetch: Consumer,
-    post: Producer,
+    fetch: RingIndex,
+    post: RingIndex,
 }
 
 impl Far {
     pub fn new(id: QueueId, sizes: QueueSizes, sq: MemSq, cq: MemCq, bells: Bells) -> Far {
-        Far { id, sq, cq, bells, fetch: Consumer::new(sizes.sq_entries), post: Producer::new(sizes.cq_entries) }
+        Far { id, sq, cq, bells, fetch: RingIndex::new(sizes.sq_entries), post: RingIndex::new(sizes.cq_entries) }
     }
 
     /// The next command that the doorbell has announced.
@@ -114,8 +114,8 @@ impl Far {
 
     /// What a controller reset does to it.
     pub fn reset(&mut self) {
-        self.fetch = Consumer::new(self.sq.0.len() as u32);
-        self.post = Producer::new(self.cq.0.len() as u32);
+        self.fetch = RingIndex::new(self.sq.0.len() as u32);
+        self.post = RingIndex::new(self.cq.0.len() as u32);
         self.bells.ring_sq(self.id, 0);
         self.bells.ring_cq(self.id, 0);
     }

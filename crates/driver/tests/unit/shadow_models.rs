@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::words::Pages;
 use crate::testing::{MemCq, MemSq};
 use crate::{QueuePair, QueueSizes};
-use nvme::{Consumer, SqSlots, Sqe};
+use nvme::{RingIndex, SqSlots, Sqe};
 use units::Nanos;
 
 const QUEUE: QueueId = QueueId(1);
@@ -104,7 +104,7 @@ fn each_command_is_found(omit: Omit) -> bool {
         })
     };
 
-    let (mut fetch, mut told) = (Consumer::new(4), true);
+    let (mut fetch, mut told) = (RingIndex::new(4), true);
     while told && fetch.slot() < COMMANDS {
         while fetch.available(pages.value(TAIL)).unwrap() > 0 {
             assert_eq!(SqSlots::load(&sq, fetch.slot()).cdw10, 7, "a doorbell before its command");

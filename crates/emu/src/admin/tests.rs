@@ -120,7 +120,7 @@ fn bad_queues_get_their_status() {
     let mut host = host();
     let ring = host.page(1);
     let cq = CreateCq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, vector: Some(Vector(1)) };
-    let sq = CreateSq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, priority: 0, cq: QueueId(1), nvm_set: 0 };
+    let sq = CreateSq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, priority: 0, cq: QueueId(1) };
     for (command, expected) in [
         (CreateCq { queue: QueueId(0), ..cq }, Status::INVALID_QUEUE_ID),
         (CreateCq { queue: QueueId(65), ..cq }, Status::INVALID_QUEUE_ID),
@@ -423,7 +423,7 @@ fn logs_hold_health_firmware_errors() {
     let count = |n: zerocopy::little_endian::U128| n.get();
     assert_eq!((count(health.host_reads), count(health.host_writes), count(health.error_log_entries)), (1, 1, 1));
     let entry: ErrorEntry = log(&mut host, lid::ERROR, false);
-    assert_eq!((entry.command(), entry.lba, entry.nsid), (Some((QueueId(1), found[0].cid())), 2047, 1));
+    assert_eq!((entry.sq_id, entry.cid, entry.lba, entry.nsid), (1, found[0].cid, 2047, 1));
     let slots: FirmwareSlots = log(&mut host, lid::FIRMWARE_SLOT, false);
     assert_eq!((slots.active, slots.revisions[0].to_string()), (1, "1".into()));
     let page = host.page(1);

@@ -132,7 +132,8 @@ impl<P: Port> Controller<P> {
         if aqa.sq_entries() < 2 || aqa.cq_entries() < 2 {
             return Err(format!("AQA {:#010x} asks for an admin queue of fewer than 2 entries", aqa.into_bits()));
         }
-        if !asq.is_multiple_of(cc.page_size()) || !acq.is_multiple_of(cc.page_size()) {
+        let page = PageSize::from_mps(cc.mps()).bytes();
+        if !asq.is_multiple_of(page) || !acq.is_multiple_of(page) {
             return Err(format!("ASQ {asq:#x} or ACQ {acq:#x} is not the start of a page"));
         }
         let refused = |what: &str, e: BusError| format!("{what}: {e}");

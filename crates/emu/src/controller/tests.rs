@@ -25,7 +25,7 @@ fn registers_say_what_the_controller_is() {
     assert_eq!(cap.timeout_ms(), 10_000);
     let crto = Crto::from_bits(host.port.bar.read32(regs::CRTO));
     assert_eq!((cap.crms(), crto.crwmt()), (Cap::CRMS_WITH_MEDIA, cap.to().into()));
-    assert_eq!((cap.min_page_size(), cap.max_page_size()), (4096, 65_536));
+    assert_eq!((cap.mpsmin(), cap.mpsmax()), (0, 4));
     assert_eq!(Version::from_bits(host.port.bar.read32(regs::VS)), Version::V2_1);
     assert_eq!(host.csts(), Csts::new());
 }

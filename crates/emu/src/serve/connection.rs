@@ -80,8 +80,8 @@ impl Connection {
     }
 
     /// The client takes messages about this many bytes.
-    pub(super) fn limit(&self, bytes: u32) {
-        self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA) as usize;
+    pub(super) fn limit(&self, bytes: u64) {
+        self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA.into()) as usize;
     }
 
     /// The next message, if it is there.
@@ -110,8 +110,7 @@ impl Connection {
     }
 
     pub(super) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
-        let socket = &mut self.inner.borrow_mut().socket;
-        if fds.is_empty() { socket.send(bytes) } else { socket.send_with(bytes, fds) }
+        self.inner.borrow_mut().socket.send(bytes, fds)
     }
 
     /// Sends what waits, as far as the client takes it. Whether all of it has been sent.
@@ -181,7 +180,7 @@ impl Inner {
         }
         self.asked = self.asked.wrapping_add(1);
         let begun = hw::now();
-        let sent = self.socket.send(&ask.to_bytes(self.asked));
+        let sent = self.socket.send(&ask.to_bytes(self.asked), &[]);
         let answer = sent.and_then(|()| self.answer(begun + PATIENCE.min(TURN - self.waited)));
         self.waited += hw::now() - begun;
         match answer {

@@ -17,8 +17,11 @@ use super::listener::no_room;
 const TOLD: u32 = 8;
 
 /// What this side can take.
-const OURS: Capabilities =
-    Capabilities { max_msg_fds: Socket::MOST_FDS as u32, max_data_xfer_size: MOST_DATA, max_dma_maps: hw::GuestMemory::MOST_RANGES as u32 };
+const OURS: Capabilities = Capabilities {
+    max_msg_fds: Socket::MOST_FDS as u64,
+    max_data_xfer_size: MOST_DATA as u64,
+    max_dma_maps: hw::GuestMemory::MOST_RANGES as u64,
+};
 
 /// A client that is connected.
 pub(super) struct Session {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::{Dptr, PageSize};
 use nvme::regs::{self, Aqa, Cc, Csts};
-use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Lba, Nsid, Producer, QueueId, Registers, SqSlots, Sqe, Vector};
+use nvme::{Cid, CqSlots, Cqe, Doorbells, Lba, Nsid, QueueId, Registers, RingIndex, SqSlots, Sqe, Vector};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
@@ -271,8 +271,8 @@ pub(crate) struct Pair {
     pub(crate) cq_id: QueueId,
     pub(crate) sq: Ring,
     pub(crate) cq: Ring,
-    pub(crate) tail: Producer,
-    pub(crate) head: Consumer,
+    pub(crate) tail: RingIndex,
+    pub(crate) head: RingIndex,
 }
 
 /// A host with a controller.
@@ -349,7 +349,7 @@ impl<P: Port> Host<P> {
     /// Base 3.5.1, without waiting.
     pub(crate) fn enable(&mut self) {
         let bar = self.port.bar.clone();
-        (self.admin.tail, self.admin.head) = (Producer::new(self.admin.sq.entries), Consumer::new(self.admin.cq.entries));
+        (self.admin.tail, self.admin.head) = (RingIndex::new(self.admin.sq.entries), RingIndex::new(self.admin.cq.entries));
         // A driver clears the phase tags of rings that it uses again.
         clear(&self.admin.cq);
         bar.write32(regs::AQA, Aqa::of(self.admin.sq.entries, self.admin.cq.entries).into_bits());
@@ -452,15 +452,8 @@ impl<P: Port> Host<P> {
     }
 
     fn attach_sq(&mut self, pair: &Pair) {
-        let create = CreateSq {
-            queue: pair.id,
-            entries: pair.sq.entries,
-            addr: pair.sq.addr,
-            contiguous: true,
-            priority: 0,
-            cq: pair.cq_id,
-            nvm_set: 0,
-        };
+        let create =
+            CreateSq { queue: pair.id, entries: pair.sq.entries, addr: pair.sq.addr, contiguous: true, priority: 0, cq: pair.cq_id };
         assert!(self.admin(create.to_sqe()).status().is_success());
     }
 }
@@ -487,7 +480,7 @@ fn pair(port: &TestPort, pages: &mut u64, id: QueueId, cq_id: QueueId, sq_entrie
     };
     let (sq, cq) = (ring(sq_entries, 64), ring(cq_entries, 16));
     port.bar.cqs.borrow_mut().insert(cq.addr, (cq_id, 0));
-    Pair { id, cq_id, sq, cq, tail: Producer::new(sq_entries), head: Consumer::new(cq_entries) }
+    Pair { id, cq_id, sq, cq, tail: RingIndex::new(sq_entries), head: RingIndex::new(cq_entries) }
 }
 
 fn clear(ring: &Ring) {

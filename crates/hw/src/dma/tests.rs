@@ -3,7 +3,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use nvme::{Consumer, CqSlots, Cqe, Producer, SqSlots, Sqe, Status};
+use nvme::{CqSlots, Cqe, RingIndex, SqSlots, Sqe, Status};
 use proptest::prelude::*;
 
 use super::*;
@@ -272,7 +272,7 @@ fn host_and_device_threads_share_rings() {
         let (device_pool, device_sq, device_cq) = (pool.clone(), sq.clone(), cq.clone());
         scope.spawn(|| {
             let (pool, sq, cq) = (device_pool, device_sq, device_cq);
-            let (mut consumer, mut producer) = (Consumer::new(ENTRIES), Producer::new(ENTRIES));
+            let (mut consumer, mut producer) = (RingIndex::new(ENTRIES), RingIndex::new(ENTRIES));
             start.wait();
             for done in 0..ROUNDS {
                 let posted = loop {
@@ -292,7 +292,7 @@ fn host_and_device_threads_share_rings() {
                 producer.advance();
             }
         });
-        let (mut producer, mut consumer) = (Producer::new(ENTRIES), Consumer::new(ENTRIES));
+        let (mut producer, mut consumer) = (RingIndex::new(ENTRIES), RingIndex::new(ENTRIES));
         let mut buf = pool.alloc(512).unwrap();
         start.wait();
         let begun = std::time::Instant::now();

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 use crate::{QueueId, Vector};
 
 fn data() -> impl Strategy<Value = Dptr> {
@@ -21,15 +21,14 @@ fn create_cq() -> impl Strategy<Value = CreateCq> {
 }
 
 fn create_sq() -> impl Strategy<Value = CreateSq> {
-    (any::<u16>(), 1..=65_536u32, any::<u64>(), any::<bool>(), 0..4u8, any::<u16>(), any::<u16>()).prop_map(
-        |(queue, entries, addr, contiguous, priority, cq, nvm_set)| CreateSq {
+    (any::<u16>(), 1..=65_536u32, any::<u64>(), any::<bool>(), 0..4u8, any::<u16>()).prop_map(
+        |(queue, entries, addr, contiguous, priority, cq)| CreateSq {
             queue: QueueId(queue),
             entries,
             addr,
             contiguous,
             priority,
             cq: QueueId(cq),
-            nvm_set,
         },
     )
 }
@@ -120,9 +119,9 @@ fn command_dwords_match_the_specification() {
     let sqe = cq.to_sqe();
     assert_eq!((sqe.opcode, sqe.prp1, sqe.cdw10, sqe.cdw11), (0x05, 0x7000, 0x03ff_0003, 0x0005_0003));
 
-    let sq = CreateSq { queue: QueueId(3), entries: 2, addr: 0x8000, contiguous: true, priority: 2, cq: QueueId(4), nvm_set: 9 };
+    let sq = CreateSq { queue: QueueId(3), entries: 2, addr: 0x8000, contiguous: true, priority: 2, cq: QueueId(4) };
     let sqe = sq.to_sqe();
-    assert_eq!((sqe.opcode, sqe.prp1, sqe.cdw10, sqe.cdw11, sqe.cdw12), (0x01, 0x8000, 0x0001_0003, 0x0004_0005, 9));
+    assert_eq!((sqe.opcode, sqe.prp1, sqe.cdw10, sqe.cdw11), (0x01, 0x8000, 0x0001_0003, 0x0004_0005));
 
     let sqe = Identify { csi: 2, ..Identify::new(cns::COMMAND_SET_NAMESPACE, Nsid(7), Dptr { prp1: 0x1000, prp2: 0 }) }.to_sqe();
     assert_eq!((sqe.opcode, sqe.nsid, sqe.prp1, sqe.cdw10, sqe.cdw11), (0x06, 7, 0x1000, 0x05, 0x0200_0000));

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::regs::Cap;
-use crate::testing::{counterexample, offsets};
+use crate::tests::{counterexample, offsets};
 use crate::{Nsid, Page, Text};
 
 #[test]

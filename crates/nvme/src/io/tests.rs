@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 type Fields = (u32, u64, u32, (u64, u64), u32);
 
@@ -79,7 +79,7 @@ fn write_zeroes_bytes() {
 }
 
 #[test]
-fn deallocate_bytes() {
+fn deallocate_bytes_match_the_specification() {
     let sqe = deallocate(Nsid(3), 256, Dptr { prp1: 0x1010, prp2: 0 });
     assert_eq!(sqe.to_words(), [0x3_0000_0009, 0, 0, 0x1010, 0, 0x4_0000_00ff, 0, 0]);
     let range = Range::new(Lba(0x1122_3344_5566_7788), 0x99aa_bbcc);

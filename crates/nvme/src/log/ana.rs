@@ -24,13 +24,13 @@ impl AnaState {
     /// The state is about to be another: within ANATT seconds (Identify Controller).
     pub const CHANGE: AnaState = AnaState(0xf);
 
-    /// The states that there are.
+    /// The states that there are, in the order of their bits in ANACAP.
     pub const ALL: [AnaState; 5] =
         [AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE, AnaState::PERSISTENT_LOSS, AnaState::CHANGE];
 
     /// Whether I/O commands are carried out in this state.
     pub const fn is_accessible(self) -> bool {
-        matches!(self, AnaState::OPTIMIZED | AnaState::NON_OPTIMIZED)
+        self.refusal().is_none()
     }
 
     /// The status of an I/O command that arrives in this state; `None`: it is carried out (Base 8.1.1, Base 4.2.3.4). A
@@ -46,25 +46,13 @@ impl AnaState {
     }
 
     /// The state that a status tells of, if it is one of ANA.
-    pub const fn of_status(status: Status) -> Option<AnaState> {
-        match status.kind() {
-            Status::ANA_INACCESSIBLE => Some(AnaState::INACCESSIBLE),
-            Status::ANA_PERSISTENT_LOSS => Some(AnaState::PERSISTENT_LOSS),
-            Status::ANA_TRANSITION => Some(AnaState::CHANGE),
-            _ => None,
-        }
+    pub fn of_status(status: Status) -> Option<AnaState> {
+        AnaState::ALL.into_iter().find(|state| state.refusal() == Some(status.kind()))
     }
 
     /// The bit of ANACAP that says that the controller reports this state (Base 5.1.13.2.1); 0 for a reserved one.
-    pub const fn capability(self) -> u8 {
-        match self {
-            AnaState::OPTIMIZED => 1 << 0,
-            AnaState::NON_OPTIMIZED => 1 << 1,
-            AnaState::INACCESSIBLE => 1 << 2,
-            AnaState::PERSISTENT_LOSS => 1 << 3,
-            AnaState::CHANGE => 1 << 4,
-            _ => 0,
-        }
+    pub fn capability(self) -> u8 {
+        AnaState::ALL.iter().position(|state| *state == self).map_or(0, |bit| 1 << bit)
     }
 
     /// The name, in the spelling that tools print.
@@ -149,7 +137,7 @@ pub struct AnaLog {
 impl AnaLog {
     /// The bytes of the page; with `groups_only` (RGO) without namespace identifiers.
     pub fn to_bytes(&self, groups_only: bool) -> Vec<u8> {
-        let header = AnaHeader { change_count: self.change_count, groups: self.groups.len() as u16, ..AnaHeader::zeroed() };
+        let header = AnaHeader { change_count: self.change_count, groups: self.groups.len() as u16, ..AnaHeader::default() };
         let mut bytes = header.as_page().to_vec();
         for (group, namespaces) in &self.groups {
             let listed = if groups_only { &[][..] } else { namespaces };

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 #[test]
 fn text_is_padded_cut_and_cleaned() {
@@ -35,5 +35,5 @@ fn short_page_is_refused() {
     let short = Smart::from_page(&[0; 511]).expect_err("a byte is missing");
     assert_eq!(short, TooShort { need: 512, got: 511 });
     assert!(short.to_string().contains("511 bytes are too few for a structure of 512"));
-    assert_eq!(Smart::from_page(&[0; 4096]), Ok(Smart::zeroed()));
+    assert_eq!(Smart::from_page(&[0; 4096]), Ok(Smart::default()));
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Status;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 const MIB: u64 = 1 << 20;
 
@@ -212,15 +212,15 @@ fn unreachable_memory_is_refused() {
         let built = build(Segment { addr, len }, PageSize::MIN, list, |_, _| panic!("an entry was stored"));
         built.expect_err("it has no PRPs")
     };
-    assert_eq!(refusal(0x1000, 0, list), BuildError::Empty);
-    assert_eq!(refusal(0x1002, 4, list), BuildError::Unaligned { addr: 0x1002, align: 4 });
-    assert_eq!(refusal(0x1000, 0x3000, Segment { addr: 4, len: 64 }), BuildError::Unaligned { addr: 4, align: 8 });
+    let unaddressable = |addr, len| BuildError::Unaddressable(Segment { addr, len });
+    assert_eq!(refusal(0x1000, 0, list), unaddressable(0x1000, 0));
+    assert_eq!(refusal(0x1002, 4, list), unaddressable(0x1002, 4));
+    assert_eq!(refusal(0x1000, 0x3000, Segment { addr: 4, len: 64 }), unaddressable(4, 64));
     assert_eq!(refusal(0x1000, 0xb000, list), BuildError::ListTooShort { need: 80, got: 64 });
     assert_eq!(refusal(0x1000, 0x3000, Segment::default()), BuildError::ListTooShort { need: 16, got: 0 });
     assert!(matches!(refusal(0, u64::MAX, list), BuildError::ListTooShort { got: 64, .. }));
-    let at_the_end = Segment { addr: u64::MAX - 7, len: 8 };
-    assert_eq!(refusal(u64::MAX - 3, 8, list), BuildError::Wraps(Segment { addr: u64::MAX - 3, len: 8 }));
-    assert_eq!(refusal(0x1000, 0x3000, Segment { len: 4096, ..at_the_end }), BuildError::Wraps(Segment { len: 4096, ..at_the_end }));
+    assert_eq!(refusal(u64::MAX - 3, 8, list), unaddressable(u64::MAX - 3, 8));
+    assert_eq!(refusal(0x1000, 0x3000, Segment { addr: u64::MAX - 7, len: 4096 }), unaddressable(u64::MAX - 7, 4096));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::counterexample;
+use crate::tests::counterexample;
 
 /// Runs a ring against a queue: `true` for produce, `false` for consume. The ring and the queue agree on what is full
 /// and empty, on the order of entries, and the phase tells new entries from old ones.
-fn is_a_queue(entries: u32, steps: &[bool], advance: impl Fn(&mut Producer)) -> bool {
-    let (mut producer, mut consumer) = (Producer::new(entries), Consumer::new(entries));
+fn is_a_queue(entries: u32, steps: &[bool], advance: impl Fn(&mut RingIndex)) -> bool {
+    let (mut producer, mut consumer) = (RingIndex::new(entries), RingIndex::new(entries));
     let mut slots = vec![(0u32, false); entries as usize];
     let mut queue = std::collections::VecDeque::new();
     for (value, &produce) in (1u32..).zip(steps) {
@@ -38,12 +38,12 @@ fn steps() -> impl Strategy<Value = (u32, Vec<bool>)> {
 
 #[test]
 fn ring_holds_one_entry_less() {
-    assert_eq!(counterexample(500, steps(), |(entries, steps)| is_a_queue(*entries, steps, Producer::advance)), None);
+    assert_eq!(counterexample(500, steps(), |(entries, steps)| is_a_queue(*entries, steps, RingIndex::advance)), None);
 }
 
 #[test]
 fn stuck_phase_is_caught() {
-    let keeps_phase = |producer: &mut Producer| {
+    let keeps_phase = |producer: &mut RingIndex| {
         producer.advance();
         producer.phase = true;
     };
@@ -52,6 +52,6 @@ fn stuck_phase_is_caught() {
 
 #[test]
 fn tail_outside_the_ring_is_refused() {
-    let consumer = Consumer::new(4);
+    let consumer = RingIndex::new(4);
     assert_eq!([0, 3, 4, u32::MAX].map(|tail| consumer.available(tail)), [Some(0), Some(3), None, None]);
 }

@@ -569,7 +569,7 @@ impl Requests {
 /// and it went well.
 #[inline(always)]
 fn oddity(completed: &Completed, whole: u64) -> u64 {
-    (completed.token & Token::PART_OF_QUEUE ^ whole) | u64::from(completed.status.failure())
+    (completed.token & Token::PART_OF_QUEUE ^ whole) | u64::from(completed.status.kind().0)
 }
 
 /// That in the usual case.

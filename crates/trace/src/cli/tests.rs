@@ -24,15 +24,15 @@ fn command_lines_of_the_posts_work() {
     let tenfold = settings("1 10").unwrap();
     assert_eq!((tenfold.interval, tenfold.count), (Duration::from_secs(1), 10));
     let all = settings("-mT 1").unwrap();
-    assert!(all.milliseconds && all.timestamp && !all.queues);
-    assert!(settings("-Q --freq 100").unwrap().queues);
+    assert!(all.args.milliseconds && all.args.timestamp && !all.args.queues);
+    assert!(settings("-Q --freq 100").unwrap().args.queues);
 }
 
 #[test]
 fn mode_and_options_in_any_order() {
     let mixed = settings("delay -Q 0.5 -d vda 3 --freq 7 --duration 9").unwrap();
     assert_eq!((mixed.mode, mixed.interval, mixed.count, mixed.freq), (Mode::Delay, Duration::from_millis(500), 3, 7));
-    assert_eq!((mixed.devices, mixed.duration), (vec!["vda".to_owned()], Some(Duration::from_secs(9))));
+    assert_eq!((mixed.args.devices, mixed.args.duration), (vec!["vda".to_owned()], Some(Duration::from_secs(9))));
     for mode in Mode::ALL {
         assert_eq!(settings(mode.name()).unwrap().mode, mode);
     }

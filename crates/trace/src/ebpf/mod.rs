@@ -14,15 +14,15 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
-use tracer::{Choice, Tracer};
+use tracer::{Tracer, chosen};
 
 /// `reap trace`.
 pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_json::Value, Error> {
     let mut machine = Machine::look(Path::new("/"));
-    let stopped = stop_signals().map_err(|source| Error::Output { path: "a signal handler".into(), source })?;
-    let choice = Choice::of(settings, &machine)?;
+    let stopped = stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
+    let (disks, lines) = chosen(settings, &machine)?;
     preflight::check(settings.mode)?;
-    let tracer = Tracer::start(settings, &machine, &choice)?;
+    let mut tracer = Tracer::start(settings, &machine, &disks, &lines)?;
     let mut intervals = Vec::new();
     let mut before = Counts::default();
     let printed = (|| {
@@ -31,7 +31,7 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
     })();
     // A reader that went away, as `head` does, ends it like Ctrl-C.
     let mut reader_left = left(printed)?;
-    let end = settings.duration.map(|duration| Instant::now() + duration);
+    let end = settings.args.duration.map(|duration| Instant::now() + duration);
     let mut done = 0;
     let mut next = Instant::now();
     while !reader_left && done < settings.count {
@@ -43,13 +43,13 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
             break;
         }
         machine = Machine::look(Path::new("/"));
-        let now = tracer.read(&machine)?;
+        let now = tracer.read(&machine, false)?;
         let interval = now.since(&before);
         reader_left = left(print(&mut out, settings, &interval))?;
         intervals.push(interval);
         before = now;
     }
-    let total = tracer.finish(&machine)?;
+    let total = tracer.read(&machine, true)?;
     let last = total.since(&before);
     if !reader_left {
         reader_left = left(print(&mut out, settings, &last))?;
@@ -58,12 +58,13 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
     if !reader_left && intervals.len() > 1 {
         left(writeln!(out, "\nThe whole run:").and_then(|()| report::text(&mut out, settings, &total)))?;
     }
-    Ok(report::document(settings, &kernel(), &intervals, &total))
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(report::document(settings, kernel.trim(), &intervals, &total))
 }
 
 fn print(out: &mut impl Write, settings: &Settings, interval: &Counts) -> io::Result<()> {
     writeln!(out)?;
-    if settings.timestamp {
+    if settings.args.timestamp {
         writeln!(out, "{}", chrono::Local::now().format("%H:%M:%S"))?;
     }
     report::text(out, settings, interval)?;
@@ -78,7 +79,7 @@ fn banner(settings: &Settings) -> String {
         Mode::Latency => "block requests from issue to completion",
     };
     let sampled = if settings.freq > 1 { format!(", 1 in {}", settings.freq) } else { String::new() };
-    let end = if settings.count == u64::MAX && settings.duration.is_none() { "... Hit Ctrl-C to end." } else { "..." };
+    let end = if settings.count == u64::MAX && settings.args.duration.is_none() { "... Hit Ctrl-C to end." } else { "..." };
     format!("Tracing {what}{sampled}{end}")
 }
 
@@ -87,7 +88,7 @@ fn left(written: io::Result<()>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-        Err(source) => Err(Error::Output { path: "the output".into(), source }),
+        Err(source) => Err(Error::Output { what: "the output", source }),
     }
 }
 
@@ -103,8 +104,4 @@ fn stop_signals() -> io::Result<mpsc::Receiver<()>> {
         }
     })?;
     Ok(stopped)
-}
-
-fn kernel() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }

@@ -3,11 +3,11 @@
 
 use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
-use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
+use crate::counts::{Counts, Latency, Line, LineOnCpu, Operation, Queue, SizeClass};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::preflight;
-use crate::settings::{Mode, Settings};
+use crate::settings::{Mode, Settings, usage};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -23,26 +23,16 @@ const REQUESTS: u32 = 1 << 16;
 /// (device or queue, operation, size) classes in `latency`.
 const CLASSES: u32 = 2048;
 
-/// What the user chose of this machine; empty: everything.
-pub(super) struct Choice {
-    disks: Vec<String>,
-    lines: Vec<u32>,
-}
-
-impl Choice {
-    /// Finds what the settings name.
-    pub(super) fn of(settings: &Settings, machine: &Machine) -> Result<Choice, Error> {
-        let mut disks = Vec::new();
-        for device in &settings.devices {
-            disks.extend(machine.find_disk(device)?);
-        }
-        if disks.len() > layout::FILTERS {
-            let why = format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS);
-            return Err(Error::Usage(why));
-        }
-        let lines = settings.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?;
-        Ok(Choice { disks, lines })
+/// The disks and lines that the settings name of this machine; none: all of them.
+pub(super) fn chosen(settings: &Settings, machine: &Machine) -> Result<(Vec<String>, Vec<u32>), Error> {
+    let mut disks = Vec::new();
+    for device in &settings.args.devices {
+        disks.extend(machine.find_disk(device)?);
     }
+    if disks.len() > layout::FILTERS {
+        return usage(format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS));
+    }
+    Ok((disks, settings.args.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?))
 }
 
 /// The tracing program in the kernel.
@@ -59,7 +49,7 @@ pub(super) struct Tracer {
 
 impl Tracer {
     /// Loads and attaches what the mode needs.
-    pub(super) fn start(settings: &Settings, machine: &Machine, choice: &Choice) -> Result<Tracer, Error> {
+    pub(super) fn start(settings: &Settings, machine: &Machine, disks: &[String], lines: &[u32]) -> Result<Tracer, Error> {
         // libbpf explains each failed attempt at length; the error that comes back says enough. `REAP_TRACE_LIBBPF=1` shows all of it.
         if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
             libbpf_rs::set_print(None);
@@ -67,20 +57,20 @@ impl Tracer {
         let known = machine.queue_lines();
         let queues: usize = machine.disks.iter().map(|disk| disk.queues.len()).sum();
         let mut filter = [[0; layout::DISK_NAME]; layout::FILTERS];
-        filter.iter_mut().zip(&choice.disks).for_each(|(field, name)| *field = layout::padded(name));
+        filter.iter_mut().zip(disks).for_each(|(field, name)| *field = layout::padded(name));
         let config = Config {
             mode: Mode::ALL.iter().position(|&mode| mode == settings.mode).unwrap_or(0) as u32,
             freq: settings.freq,
-            unit: if settings.milliseconds { 1_000_000 } else { 1_000 },
-            per_queue: settings.queues.into(),
+            unit: if settings.args.milliseconds { 1_000_000 } else { 1_000 },
+            per_queue: settings.args.queues.into(),
             max_lines: 1 + known.len() as u32 + SPARE,
             max_queues: queues as u32 + SPARE,
-            filters: choice.disks.len() as u32,
+            filters: disks.len() as u32,
             pad: 0,
             filter,
         };
         let object = load(settings.mode, &config, machine.irq_numbers())?;
-        introduce_lines(&object, machine, &known, choice)?;
+        introduce_lines(&object, machine, &known, disks, lines)?;
         let mut links = Vec::new();
         for hook in preflight::hooks(settings.mode) {
             let program = object.progs_mut().find(|program| {
@@ -93,83 +83,57 @@ impl Tracer {
         switch(&object, true)?;
         let began = Instant::now();
         let before = known.iter().map(|(_, _, irq)| (*irq, machine.interrupts(*irq))).collect();
-        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.queues, max_lines: config.max_lines, began, before })
+        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.args.queues, max_lines: config.max_lines, began, before })
     }
 
-    /// All counters now.
-    pub(super) fn read(&self, machine: &Machine) -> Result<Counts, Error> {
+    /// All counters now. The `last` time the counting stops, cycles that are still open count as well, and the programs are detached.
+    pub(super) fn read(&mut self, machine: &Machine, last: bool) -> Result<Counts, Error> {
         // Before our own counts: whatever comes in between is then ours alone, and not taken for lost.
         let kernel: HashMap<u32, u64> = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
-        self.read_after(machine, &kernel)
-    }
-
-    fn read_after(&self, machine: &Machine, kernel: &HashMap<u32, u64>) -> Result<Counts, Error> {
-        let globals = self.globals()?;
-        let (queues, ids) = self.queues(&globals)?;
-        let lines = self.lines(machine, globals.next_slot)?;
+        if last {
+            switch(&self.object, false)?;
+        }
+        let time = self.began.elapsed();
+        if last {
+            self.links.clear();
+        }
+        let bytes = lookup(&find_map(&self.object, ".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
+        let globals = read::<Globals>(&bytes).ok_or_else(|| refused(".data", "too short"))?;
+        let (queues, ids) = self.queues(&globals, last)?;
+        let lines = self.lines(machine, globals.next_slot, last)?;
         let latencies = if self.mode == Mode::Latency { self.latencies(&ids)? } else { Vec::new() };
         let unseen = |line: &Line| {
             let (before, now) = (self.before.get(&line.irq)?, kernel.get(&line.irq)?);
             Some(now.saturating_sub(*before).saturating_sub(line.interrupts))
         };
-        let lost = Lost {
-            interrupts: lines.iter().filter_map(unseen).sum(),
-            program_runs: self.program_runs_left_out(),
-            lines: globals.lost_lines,
-            queues: globals.lost_queues,
-            requests: globals.lost_starts,
-            classes: globals.lost_classes,
-        };
-        Ok(Counts { time: self.began.elapsed(), lines, queues, latencies, lost })
+        let lost = [
+            lines.iter().filter_map(unseen).sum(),
+            self.program_runs_left_out(),
+            globals.lost_lines,
+            globals.lost_queues,
+            globals.lost_starts,
+            globals.lost_classes,
+        ];
+        Ok(Counts { time, lines, queues, latencies, lost })
     }
 
-    /// Stops counting, reads once more, now with the cycles that were still open, and detaches.
-    pub(super) fn finish(mut self, machine: &Machine) -> Result<Counts, Error> {
-        let kernel = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
-        switch(&self.object, false)?;
-        let time = self.began.elapsed();
-        self.links.clear();
-        let mut counts = self.read_after(machine, &kernel)?;
-        counts.time = time;
-        if self.mode == Mode::Completions {
-            for line in &mut counts.lines {
-                if let Some(state) = self.value::<layout::Line>("lines", &line.irq.to_ne_bytes())? {
-                    for cycle in state.cycle.iter().filter(|cycle| cycle.sampled != 0) {
-                        line.per_interrupt.record(cycle.count.into());
-                    }
-                }
-            }
-            if self.per_queue {
-                for index in 0..self.globals()?.next_queue.min(self.map("queues")?.max_entries()) {
-                    let state = self.value::<layout::Queue>("queues", &index.to_ne_bytes())?;
-                    let Some(state) = state.filter(|state| state.cycle_count > 0) else { continue };
-                    let same = |queue: &&mut Queue| queue.number == state.number && queue.disk == layout::name(&state.name);
-                    if let Some(queue) = counts.queues.iter_mut().find(same) {
-                        queue.per_interrupt.record(state.cycle_count.into());
-                    }
-                }
-            }
-        }
-        Ok(counts)
-    }
-
-    fn globals(&self) -> Result<Globals, Error> {
-        let bytes = lookup(&self.map(".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
-        read::<Globals>(&bytes).ok_or_else(|| refused(".data", "too short"))
-    }
-
-    fn lines(&self, machine: &Machine, slots: u32) -> Result<Vec<Line>, Error> {
+    fn lines(&self, machine: &Machine, slots: u32, last: bool) -> Result<Vec<Line>, Error> {
         let mut found = Vec::new();
         if self.mode == Mode::Latency {
             return Ok(found);
         }
-        let map = self.map("lines")?;
+        let map = find_map(&self.object, "lines")?;
         for irq in 0..map.max_entries() {
             let state = self.value::<layout::Line>("lines", &irq.to_ne_bytes())?;
             let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
             let mut line = Line { irq, name: machine.line_name(irq), interrupts: state.seq, ..Line::default() };
             match self.mode {
-                Mode::Completions => line.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?,
+                Mode::Completions => {
+                    line.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?;
+                    for cycle in state.cycle.iter().filter(|cycle| last && cycle.sampled != 0) {
+                        line.per_interrupt.record(cycle.count.into());
+                    }
+                }
                 Mode::Delay => {
                     line.to_softirq = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot).to_ne_bytes())?;
                     line.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot + 1).to_ne_bytes())?;
@@ -186,9 +150,9 @@ impl Tracer {
     }
 
     /// The queues seen so far, and the names of the disks and hardware queues by the kernel's addresses.
-    fn queues(&self, globals: &Globals) -> Result<(Vec<Queue>, HashMap<u64, String>), Error> {
+    fn queues(&self, globals: &Globals, last: bool) -> Result<(Vec<Queue>, HashMap<u64, String>), Error> {
         let (mut queues, mut ids) = (Vec::new(), HashMap::new());
-        for index in 0..globals.next_queue.min(self.map("queues")?.max_entries()) {
+        for index in 0..globals.next_queue.min(find_map(&self.object, "queues")?.max_entries()) {
             let key = index.to_ne_bytes();
             let Some(state) = self.value::<layout::Queue>("queues", &key)?.filter(|state| state.hctx != 0 && state.tracked != 0) else {
                 continue;
@@ -206,7 +170,12 @@ impl Tracer {
             let first = if self.mode == Mode::Delay { 2 * self.max_lines } else { self.max_lines };
             let key = (first + index).to_ne_bytes();
             match self.mode {
-                Mode::Completions if self.per_queue => queue.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
+                Mode::Completions if self.per_queue => {
+                    queue.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?;
+                    if last && state.cycle_count > 0 {
+                        queue.per_interrupt.record(state.cycle_count.into());
+                    }
+                }
                 Mode::Delay if self.per_queue => queue.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
                 _ => {}
             }
@@ -219,7 +188,7 @@ impl Tracer {
     }
 
     fn latencies(&self, ids: &HashMap<u64, String>) -> Result<Vec<Latency>, Error> {
-        let map = self.map("latencies")?;
+        let map = find_map(&self.object, "latencies")?;
         let mut found = Vec::new();
         for key in map.keys() {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
@@ -240,16 +209,13 @@ impl Tracer {
         self.object.progs().filter(|program| program.autoload()).filter_map(|program| of(program.as_fd().as_raw_fd())).sum()
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, Error> {
-        find_map(&self.object, name)
-    }
-
     fn value<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Option<T>, Error> {
-        Ok(lookup(&self.map(map)?, key)?.and_then(|bytes| read(&bytes)))
+        Ok(lookup(&find_map(&self.object, map)?, key)?.and_then(|bytes| read(&bytes)))
     }
 
     fn per_cpu<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Vec<T>, Error> {
-        let values = self.map(map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
+        let values =
+            find_map(&self.object, map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
         Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
     }
 
@@ -304,8 +270,13 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
 }
 
 /// Tells the program what is known of this machine: which queue has which line, which lines are block devices', which are not wanted.
-fn introduce_lines(object: &Object, machine: &Machine, known: &[(String, u32, u32)], choice: &Choice) -> Result<(), Error> {
-    let Choice { disks, lines: chosen } = choice;
+fn introduce_lines(
+    object: &Object,
+    machine: &Machine,
+    known: &[(String, u32, u32)],
+    disks: &[String],
+    chosen: &[u32],
+) -> Result<(), Error> {
     let (names, lines) = (find_map(object, "known_lines")?, find_map(object, "lines")?);
     let update = |map: &Map<'_>, key: &[u8], value: &[u8]| {
         map.update(key, value, MapFlags::ANY).map_err(|error| refused("what is known of the lines", error))
@@ -371,5 +342,5 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
 }
 
 fn refused(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::Refused { what: what.to_owned(), why: why.to_string() }
+    Error::Kernel(format!("the kernel refused {what}: {why}"))
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::counts::{Latency, LineOnCpu, Lost, Operation, SizeClass};
+use crate::counts::{LineOnCpu, Operation, SizeClass};
 use std::time::Duration;
 
 fn settings(mode: Mode) -> Settings {
@@ -46,7 +46,7 @@ fn counts() -> Counts {
             size: SizeClass(3),
             time: Log2::from_parts(&[0, 4], 12_000, 4_000),
         }],
-        lost: Lost::default(),
+        lost: [0; 6],
     }
 }
 
@@ -81,7 +81,7 @@ fn each_mode_prints_its_table() {
 #[test]
 fn what_was_lost_is_said() {
     let mut counts = counts();
-    counts.lost = Lost { program_runs: 3, requests: 2, ..Lost::default() };
+    counts.lost = [0, 3, 0, 0, 2, 0];
     let said = printed(&settings(Mode::Completions), &counts);
     assert!(said.ends_with("5 lost (3 program runs left out by the kernel, 2 requests without room for their start)\n"), "{said}");
 }

@@ -26,12 +26,12 @@ fn served(patience: Duration, mut act: Act) -> Client {
             match socket.receive() {
                 Ok(Received::Message(message)) if message.header.command == Command::Version as u16 => {
                     let version = Version { major: 0, minor: 0, capabilities: Capabilities { max_msg_fds: 3, ..Capabilities::default() } };
-                    socket.send(&Reply::Version(version).to_bytes(&message.header)).expect("sent");
+                    socket.send(&Reply::Version(version).to_bytes(&message.header), &[]).expect("sent");
                 }
                 Ok(Received::Message(message)) => {
                     let bytes = act(&message.header, &message.body);
                     // `CLOSE` ends the connection.
-                    if bytes == CLOSE || socket.send(&bytes).is_err() {
+                    if bytes == CLOSE || socket.send(&bytes, &[]).is_err() {
                         return;
                     }
                 }
@@ -179,20 +179,21 @@ fn full_socket_keeps_last_doorbell() {
 }
 
 /// Lent memory of 16 bytes at address 0x1000.
-struct Sixteen(Mutex<[u8; 16]>);
-
-impl ClientMemory for Sixteen {
-    fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let from = address.checked_sub(0x1000).map(|at| at as usize);
-        let memory = self.0.lock().expect("no panic");
-        from.and_then(|from| memory.get(from..from.checked_add(into.len())?)).map(|bytes| into.copy_from_slice(bytes)).is_some()
-    }
-
-    fn write(&self, address: u64, data: &[u8]) -> bool {
-        let from = address.checked_sub(0x1000).map(|at| at as usize);
-        let mut memory = self.0.lock().expect("no panic");
-        from.and_then(|from| memory.get_mut(from..from.checked_add(data.len())?)).map(|bytes| bytes.copy_from_slice(data)).is_some()
-    }
+fn sixteen() -> Arc<Memory> {
+    let memory = Mutex::new([0; 16]);
+    Arc::new(move |ask: &DmaAsk<'_>| {
+        let (address, count) = ask.range();
+        let from = address.checked_sub(0x1000)? as usize;
+        let mut memory = memory.lock().expect("no panic");
+        let lent = memory.get_mut(from..from.checked_add(count as usize)?)?;
+        match ask {
+            DmaAsk::Read { .. } => Some(lent.to_vec()),
+            DmaAsk::Write { data, .. } => {
+                lent.copy_from_slice(data);
+                Some(Vec::new())
+            }
+        }
+    })
 }
 
 /// A server asks for memory: what is lent is served, and everything else is an error, after which the connection goes on.
@@ -223,7 +224,7 @@ fn server_reaches_only_lent_memory() {
             .concat()
         }),
     );
-    client.serve_memory(Arc::new(Sixteen(Mutex::default())));
+    client.serve_memory(sixteen());
     assert!(client.device().is_ok());
     let answers: Vec<_> = (0..7).map(|_| hears.recv_timeout(LONG).expect("an answer")).collect();
     assert_eq!(
@@ -232,7 +233,7 @@ fn server_reaches_only_lent_memory() {
     );
     assert_eq!(answers[1].2[16..], *b"\0abc\0");
     // Let go of, once the connection is closed.
-    let memory: Arc<dyn ClientMemory> = Arc::new(Sixteen(Mutex::default()));
+    let memory = sixteen();
     client.serve_memory(memory.clone());
     client.close();
     assert_eq!(Arc::strong_count(&memory), 1);

@@ -25,10 +25,10 @@ fn descriptors_stay_with_their_message() {
     let mut there = Socket::new(there, 4096).expect("a socket");
     let file = tempfile::tempfile().expect("a file");
     let fds = [file.as_fd(), file.as_fd()];
-    there.send(&Request::DeviceInfo.to_bytes(1, Flags::REQUEST)).expect("sent");
-    there.send_with(&Request::DeviceReset.to_bytes(2, Flags::REQUEST), &fds).expect("sent");
-    there.send(&Request::DeviceInfo.to_bytes(3, Flags::REQUEST)).expect("sent");
-    there.send_with(&Request::DeviceReset.to_bytes(4, Flags::REQUEST), &fds[..1]).expect("sent");
+    there.send(&Request::DeviceInfo.to_bytes(1, Flags::REQUEST), &[]).expect("sent");
+    there.send(&Request::DeviceReset.to_bytes(2, Flags::REQUEST), &fds).expect("sent");
+    there.send(&Request::DeviceInfo.to_bytes(3, Flags::REQUEST), &[]).expect("sent");
+    there.send(&Request::DeviceReset.to_bytes(4, Flags::REQUEST), &fds[..1]).expect("sent");
     assert_eq!([next(&mut here), next(&mut here), next(&mut here), next(&mut here)], [(1, 0), (2, 2), (3, 0), (4, 1)]);
     assert!(matches!(here.receive(), Ok(Received::Nothing)));
     drop(there);
@@ -74,10 +74,11 @@ fn a_peer_that_does_not_read() {
     let message = vec![7; 1000];
     let mut sent = 0;
     while !here.has_unsent() {
-        here.send(&message).expect("taken");
+        here.send(&message, &[]).expect("taken");
         sent += message.len();
     }
-    assert!(matches!(here.send_with(&message, &[]), Err(SocketError::System(_))));
+    let file = tempfile::tempfile().expect("a file");
+    assert!(matches!(here.send(&message, &[file.as_fd()]), Err(SocketError::System(_))));
     let reader = std::thread::spawn(move || {
         let mut all = vec![0; sent];
         there.read_exact(&mut all).expect("read");
@@ -88,7 +89,7 @@ fn a_peer_that_does_not_read() {
     }
     let (there, whole) = reader.join().expect("a reader");
     assert!(whole);
-    let deaf = (0..).find_map(|_| here.send(&message).err()).expect("an end");
+    let deaf = (0..).find_map(|_| here.send(&message, &[]).err()).expect("an end");
     assert!(matches!(deaf, SocketError::Deaf(waiting) if waiting > 1 << 20));
     drop(there);
 }

@@ -23,7 +23,7 @@ fn shortened(scenario: &Scenario, most: Nanos) -> Outcome {
 }
 
 #[test]
-fn every_case_reads_and_every_row_has_its_case() {
+fn every_row_has_its_case() {
     for case in CASES {
         let scenario = case.scenario().unwrap_or_else(|error| panic!("{}: {error}", case.name));
         assert_eq!(scenario.mode.to_string(), case.mode);
@@ -45,7 +45,7 @@ fn every_case_reads_and_every_row_has_its_case() {
 
 /// A constant stands for one row, which is to be calibrated, and no two for the same.
 #[test]
-fn each_constant_has_a_row_of_its_own() {
+fn each_constant_has_one_row() {
     for (at, knob) in KNOBS.iter().enumerate() {
         let row = SPECS.iter().find(|spec| spec.id == knob.row).unwrap_or_else(|| panic!("{}", knob.row));
         assert_eq!(row.used, Use::Calibrate, "{}", knob.key);
@@ -141,7 +141,7 @@ const BOUNDS: [(&str, &[&str]); 4] = [
 
 /// Twice a number that a scenario has for its machine, its devices or what its application computes: a row of its post moves.
 #[test]
-fn every_number_of_a_scenario_moves_a_row() {
+fn every_scenario_number_matters() {
     let mut still = BTreeSet::new();
     for (name, text) in FILES {
         let cases = || CASES.iter().filter(|case| case.file == name);
@@ -240,7 +240,7 @@ fn scores_judge_effects() {
 }
 
 #[test]
-fn histograms_are_as_far_apart_as_their_shares() {
+fn histogram_distance_compares_shares() {
     let row = |id, published, simulated| Row { id, published, simulated, unit: "share", used: Use::Shape, score: None };
     let rows = [row("a.0", 0.5, 0.5), row("a.1", 0.3, 0.1), row("ab.0", 1.0, 0.0)];
     // A fifth is elsewhere: in a bucket that the post does not have.
@@ -294,7 +294,7 @@ const LEARNING: Nanos = Nanos::from_millis(20);
 /// figures are those that `cargo xtask published` prints next to the published ones. On the slow machine the best mode completes on
 /// a CPU of its own: there `adaptive`, too, leaves the completing to it.
 #[test]
-fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
+fn adaptive_matches_best_published_mode() {
     let of = |name: &str| CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
     for (adaptive, others) in [
         ("000.irq", &["000.irq", "000.check"][..]),

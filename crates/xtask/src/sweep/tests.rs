@@ -32,7 +32,7 @@ fn cells_are_picked_by_their_words() {
 }
 
 #[test]
-fn profiles_are_drawn_within_what_drives_do() {
+fn drawn_profiles_stay_plausible() {
     for seed in 0..2_000 {
         let profile = drawn(seed);
         assert!((5_000..200_000).contains(&profile.read.base.0), "{profile:?}");
@@ -43,7 +43,7 @@ fn profiles_are_drawn_within_what_drives_do() {
 
 /// Deterministic, with nothing that the known grid has, and with each of the three traits once.
 #[test]
-fn an_unseen_grid_is_its_seeds_and_no_known_one() {
+fn unseen_grid_depends_on_seed() {
     for seed in 0..200 {
         let grid = Grid::unseen(seed).unwrap();
         assert_eq!(grid, Grid::unseen(seed).unwrap());
@@ -61,7 +61,7 @@ fn an_unseen_grid_is_its_seeds_and_no_known_one() {
 
 /// What is printed of a drawn grid is the grid.
 #[test]
-fn the_tables_of_a_grid_read_back() {
+fn grid_tables_round_trip() {
     let grid = Grid::unseen(5).unwrap();
     let tables = grid.tables().unwrap();
     for ((_, text), profile) in tables[1..].iter().zip(&grid.profiles) {
@@ -93,7 +93,7 @@ fn alike(a: &sim::Outcome, b: &sim::Outcome) -> bool {
 
 /// The file of a cell, read as any other, gives the run of the sweep: of each family, known and drawn.
 #[test]
-fn a_cell_runs_alone_as_in_the_sweep() {
+fn cell_runs_alone_alike() {
     let grids = [Grid { costs: Grid::whole(3).costs[1..].to_vec(), ..Grid::quick(3) }, Grid::unseen(3).unwrap()];
     for grid in grids {
         let mut families = Vec::new();
@@ -115,7 +115,7 @@ fn a_cell_runs_alone_as_in_the_sweep() {
 
 /// A file says what the sweep means: the same runs as of scenarios that are put together by hand.
 #[test]
-fn a_cell_is_the_loop_that_it_is_called() {
+fn cell_loop_matches_its_name() {
     let cell = Grid::quick(1).cells().swap_remove(4);
     assert_eq!(cell.to_string(), "bare-metal optane open qd=32 load=50");
     let by_hand = |job| Scenario { seed: 5, ..Scenario::new(Mode::INTERRUPT, cell.profile.clone(), job) }.run().unwrap();
@@ -140,7 +140,7 @@ fn a_cell_runs_at_its_load() {
 }
 
 #[test]
-fn a_device_with_phases_is_watched_for_longer() {
+fn phased_devices_run_longer() {
     let cell = &Grid::quick(1).cells()[0];
     let ios = |profile| Cell { profile, ..cell.clone() }.ios(1_000);
     assert_eq!([ios(Profile::optane()), ios(Profile::tlc()), ios(Profile::bimodal())], [1_000, 1_000, PHASED * 1_000]);
@@ -161,7 +161,7 @@ fn closed(costs: &str, profile: Profile, depth: u32) -> Cell {
 /// messages back, because as many are found at a time. Of a device whose channels are busy by chance less seems to be to spare: some of
 /// 128 always wait while others of its channels are idle.
 #[test]
-fn at_the_devices_limit_adaptive_is_as_cheap_as_what_has_messages_held_back() {
+fn adaptive_matches_coalescing_at_saturation() {
     for (profile, depth, dearer) in [(Profile::optane(), 32, 1.1), (Profile::optane(), 128, 1.1), (Profile::tlc(), 128, 1.25)] {
         let cell = closed("bare-metal", profile, depth);
         let run = |mode| cell.scenario(mode, LatencyPrice::default(), 0.0, 30_000, 1).unwrap().run().unwrap();
@@ -173,7 +173,7 @@ fn at_the_devices_limit_adaptive_is_as_cheap_as_what_has_messages_held_back() {
 
 /// Even if only CPU time counts, what a loop offers is carried.
 #[test]
-fn at_no_price_of_latency_a_load_is_carried() {
+fn free_latency_still_carries_load() {
     for costs in ["bare-metal", "vm"] {
         let cell = open(costs, Profile::tlc(), 32, 75);
         let capacity = cell.capacity(1).unwrap();
@@ -187,7 +187,7 @@ fn ran(mode: Mode, price: LatencyPrice, cpu: f64) -> Ran {
 }
 
 #[test]
-fn a_dominated_cell_is_shown_with_its_rival() {
+fn dominated_cell_shows_its_rival() {
     let cells = Grid::whole(1).cells();
     let knob = [(LatencyPrice::UNLIMITED, 1_100.0), (LatencyPrice::default(), 1_000.0)].map(|(price, cpu)| ran(Mode::ADAPTIVE, price, cpu));
     let show = |vic| {

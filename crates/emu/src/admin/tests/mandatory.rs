@@ -3,7 +3,7 @@
 use nvme::AnaState;
 use nvme::admin::{csi, smart_event};
 use nvme::identify::IndependentNamespace;
-use nvme::log::CommandSupported;
+use nvme::log::{IdentifiersSupported, Supported};
 
 use super::*;
 use crate::Ana;
@@ -35,16 +35,16 @@ fn reset(host: &mut Host<TestPort>) {
 #[test]
 fn log_00h_lists_every_log() {
     let lists = hosts().map(|mut host| {
-        let supported: SupportedLogPages = log(&mut host, lid::SUPPORTED_LOG_PAGES, false);
+        let supported: IdentifiersSupported = log(&mut host, lid::SUPPORTED_LOG_PAGES, false);
         let page = host.page(1);
         for id in 0..=255 {
             let status = kind(&mut host, GetLogPage::new(id, 64, short(page, 64)).to_sqe());
-            let listed = supported.lids[usize::from(id)];
-            assert_eq!(status, if listed.lsupp() { Status::SUCCESS } else { Status::INVALID_LOG_PAGE }, "{id:#x}");
+            let listed = supported.ids[usize::from(id)];
+            assert_eq!(status, if listed.supported() { Status::SUCCESS } else { Status::INVALID_LOG_PAGE }, "{id:#x}");
             let indexed = GetLogPage { offset_is_index: true, ..GetLogPage::new(id, 64, short(page, 64)) };
             assert!(listed.into_bits() < 2 && kind(&mut host, indexed.to_sqe()) != Status::SUCCESS, "{id:#x}");
         }
-        (0..=255_u8).filter(|&id| supported.lids[usize::from(id)].lsupp()).collect::<Vec<_>>()
+        (0..=255_u8).filter(|&id| supported.ids[usize::from(id)].supported()).collect::<Vec<_>>()
     });
     let [most, least] = lists;
     assert_eq!(least, [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12, 0x13]);
@@ -61,9 +61,9 @@ fn log_05h_lists_every_admin_command() {
         for opcode in 0..=255 {
             // Fields that no command takes, so that none does anything; of events there are as many as allowed.
             let status = kind(&mut host, Sqe { opcode, cdw10: u32::MAX, ..Sqe::default() });
-            assert_eq!(status != Status::INVALID_OPCODE, supported.admin[usize::from(opcode)].csupp(), "{opcode:#x}: {status:?}");
+            assert_eq!(status != Status::INVALID_OPCODE, supported.admin[usize::from(opcode)].supported(), "{opcode:#x}: {status:?}");
         }
-        (0..=255_u8).filter(|&opcode| supported.admin[usize::from(opcode)].csupp()).collect::<Vec<_>>()
+        (0..=255_u8).filter(|&opcode| supported.admin[usize::from(opcode)].supported()).collect::<Vec<_>>()
     });
     let [most, least] = lists;
     assert_eq!(least, [0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18]);
@@ -81,10 +81,10 @@ fn log_05h_lists_every_io_command() {
             host.ring(&pair);
             host.settle();
             let status = host.reap(&mut pair, 9)[0].status().kind();
-            let listed = supported.io[usize::from(opcode)].csupp();
+            let listed = supported.io[usize::from(opcode)].supported();
             assert_eq!(status, if listed { Status::INVALID_NAMESPACE_OR_FORMAT } else { Status::INVALID_OPCODE }, "{opcode:#x}");
         }
-        (0..=255_u8).filter(|&opcode| supported.io[usize::from(opcode)].csupp()).collect::<Vec<_>>()
+        (0..=255_u8).filter(|&opcode| supported.io[usize::from(opcode)].supported()).collect::<Vec<_>>()
     });
     let [most, least] = lists;
     assert_eq!((least, most), (vec![0x00, 0x01, 0x02], vec![0x00, 0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0c]));
@@ -95,34 +95,34 @@ fn log_05h_names_effects_and_scopes() {
     let [mut host, _] = hosts();
     let page: CommandsSupported = log(&mut host, lid::COMMANDS_SUPPORTED, false);
     let io = |opcode: u8| page.io[usize::from(opcode)];
-    let base = CommandSupported::new().with_csupp(true).with_csp(scope::NAMESPACE);
+    let base = Supported::new().with_supported(true).with_scope(scope::NAMESPACE);
     assert_eq!((io(opcode::io::READ), io(opcode::io::COMPARE), io(opcode::io::FLUSH)), (base, base, base));
     for opcode in [opcode::io::WRITE, opcode::io::WRITE_ZEROES, opcode::io::DATASET_MANAGEMENT, opcode::io::WRITE_UNCORRECTABLE] {
         assert_eq!(io(opcode), base.with_lbcc(true), "{opcode:#x}");
     }
-    let admin = |opcode: u8| page.admin[usize::from(opcode)].csp();
+    let admin = |opcode: u8| page.admin[usize::from(opcode)].scope();
     assert_eq!(
         (admin(opcode::admin::IDENTIFY), admin(opcode::admin::SET_FEATURES)),
         (scope::CONTROLLER, scope::CONTROLLER | scope::NAMESPACE)
     );
-    assert_eq!((io(0xff), page.admin[0xff]), (CommandSupported::new(), CommandSupported::new()));
+    assert_eq!((io(0xff), page.admin[0xff]), (Supported::new(), Supported::new()));
 }
 
 #[test]
 fn log_12h_lists_every_feature() {
     let lists = hosts().map(|mut host| {
-        let supported: FeaturesSupported = log(&mut host, lid::FEATURES_SUPPORTED, false);
+        let supported: IdentifiersSupported = log(&mut host, lid::FEATURES_SUPPORTED, false);
         let page = host.page(1);
         for id in 0..=255 {
-            let listed = supported.fids[usize::from(id)].fsupp();
+            let listed = supported.ids[usize::from(id)].supported();
             let read = GetFeatures { nsid: Nsid(1), data: short(page, 512), ..GetFeatures::current(id) };
             assert_eq!(kind(&mut host, read.to_sqe()), if listed { Status::SUCCESS } else { Status::INVALID_FIELD }, "{id:#x}");
             let write = SetFeatures { nsid: Nsid::ALL, data: short(page, 512), ..SetFeatures::new(id, 0_u32) };
             assert_eq!(kind(&mut host, write.to_sqe()), if listed { Status::SUCCESS } else { Status::INVALID_FIELD }, "{id:#x}");
         }
-        assert_eq!(supported.fids[usize::from(fid::ARBITRATION)].fsp(), scope::CONTROLLER);
-        assert_eq!(supported.fids[usize::from(fid::ERROR_RECOVERY)].fsp(), scope::NAMESPACE);
-        (0..=255_u8).filter(|&id| supported.fids[usize::from(id)].fsupp()).collect::<Vec<_>>()
+        assert_eq!(supported.ids[usize::from(fid::ARBITRATION)].scope(), scope::CONTROLLER);
+        assert_eq!(supported.ids[usize::from(fid::ERROR_RECOVERY)].scope(), scope::NAMESPACE);
+        (0..=255_u8).filter(|&id| supported.ids[usize::from(id)].supported()).collect::<Vec<_>>()
     });
     let [most, least] = lists;
     assert_eq!(least, [0x01, 0x02, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0f, 0x16]);
@@ -159,7 +159,7 @@ fn identify_agrees_with_the_logs() {
             (opcode::io::WRITE_ZEROES, ControllerPage::ONCS_WRITE_ZEROES),
             (opcode::io::VERIFY, ControllerPage::ONCS_VERIFY),
         ] {
-            assert_eq!(page.oncs & bit != 0, commands.io[usize::from(opcode)].csupp(), "{opcode:#x}");
+            assert_eq!(page.oncs & bit != 0, commands.io[usize::from(opcode)].supported(), "{opcode:#x}");
         }
         assert_eq!((page.npss, page.awun, page.awupf), (0, 0, 0));
         assert!(health.temperature.get() < page.wctemp && page.wctemp < page.cctemp);

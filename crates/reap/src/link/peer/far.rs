@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::vfio_user::{Access, CallError, Client, End, Request, region, region_data};
+use ::vfio_user::{Access, CallError, Client, DmaAsk, End, Request, region, region_data};
 use driver::{Answer, Asked, Ticket};
 use hw::{DmaPool, EventFd, Process};
 use nvme::{Status, Vector};
@@ -13,7 +13,7 @@ use nvme::{Status, Vector};
 use super::Connection;
 use super::again::Effort;
 use super::greeting;
-use super::mapper::{LentMemory, Mapper, Pieces};
+use super::mapper::{Mapper, Pieces};
 use crate::error::PeerFault;
 
 /// A controller that another process serves.
@@ -134,7 +134,14 @@ impl Peer {
 
     fn serve_to(&self, client: &Client) {
         if let Some((pool, _)) = self.memory.get() {
-            client.serve_memory(Arc::new(LentMemory(pool.clone())));
+            let pool = pool.clone();
+            client.serve_memory(Arc::new(move |ask: &DmaAsk<'_>| match *ask {
+                DmaAsk::Read { address, count } => {
+                    let mut data = vec![0; count as usize];
+                    pool.dma_read(address, &mut data).ok().map(|()| data)
+                }
+                DmaAsk::Write { address, data } => pool.dma_write(address, data).ok().map(|()| Vec::new()),
+            }));
         }
     }
 

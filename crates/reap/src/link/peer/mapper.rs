@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::vfio_user::{CallError, Client, ClientMemory};
-use hw::{Chunk, DmaPool, Pinner};
+use ::vfio_user::{CallError, Client};
+use hw::{Chunk, Pinner};
 
 use super::Connection;
 
@@ -133,18 +133,5 @@ impl Pinner for Mapper {
     /// All at once: nothing of it is touched by that.
     fn chunk_bytes(&self) -> u64 {
         u64::MAX
-    }
-}
-
-/// What a server's DMA messages reach.
-pub(super) struct LentMemory(pub(super) DmaPool);
-
-impl ClientMemory for LentMemory {
-    fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        self.0.dma_read(address, into).is_ok()
-    }
-
-    fn write(&self, address: u64, from: &[u8]) -> bool {
-        self.0.dma_write(address, from).is_ok()
     }
 }

@@ -94,7 +94,7 @@ impl Says {
         let request = Request::from_bytes(command, body).expect("a request");
         let moves = matches!(request, Request::SetIrqs(SetIrqs { count: 1, .. }));
         if self.refuses == Some(command) || moves && self.moves_none {
-            return socket.send(&Reply::Error(rustix::io::Errno::PERM).to_bytes(header)).expect("sent");
+            return socket.send(&Reply::Error(rustix::io::Errno::PERM).to_bytes(header), &[]).expect("sent");
         }
         let data;
         let reply = match request {
@@ -106,7 +106,7 @@ impl Says {
             Request::RegionInfo { .. } => {
                 let bytes = Header { flags: Flags::REPLY, ..*header }.with_body(&self.region());
                 let fds: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();
-                let sent = if fds.is_empty() { socket.send(&bytes) } else { socket.send_with(&bytes, &fds) };
+                let sent = socket.send(&bytes, &fds);
                 return sent.expect("sent");
             }
             Request::RegionRead(access) => {
@@ -132,7 +132,7 @@ impl Says {
             _ => Reply::Done,
         };
         if header.flags.wants_reply() {
-            _ = socket.send(&reply.to_bytes(header));
+            _ = socket.send(&reply.to_bytes(header), &[]);
         }
     }
 

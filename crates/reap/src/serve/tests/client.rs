@@ -152,7 +152,7 @@ impl Guest {
 
     /// The same, of a client that takes this many bytes in a message.
     pub(super) fn taking(server: &Running, most: u32) -> Guest {
-        Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most, ..Capabilities::default() })
+        Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most.into(), ..Capabilities::default() })
     }
 
     /// The same at one of several sockets.
@@ -191,7 +191,7 @@ impl Guest {
 
     /// The answer's body, or its error; `None`: the connection has ended.
     fn try_ask(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Result<Vec<u8>, Errno>> {
-        let sent = if fds.is_empty() { self.socket.send(bytes) } else { self.socket.send_with(bytes, fds) };
+        let sent = self.socket.send(bytes, fds);
         sent.ok()?;
         let begun = Instant::now();
         loop {
@@ -223,7 +223,7 @@ impl Guest {
     fn lend(&mut self, header: &Header, body: &[u8]) {
         for bytes in self.lent.hear(header, body) {
             // Not taken: the server has let this client go.
-            _ = self.socket.send(&bytes);
+            _ = self.socket.send(&bytes, &[]);
             while matches!(self.socket.flush(), Ok(false)) {
                 thread::yield_now();
             }
@@ -249,7 +249,7 @@ impl Guest {
     }
 
     pub(super) fn send_raw(&mut self, bytes: &[u8]) {
-        self.socket.send(bytes).expect("sent");
+        self.socket.send(bytes, &[]).expect("sent");
     }
 
     pub(super) fn ask(&mut self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<Vec<u8>, Errno> {

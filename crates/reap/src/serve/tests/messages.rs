@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cqe, Sqe, Status, opcode};
-use vfio_user::{Access, Client, ClientMemory, DmaMap, Request, region};
+use vfio_user::{Access, Client, DmaAsk, DmaMap, Request, region};
 
 use super::super::ServeEvent;
 use super::client::{Guest, memory};
@@ -189,30 +189,23 @@ fn queues_do_not_lie_there() {
     assert_eq!(guest.read(0, 1, 0x8_0000), Status::SUCCESS);
 }
 
-/// What the project's own client lends.
-struct Own(Mutex<Vec<u8>>);
-
-impl ClientMemory for Own {
-    fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let at = (address - RAM) as usize;
-        self.0.lock().expect("a lock").get(at..at + into.len()).map(|bytes| into.copy_from_slice(bytes)).is_some()
-    }
-
-    fn write(&self, address: u64, from: &[u8]) -> bool {
-        let at = (address - RAM) as usize;
-        self.0.lock().expect("a lock").get_mut(at..at + from.len()).map(|bytes| bytes.copy_from_slice(from)).is_some()
-    }
-}
-
 /// Identify Controller, into memory that has a descriptor and into memory that has none.
 #[test]
 fn the_projects_own_client_answers() {
     let server = Running::new(DEVICE, None);
     let client = Client::new(server.connect(), Duration::from_secs(60)).expect("a client");
-    let (ram, lent) = (memory(RAM, true), Arc::new(Own(Mutex::new(vec![0; LENT as usize]))));
+    let (ram, lent) = (memory(RAM, true), Arc::new(Mutex::new(vec![0; LENT as usize])));
     client.map(0, RAM, ram.as_fd(), 0).expect("mapped");
     client.call(&Request::DmaMap(THERE), &[]).expect("mapped");
-    client.serve_memory(lent.clone());
+    let own = lent.clone();
+    client.serve_memory(Arc::new(move |ask: &DmaAsk<'_>| {
+        let at = (ask.range().0 - RAM) as usize;
+        let mut own = own.lock().expect("a lock");
+        match *ask {
+            DmaAsk::Read { count, .. } => own.get(at..at + count as usize).map(<[u8]>::to_vec),
+            DmaAsk::Write { data, .. } => own.get_mut(at..at + data.len()).map(|bytes| bytes.copy_from_slice(data)).map(|()| Vec::new()),
+        }
+    }));
     let set = |at: u32, value: u32| client.write(region::BAR0, at.into(), &value.to_le_bytes()).expect("written");
     set(regs::AQA, Aqa::new().with_asqs(7).with_acqs(7).into_bits());
     set(regs::ASQ, 0x1000);
@@ -241,6 +234,6 @@ fn the_projects_own_client_answers() {
     }
     let mut page = vec![0; 4096];
     ram.read_exact_at(&mut page, 0x4000).expect("read");
-    assert_eq!(lent.0.lock().expect("a lock")[0x1000..0x2000], page);
+    assert_eq!(lent.lock().expect("a lock")[0x1000..0x2000], page);
     assert!(page.iter().any(|byte| *byte != 0));
 }

@@ -11,7 +11,7 @@ fn request(data: &[u8]) -> impl Strategy<Value = Request<'_>> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>());
     (0..10usize, numbers, any::<bool>(), any::<bool>()).prop_map(move |(kind, (a, b, c, d, e, f), x, y)| {
         let access = Access { offset: a, region: d, count: data.len() as u32 };
-        let capabilities = Capabilities { max_msg_fds: d, max_data_xfer_size: e, max_dma_maps: f };
+        let capabilities = Capabilities { max_msg_fds: a, max_data_xfer_size: b, max_dma_maps: c };
         let action = if x {
             IrqAction::Trigger
         } else if y {
@@ -101,10 +101,10 @@ fn capabilities_of_other_programs() {
     // As QEMU 11 sends them.
     let qemu = r#"{"capabilities": {"max_msg_fds": 8, "max_data_xfer_size": 1048576, "pgsizes": 4096, "max_dma_maps": 65535, "write_multiple": true}}"#;
     assert_eq!(read(&format!("{qemu}\0")), Ok(Capabilities { max_msg_fds: 8, ..usual }));
-    assert_eq!(read("{\"capabilities\":{\"max_msg_fds\":99999999999}}"), Ok(Capabilities { max_msg_fds: u32::MAX, ..usual }));
+    assert_eq!(read("{\"capabilities\":{\"max_msg_fds\":99999999999}}"), Ok(Capabilities { max_msg_fds: 99_999_999_999, ..usual }));
     for bad in ["x", "[]", "{\"capabilities\":1}", "{\"capabilities\":{\"max_msg_fds\":-1}}", "{\"capabilities\":{\"max_msg_fds\":\"8\"}}"]
     {
-        assert!(matches!(read(bad), Err(Malformed::Capabilities(_))), "{bad}");
+        assert!(matches!(read(bad), Err(Malformed::Capabilities)), "{bad}");
     }
     let deep = "[".repeat(100_000);
     assert!(read(&deep).is_err());
@@ -113,7 +113,7 @@ fn capabilities_of_other_programs() {
 /// QEMU 11 ends by an assertion when this answer is longer than what it sent, 214 bytes.
 #[test]
 fn the_answer_to_version_is_short() {
-    let most = Capabilities { max_msg_fds: u32::MAX, max_data_xfer_size: u32::MAX, max_dma_maps: u32::MAX };
+    let most = Capabilities { max_msg_fds: u64::MAX, max_data_xfer_size: u64::MAX, max_dma_maps: u64::MAX };
     let version = Version { major: 0, minor: 0, capabilities: most };
     let header = Header { id: 7, command: 1, size: 0, flags: Flags::REQUEST, error: 0 };
     let bytes = Reply::Version(version).to_bytes(&header);

@@ -10,7 +10,7 @@ const OWN: Fare = Fare { cpu: 1_000.0, mean: 1_000.0, p99: 1_000.0, iops: 1_000.
 
 /// At each limit, and just beyond it.
 #[test]
-fn an_open_loop_is_dominated_from_the_limits_on() {
+fn open_loop_dominated_from_limits() {
     let dominates = |cpu, mean, p99| fare(cpu, mean, p99, 1.0).dominates(&OWN, true);
     assert!(dominates(950.0, 1_050.0, 1_050.0));
     assert!(!dominates(950.001, 1_050.0, 1_050.0));
@@ -21,7 +21,7 @@ fn an_open_loop_is_dominated_from_the_limits_on() {
 
 /// Latencies say nothing there, and I/Os per second nothing in an open loop.
 #[test]
-fn a_closed_loop_is_dominated_by_throughput_and_cpu_alone() {
+fn closed_loop_compares_throughput_and_cpu() {
     let dominates = |cpu, iops| fare(cpu, 9e9, 9e9, iops).dominates(&OWN, false);
     assert!(dominates(950.0, 990.0));
     assert!(!dominates(950.001, 990.0));
@@ -30,7 +30,7 @@ fn a_closed_loop_is_dominated_by_throughput_and_cpu_alone() {
 }
 
 #[test]
-fn the_cheapest_of_those_that_dominate_is_told_settings_of_the_knob_included() {
+fn cheapest_dominating_mode_is_reported() {
     let (dear, cheap) = (fare(900.0, 1_000.0, 1_000.0, 1_000.0), fare(500.0, 1_000.0, 1_000.0, 1_000.0));
     let late = fare(10.0, 2_000.0, 1_000.0, 100.0);
     assert_eq!(judge(&OWN, &[dear, cheap, late], &[dear], true), Verdict::Dominated(1));
@@ -40,7 +40,7 @@ fn the_cheapest_of_those_that_dominate_is_told_settings_of_the_knob_included() {
 
 /// 0.95 of the CPU of each that is as quick, and one has to be.
 #[test]
-fn a_cell_is_dominating_where_all_that_are_as_quick_cost_more() {
+fn dominating_cell_has_costlier_rivals() {
     let own = fare(950.0, 1_000.0, 1_000.0, 1_000.0);
     let as_quick = fare(1_000.0, 1_050.0, 1_050.0, 990.0);
     let late = fare(100.0, 1_051.0, 1_050.0, 989.0);
@@ -54,7 +54,7 @@ fn a_cell_is_dominating_where_all_that_are_as_quick_cost_more() {
 }
 
 #[test]
-fn a_knob_that_takes_both_time_and_cpu_is_not_monotone() {
+fn costly_knob_is_not_monotone() {
     let at = |mean, cpu| fare(cpu, mean, 1.0, 1.0);
     assert!(is_monotone(&[at(100.0, 900.0), at(200.0, 500.0), at(200.0, 500.0)]));
     assert!(is_monotone(&[at(103.0, 100.0), at(100.0, 103.0)]), "within 3 %");
@@ -71,7 +71,7 @@ fn any_fare() -> impl Strategy<Value = Fare> {
 
 proptest! {
     #[test]
-    fn nothing_dominates_itself_nor_two_each_other(a in any_fare(), b in any_fare(), open: bool) {
+    fn dominance_is_irreflexive_and_antisymmetric(a in any_fare(), b in any_fare(), open: bool) {
         prop_assert!(!a.dominates(&a, open));
         prop_assert!(!(a.dominates(&b, open) && b.dominates(&a, open)));
         prop_assert_ne!(judge(&a, &[a], &[a], open), Verdict::Dominated(0));

@@ -48,14 +48,14 @@ fn look(seeds: std::ops::Range<u64>, ios: u64) -> Vec<String> {
 }
 
 #[test]
-fn no_mode_settles_at_less_than_is_offered() {
+fn every_mode_carries_offered_load() {
     assert_eq!(look(1..4, 8_000), Vec::<String>::new());
 }
 
 /// More profiles, for longer: some minutes.
 #[test]
 #[ignore = "minutes"]
-fn no_mode_settles_at_less_than_is_offered_on_many_drives() {
+fn many_drives_carry_offered_load() {
     assert_eq!(look(4..60, 30_000), Vec::<String>::new());
 }
 

@@ -126,7 +126,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
     }
     let mut results = Results {
-        banner: results::banner(&outcomes),
+        banner: results::banner(args, &outcomes),
         title: results::title(args, &threads, &device, &outcomes),
         device,
         legend: results::LEGEND,

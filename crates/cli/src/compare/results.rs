@@ -236,11 +236,20 @@ fn kind(job: &Job) -> String {
     format!("{} {size}", job.pattern.name())
 }
 
-/// The first line of results that are inconclusive, with the reasons of the first such scene; `None`: they are conclusive.
-pub fn banner(outcomes: &[Outcome]) -> Option<String> {
+/// The first line of results that are inconclusive, with the reasons of the first such scene, and the command that compares the same modes
+/// simulated, where nothing else runs; `None`: they are conclusive.
+pub fn banner(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
     let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
+    let reasons = bad.first()?.doubts.join("; ");
     let scenes = if bad.len() == outcomes.len() { String::new() } else { format!(" in {} of {} scenes", bad.len(), outcomes.len()) };
-    Some(format!("Inconclusive{scenes}: {}.", bad.first()?.doubts.join("; ")))
+    let simulated = args.modes.iter().filter(|variant| variant.price.is_none() && !variant.mode.is_the_kernels());
+    let modes: Vec<String> = simulated.map(ToString::to_string).collect();
+    let modes = if modes.is_empty() { String::new() } else { format!(" --modes {}", modes.join(",")) };
+    let simulate = match &args.file {
+        Some(file) => format!("reap sim --replay run.log{modes} (with write_iolog=run.log in {})", file.display()),
+        None => format!("reap sim{modes}"),
+    };
+    Some(format!("Inconclusive{scenes}: {reasons}. Try: {simulate}"))
 }
 
 /// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they have a rate.

@@ -56,10 +56,13 @@ fn the_title_has_all_jobs() {
 #[test]
 fn the_banner_says_where_and_why() {
     let (good, bad) = (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
-    assert_eq!(banner(&[good.clone(), good.clone()]), None);
-    assert_eq!(banner(std::slice::from_ref(&bad)).unwrap(), "Inconclusive: other work left poll 62 % of its CPU.");
-    let some = banner(&[good, bad.clone(), bad]).unwrap();
+    let typed = args("reap compare --modes interrupt,poll");
+    assert_eq!(banner(&typed, &[good.clone(), good.clone()]), None);
+    let all = banner(&typed, std::slice::from_ref(&bad)).unwrap();
+    assert_eq!(all, "Inconclusive: other work left poll 62 % of its CPU. Try: reap sim --modes interrupt,poll");
+    let some = banner(&args("reap compare job.fio"), &[good, bad.clone(), bad]).unwrap();
     assert!(some.starts_with("Inconclusive in 2 of 3 scenes: other work"), "{some}");
+    assert!(some.ends_with("(with write_iolog=run.log in job.fio)"), "{some}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::work::{Job, begin};
 use reap::{Device, FaultPlan, Faults, Mode, Nanos, OpenOptions, Queue, QueueError};
@@ -113,16 +113,20 @@ fn reset_returns_abandoned_requests() {
     work(&device.local_queue().unwrap(), 1, 20, 4);
 }
 
-/// A command that is late because its thread computes is not the controller's fault, and nobody but that thread can look.
+/// A command that is late because its thread computes is not the controller's fault, and nobody but that thread can look. Its Abort is
+/// answered at once, and a second later the controller is reset: a thread that is kept from its CPU until then finds a reset.
 #[test]
 fn computing_owner_finds_completions() {
     let (device, _faults) = hanging(Nanos::from_secs(6));
     let queue = device.local_queue().unwrap();
+    let begun = Instant::now();
     begin(&queue, 4);
-    thread::sleep(Duration::from_secs(7));
+    thread::sleep(Duration::from_millis(6_200));
     assert_eq!(queue.wait(4, None).unwrap(), 4);
+    let in_time = begun.elapsed() < Duration::from_secs(7);
     let mut out = Vec::with_capacity(4);
     queue.reap(&mut out);
     assert!(out.iter().all(|done| done.result.is_ok()), "{out:?}");
-    assert_eq!(device.health().resets, 0);
+    let health = device.health();
+    assert!(health.dead.is_none() && (health.resets == 0 || !in_time), "{health:?}");
 }

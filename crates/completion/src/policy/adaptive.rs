@@ -17,7 +17,7 @@ mod price;
 use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Decisions, Done, Found, Plan, Route, Seen, Tuning};
+use crate::{Batch, Cause, Decisions, Done, Plan, Route, Seen, Tuning};
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
@@ -189,13 +189,13 @@ impl Adaptive {
         }
         self.flow.took(age);
         let told = age - self.price.delay;
-        let (from, to) = match last.found {
-            Found::Looking => (age, age),
-            Found::AfterSleep { .. } if self.step.told && told > asked => (told, told),
+        let range = match last.slept {
+            false => (age, age),
+            true if self.step.told && told > asked => (told, told),
             // It was not there when the nap or the sleep began.
-            Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
+            true => (asked.min(age), age),
         };
-        self.forecast.learn(last.class, (from, to));
+        self.forecast.learn(last.class, range);
     }
 
     #[inline]
@@ -263,7 +263,8 @@ impl Adaptive {
             let rents = !seen.cpu_wanted && left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
-        if !seen.cpu_wanted && self.stays_awake() {
+        // Whether it finds out what staying awake costs, or has found that it is cheaper.
+        if !seen.cpu_wanted && self.flow.is_awake() {
             return Plan::Spin { until: now + Nanos(self.most() as u64) };
         }
         if !self.forecast.is_known() {
@@ -275,11 +276,6 @@ impl Adaptive {
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
         self.step.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan
-    }
-
-    /// Whether it finds out what staying awake costs, or has found that it is cheaper.
-    fn stays_awake(&self) -> bool {
-        self.flow.is_awake()
     }
 
     /// A thread that computes until it looks again is told in vain of what completes meanwhile. One that waits elsewhere has to be told.

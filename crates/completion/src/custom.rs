@@ -81,11 +81,13 @@ impl Facts {
 /// Longest name, in bytes: tables have room for it.
 pub(crate) const LONGEST_NAME: usize = 32;
 
+/// Makes a policy for one queue.
+type Maker = dyn Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync;
+
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) facts: Facts,
-    /// Makes a policy for one queue.
-    pub(crate) make: Box<dyn Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync>,
+    pub(crate) make: Box<Maker>,
 }
 
 /// The policies that a program has registered. They stay for as long as the process runs, so that a mode is a small number wherever it

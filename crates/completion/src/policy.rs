@@ -223,7 +223,7 @@ impl Policy {
     /// How often `adaptive` decided what; `None` in every other mode.
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
-            Rule::Adaptive(rule) => Some(rule.decisions()),
+            Rule::Adaptive(rule) => Some(&rule.decisions),
             _ => None,
         }
     }

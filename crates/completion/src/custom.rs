@@ -52,34 +52,16 @@ pub trait CustomPolicy: fmt::Debug + Send {
     }
 }
 
-/// Who polls a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Placement {
-    /// The thread that submits.
-    Own,
-    /// A thread for each vector, which leaves the entries in their owners' inboxes and wakes them.
-    DrainThread,
-}
-
-/// How a message becomes a notification of the thread. Whether several queues have to share a vector is no choice of the
-/// mode's: the device has as many vectors as it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Delivery {
-    /// Each vector notifies by itself.
-    PerVector,
-    /// Each vector sets its bit in one pending bitmap; a notification is sent only while none is outstanding.
-    Posted,
-}
-
 /// What is constant about a mode. A program that brings a policy ([`crate::CustomPolicy`]) begins with one of [`Facts::MASKED`] and [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Whether the notification is masked while the thread is awake. Where it is not, it is never masked.
     pub masks: bool,
-    /// Who polls.
-    pub placement: Placement,
-    /// How a message becomes a notification.
-    pub delivery: Delivery,
+    /// Whether a thread for each vector polls, leaves the entries in their owners' inboxes and wakes them; if not, the thread that submits polls.
+    pub drain_thread: bool,
+    /// Whether each vector sets its bit in one pending bitmap, and a notification is sent only while none is outstanding; if not, each vector
+    /// notifies by itself.
+    pub posted: bool,
     /// Whether the device holds messages back for [`crate::CustomPolicy::holds`].
     pub holds: bool,
     /// Whether the policy spins by rule, not by weighing what that costs: `--poll` then says whether it is told that others want its CPU.
@@ -90,15 +72,14 @@ pub struct Facts {
 
 impl Facts {
     /// Masked while awake, polled by its own thread: what most policies want.
-    pub const MASKED: Facts =
-        Facts { masks: true, placement: Placement::Own, delivery: Delivery::PerVector, holds: false, spins: false, weighs_sleeps: false };
+    pub const MASKED: Facts = Facts { masks: true, drain_thread: false, posted: false, holds: false, spins: false, weighs_sleeps: false };
 
     /// The same, never masked: each completion sends its message, as in `interrupt`.
     pub const UNMASKED: Facts = Facts { masks: false, ..Facts::MASKED };
 }
 
 /// Longest name, in bytes: tables have room for it.
-const LONGEST_NAME: usize = 32;
+pub(crate) const LONGEST_NAME: usize = 32;
 
 /// Makes a policy for one queue.
 type Maker = dyn Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync;
@@ -111,7 +92,7 @@ pub(crate) struct Entry {
 
 /// The policies that a program has registered. They stay for as long as the process runs, so that a mode is a small number wherever it
 /// is kept.
-static ENTRIES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
+pub(crate) static ENTRIES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
 
 /// A policy that the program has registered: its number. One is had from [`crate::Mode::register`] alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,33 +113,9 @@ pub enum RegisterError {
     Facts(String),
 }
 
-/// Registers a policy. Names of built-in modes are the caller's to check.
-pub(crate) fn register(name: &str, facts: Facts, make: Box<Maker>) -> Result<CustomId, RegisterError> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-    if !begins || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
-        return Err(RegisterError::Name(name.to_owned()));
-    }
-    if facts.masks && (facts.placement == Placement::DrainThread || facts.delivery == Delivery::Posted) {
-        return Err(RegisterError::Facts(name.to_owned()));
-    }
-    let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
-    if entries.iter().any(|entry| entry.name == name) {
-        return Err(RegisterError::Taken(name.to_owned()));
-    }
-    entries.push(Box::leak(Box::new(Entry { name: name.to_owned(), facts, make })));
-    Ok(CustomId(entries.len() as u32 - 1))
-}
-
-/// All that are registered, in the order in which they were.
-pub(crate) fn registered() -> impl Iterator<Item = CustomId> {
-    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner);
-    (0..entries.len() as u32).map(CustomId)
-}
-
 impl CustomId {
     pub(crate) fn entry(self) -> &'static Entry {
-        // Ids are given by `register` alone, and entries stay.
+        // Ids are given by `Mode::register` alone, and entries stay.
         ENTRIES.read().unwrap_or_else(PoisonError::into_inner)[self.0 as usize]
     }
 }

@@ -50,14 +50,14 @@ pub mod testing;
 mod tuning;
 mod waiter;
 
-pub use custom::{CustomId, CustomPolicy, Delivery, Facts, Placement, RegisterError};
+pub use custom::{CustomId, CustomPolicy, Facts, RegisterError};
 pub use decisions::Decisions;
 pub use group::{Group, Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
-pub use seen::{Batch, Cause, Done, Found, Plan, Route, Seen, Woke};
-pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep, last_step};
+pub use seen::{Batch, Cause, Done, Plan, Route, Seen, Woke};
+pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep};
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
-pub use waiter::{Before, Notification, Waiter};
+pub use waiter::{Notification, Waiter};

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::PoisonError;
 
-use crate::custom::{self, CustomId, Delivery, Placement};
+use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
 use crate::{CustomPolicy, Facts, RegisterError, Tuning};
 
 /// A completion mode: a named preset, as written on the command line and in results.
@@ -180,15 +181,26 @@ impl Mode {
         facts: Facts,
         make: impl Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync + 'static,
     ) -> Result<Mode, RegisterError> {
-        if Mode::ALL.into_iter().chain(Mode::KERNELS).any(|mode| mode.to_string() == name) {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+        if !begins || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
+            return Err(RegisterError::Name(name.to_owned()));
+        }
+        if facts.masks && (facts.drain_thread || facts.posted) {
+            return Err(RegisterError::Facts(name.to_owned()));
+        }
+        let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
+        if PRESETS.iter().any(|(_, known)| *known == name) || entries.iter().any(|entry| entry.name == name) {
             return Err(RegisterError::Taken(name.to_owned()));
         }
-        custom::register(name, facts, Box::new(make)).map(|id| Mode::plain(Preset::Custom(id)))
+        entries.push(Box::leak(Box::new(Entry { name: name.to_owned(), facts, make: Box::new(make) })));
+        Ok(Mode::plain(Preset::Custom(CustomId(entries.len() as u32 - 1))))
     }
 
     /// The modes that [`Mode::register`] has made, in that order.
     pub fn registered() -> Vec<Mode> {
-        custom::registered().map(|id| Mode::plain(Preset::Custom(id))).collect()
+        let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner);
+        (0..entries.len() as u32).map(|n| Mode::plain(Preset::Custom(CustomId(n)))).collect()
     }
 
     /// [`Mode::ALL`], and then [`Mode::registered`].
@@ -244,14 +256,13 @@ impl Mode {
     /// What is constant about it.
     pub fn facts(self) -> Facts {
         match self.preset {
-            Preset::Threaded => Facts { placement: Placement::DrainThread, ..Facts::UNMASKED },
-            Preset::Posted => Facts { delivery: Delivery::Posted, ..Facts::UNMASKED },
-            Preset::Interrupt | Preset::Coalesce | Preset::Dim | Preset::Vic => Facts::UNMASKED,
-            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => Facts::UNMASKED,
+            Preset::Threaded => Facts { drain_thread: true, ..Facts::UNMASKED },
+            Preset::Posted => Facts { posted: true, ..Facts::UNMASKED },
             Preset::IrqPoll | Preset::Suspend => Facts::MASKED,
             Preset::HybridMean | Preset::HybridMin | Preset::Poll => Facts { spins: true, ..Facts::MASKED },
             Preset::Adaptive => Facts { holds: true, weighs_sleeps: true, ..Facts::MASKED },
             Preset::Custom(id) => id.entry().facts,
+            _ => Facts::UNMASKED,
         }
     }
 
@@ -315,7 +326,7 @@ impl TryFrom<u32> for Mode {
     fn try_from(word: u32) -> Result<Mode, u32> {
         let at = word as usize >> 1;
         let built_in = PRESETS.get(at).map(|(preset, _)| *preset);
-        let custom = || custom::registered().nth(at - PRESETS.len()).map(Preset::Custom);
+        let custom = || Mode::registered().get(at - PRESETS.len()).map(|mode| mode.preset);
         let mode = Mode::plain(built_in.or_else(custom).ok_or(word)?);
         if word & 1 == 0 { Ok(mode) } else { mode.with_submit_check().map_err(|_| word) }
     }

@@ -48,12 +48,6 @@ impl Coalesce {
     }
 }
 
-impl Default for Coalesce {
-    fn default() -> Coalesce {
-        Coalesce::OFF
-    }
-}
-
 /// What happened on the moderated queues since the last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
@@ -174,8 +168,9 @@ const ALIKE: u64 = 10;
 /// Stretches of rest, after having found the top, before it looks around again: loads change slowly by themselves.
 const TIRED_AFTER: u32 = 100;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Way {
+    #[default]
     Up,
     Down,
     /// On top, for this many stretches.
@@ -187,7 +182,7 @@ enum Way {
 /// A ladder of settings; every tick compares the last stretch with the one before, takes another step the same way if it
 /// was better, turns round if it was worse, and parks where neither direction helps. Completions per second come first;
 /// if they are alike, more completions per message is better. A parked moderator starts again when the load has changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Dim {
     step: usize,
     way: Way,
@@ -201,12 +196,6 @@ struct Sample {
     iops: u64,
     /// Completions per 100 messages.
     per_message: u64,
-}
-
-impl Default for Dim {
-    fn default() -> Dim {
-        Dim { step: 0, way: Way::Up, turns: 0, last: None }
-    }
 }
 
 impl Dim {

@@ -60,9 +60,6 @@ impl Policy {
     /// The policy of a mode for this user on this machine. It knows of nothing in flight.
     pub fn with(mode: Mode, tuning: &Tuning) -> Policy {
         let rule = match mode.preset() {
-            Preset::Interrupt | Preset::Threaded | Preset::Posted => Rule::Interrupt,
-            Preset::Coalesce | Preset::Dim | Preset::Vic => Rule::Interrupt,
-            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => Rule::Interrupt,
             Preset::IrqPoll => Rule::IrqPoll,
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
@@ -70,6 +67,8 @@ impl Policy {
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
             Preset::Custom(id) => Rule::Custom((id.entry().make)(tuning)),
+            // The others differ in who polls, in how messages are delivered and in what the device coalesces.
+            _ => Rule::Interrupt,
         };
         // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
         // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
@@ -165,10 +164,13 @@ impl Policy {
         }
     }
 
-    /// Whether, of the records of one look, the last says it all: the others need not be made.
+    /// Adds to `done` what [`Policy::completed`] needs of the records of one look: for `adaptive` the last says it all, and the others are not made.
     #[inline]
-    pub fn wants_last_alone(&self) -> bool {
-        matches!(&self.rule, Rule::Adaptive(_))
+    pub fn record(&self, mut records: impl DoubleEndedIterator<Item = Done>, done: &mut Vec<Done>) {
+        match &self.rule {
+            Rule::Adaptive(_) => done.extend(records.next_back()),
+            _ => done.extend(records),
+        }
     }
 
     /// Tells of the commands that a look took.
@@ -207,11 +209,6 @@ impl Policy {
         }
     }
 
-    /// Whether [`Seen::cycle`] means anything to it; if not, it need not be measured.
-    pub fn weighs_sleeps(&self) -> bool {
-        self.facts.weighs_sleeps
-    }
-
     /// For how many entries the device may hold this queue's messages back: as many as do not make any of its commands later.
     /// 0: none. Asked for by `adaptive` and by policies of a program's own, which are told in [`Seen::held`] what came of it.
     #[inline]
@@ -226,15 +223,15 @@ impl Policy {
     /// How often `adaptive` decided what; `None` in every other mode.
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
-            Rule::Adaptive(rule) => Some(rule.decisions()),
+            Rule::Adaptive(rule) => Some(&rule.decisions),
             _ => None,
         }
     }
 
-    /// Whether the notification is kept masked while the thread is awake, unless [`Policy::stays_armed`].
+    /// What is constant about its mode.
     #[inline]
-    pub fn masks(&self) -> bool {
-        self.facts.masks
+    pub fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// Whether a notification that is armed may stay so, with this many in flight, although the thread is awake or about to carry
@@ -246,6 +243,17 @@ impl Policy {
         // With one command in flight its message is the one that ends the sleep for it, and no other can come meanwhile.
         let Rule::Adaptive(rule) = &self.rule else { return false };
         (in_flight <= 1 || rule.sleeps_under_hold()) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. })
+    }
+}
+
+/// What follows without a rule being asked: to poll where that is worth it, or because the last poll used its budget up; and nothing, where nothing
+/// is in flight.
+#[inline]
+fn at_once(seen: &Seen) -> Option<Plan> {
+    if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
+        Some(Plan::Look { budget: WEIGHT })
+    } else {
+        (seen.in_flight == 0).then_some(Plan::Rest)
     }
 }
 
@@ -297,11 +305,8 @@ fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
     if seen.found > 0 {
         *in_vain = 0;
     }
-    if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
-        return Plan::Look { budget: WEIGHT };
-    }
-    if seen.in_flight == 0 {
-        return Plan::Rest;
+    if let Some(plan) = at_once(seen) {
+        return plan;
     }
     *in_vain = in_vain.saturating_add(1);
     if seen.leaving || *in_vain > SUSPEND_DEFER {
@@ -318,13 +323,7 @@ fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
 /// is to run next, perhaps the thread that submits. When the thread leaves to compute, the queue is left armed.
 #[inline]
 fn poll(now: Nanos, seen: &Seen) -> Plan {
-    if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
-        Plan::Look { budget: WEIGHT }
-    } else if seen.in_flight == 0 {
-        Plan::Rest
-    } else {
-        spin(now, seen)
-    }
+    at_once(seen).unwrap_or_else(|| spin(now, seen))
 }
 
 /// Waits awake, unless the thread leaves or its CPU is wanted.

@@ -22,20 +22,8 @@ pub struct Done {
     pub class: Class,
     /// From commit to the clock read of the batch that found it.
     pub age: Nanos,
-    /// How it was found.
-    pub found: Found,
-}
-
-/// How a completion was found: what its age says about the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// The thread was looking all the while: the age is the device's time.
-    Looking,
-    /// The thread slept: the device took at most this long.
-    AfterSleep {
-        /// Upper bound of the device's time.
-        at_most: Nanos,
-    },
+    /// The thread has slept meanwhile, so that the device took at most this long. Where it polled all the while, the age is the device's time.
+    pub slept: bool,
 }
 
 /// Why a sleeping thread woke.

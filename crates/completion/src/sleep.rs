@@ -98,9 +98,3 @@ pub fn fall_asleep<Q>(
         Some(SleepStep::Block) | None => Step::Block,
     }
 }
-
-/// The step that blocks, for a thread whose queues have nothing to arm.
-#[inline]
-pub fn last_step(habits: &impl Habits) -> usize {
-    habits.sleep().len().saturating_sub(1)
-}

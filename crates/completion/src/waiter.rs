@@ -109,7 +109,7 @@ impl<H: Habits> Waiter<H> {
     /// A policy has been adopted: where it masks the notification is masked from now on while the thread is awake, and else armed.
     pub fn settle(&mut self, n: &mut impl Notification) {
         self.kept_armed = false;
-        if !self.policy.masks() || !n.is_alone() {
+        if !self.policy.facts().masks || !n.is_alone() {
             n.arm();
         } else if self.owner {
             n.mask();
@@ -191,10 +191,11 @@ impl<H: Habits> Waiter<H> {
         Plan::Nap { until: until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)) }
     }
 
-    /// A look begins, which answers all that the policy would have been told but these. What it was that led to it.
+    /// A look begins, which answers all that the policy would have been told but these. Whether the thread has slept since the last one, and
+    /// whether an entry was known to be there.
     #[inline]
-    pub fn begin_look(&mut self) -> Before {
-        let before = Before { slept: self.seen.woke.is_some(), met: self.seen.pending };
+    pub fn begin_look(&mut self) -> (bool, bool) {
+        let before = (self.seen.woke.is_some(), self.seen.pending);
         let Seen { cpu_wanted, wants_room_at, .. } = self.seen;
         self.seen = Seen { cpu_wanted, wants_room_at, ..Seen::default() };
         before
@@ -237,7 +238,7 @@ impl<H: Habits> Waiter<H> {
     /// the message was followed.
     #[inline]
     fn may_miss(&self, n: &impl Notification) -> bool {
-        self.policy.masks() || n.is_shared()
+        self.policy.facts().masks || n.is_shared()
     }
 
     /// Allows the notification, if the policy sleeps on one that is masked, or that tells once. Whether it did.
@@ -271,7 +272,7 @@ impl<H: Habits> Waiter<H> {
     /// Awake with this many in flight: masks the notification if that is the policy's way and it is this thread's, unless it may stay
     /// armed.
     pub fn mask_or_keep(&mut self, in_flight: u32, n: &mut impl Notification) {
-        if !self.policy.masks() || !self.owner || self.others_look {
+        if !self.policy.facts().masks || !self.owner || self.others_look {
             return;
         }
         // A queue that was not to sleep has not armed its notification.
@@ -306,15 +307,6 @@ impl<H: Habits> Waiter<H> {
         let tells = n.is_shared() && self.seen.pending && self.habits.keeps(Rule::NotifyOwner);
         if tells { n.other_owner() } else { None }
     }
-}
-
-/// What led to a look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Before {
-    /// The thread has slept since the last one.
-    pub slept: bool,
-    /// An entry was known to be there.
-    pub met: bool,
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ impl Limits {
         if !matches!(controller.cntrltype, 0 | identify::Controller::TYPE_IO) {
             return Err(Unusable::ControllerType(controller.cntrltype));
         }
-        if !controller.supports_sqes(Sqe::SIZE_LOG2) || !controller.supports_cqes(nvme::Cqe::SIZE_LOG2) {
+        if !controller.supports_entries(Sqe::SIZE_LOG2, nvme::Cqe::SIZE_LOG2) {
             return Err(Unusable::EntrySize { sqes: controller.sqes, cqes: controller.cqes });
         }
         let has = |bit: u16| controller.oncs & bit != 0;

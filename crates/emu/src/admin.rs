@@ -447,7 +447,7 @@ impl<P: Port> Controller<P> {
         if self.queues.has_io_queues() {
             return refuse(Status::COMMAND_SEQUENCE_ERROR);
         }
-        if !asked.is_valid_request() {
+        if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return refuse(Status::INVALID_FIELD);
         }
         Ok(self.features.grant(asked).into_bits())

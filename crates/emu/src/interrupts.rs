@@ -274,7 +274,7 @@ impl Interrupts {
         }
         let (entries, time) = match self.hidden.is_on() {
             true => (self.hidden.entries, self.hidden.time),
-            false => (self.coalescing.threshold(), Nanos::from_micros(self.coalescing.time_us())),
+            false => (self.coalescing.threshold(), Nanos::from_micros(u64::from(self.coalescing.time()) * 100)),
         };
         let gathered = if line.since >= entries { Nanos::ZERO } else { line.first + time };
         let paid = line.bucket.map_or(Nanos::ZERO, |b| b.ready());

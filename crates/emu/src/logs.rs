@@ -142,7 +142,8 @@ impl Logs {
     /// The Changed Attached Namespace List.
     pub(crate) fn changed(&self) -> ChangedNamespaces {
         if self.changed.len() > ChangedNamespaces::CAPACITY {
-            return ChangedNamespaces::too_many();
+            // More changed than fit (Base 5.1.12.1.5).
+            return ChangedNamespaces::of([Nsid::ALL]);
         }
         ChangedNamespaces::of(self.changed.iter().map(|&id| Nsid(id)))
     }

@@ -66,7 +66,7 @@ impl Schedule {
             begin = ceiling.take(begin, 1);
         }
         let mut transfer = Nanos::ZERO;
-        if self.profile.bandwidth > 0 && bytes > 0 && op.has_data() {
+        if self.profile.bandwidth > 0 && bytes > 0 && matches!(op, Op::Read | Op::Write | Op::Compare) {
             // The link is paced where a command enters: a slow command then holds up none that overtakes it.
             transfer = Nanos(u64::from(bytes) * 1_000_000_000 / self.profile.bandwidth);
             begin = begin.max(self.link);

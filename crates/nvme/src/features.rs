@@ -168,11 +168,6 @@ impl NumberOfQueues {
     pub fn completion(self) -> u32 {
         u32::from(self.ncq()) + 1
     }
-
-    /// Whether a host may ask for this: neither field is FFFFh.
-    pub fn is_valid_request(self) -> bool {
-        self.nsq() != u16::MAX && self.ncq() != u16::MAX
-    }
 }
 
 /// 08h Interrupt Coalescing (Base 5.1.25.2.2): of all vectors that [`VectorConfig`] does not exempt, never the admin
@@ -191,11 +186,6 @@ impl InterruptCoalescing {
     /// How many entries the controller gathers: 1 to 256.
     pub fn threshold(self) -> u32 {
         u32::from(self.thr()) + 1
-    }
-
-    /// How long the controller may gather, in microseconds.
-    pub fn time_us(self) -> u64 {
-        u64::from(self.time()) * 100
     }
 
     /// Whether anything is held back: no time or a threshold of one entry means an interrupt per entry.

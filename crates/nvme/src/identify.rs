@@ -208,14 +208,9 @@ impl Controller {
         matches!(self.sgls & 0b11, 0b01 | Controller::SGLS_DWORDS)
     }
 
-    /// Whether submission entries of 2^`log2` bytes are supported.
-    pub fn supports_sqes(&self, log2: u8) -> bool {
-        (self.sqes & 0xf..=self.sqes >> 4).contains(&log2)
-    }
-
-    /// Whether completion entries of 2^`log2` bytes are supported.
-    pub fn supports_cqes(&self, log2: u8) -> bool {
-        (self.cqes & 0xf..=self.cqes >> 4).contains(&log2)
+    /// Whether submission entries of 2^`sqe` bytes and completion entries of 2^`cqe` are supported.
+    pub fn supports_entries(&self, sqe: u8, cqe: u8) -> bool {
+        (self.sqes & 0xf..=self.sqes >> 4).contains(&sqe) && (self.cqes & 0xf..=self.cqes >> 4).contains(&cqe)
     }
 
     /// How many Abort commands may be outstanding.
@@ -476,16 +471,6 @@ impl NamespaceList {
             *slot = id.0;
         }
         list
-    }
-
-    /// The log page that says: more changed than fit (Base 5.1.12.1.5).
-    pub fn too_many() -> NamespaceList {
-        NamespaceList::of([Nsid::ALL])
-    }
-
-    /// Whether this is the log page that says: more changed than fit. Then everything is to be looked at again.
-    pub fn is_too_many(&self) -> bool {
-        self.ids.first() == Some(&Nsid::ALL.0)
     }
 
     /// The identifiers, up to the first zero. A list that is full may go on: ask again from its last.

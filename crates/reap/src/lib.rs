@@ -91,7 +91,7 @@ pub use ::driver::paths;
 /// A policy of one's own: [`policy::CustomPolicy`] is the trait, [`Mode::register`] gives it a name.
 pub mod policy {
     pub use completion::{
-        Batch, Cause, CustomId, CustomPolicy, Cycle, Done, Facts, Found, Plan, RegisterError, Route, Seen, Tuning, WEIGHT, Woke,
+        Batch, Cause, CustomId, CustomPolicy, Cycle, Done, Facts, Plan, RegisterError, Route, Seen, Tuning, WEIGHT, Woke,
     };
 
     #[cfg(feature = "testing")]
@@ -101,7 +101,7 @@ pub use ::emu::{
     AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service,
     Timed, UnknownProfile,
 };
-pub use completion::{Decisions, Delivery, LatencyPrice, Mode, ModeError, Moderation, Placement, Preset, PriceError, Spin};
+pub use completion::{Decisions, LatencyPrice, Mode, ModeError, Moderation, Preset, PriceError, Spin};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};

@@ -10,7 +10,7 @@ pub(crate) mod lane;
 pub(crate) mod paths;
 pub(crate) mod thread;
 
-use completion::{Mode, Placement, Preset};
+use completion::{Mode, Preset};
 use driver::{Completed, ProtocolViolation};
 use units::Nanos;
 
@@ -38,12 +38,12 @@ impl Context {
     /// handler does for a queue that is never masked, and its softirq for one that has a poller scheduled. The other modes look by
     /// themselves.
     pub(crate) fn of(mode: Mode, host: Host) -> Context {
-        match (mode.facts().placement, host) {
-            (Placement::DrainThread, _) => Context::Thread,
-            (Placement::Own, Host::User) => Context::Waiter,
-            (Placement::Own, Host::Kernel) if mode.preset() == Preset::IrqPoll => Context::Soft,
-            (Placement::Own, Host::Kernel) if mode.facts().masks => Context::Waiter,
-            (Placement::Own, Host::Kernel) => Context::Hard,
+        match host {
+            _ if mode.facts().drain_thread => Context::Thread,
+            Host::User => Context::Waiter,
+            Host::Kernel if mode.preset() == Preset::IrqPoll => Context::Soft,
+            Host::Kernel if mode.facts().masks => Context::Waiter,
+            Host::Kernel => Context::Hard,
         }
     }
 }

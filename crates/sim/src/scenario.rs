@@ -1,6 +1,6 @@
 //! What is simulated.
 
-use completion::{Delivery, LatencyPrice, Mode, Tuning};
+use completion::{LatencyPrice, Mode, Tuning};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
@@ -301,7 +301,7 @@ impl Scenario {
 
     /// Whether device vectors are posted under a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
-        self.machine.posted || mode.facts().delivery == Delivery::Posted
+        self.machine.posted || mode.facts().posted
     }
 
     /// Whether a device sends its messages itself, without an interrupt.

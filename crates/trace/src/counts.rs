@@ -66,18 +66,16 @@ pub(crate) struct Queue {
 pub(crate) struct Latency {
     /// The device, or with `-Q` the queue.
     pub name: String,
-    pub op: Operation,
-    pub size: SizeClass,
+    /// The kernel's number of a request's operation (enum req_op).
+    pub op: u16,
+    /// Requests of up to this power of two of 512 bytes, and more than half of it: 0 is 512 bytes and less.
+    pub size: u16,
     pub time: Log2,
 }
 
-/// The kernel's number of a request's operation (enum req_op).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Operation(pub u16);
-
-impl std::fmt::Display for Operation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
+impl Latency {
+    pub(crate) fn op_name(&self) -> &'static str {
+        match self.op {
             0 => "read",
             1 => "write",
             2 => "flush",
@@ -87,20 +85,14 @@ impl std::fmt::Display for Operation {
             9 => "write zeroes",
             34 | 35 => "passthrough",
             _ => "other",
-        })
+        }
     }
-}
 
-/// Requests of up to this power of two of bytes, and more than half of it: 0 is 512 bytes and less.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SizeClass(pub u16);
-
-impl std::fmt::Display for SizeClass {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            0 => write!(f, "512 B"),
-            class @ 1..=10 => write!(f, "{} KiB", (1u64 << class) / 2),
-            class => write!(f, "{} MiB", (1u64 << class.min(42)) / 2048),
+    pub(crate) fn size_name(&self) -> String {
+        match self.size {
+            0 => "512 B".to_owned(),
+            class @ 1..=10 => format!("{} KiB", (1u64 << class) / 2),
+            class => format!("{} MiB", (1u64 << class.min(42)) / 2048),
         }
     }
 }

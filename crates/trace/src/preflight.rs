@@ -23,20 +23,16 @@ pub(crate) fn hooks(mode: Mode) -> &'static [&'static str] {
 
 /// Everything that keeps this `reap` from tracing this kernel, for this user; nothing: each mode can be had.
 pub fn lacks() -> Vec<Error> {
+    lacks_for(&Mode::ALL)
+}
+
+/// The same for some modes alone.
+pub(crate) fn lacks_for(modes: &[Mode]) -> Vec<Error> {
     let built = (!cfg!(feature = "ebpf")).then_some(Error::NotBuilt);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let allowed = (!may_trace(&status)).then_some(Error::NoPrivilege);
-    let kernel = Mode::ALL.into_iter().find_map(|mode| has_hooks(mode).err());
+    let kernel = modes.iter().find_map(|mode| has_hooks(*mode).err());
     built.into_iter().chain(allowed).chain(kernel).collect()
-}
-
-/// Fails with the first thing that is missing.
-pub(crate) fn check(mode: Mode) -> Result<(), Error> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !may_trace(&status) {
-        return Err(Error::NoPrivilege);
-    }
-    has_hooks(mode)
 }
 
 fn has_hooks(mode: Mode) -> Result<(), Error> {

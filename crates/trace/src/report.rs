@@ -170,14 +170,14 @@ fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Re
     let all: u64 = used.iter().map(|class| class.time.total()).sum();
     for class in used.iter().filter(|class| class.time.total() * DRAWN_SHARE >= all) {
         let what = if settings.args.queues { "queue" } else { "device" };
-        let title = format_args!("{what} = {}, {}, {}", class.name, class.op, class.size);
+        let title = format_args!("{what} = {}, {}, {}", class.name, class.op_name(), class.size_name());
         drawn(out, title, class.time.draw(unit(settings)))?;
     }
     let row = |class: &&Latency| {
         let mean = format!("{:.1}", class.time.mean().unwrap_or(0.0) / 1e3);
         // To the left, as the names.
-        let op = format!("{:<12}", class.op.to_string());
-        (class.name.clone(), vec![op, class.size.to_string(), class.time.total().to_string(), mean])
+        let op = format!("{:<12}", class.op_name());
+        (class.name.clone(), vec![op, class.size_name(), class.time.total().to_string(), mean])
     };
     let columns = [("operation   ", 12), ("size", 8), ("requests", 11), ("mean usecs", 11)];
     table(out, "device", &columns, used.iter().map(row).collect())
@@ -232,7 +232,7 @@ fn interval(settings: &Settings, counts: &Counts) -> Value {
     if settings.mode == Mode::Latency {
         let classes = counts.latencies.iter().filter(|class| !class.time.is_empty());
         let classes = classes.map(|class| {
-            let (op, size) = (class.op.to_string(), 512u64 << class.size.0.min(40));
+            let (op, size) = (class.op_name(), 512u64 << class.size.min(40));
             json!({ "device": class.name, "operation": op, "up_to_bytes": size, "time": times(&class.time) })
         });
         fields.insert("classes".into(), classes.collect());

@@ -165,11 +165,6 @@ impl Op {
         matches!(self, Op::Read | Op::Write)
     }
 
-    /// Whether the host has a buffer of data for it.
-    pub fn has_data(self) -> bool {
-        matches!(self, Op::Read | Op::Write | Op::Compare)
-    }
-
     /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
     pub fn changes_blocks(self) -> bool {
         matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable)

@@ -36,7 +36,6 @@ fn size_class_upper_bounds() {
 fn writes_include_zeroes_and_deallocate() {
     let of = |is: fn(Op) -> bool| Op::ALL.into_iter().filter(|&op| is(op)).collect::<Vec<_>>();
     assert_eq!(of(Op::moves_data), [Op::Read, Op::Write]);
-    assert_eq!(of(Op::has_data), [Op::Read, Op::Write, Op::Compare]);
     assert_eq!(of(Op::changes_blocks), [Op::Write, Op::WriteZeroes, Op::Deallocate, Op::WriteUncorrectable]);
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencyPrice, Mode, Placement, Spin};
+use completion::{LatencyPrice, Mode, Spin};
 use reap::{
     Completion, Counters, Device, DmaBuf, Group, Instant, IoError, LocalQueue, Namespace, Nanos, Queue, Refused, Request, Wakeups,
     WouldDeadlock,
@@ -555,7 +555,7 @@ impl JobQueues {
         let mut queues = Vec::with_capacity(targets.len());
         for (TargetState { device, .. }, slots) in targets.iter().zip(slots.chunks_mut(depth.max(1))) {
             // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
-            let drained = mode.facts().placement == Placement::DrainThread && device.embedded().is_none();
+            let drained = mode.facts().drain_thread && device.embedded().is_none();
             let queue = if drained { JobQueue::Any(device.queue()?) } else { JobQueue::Own(device.local_queue_in(mode)?) };
             for slot in slots {
                 slot.buf = slot.buf.take().map(|buf| queue.as_ref().prepare(buf));

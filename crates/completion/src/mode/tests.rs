@@ -28,8 +28,8 @@ fn kernel_modes_need_kernel_devices() {
 #[test]
 fn mode_table_is_the_designs() {
     let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
-    assert_eq!(with(|m| m.facts().placement == Placement::DrainThread), "threaded threaded+submit-check");
-    assert_eq!(with(|m| m.facts().delivery == Delivery::Posted), "posted posted+submit-check");
+    assert_eq!(with(|m| m.facts().drain_thread), "threaded threaded+submit-check");
+    assert_eq!(with(|m| m.facts().posted), "posted posted+submit-check");
     assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic adaptive");
     assert_eq!(with(|m| m.facts().masks && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
     assert_eq!(with(|m| m.takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");

@@ -17,7 +17,7 @@ mod price;
 use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Decisions, Done, Found, Plan, Route, Seen, Tuning};
+use crate::{Batch, Cause, Decisions, Done, Plan, Route, Seen, Tuning};
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
@@ -79,7 +79,7 @@ pub(super) struct Adaptive {
     caller: Caller,
     flow: Flow,
     ledger: Ledger,
-    decisions: Decisions,
+    pub(super) decisions: Decisions,
     wait: Option<Wait>,
     step: Step,
     clock: Nanos,
@@ -115,13 +115,9 @@ impl Adaptive {
         (self.ledger, self.distrusts) = (earlier.ledger, earlier.distrusts);
     }
 
-    pub(super) fn decisions(&self) -> &Decisions {
-        &self.decisions
-    }
-
     /// What the device is to hold back.
     pub(super) fn holds(&self) -> u16 {
-        if self.price.is_bounded() { self.flow.holds() } else { 0 }
+        if self.price.is_bounded() { self.flow.holds } else { 0 }
     }
 
     /// Whether the thread sleeps on a device that holds messages back: it stays armed, and entries that are there are no reason to look.
@@ -141,7 +137,7 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
-        if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
+        if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent) {
             self.judge(now, &over, batch.in_flight);
         }
         self.clock = now;
@@ -151,12 +147,12 @@ impl Adaptive {
     #[cold]
     fn judge(&mut self, now: Nanos, over: &Stretch, in_flight: u32) {
         let (lambda, delay, open) = (self.price.lambda, self.price.delay, !self.caller.is_closed());
-        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, open });
+        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent, lambda, delay, open });
     }
 
     /// This many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
-        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
+        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands as f32) } else { 0.0 }
     }
 
     /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
@@ -189,13 +185,13 @@ impl Adaptive {
         }
         self.flow.took(age);
         let told = age - self.price.delay;
-        let (from, to) = match last.found {
-            Found::Looking => (age, age),
-            Found::AfterSleep { .. } if self.step.told && told > asked => (told, told),
+        let range = match last.slept {
+            false => (age, age),
+            true if self.step.told && told > asked => (told, told),
             // It was not there when the nap or the sleep began.
-            Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
+            true => (asked.min(age), age),
         };
-        self.forecast.learn(last.class, (from, to));
+        self.forecast.learn(last.class, range);
     }
 
     #[inline]
@@ -220,7 +216,7 @@ impl Adaptive {
             self.flow.rests(now);
             return Plan::Rest;
         }
-        self.caller.waits(now, seen, self.flow.typical());
+        self.caller.waits(now, seen, self.flow.typical);
         self.step.asked = now;
         if self.awake >= MEMORY && self.wait.is_none() && !busy && seen.wants < 2 && !self.gathers() {
             // Most of its waits are over within half of what a sleep costs; the others are weighed then.
@@ -263,7 +259,8 @@ impl Adaptive {
             let rents = !seen.cpu_wanted && left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
-        if !seen.cpu_wanted && self.stays_awake() {
+        // Whether it finds out what staying awake costs, or has found that it is cheaper.
+        if !seen.cpu_wanted && self.flow.is_awake() {
             return Plan::Spin { until: now + Nanos(self.most() as u64) };
         }
         if !self.forecast.is_known() {
@@ -275,11 +272,6 @@ impl Adaptive {
         let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
         self.step.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
         plan
-    }
-
-    /// Whether it finds out what staying awake costs, or has found that it is cheaper.
-    fn stays_awake(&self) -> bool {
-        self.flow.is_awake()
     }
 
     /// A thread that computes until it looks again is told in vain of what completes meanwhile. One that waits elsewhere has to be told.

@@ -9,10 +9,12 @@
 //! The second takes half of the shortest time among the last completions instead (the minimum that Linux kept beside its
 //! mean, and what later work on hybrid polling chose): it oversleeps less where times vary, and spins longer.
 
+use std::collections::VecDeque;
+
 use units::{Class, Nanos};
 
-use super::{WEIGHT, spin, work_is_known};
-use crate::{Batch, Done, Found, Plan, Seen};
+use super::{at_once, spin};
+use crate::{Batch, Done, Plan, Seen};
 
 /// Completions over which the moving mean forgets.
 const MEMORY: u64 = 16;
@@ -37,9 +39,8 @@ pub(super) enum Estimate {
 pub(super) struct Hybrid {
     estimate: Estimate,
     times: [Times; Class::COUNT],
-    batches: [Waiting; BATCHES],
-    /// Slots of `batches` in use, oldest first.
-    used: usize,
+    /// Oldest first, at most [`BATCHES`].
+    batches: VecDeque<Waiting>,
     /// Commands in them.
     commands: u64,
 }
@@ -55,7 +56,7 @@ struct Times {
 }
 
 /// A batch of which some commands are in flight.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Waiting {
     class: usize,
     commands: u64,
@@ -65,8 +66,7 @@ struct Waiting {
 
 impl Hybrid {
     pub(super) fn new(estimate: Estimate) -> Hybrid {
-        let times = [Times::default(); Class::COUNT];
-        Hybrid { estimate, times, batches: [Waiting::default(); BATCHES], used: 0, commands: 0 }
+        Hybrid { estimate, times: [Times::default(); Class::COUNT], batches: VecDeque::with_capacity(BATCHES), commands: 0 }
     }
 
     #[inline(never)] // As `adaptive`.
@@ -77,12 +77,13 @@ impl Hybrid {
         }
         let commands = u64::from(batch.commands);
         self.commands += commands;
-        if let Some(free) = self.batches.get_mut(self.used) {
-            let half = Nanos(self.times[class.index()].of(self.estimate) / 2);
-            *free = Waiting { class: class.index(), commands, due: now + half };
-            self.used += 1;
-        } else if let Some(youngest) = self.batches.last_mut() {
-            youngest.commands += commands;
+        let full = self.batches.len() == BATCHES;
+        match self.batches.back_mut() {
+            Some(youngest) if full => youngest.commands += commands,
+            _ => {
+                let half = Nanos(self.times[class.index()].of(self.estimate) / 2);
+                self.batches.push_back(Waiting { class: class.index(), commands, due: now + half });
+            }
         }
     }
 
@@ -95,13 +96,10 @@ impl Hybrid {
 
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         self.forget_beyond(u64::from(seen.in_flight));
-        if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
-            return Plan::Look { budget: WEIGHT };
+        if let Some(plan) = at_once(seen) {
+            return plan;
         }
-        if seen.in_flight == 0 {
-            return Plan::Rest;
-        }
-        match self.earliest() {
+        match self.batches.iter().map(|batch| batch.due).min() {
             // Commands of which this policy never heard may be due at any time.
             Some(due) if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving => Plan::Nap { until: due },
             _ => spin(now, seen),
@@ -110,17 +108,15 @@ impl Hybrid {
 
     fn learn(&mut self, done: &Done) {
         let times = &mut self.times[done.class.index()];
-        match done.found {
-            Found::Looking => times.add(done.age.0),
-            // Shorter than was thought, and the device may have taken less.
-            Found::AfterSleep { at_most } if at_most.0 < times.of(self.estimate) => times.add(at_most.0),
-            Found::AfterSleep { .. } => {}
+        // After a sleep: shorter than was thought, and the device may have taken less.
+        if !done.slept || done.age.0 < times.of(self.estimate) {
+            times.add(done.age.0);
         }
     }
 
     /// One command fewer: of the oldest batch of this class, or of the oldest if there is none.
     fn forget(&mut self, class: usize) {
-        let of_class = self.batches[..self.used].iter().position(|w| w.class == class);
+        let of_class = self.batches.iter().position(|w| w.class == class);
         self.take(of_class.unwrap_or(0), 1);
     }
 
@@ -133,20 +129,13 @@ impl Hybrid {
 
     /// At most `commands` fewer in batch `at`.
     fn take(&mut self, at: usize, commands: u64) {
-        if at >= self.used {
-            return;
-        }
-        let taken = commands.min(self.batches[at].commands);
-        self.batches[at].commands -= taken;
+        let Some(batch) = self.batches.get_mut(at) else { return };
+        let taken = commands.min(batch.commands);
+        batch.commands -= taken;
         self.commands -= taken;
-        if self.batches[at].commands == 0 {
-            self.batches.copy_within(at + 1..self.used, at);
-            self.used -= 1;
+        if batch.commands == 0 {
+            self.batches.remove(at);
         }
-    }
-
-    fn earliest(&self) -> Option<Nanos> {
-        self.batches[..self.used].iter().map(|w| w.due).min()
     }
 }
 

@@ -2,7 +2,7 @@ use units::{Class, Op};
 
 use super::*;
 use crate::testing::{Event, ask, events};
-use crate::{Cause, Found, Woke};
+use crate::{Cause, Woke};
 
 mod hybrid;
 mod irq_poll;
@@ -47,7 +47,7 @@ fn awake_adaptive_routes_to_polling() {
         policy.next(now, &Seen { in_flight: 2, ..Seen::default() });
         now += Nanos(500);
         policy.next(now, &Seen { in_flight: 2, pending: true, ..Seen::default() });
-        policy.completed(&[Done { class: read(4096), age: Nanos(500), found: Found::Looking }]);
+        policy.completed(&[Done { class: read(4096), age: Nanos(500), slept: false }]);
         policy.next(now, &Seen { in_flight: 1, found: 1, ..Seen::default() });
     }
     assert_eq!(policy.route(now, &batch), Route::Poll);
@@ -85,7 +85,7 @@ fn interrupt_drains_then_sleeps() {
     let full = Seen { in_flight: 26, found: WEIGHT, budget_used_up: true, ..Seen::default() };
     assert_eq!(policy.next(Nanos(2), &Seen { pending: true, ..full }), Plan::Look { budget: WEIGHT });
     assert_eq!(policy.next(Nanos(3), &full), Plan::sleep(Nanos::MAX));
-    assert!(!policy.masks());
+    assert!(!policy.facts().masks);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use units::{Class, Nanos, Op};
 
-use crate::{Batch, Cause, Done, Found, Seen, Woke};
+use crate::{Batch, Cause, Done, Seen, Woke};
 
 /// One thing that happens to a policy, after `pause` nanoseconds.
 #[derive(Clone, Debug)]
@@ -71,8 +71,7 @@ fn told(dice: &mut Dice) -> Told {
         }
         2 | 3 => {
             let age = Nanos(dice.within(0, 3_000_000));
-            let found = if dice.chance(50) { Found::Looking } else { Found::AfterSleep { at_most: age } };
-            Told::Completed(Done { class, age, found })
+            Told::Completed(Done { class, age, slept: !dice.chance(50) })
         }
         _ => Told::Asked(seen(dice)),
     }

@@ -5,7 +5,7 @@ use units::Nanos;
 
 use super::script::{Dice, read};
 use super::subject::{LONGEST, Subject};
-use crate::{Batch, Cause, Done, Found, Plan, Seen, WEIGHT, Woke};
+use crate::{Batch, Cause, Done, Plan, Seen, WEIGHT, Woke};
 
 /// A batch is submitted when this one's predecessors have all been found, or as soon as the thread is awake.
 #[derive(Clone, Debug)]
@@ -186,7 +186,7 @@ impl<S: Subject> World<S> {
             return Err(format!("it finds a completion {late} late"));
         }
         self.in_flight -= found as u32;
-        let done = Done { class: read(4096), age: Nanos(10_000), found: Found::Looking };
+        let done = Done { class: read(4096), age: Nanos(10_000), slept: false };
         self.policy.completed(&vec![done; found]);
         let found = found as u32;
         Ok(Seen { found, budget_used_up: found == budget, in_flight: self.in_flight, ..Seen::default() })

@@ -52,7 +52,7 @@ fn identify_controller_describes_it() {
     let cap = nvme::regs::Cap::new();
     assert_eq!(page.max_transfer(cap), Some(1 << 20));
     assert_eq!((page.sn.to_string(), page.nn, page.vwc.present()), ("REAP0001".into(), 2, true));
-    assert!(page.supports_sqes(6) && page.supports_cqes(4) && !page.supports_sqes(7));
+    assert!(page.supports_entries(6, 4) && !page.supports_entries(7, 4));
     assert_eq!((page.abort_limit(), page.async_event_limit()), (4, 4));
     assert!(page.subnqn.to_string().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
     let limits: NvmController = identify(&mut host, cns::COMMAND_SET_CONTROLLER, 0);

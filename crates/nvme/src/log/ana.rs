@@ -9,7 +9,7 @@ use crate::{Nsid, Page, Status};
 
 /// ANAS: how a controller reaches the namespaces of an ANA group (Base 5.1.12.1.13, Base 8.1.1). Bits 3:0 of a byte; a value
 /// that is none of the constants is reserved.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnaState(pub u8);
 
 impl AnaState {
@@ -74,12 +74,6 @@ impl fmt::Display for AnaState {
             Some(name) => f.pad(name),
             None => write!(f, "reserved ({:#x})", self.0),
         }
-    }
-}
-
-impl fmt::Debug for AnaState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

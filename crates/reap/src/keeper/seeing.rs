@@ -25,7 +25,8 @@ impl Keeper {
             Reading::Log(lid::CHANGED_NAMESPACES) => {
                 if let Some(list) = page.get(..ChangedNamespaces::LEN).and_then(|bytes| ChangedNamespaces::from_page(bytes).ok()) {
                     let ours = self.inventory.namespaces.iter().map(|namespace| namespace.nsid);
-                    let changed = ours.filter(|nsid| list.is_too_many() || list.iter().any(|other| other == *nsid));
+                    // FFFFFFFFh: more changed than fit.
+                    let changed = ours.filter(|nsid| list.iter().any(|other| other == *nsid || other == Nsid::ALL));
                     changed.for_each(|nsid| self.events.read(Reading::Namespace(nsid)));
                 }
             }

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use completion::{Delivery, Mode};
+use completion::Mode;
 use driver::{Exclusive, Inventory, QueuePair, QueueSizes};
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{CqRing, DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, RingMemory, SqRing, Vectors};
@@ -180,7 +180,7 @@ impl RingLink {
 
     /// What a mode comes to on it, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        let posted = self.is_on_bus() && mode.facts().delivery == Delivery::Posted;
+        let posted = self.is_on_bus() && mode.facts().posted;
         posted.then(|| {
             format!(
                 "of a drive on the bus or in another process each message signals, in `{mode}` as in `interrupt`; queues in one `Group` have one eventfd in it"

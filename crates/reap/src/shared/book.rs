@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use completion::{Done, Found, Route};
+use completion::{Done, Route};
 use driver::{Buffers, Completed, Fate, RetryPolicy};
 use hw::DmaBuf;
 use units::{Class, Nanos};
@@ -469,9 +469,7 @@ impl Requests {
     #[inline]
     pub(crate) fn record(&self, token: Token, posted_at: Nanos, now: Nanos, slept: bool) -> Option<Done> {
         let slot = self.slots.get(token.slot() as usize)?;
-        let age = now - posted_at;
-        let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
-        Some(Done { class: slot.class(), age, found })
+        Some(Done { class: slot.class(), age: now - posted_at, slept })
     }
 
     /// Moves at most `most` finished requests that a batch claims to `out`, the longest finished first. How many.

@@ -57,7 +57,7 @@ impl Worker {
         queue.drain.begun();
         let mut side = Side::new(&mut self, &queue);
         loop {
-            _ = side.waiter.begin_look();
+            side.waiter.begin_look();
             queue.take_for_owners(&mut side.worker.taken);
             queue.serve_line(hw::now());
             if queue.drain.is_dismissed() {

@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Before, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
+use completion::{Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -133,7 +133,7 @@ impl Looker {
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
-        let Before { slept, met } = self.waiter.begin_look();
+        let (slept, met) = self.waiter.begin_look();
         self.counters.looks += 1;
         self.reap(queue, budget);
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
@@ -258,12 +258,8 @@ impl Looker {
     fn record(&mut self, book: &Requests, now: Nanos, slept: bool) {
         let taken = &self.taken[..self.waiter.seen.found as usize];
         let mine = taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
-        let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
-        if self.waiter.policy.wants_last_alone() {
-            self.done.extend(records.next_back());
-        } else {
-            self.done.extend(records);
-        }
+        let records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
+        self.waiter.policy.record(records, &mut self.done);
     }
 
     /// Whether there are any of [`Looker::take_wakers`].

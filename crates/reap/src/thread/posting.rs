@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use completion::{Delivery, Mode};
+use completion::Mode;
 use hw::Poller;
 use nvme::Vector;
 use sync::MOST_ROUNDS;
@@ -41,7 +41,7 @@ impl Posting {
     /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
     /// because the one outstanding bit would stand for threads that do not know of each other.
     pub(crate) fn settle(&self, mode: Mode, lane: &Lane, poller: &Poller) {
-        self.wanted.set(mode.facts().delivery == Delivery::Posted);
+        self.wanted.set(mode.facts().posted);
         self.follow(false, lane, poller);
     }
 

@@ -1,7 +1,7 @@
 //! The party that takes a queue's entries for others, and hands them to their owners: an interrupt handler, a poller in a softirq, or a
 //! vector's thread. The queue's policy says when to look.
 
-use completion::{Cause, Mode, Plan, Policy, Seen, Step, Tuning, Waiter, Woke, fall_asleep, last_step};
+use completion::{Cause, Mode, Plan, Policy, Seen, Step, Tuning, Waiter, Woke, fall_asleep};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
@@ -124,7 +124,7 @@ fn decide(g: &mut Ground, index: usize) -> Drained {
     match plan {
         Plan::Look { budget } => Drained::Look(budget),
         Plan::Nap { .. } if drain.waiter.silent() > 0 => {
-            drain.at = At::Sleep(last_step(g.habits));
+            drain.at = At::Sleep(g.habits.sleep.len() - 1);
             Drained::Busy(g.costs.library.decide)
         }
         // It is armed whether commands are in flight or not, since nobody arms it when the next are posted. What looks by itself has no

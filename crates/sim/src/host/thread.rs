@@ -4,7 +4,7 @@
 mod wait;
 mod work;
 
-use completion::{Batch, Cause, Done, Found, Group, Mode, Plan, Round, Seen, WEIGHT, combine, last_step};
+use completion::{Batch, Cause, Done, Group, Mode, Plan, Round, Seen, WEIGHT, combine};
 use driver::Completed;
 use units::Nanos;
 
@@ -219,7 +219,7 @@ impl Thread {
         }
         if g.context != Context::Waiter {
             // Others look.
-            self.at = At::Sleep { step: last_step(g.habits), until: if self.leaving { Nanos::MAX } else { self.deadline() } };
+            self.at = At::Sleep { step: g.habits.sleep.len() - 1, until: if self.leaving { Nanos::MAX } else { self.deadline() } };
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let cost = self.ask(g);
@@ -265,7 +265,7 @@ impl Thread {
                 g.out.extend(waiter.register(&mut bound).map(Effect::Poke));
             }
         }
-        let last = last_step(g.habits);
+        let last = g.habits.sleep.len() - 1;
         self.at = match plan {
             Plan::Look { .. } => {
                 self.take_turn(g);
@@ -362,22 +362,14 @@ impl Thread {
     /// Tells the policy what a look has taken.
     fn learn(&mut self, g: &Ground, at: usize) {
         let lane = &mut self.lanes[at];
-        let found = if lane.slept { None } else { Some(Found::Looking) };
-        lane.slept = false;
+        let slept = std::mem::take(&mut lane.slept);
         if lane.waiter.policy.wants_done() {
             let done = |c: &Completed| {
-                let age = g.now - c.posted_at;
                 let class = self.app.requests.class(Token::from_word(c.token)).ok()?;
-                Some(Done { class, age, found: found.unwrap_or(Found::AfterSleep { at_most: age }) })
+                Some(Done { class, age: g.now - c.posted_at, slept })
             };
             self.done.clear();
-            // As the library does: a policy that asks for one and needs all is wrong here as there.
-            let mut records = self.taken.iter().filter_map(done);
-            if lane.waiter.policy.wants_last_alone() {
-                self.done.extend(records.next_back());
-            } else {
-                self.done.extend(records);
-            }
+            lane.waiter.policy.record(self.taken.iter().filter_map(done), &mut self.done);
             lane.waiter.policy.completed(&self.done);
         }
     }

@@ -292,7 +292,7 @@ impl<'a> World<'a> {
             for lane in &mut thread.lanes {
                 let queue = &self.queues[lane.queue];
                 // Of a shared one nobody is the owner yet.
-                if queue.shared && lane.waiter.policy.masks() {
+                if queue.shared && lane.waiter.policy.facts().masks {
                     queue.mask();
                 } else {
                     let (waiter, mut bound) = lane.bind(queue);

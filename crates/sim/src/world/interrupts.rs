@@ -319,7 +319,7 @@ impl World<'_> {
         drain.waiter.woken(Woke::NOTIFIED);
         drain.waiter.seen.lock_busy = busy && !self.habits.hears_anew;
         drain.counts.drain = 0;
-        if !drain.waiter.policy.masks() {
+        if !drain.waiter.policy.facts().masks {
             return Nanos::ZERO;
         }
         self.queues[queue].mask();

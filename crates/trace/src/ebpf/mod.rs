@@ -21,7 +21,7 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
     let mut machine = Machine::look(Path::new("/"));
     let stopped = stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
     let (disks, lines) = chosen(settings, &machine)?;
-    preflight::check(settings.mode)?;
+    preflight::lacks_for(&[settings.mode]).into_iter().next().map_or(Ok(()), Err)?;
     let mut tracer = Tracer::start(settings, &machine, &disks, &lines)?;
     let mut intervals = Vec::new();
     let mut before = Counts::default();

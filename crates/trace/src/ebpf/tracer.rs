@@ -3,7 +3,7 @@
 
 use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
-use crate::counts::{Counts, Latency, Line, LineOnCpu, Operation, Queue, SizeClass};
+use crate::counts::{Counts, Latency, Line, LineOnCpu, Queue};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::preflight;
@@ -194,7 +194,7 @@ impl Tracer {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
             let Some(name) = ids.get(&class.id) else { continue };
             let time = self.histogram::<LOG2_SLOTS, _>("latencies", &key)?;
-            found.push(Latency { name: name.clone(), op: Operation(class.op), size: SizeClass(class.size), time });
+            found.push(Latency { name: name.clone(), op: class.op, size: class.size, time });
         }
         found.sort_by(|a, b| (&a.name, a.op, a.size).cmp(&(&b.name, b.op, b.size)));
         Ok(found)

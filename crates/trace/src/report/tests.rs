@@ -1,5 +1,5 @@
 use super::*;
-use crate::counts::{LineOnCpu, Operation, SizeClass};
+use crate::counts::LineOnCpu;
 use std::time::Duration;
 
 fn settings(mode: Mode) -> Settings {
@@ -40,12 +40,7 @@ fn counts() -> Counts {
         time: Duration::from_secs(2),
         lines: vec![line(41, "nvme0q1", 10), line(42, "nvme0q2", 0)],
         queues: vec![queue(0, Some(41), [9, 0, 1, 0, 0]), queue(1, Some(42), [0; 5]), queue(2, None, [0, 0, 0, 77, 0])],
-        latencies: vec![Latency {
-            name: "nvme0n1".into(),
-            op: Operation(0),
-            size: SizeClass(3),
-            time: Log2::from_parts(&[0, 4], 12_000, 4_000),
-        }],
+        latencies: vec![Latency { name: "nvme0n1".into(), op: 0, size: 3, time: Log2::from_parts(&[0, 4], 12_000, 4_000) }],
         lost: [0; 6],
     }
 }

@@ -22,7 +22,7 @@ impl Adaptive {
             return ENDLESS;
         }
         // Of no price at all a load is carried nevertheless.
-        let behind = self.caller.behind(self.price.delay.0 as f32, self.flow.typical());
+        let behind = self.caller.behind(self.price.delay.0 as f32, self.flow.typical);
         (self.price.lambda * (1.0 + behind.min(MEMORY as f32))).max(LEAST * behind)
     }
 
@@ -46,7 +46,7 @@ impl Adaptive {
         };
         let spin = if horizon > 0.0 { awake_from(&Point::NOW) } else { f32::INFINITY };
         consider(spin, Plan::Spin { until: now + span(horizon) }, false);
-        let goes_on = Caller::clock(now, seen, self.flow.typical()).map(|at| (at - now).0 as f32);
+        let goes_on = Caller::clock(now, seen, self.flow.typical).map(|at| (at - now).0 as f32);
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
         // An urgent command is not kept waiting for others.
         let most = if seen.urgent_waiting > 0 { 1.0 } else { f32::INFINITY };

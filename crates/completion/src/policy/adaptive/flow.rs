@@ -14,7 +14,7 @@ use window::Window;
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// How long a command takes until it is found.
-    typical: f32,
+    pub(super) typical: f32,
     ways: Ways,
     stretch: Stretch,
     in_flight: InFlight,
@@ -27,8 +27,8 @@ pub(super) struct Flow {
     window: Window,
     /// A clock drives the caller.
     open: bool,
-    /// How many entries the device is asked to hold back.
-    holds: u16,
+    /// How many entries the device is asked to hold back. A thread that stays awake does not notice, and the other way is tried as it would be.
+    pub(super) holds: u16,
 }
 
 /// What is in flight, since when, and how long all commands have been until then, together.
@@ -90,11 +90,6 @@ impl Flow {
     /// A command was found at this age.
     pub(super) fn took(&mut self, age: Nanos) {
         self.typical += (age.0 as f32 - self.typical) / MEMORY as f32;
-    }
-
-    /// How long a command takes until it is found.
-    pub(super) fn typical(&self) -> f32 {
-        self.typical
     }
 
     /// The thread has napped or slept for so long.
@@ -179,12 +174,6 @@ impl Flow {
     #[inline]
     pub(super) fn spare(&self) -> f32 {
         if self.is_awake() { 0.0 } else { self.spare }
-    }
-
-    /// How many entries the device is to hold back. A thread that stays awake does not notice, and the other way is tried as it would be.
-    #[inline]
-    pub(super) fn holds(&self) -> u16 {
-        self.holds
     }
 
     /// Completions in a nanosecond awake, or else where none is gathered, once that is known.

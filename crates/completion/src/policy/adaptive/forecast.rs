@@ -43,7 +43,8 @@ pub(super) struct Forecast {
     times: Box<[Times; Class::COUNT]>,
     ring: [Sent; BATCHES],
     len: usize,
-    commands: u32,
+    /// In flight.
+    pub(super) commands: u32,
 }
 
 /// What is expected at an instant.
@@ -152,11 +153,6 @@ impl Forecast {
     /// One of this class was found; it completed at an age between these.
     pub(super) fn learn(&mut self, class: Class, (from, to): (Nanos, Nanos)) {
         self.times[class.index()].add(from.0 as f32, to.0 as f32);
-    }
-
-    /// In flight.
-    pub(super) fn commands(&self) -> u32 {
-        self.commands
     }
 
     pub(super) fn is_known(&self) -> bool {

@@ -19,7 +19,8 @@ const CONSTANT: u64 = 32;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    spent: u64,
+    /// What waiting has cost.
+    pub(super) spent: u64,
     sleeping: u64,
     renting: u64,
     spinning: u64,
@@ -30,12 +31,6 @@ impl Ledger {
     #[inline]
     pub(super) fn spend(&mut self, cpu: Nanos) {
         self.spent = self.spent.saturating_add(cpu.0);
-    }
-
-    /// What waiting has cost.
-    #[inline]
-    pub(super) fn spent(&self) -> u64 {
-        self.spent
     }
 
     /// A wait is over: entries came after `length`, if that is known, and the next wait begins `elapsed` after this one did.

@@ -11,7 +11,7 @@ fn taught_in(mode: Mode, ages: &[u64]) -> Policy {
     let mut policy = Policy::new(mode);
     for &age in ages {
         submit(&mut policy, 0, 4096);
-        complete(&mut policy, 4096, Found::Looking, age);
+        complete(&mut policy, 4096, false, age);
     }
     policy
 }
@@ -21,8 +21,8 @@ fn submit(policy: &mut Policy, now: u64, bytes: u32) {
     assert!(!policy.submitted(Nanos(now), &batch));
 }
 
-fn complete(policy: &mut Policy, bytes: u32, found: Found, age: u64) {
-    policy.completed(&[Done { class: read(bytes), age: Nanos(age), found }]);
+fn complete(policy: &mut Policy, bytes: u32, slept: bool, age: u64) {
+    policy.completed(&[Done { class: read(bytes), age: Nanos(age), slept }]);
 }
 
 fn waiting(in_flight: u32) -> Seen {
@@ -49,11 +49,11 @@ fn hybrid_naps_half_the_mean() {
 fn hybrid_wakes_for_the_earliest() {
     let mut policy = taught(&[100_000]);
     submit(&mut policy, 0, 65_536);
-    complete(&mut policy, 65_536, Found::Looking, 20_000);
+    complete(&mut policy, 65_536, false, 20_000);
     submit(&mut policy, 1_000, 4096);
     submit(&mut policy, 5_000, 65_536);
     assert_eq!(policy.next(Nanos(6_000), &waiting(2)), Plan::Nap { until: Nanos(15_000) });
-    complete(&mut policy, 65_536, Found::Looking, 20_000);
+    complete(&mut policy, 65_536, false, 20_000);
     assert_eq!(policy.next(Nanos(26_000), &waiting(1)), Plan::Nap { until: Nanos(51_000) });
 }
 
@@ -62,15 +62,15 @@ fn ages_after_sleep_only_lower() {
     let nap = |policy: &mut Policy| {
         submit(policy, 0, 4096);
         let plan = policy.next(Nanos(1), &waiting(1));
-        complete(policy, 4096, Found::AfterSleep { at_most: Nanos::MAX }, 0);
+        complete(policy, 4096, true, u64::MAX);
         plan
     };
     let mut policy = taught(&[80_000]);
     submit(&mut policy, 0, 4096);
-    complete(&mut policy, 4096, Found::AfterSleep { at_most: Nanos(10_000_000) }, 10_000_000);
+    complete(&mut policy, 4096, true, 10_000_000);
     assert_eq!(nap(&mut policy), Plan::Nap { until: Nanos(40_000) });
     submit(&mut policy, 0, 4096);
-    complete(&mut policy, 4096, Found::AfterSleep { at_most: Nanos(48_000) }, 48_000);
+    complete(&mut policy, 4096, true, 48_000);
     assert_eq!(nap(&mut policy), Plan::Nap { until: Nanos(39_000) });
 }
 
@@ -79,7 +79,7 @@ fn the_mean_follows_the_device() {
     let mut policy = taught(&[10_000; 4]);
     for _ in 0..200 {
         submit(&mut policy, 0, 4096);
-        complete(&mut policy, 4096, Found::Looking, 500_000);
+        complete(&mut policy, 4096, false, 500_000);
     }
     submit(&mut policy, 0, 4096);
     let Plan::Nap { until } = policy.next(Nanos(1), &waiting(1)) else { panic!("spins") };

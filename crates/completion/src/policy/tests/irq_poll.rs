@@ -6,7 +6,7 @@ use crate::testing::{Event, ask};
 
 /// How `policy` breaks the contract when it is told of `script`; `tamper` changes its answers.
 fn breach(mut policy: Policy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
-    if !policy.masks() {
+    if !policy.facts().masks {
         return Some("the notification does not mask".into());
     }
     ask(&mut policy, script, |_, seen, plan| {

@@ -231,9 +231,9 @@ impl World {
     /// Takes an entry, whosever it is, unless somebody else is at it.
     fn look(&mut self, me: usize) {
         let waiter = &mut self.threads[me].waiter;
-        let before = waiter.begin_look();
+        let (_, met) = waiter.begin_look();
         if self.shared.held {
-            (waiter.seen.lock_busy, waiter.seen.pending) = (true, before.met);
+            (waiter.seen.lock_busy, waiter.seen.pending) = (true, met);
             return;
         }
         self.shared.held = true;

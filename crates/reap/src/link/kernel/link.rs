@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use completion::{Delivery, Mode, Moderation, Placement};
+use completion::{Mode, Moderation};
 use driver::Splitter;
 use hw::uring::Features;
 use hw::{DmaPool, PoolOptions};
@@ -176,10 +176,10 @@ impl KernelLink {
         if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
-        if mode.facts().delivery == Delivery::Posted {
+        if mode.facts().posted {
             return Some(format!("the kernel posts no interrupts of a file, so that `{mode}` is `interrupt`"));
         }
-        if mode.facts().placement == Placement::DrainThread {
+        if mode.facts().drain_thread {
             return Some(format!(
                 "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
             ));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use completion::{Mode, Placement, Plan, Woke};
+use completion::{Mode, Plan, Woke};
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
@@ -101,7 +101,7 @@ impl Driven for SoftQueue {
     }
 
     fn weighs_sleeps(&self) -> bool {
-        self.looker.borrow().waiter.policy.weighs_sleeps()
+        self.looker.borrow().waiter.policy.facts().weighs_sleeps
     }
 
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
@@ -321,7 +321,7 @@ impl SoftQueue {
     }
 
     fn settle_placement(&self, mode: Mode) {
-        let drained = mode.facts().placement == Placement::DrainThread;
+        let drained = mode.facts().drain_thread;
         if drained == self.looker.borrow().waiter.others_look {
             return;
         }

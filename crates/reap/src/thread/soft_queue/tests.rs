@@ -52,7 +52,7 @@ fn drained_queues_return_to_their_thread() {
         queue.set_mode(Mode::THREADED);
         read(&queue, 20);
         assert!(lane.queue.is_shared() && !lane.watched.get());
-        if mode.facts().placement == completion::Placement::DrainThread {
+        if mode.facts().drain_thread {
             continue;
         }
         queue.set_mode(mode);

@@ -97,7 +97,7 @@ fn open_loops_gather_nothing() {
     for _ in 0..400 {
         let in_flight = if all.flow.is_awake() { 8 } else { 32 };
         all.stretch(RATE, RATE, Around { in_flight, ..open });
-        assert!(all.flow.spare() < 1.0 && all.flow.holds() < 2);
+        assert!(all.flow.spare() < 1.0 && all.flow.holds < 2);
     }
     assert!(all.flow.ways.stays, "{:?}", all.flow);
 }
@@ -234,7 +234,7 @@ fn coalescing_changes_by_factor_two() {
     let mut holds = |spare: f32| {
         all.flow.window.part = spare / 128.0;
         all.flow.spares(128.0, &QUEUED);
-        all.flow.holds()
+        all.flow.holds
     };
     assert_eq!(holds(1.5), 0, "one alone is not held back");
     let held = holds(40.0);

@@ -108,8 +108,7 @@ impl World<'_> {
         let (case, taken) = (self.case, std::mem::take(&mut self.pending));
         if taken > 0 {
             let age = Nanos(case.ages[self.turn % case.ages.len()]);
-            let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
-            policy.completed(&[Done { class: read(), age, found }]);
+            policy.completed(&[Done { class: read(), age, slept }]);
             let (commands, in_flight) = (taken.min(case.in_flight), case.in_flight);
             policy.submitted(self.now, &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
         }

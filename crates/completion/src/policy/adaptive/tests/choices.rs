@@ -9,7 +9,7 @@ fn sure(price: LatencyPrice, device: u64, commands: u32) -> Adaptive {
     let mut policy = policy(price);
     for n in 0..u64::from(MEMORY) * 3 {
         let age = Nanos(device + device * (n % 3) / 4 - device / 4);
-        policy.completed(&[Done { class: read(), age, found: Found::Looking }]);
+        policy.completed(&[Done { class: read(), age, slept: false }]);
     }
     policy.decisions.waits = MARGIN;
     for in_flight in 1..=commands {
@@ -57,7 +57,7 @@ fn batch_wait_sleeps_once() {
 fn predictable_long_waits_nap() {
     let mut policy = sure(LatencyPrice::per_mille(2_000), 80_000, 0);
     for _ in 0..8 * MEMORY {
-        policy.completed(&[Done { class: read(), age: Nanos(80_000), found: Found::Looking }]);
+        policy.completed(&[Done { class: read(), age: Nanos(80_000), slept: false }]);
     }
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
     let plan = plan(&mut policy, Seen { in_flight: 1, ..Seen::default() });
@@ -95,7 +95,7 @@ fn notified_age_excludes_time_before_sleep() {
         let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
         policy.next(sent + Nanos(30_000), &Seen { in_flight: 1, woke, ..Seen::default() });
         let age = Nanos(30_000);
-        policy.completed(&[Done { class: read(), age, found: Found::AfterSleep { at_most: age } }]);
+        policy.completed(&[Done { class: read(), age, slept: true }]);
     }
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
     let points = policy.forecast.look(SENT, 0.0);
@@ -136,10 +136,10 @@ fn lost_interrupt_sets_sleep_deadlines() {
     let late = SENT + Nanos::from_millis(500);
     let woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
     assert!(matches!(policy.next(late, &Seen { woke, ..seen }), Plan::Look { .. }));
-    policy.completed(&[Done { class: read(), age: late - SENT, found: Found::AfterSleep { at_most: late - SENT } }]);
+    policy.completed(&[Done { class: read(), age: late - SENT, slept: true }]);
     policy.next(late, &Seen { found: 1, ..Seen::default() });
     policy.submitted(late, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
-    assert_eq!(policy.decisions().missed_notifications, 1);
+    assert_eq!(policy.decisions.missed_notifications, 1);
     let Plan::Sleep { until, .. } = policy.next(late, &seen) else { panic!() };
     assert!(until < Nanos::MAX);
 }
@@ -161,7 +161,7 @@ fn far_deadlines_cause_no_nap() {
             }
             let woke = matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. }).then_some(Woke { cause: Cause::Timer, late: MACHINE.late });
             policy.next(sent + age, &Seen { in_flight: 1, woke, pending: true, ..Seen::default() });
-            policy.completed(&[Done { class: read(), age, found: Found::Looking }]);
+            policy.completed(&[Done { class: read(), age, slept: false }]);
             policy.next(sent + age, &Seen { found: 1, ..Seen::default() });
         }
     }
@@ -198,7 +198,7 @@ fn computing_thread_leaves_queue_masked() {
             assert!(matches!(policy.next(now, &back), Plan::Look { .. }));
             plan = if let Plan::Nap { until } = plan { Plan::Nap { until: Nanos(until.0 - left.0) } } else { plan };
         }
-        assert_eq!((policy.ledger.spent(), policy.decisions.missed_notifications), (0, 0), "it did not wait");
+        assert_eq!((policy.ledger.spent, policy.decisions.missed_notifications), (0, 0), "it did not wait");
         plan
     };
     let Plan::Nap { until } = leaves(AWAY, 2) else { panic!("it is armed") };

@@ -83,8 +83,7 @@ impl Loop {
                 if found > 0 {
                     woke.is_some().then(|| self.policy.next(Nanos(self.now), &Seen { in_flight, woke: woke.take(), ..Seen::default() }));
                     let ages = self.flight.drain(..done).map(|(sent, _)| Nanos(self.now - sent));
-                    let how = |age| if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
-                    let done: Vec<Done> = ages.map(|age| Done { class: read(), age, found: how(age) }).collect();
+                    let done: Vec<Done> = ages.map(|age| Done { class: read(), age, slept }).collect();
                     self.policy.completed(&done);
                     (ran.found, ran.looks) = (ran.found + u64::from(found), ran.looks + 1);
                     self.send(found);

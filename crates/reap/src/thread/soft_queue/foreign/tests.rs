@@ -1,6 +1,6 @@
 //! A queue in a loop of the application's: what a turn says, and what the descriptor tells. The device is stepped by hand.
 
-use completion::{Mode, Placement};
+use completion::Mode;
 use hw::Poller;
 
 use super::*;
@@ -48,7 +48,7 @@ fn turn(queue: &Queue) -> usize {
 fn completions_wake_a_foreign_loop() {
     let _alone = by_hand();
     for mode in Mode::ALL {
-        if mode.facts().placement == Placement::DrainThread {
+        if mode.facts().drain_thread {
             // Its own thread takes the entries.
             continue;
         }

@@ -1,6 +1,8 @@
 //! The devices of a plan, the workers of its threads, and what is written before anything is measured: a read of blocks that were never
 //! written is served from one page of zeroes, which stays in the cache and flatters every figure.
 
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -78,9 +80,13 @@ impl<'a> Rig<'a> {
                 buffers >> 20
             );
         }
-        let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Need)| {
+        let open = |(TargetDevice { uri, directory, .. }, need): (&TargetDevice, Need)| {
             if need.threads > MOST_QUEUES {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
+            }
+            if let Some(directory) = directory {
+                // What keeps it from being made keeps the file from being made, too, which is said then.
+                _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
             }
             let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
             // On files queues are made as they are taken, and a mode of the kernel's own has queues of its own.
@@ -123,11 +129,12 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// A device without a namespace that can be used.
     pub fn targets(&self, thread: &Thread) -> Result<Vec<Target>> {
-        let target = |&index: &usize| {
+        let target = |(&index, &found): (&usize, &u64)| {
             let namespace = first_namespace(&self.devices[index])?;
-            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
+            let found = self.setup.devices[index].laid_out.then_some(found);
+            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes(), found })
         };
-        thread.targets.iter().map(target).collect()
+        thread.targets.iter().zip(&thread.found).map(target).collect()
     }
 
     /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.

@@ -56,22 +56,22 @@ impl Dice {
 fn sections(seed: u64, number: u64) -> Vec<Section> {
     let mut dice = Dice(SplitMix64::seed_from_u64(seed << 32 ^ number));
     let count = if dice.one_in(4) { 2 } else { 1 };
+    let trims = dice.one_in(12);
     let names = ["a", "b", "job-1", "x y"];
     let mut sections = Vec::new();
     for index in 0..count {
         let name = format!("{}{}", dice.of(&names), if dice.one_in(8) { "" } else { ["", "2"][index] });
-        sections.push(section(&mut dice, name, index));
+        sections.push(section(&mut dice, name, index, trims));
     }
     sections
 }
 
-fn section(dice: &mut Dice, name: String, index: usize) -> Section {
+fn section(dice: &mut Dice, name: String, index: usize, trims: bool) -> Section {
     let mut options: Vec<String> = Vec::new();
     let mut say = |option: String| options.push(option);
     if index > 0 {
         say("stonewall".into());
     }
-    let trims = dice.one_in(12);
     let verify = !trims && dice.one_in(3);
     let rw = match (trims, verify) {
         (true, _) => dice.of(&["trim", "trimwrite"]),
@@ -123,13 +123,13 @@ fn section(dice: &mut Dice, name: String, index: usize) -> Section {
     }
     let unit_of_offset = if dice.one_in(3) { 512 } else { least };
     if dice.one_in(3) {
-        match dice.up_to(if trims { 2 } else { 3 }) {
+        match dice.up_to(if trims || own_places { 2 } else { 3 }) {
             3 => say(format!("offset={}%", dice.up_to(100))),
             _ => say(format!("offset={}", unit_of_offset * dice.up_to(12))),
         }
     }
     if threads > 1 && dice.one_in(2) {
-        match dice.up_to(if trims { 2 } else { 3 }) {
+        match dice.up_to(if trims || own_places { 2 } else { 3 }) {
             3 => say(format!("offset_increment={}%", dice.up_to(50))),
             _ => say(format!("offset_increment={}", unit_of_offset * dice.up_to(30))),
         }

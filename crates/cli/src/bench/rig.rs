@@ -1,8 +1,9 @@
 //! The devices of a plan, the workers of its threads, and what is written before anything is measured: a read of blocks that were never
 //! written is served from one page of zeroes, which stays in the cache and flatters every figure.
 
-use std::fs;
+use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -80,13 +81,9 @@ impl<'a> Rig<'a> {
                 buffers >> 20
             );
         }
-        let open = |(TargetDevice { uri, directory, .. }, need): (&TargetDevice, Need)| {
+        let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Need)| {
             if need.threads > MOST_QUEUES {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
-            }
-            if let Some(directory) = directory {
-                // What keeps it from being made keeps the file from being made, too, which is said then.
-                _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
             }
             let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
             // On files queues are made as they are taken, and a mode of the kernel's own has queues of its own.
@@ -109,6 +106,18 @@ impl<'a> Rig<'a> {
                 }
             })
         };
+        for (target, device) in setup.devices.iter().enumerate().filter(|(_, device)| device.laid_out) {
+            // As fio: the directories of a file's name are made, and `directory=` has to be there.
+            let uses = |thread: &&Thread| thread.targets.contains(&target);
+            let there = |thread: &Thread| jobs[thread.job].directory.as_ref().is_none_or(|place| Path::new(place).is_dir());
+            if let Ok(KernelUri { path, bytes: Some(_), .. }) = device.uri.parse()
+                && let Some(place) = path.parent().filter(|place| !place.starts_with("/dev"))
+                && plan.threads.iter().filter(uses).all(there)
+            {
+                // What keeps it from being made keeps the file from being made, too, which is said then.
+                _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
+            }
+        }
         let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
         // A device that moves no data gives back nothing of what was written.
         for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
 use workload::Job;
-use workload::plan::{Plan, Thread};
+use workload::plan::Plan;
 
 /// The device of jobs that name no path, and whose command line names no device.
 pub const USUAL: &str = "mem:1G?profile=optane";
@@ -34,8 +34,6 @@ pub struct TargetDevice {
     pub words: String,
     /// It is a new file, as long as the jobs use it.
     pub laid_out: bool,
-    /// Made before it is opened, as fio makes the directories of a file's name.
-    pub directory: Option<PathBuf>,
 }
 
 /// What jobs may write to.
@@ -170,17 +168,11 @@ impl Filenames {
             }
         };
         let named = |(target, uri): (usize, String)| {
-            let users = || plan.threads.iter().filter(|thread| thread.targets.contains(&target));
+            let users = plan.threads.iter().filter(|thread| thread.targets.contains(&target));
             let writes = |job: &&Job| job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only);
-            let writer = users().map(|thread| &jobs[thread.job]).find(writes);
+            let writer = users.map(|thread| &jobs[thread.job]).find(writes);
             if uri.starts_with(KERNEL) {
-                return kernel(
-                    uri.parse()?,
-                    &users().map(|thread| &jobs[thread.job]).collect::<Vec<_>>(),
-                    writer,
-                    allowed,
-                    plan.lengths[target],
-                );
+                return kernel(uri.parse()?, writer, allowed, plan.lengths[target]);
             }
             // The data of a drive are somebody's.
             if is_drive(&uri) {
@@ -192,7 +184,7 @@ impl Filenames {
                     );
                 }
                 let words = format!("{uri} (the drive itself, {})", if writer.is_some() { "read and written" } else { "only read" });
-                return Ok(TargetDevice { uri, words, laid_out: false, directory: None });
+                return Ok(TargetDevice { uri, words, laid_out: false });
             }
             // A controller in this process. To a file that is its medium jobs write as to any other.
             if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) = (writer, DeviceUri::behind(&uri))
@@ -204,16 +196,16 @@ impl Filenames {
                 Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
                 None => format!("{uri} (embedded)"),
             };
-            Ok(TargetDevice { uri, words, laid_out: false, directory: None })
+            Ok(TargetDevice { uri, words, laid_out: false })
         };
         uris.into_iter().enumerate().map(named).collect()
     }
 }
 
 /// A file or a block device: read-only unless a job writes, laid out with `length` bytes if it is not there.
-fn kernel(mut uri: KernelUri, users: &[&Job], writer: Option<&Job>, allowed: Allowed, length: Option<u64>) -> Result<TargetDevice> {
+fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Option<u64>) -> Result<TargetDevice> {
     let meta = fs::metadata(&uri.path);
-    let (mut laid_out, mut directory) = (false, None);
+    let mut laid_out = false;
     match (&meta, writer) {
         (Ok(meta), None) => {
             // `size=` of a file that has that size says nothing more, and `readonly=` does not go with it.
@@ -227,10 +219,6 @@ fn kernel(mut uri: KernelUri, users: &[&Job], writer: Option<&Job>, allowed: All
         }
         (Err(_), _) if uri.bytes.is_none() && !uri.read_only => {
             (uri.bytes, laid_out) = (length, true);
-            // As fio: the directories of a file's name are made, and `directory=` has to be there.
-            let there = |job: &&Job| job.directory.as_ref().is_none_or(|place| Path::new(place).is_dir());
-            let made = |place: &&Path| length.is_some() && users.iter().all(there) && !place.starts_with("/dev");
-            directory = uri.path.parent().filter(made).map(Path::to_path_buf);
         }
         (Err(_), _) => {}
     }
@@ -241,7 +229,7 @@ fn kernel(mut uri: KernelUri, users: &[&Job], writer: Option<&Job>, allowed: All
     };
     let access = if uri.read_only { "only read" } else { "read and written" };
     let words = format!("{KERNEL}{} ({words}, {access})", uri.path.display());
-    Ok(TargetDevice { uri: uri.to_string(), words, laid_out, directory })
+    Ok(TargetDevice { uri: uri.to_string(), words, laid_out })
 }
 
 /// The URI of each target, where its name is no more than a name.

@@ -225,6 +225,8 @@ impl Generator {
         let special =
             pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
         let special = special || overlaps.is_some() || goal.counts_writes;
+        // A Flush may come before the I/O that the pass does not have any more.
+        stream.plain &= !special;
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         Ok(Generator {

@@ -43,8 +43,8 @@ pub(super) struct Stream {
     /// Where all is done, the job goes on from the start.
     endless: bool,
     /// One target, one operation of one size, at random places that do not depend on each other: nothing to choose but
-    /// the block.
-    plain: bool,
+    /// the block, and nothing to be done at the end of a pass.
+    pub plain: bool,
     /// Places are chosen in a way that only Reap has: a job that verifies has fio's seeds, but not fio's offsets.
     own: bool,
     /// Random with a step: I/Os until the next new offset.

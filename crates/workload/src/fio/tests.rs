@@ -87,7 +87,7 @@ fn block_sizes() {
         assert_eq!(&found, expected, "{options:?}");
     }
     assert_eq!(job("bssplit=4k:8k:16k").block.read.split, [(4096, 33), (8192, 33), (16384, 34)]);
-    assert_eq!(job("bssplit=4k/50:8k/20").block.read.split, [(4096, 50), (8192, 50)]);
+    assert_eq!(job("bssplit=4k/50:8k/20").block.read.split, [(4096, 80), (8192, 20)]);
 }
 
 #[test]

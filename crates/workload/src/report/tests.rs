@@ -113,6 +113,13 @@ fn errors_stand_in_the_headline() {
 }
 
 #[test]
+fn errors_are_shown_where_tolerated() {
+    let shown = |text: &str| json(&report(text).0, false)["jobs"][0]["total_err"].clone();
+    assert_eq!(shown("[a]\nrw=read\nsize=64k\ncontinue_on_error=all\n"), 0);
+    assert!(shown("[a]\nrw=read\nsize=64k\n").is_null());
+}
+
+#[test]
 fn json_has_fio_keys() {
     let (report, _) = report(MIXED);
     let mut keys = Vec::new();

@@ -66,7 +66,7 @@ fn job((depth, batch, options): (u32, u32, &str)) -> Job {
 fn run(job: &Job) {
     let jobs = [job.clone()];
     let plan = plan(&jobs, &[0]);
-    let devices = [TargetDevice { uri: "mem:256M?profile=null".into(), words: String::new() }];
+    let devices = [TargetDevice { uri: "mem:256M?profile=null".into(), words: String::new(), laid_out: false }];
     let setup =
         Setup { devices: &devices, mode: Mode::POLL, price: LatencyPrice::default(), spin: Spin::Naps, queues: None, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false, seated: None })

@@ -11,11 +11,13 @@ if [ "$(printf '%s\n' "$version" 3.41 | sort -V | head -1)" = 3.41 ]; then
     skip "fio $version has another header than fio 3.33 to 3.40"
 fi
 
-# The I/Os of jobs, beside fio's own lists of them.
-cargo run --quiet -p reap-workload --example fio_peer
-
 cargo test --quiet --workspace --test cli --no-run
-reap="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/reap"
+cargo build --quiet --workspace --example fio_peer
+target="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
+reap="$target/reap"
+
+# The I/Os and files of jobs made at random, beside fio's. docs/fio-jobs.md has the command for more of them.
+"$target/examples/fio_peer" "$reap" 50 7
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 disk="$place/disk"

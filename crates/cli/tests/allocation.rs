@@ -22,7 +22,7 @@ fn job() -> Job {
 /// Allocations of a run of [`IOS`] I/Os; the housekeeping thread's are counted, too.
 fn allocations(mode: Mode) -> usize {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::new().mode(mode)).unwrap();
-    let target = Target { bytes: device.namespaces()[0].bytes(), block: 512 };
+    let target = Target { bytes: device.namespaces()[0].bytes(), block: 512, found: None };
     let job = job();
     let mut worker = Worker::new(&job, vec![device], mode, Nanos::ZERO).unwrap();
     let generator = || Generator::new(&job, Seat::default(), &[target]).unwrap();

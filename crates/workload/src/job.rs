@@ -482,8 +482,12 @@ pub struct Job {
 
     /// `filename`, split at colons. Empty: the one device that the command line names.
     pub filenames: Vec<String>,
+    /// `directory`, which stands in all names already; it has to be there, while other directories of new files are made.
+    pub directory: Option<String>,
     /// `size`: extent of the device that is used, over all files; `None`: all from `offset` on.
     pub size: Option<Amount>,
+    /// `filesize`: the size of each file, where `size` is how much of them is used in a pass.
+    pub file_size: Option<u64>,
     /// `offset`: where that extent starts.
     pub offset: Amount,
     /// `offset_increment`: added to `offset` once for each earlier thread of the job.
@@ -574,8 +578,10 @@ pub struct Job {
     /// `continue_on_error`, of each operation: an I/O that fails for its medium or its data is counted, and the job goes on.
     pub goes_on: PerOp<bool>,
 
-    /// `fsync`, `fdatasync`: a Flush after this many writes; 0: none. A device does not tell them apart.
+    /// `fsync`: a Flush after this many writes; 0: none.
     pub sync_every: u32,
+    /// `fdatasync`: the same. A device does not tell them apart; lists do.
+    pub data_sync_every: u32,
     /// `end_fsync`, `fsync_on_close`: a Flush of each device when all is written.
     pub sync_at_end: bool,
     /// `sync`: each write is durable when it completes (Force Unit Access).

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::generator::Seat;
-use crate::job::{Amount, CpuPolicy, Job};
+use crate::generator::{Seat, extents};
+use crate::job::{CpuPolicy, Job};
 
 /// One thread of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,20 +24,17 @@ pub struct Thread {
     pub cpus: Vec<u32>,
     /// Indices of the targets it uses; never empty.
     pub targets: Vec<usize>,
+    /// Of each, the bytes that it has when the thread is set up, if all targets are files that are laid out for the run: fio sets up one
+    /// thread after the other, and each goes by what the file has by then.
+    pub found: Vec<u64>,
+    /// Of each, the bytes that the thread uses. Empty: its job does not say.
+    pub extents: Vec<Range<u64>>,
 }
 
 impl Thread {
     /// The thread's seat; `entropy` differs from run to run.
     pub fn seat(&self, entropy: u64) -> Seat {
         Seat { number: self.number, subjob: self.subjob, entropy }
-    }
-
-    /// The bytes of each of its targets that it uses. `None`: its job does not say it in bytes.
-    pub fn extent(&self, job: &Job) -> Option<Range<u64>> {
-        let (Amount::Bytes(size), Amount::Bytes(offset)) = (job.size?, job.offset) else { return None };
-        let step = if let Amount::Bytes(step) = job.offset_increment { step } else { 0 };
-        let start = offset.checked_add(step.checked_mul(self.subjob.into())?)?;
-        Some(start..start.checked_add(size / self.targets.len().max(1) as u64)?)
     }
 }
 
@@ -48,6 +45,9 @@ pub struct Plan {
     pub threads: Vec<Thread>,
     /// The distinct devices: each `filename` once; `None` is the one device of jobs without any.
     pub targets: Vec<Option<String>>,
+    /// Of each, the bytes that a new file has to have, as fio lays it out: up to the farthest end of what any thread uses. `None`: no
+    /// job says.
+    pub lengths: Vec<Option<u64>>,
     /// Entries in the results: with `group_reporting` one for all threads of a group.
     pub reports: usize,
     /// Stages: one more than `stonewall`s that had something to wait for.
@@ -69,7 +69,9 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             group += 1;
             in_group = 0;
         }
-        for subjob in 0..job.numjobs.max(1) {
+        let threads = job.numjobs.max(1);
+        // As fio numbers them: the first, and then from the last one down.
+        for subjob in std::iter::once(0).chain((1..threads).rev()) {
             let number = plan.threads.len() as u32 + 1;
             // fio keeps an entry going for as long as the group does and jobs ask for it.
             let joins = job.group_reporting && plan.threads.last().is_some_and(|last| last.group == group);
@@ -78,7 +80,16 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             }
             let targets = targets(job, subjob, &mut plan.targets);
             let cpus = cpus(job, number, available, &mut missing);
-            plan.threads.push(Thread { job: index, number, subjob, stage, group, report: plan.reports - 1, cpus, targets });
+            plan.lengths.resize(plan.targets.len(), None);
+            let found: Vec<u64> = targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
+            // What is wrong with it is said when the devices are known.
+            let files = extents(job, subjob, &found, |_| true).map_or(Vec::new(), |extents| extents.files);
+            for (target, file) in targets.iter().zip(&files) {
+                plan.lengths[*target] = plan.lengths[*target].max(Some(file.end));
+            }
+            let extents = files.iter().map(|file| file.first.min(file.start)..file.first.max(file.start) + file.len).collect();
+            let report = plan.reports - 1;
+            plan.threads.push(Thread { job: index, number, subjob, stage, group, report, cpus, targets, found, extents });
             in_group += 1;
         }
     }
@@ -102,10 +113,14 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
 fn overwritten(jobs: &[Job], threads: &[Thread]) -> Option<String> {
     let writes =
         |thread: &&Thread| jobs[thread.job].pattern.changes() && !jobs[thread.job].verify.as_ref().is_some_and(|verify| verify.only);
+    let parts = |thread: &Thread| -> Vec<(usize, Range<u64>)> {
+        let extent = |at: usize| thread.extents.get(at).cloned().unwrap_or(0..u64::MAX);
+        thread.targets.iter().enumerate().map(|(at, target)| (*target, extent(at))).collect()
+    };
     let meet = |a: &Thread, b: &Thread| {
-        let bytes = |thread: &Thread| thread.extent(&jobs[thread.job]).unwrap_or(0..u64::MAX);
-        let (of_a, of_b) = (bytes(a), bytes(b));
-        a.stage == b.stage && a.targets.iter().any(|target| b.targets.contains(target)) && of_a.start < of_b.end && of_b.start < of_a.end
+        let (of_a, of_b) = (parts(a), parts(b));
+        let touch = |(a, at): &(usize, Range<u64>)| of_b.iter().any(|(b, other)| a == b && at.start < other.end && other.start < at.end);
+        a.stage == b.stage && of_a.iter().any(touch)
     };
     let mut verifiers = threads.iter().filter(|thread| jobs[thread.job].verify.is_some());
     let (thread, other) = verifiers.find_map(|thread| {
@@ -134,13 +149,7 @@ fn targets(job: &Job, subjob: u32, known: &mut Vec<Option<String>>) -> Vec<usize
             let named = format.replace("$jobname", &job.name).replace("$clientuid", "localhost");
             named.replace("$jobnum", &subjob.to_string()).replace("$filenum", &file.to_string())
         };
-        let mut targets: Vec<usize> = Vec::new();
-        for index in (0..job.files.max(1)).map(|file| index_of(Some(&name(file)))) {
-            if !targets.contains(&index) {
-                targets.push(index);
-            }
-        }
-        return targets;
+        return (0..job.files.max(1)).map(|file| index_of(Some(&name(file)))).collect();
     }
     if job.filenames.is_empty() {
         return vec![index_of(None)];

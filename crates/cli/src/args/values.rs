@@ -136,7 +136,9 @@ pub fn take_jobs(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Ve
             return Err(format!("--{name}: {odd:?} begins a comment or a line in job files; give such a value in a file"));
         }
         if name == "name" {
-            file += &format!("[{}]\n", value.unwrap_or_default());
+            // Among the job's options, too, which fio echoes in its results.
+            let value = value.unwrap_or_default();
+            file += &format!("[{value}]\nname={value}\n");
             continue;
         }
         if file.is_empty() {

@@ -1,6 +1,9 @@
 //! The devices of a plan, the workers of its threads, and what is written before anything is measured: a read of blocks that were never
 //! written is served from one page of zeroes, which stays in the cache and flatters every figure.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -103,6 +106,18 @@ impl<'a> Rig<'a> {
                 }
             })
         };
+        for (target, device) in setup.devices.iter().enumerate().filter(|(_, device)| device.laid_out) {
+            // As fio: the directories of a file's name are made, and `directory=` has to be there.
+            let uses = |thread: &&Thread| thread.targets.contains(&target);
+            let there = |thread: &Thread| jobs[thread.job].directory.as_ref().is_none_or(|place| Path::new(place).is_dir());
+            if let Ok(KernelUri { path, bytes: Some(_), .. }) = device.uri.parse()
+                && let Some(place) = path.parent().filter(|place| !place.starts_with("/dev"))
+                && plan.threads.iter().filter(uses).all(there)
+            {
+                // What keeps it from being made keeps the file from being made, too, which is said then.
+                _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
+            }
+        }
         let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
         // A device that moves no data gives back nothing of what was written.
         for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
@@ -123,11 +138,12 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// A device without a namespace that can be used.
     pub fn targets(&self, thread: &Thread) -> Result<Vec<Target>> {
-        let target = |&index: &usize| {
+        let target = |(&index, &found): (&usize, &u64)| {
             let namespace = first_namespace(&self.devices[index])?;
-            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
+            let found = self.setup.devices[index].laid_out.then_some(found);
+            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes(), found })
         };
-        thread.targets.iter().map(target).collect()
+        thread.targets.iter().zip(&thread.found).map(target).collect()
     }
 
     /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
 use workload::Job;
-use workload::plan::{Plan, Thread};
+use workload::plan::Plan;
 
 /// The device of jobs that name no path, and whose command line names no device.
 pub const USUAL: &str = "mem:1G?profile=optane";
@@ -15,8 +15,6 @@ pub const USUAL: &str = "mem:1G?profile=optane";
 pub const PLACEHOLDER: &str = "{filename}";
 /// Of files and block devices that the kernel drives.
 const KERNEL: &str = "kernel:";
-/// New files are laid out in multiples of this: whatever block direct I/O takes, they hold whole ones.
-const WHOLE: u64 = 4096;
 
 /// What `filename=` means in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +32,8 @@ pub struct TargetDevice {
     pub uri: String,
     /// In words: what it is, and what the job's `filename=` has to do with it.
     pub words: String,
+    /// It is a new file, as long as the jobs use it.
+    pub laid_out: bool,
 }
 
 /// What jobs may write to.
@@ -168,13 +168,11 @@ impl Filenames {
             }
         };
         let named = |(target, uri): (usize, String)| {
-            let users = || plan.threads.iter().filter(|thread| thread.targets.contains(&target));
+            let users = plan.threads.iter().filter(|thread| thread.targets.contains(&target));
             let writes = |job: &&Job| job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only);
-            let writer = users().map(|thread| &jobs[thread.job]).find(writes);
+            let writer = users.map(|thread| &jobs[thread.job]).find(writes);
             if uri.starts_with(KERNEL) {
-                // Of a new file, as fio lays it out: up to the farthest end of what any thread uses. `None`: no job says.
-                let end = |thread: &Thread| thread.extent(&jobs[thread.job])?.end.checked_next_multiple_of(WHOLE);
-                return kernel(uri.parse()?, writer, allowed, || users().filter_map(end).max());
+                return kernel(uri.parse()?, writer, allowed, plan.lengths[target]);
             }
             // The data of a drive are somebody's.
             if is_drive(&uri) {
@@ -186,7 +184,7 @@ impl Filenames {
                     );
                 }
                 let words = format!("{uri} (the drive itself, {})", if writer.is_some() { "read and written" } else { "only read" });
-                return Ok(TargetDevice { uri, words });
+                return Ok(TargetDevice { uri, words, laid_out: false });
             }
             // A controller in this process. To a file that is its medium jobs write as to any other.
             if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) = (writer, DeviceUri::behind(&uri))
@@ -198,15 +196,16 @@ impl Filenames {
                 Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
                 None => format!("{uri} (embedded)"),
             };
-            Ok(TargetDevice { uri, words })
+            Ok(TargetDevice { uri, words, laid_out: false })
         };
         uris.into_iter().enumerate().map(named).collect()
     }
 }
 
-/// A file or a block device: read-only unless a job writes, laid out with `extent` bytes if it is not there.
-fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, extent: impl FnOnce() -> Option<u64>) -> Result<TargetDevice> {
+/// A file or a block device: read-only unless a job writes, laid out with `length` bytes if it is not there.
+fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Option<u64>) -> Result<TargetDevice> {
     let meta = fs::metadata(&uri.path);
+    let mut laid_out = false;
     match (&meta, writer) {
         (Ok(meta), None) => {
             // `size=` of a file that has that size says nothing more, and `readonly=` does not go with it.
@@ -218,7 +217,9 @@ fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, extent: im
             ensure!(!uri.read_only, "job '{}' writes to {path}, and `readonly=yes` forbids it; leave one of them out", job.name);
             may_write(&uri.path, meta, job, allowed)?;
         }
-        (Err(_), _) if uri.bytes.is_none() && !uri.read_only => uri.bytes = extent(),
+        (Err(_), _) if uri.bytes.is_none() && !uri.read_only => {
+            (uri.bytes, laid_out) = (length, true);
+        }
         (Err(_), _) => {}
     }
     let words = match &meta {
@@ -227,7 +228,8 @@ fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, extent: im
         Err(_) => "a new file",
     };
     let access = if uri.read_only { "only read" } else { "read and written" };
-    Ok(TargetDevice { uri: uri.to_string(), words: format!("{KERNEL}{} ({words}, {access})", uri.path.display()) })
+    let words = format!("{KERNEL}{} ({words}, {access})", uri.path.display());
+    Ok(TargetDevice { uri: uri.to_string(), words, laid_out })
 }
 
 /// The URI of each target, where its name is no more than a name.

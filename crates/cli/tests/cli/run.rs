@@ -244,7 +244,7 @@ fn fsync_interval_is_kept() {
             .json();
         let job = &results["jobs"][0];
         assert_eq!((&job["error"], &job["write"]["total_ios"], &job["read"]["total_ios"]), (&0.into(), &256.into(), &256.into()));
-        assert_eq!((&job["sync"]["total_ios"], &job["sync"]["lat_ns"]["N"]), (&(2 * 15 + 2).into(), &(2 * 15 + 2).into()));
+        assert_eq!((&job["sync"]["total_ios"], &job["sync"]["lat_ns"]["N"]), (&(15 + 2).into(), &(15 + 2).into()));
     }
 }
 

@@ -174,7 +174,8 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
             // The first, or one that stands for all.
             devices.truncate(1);
         }
-        let targets: Vec<Target> = devices.iter().map(|device| Target { bytes: device.bytes, block: DeviceSpec::BLOCK }).collect();
+        let targets: Vec<Target> =
+            devices.iter().map(|device| Target { bytes: device.bytes, block: DeviceSpec::BLOCK, found: None }).collect();
         Generator::new(&spec.job, thread.seat(scenario.seed), &targets).map_err(|misfit| unfit(&misfit))?;
     }
     Ok(plan.warnings)

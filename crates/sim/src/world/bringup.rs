@@ -426,6 +426,7 @@ impl Layout {
         let target = |(namespace, _): &(driver::Namespace, driver::Limits)| Target {
             bytes: namespace.bytes(),
             block: namespace.block_size() as u32,
+            found: None,
         };
         let targets: Vec<Target> = places.iter().map(target).collect();
         // Devices that are paths look like one.

@@ -91,10 +91,10 @@ static OPTIONS: &[Opt] = &[
     value(&["bssplit"], |d, v| sizes(d, 2, values::per_op(v, &[','], values::split)?)),
     // Where.
     value(&["filename"], set!(job.filenames = values::filenames)),
-    value(&["directory"], set!(directory = |v| directory(v).map(Some))),
+    value(&["directory"], set!(job.directory = |v| directory(v).map(Some))),
     value(&["filename_format"], set!(job.file_format = |v| Ok(Some(v.to_owned())))),
     value(&["nrfiles", "nr_files"], set!(job.files = |v| values::small(v, 1, 1024))),
-    value(&["filesize"], set!(filesize = |v| filesize(v).map(Some))),
+    value(&["filesize"], set!(job.file_size = |v| filesize(v).map(Some))),
     value(&["size"], set!(job.size = |v| values::amount(v).map(Some))),
     value(&["offset", "fileoffset"], set!(job.offset = values::amount)),
     value(&["offset_increment"], set!(job.offset_increment = values::amount)),
@@ -112,7 +112,8 @@ static OPTIONS: &[Opt] = &[
     value(&["iodepth_batch_complete_max"], set!(job.complete_max = |v| values::small(v, 0, MOST_DEPTH))),
     value(&["serialize_overlap"], set!(job.serialize_overlap = values::flag)),
     // What is made durable.
-    value(&["fsync", "fdatasync"], set!(job.sync_every = |v| values::small(v, 0, i32::MAX as u64))),
+    value(&["fsync"], set!(job.sync_every = |v| values::small(v, 0, i32::MAX as u64))),
+    value(&["fdatasync"], set!(job.data_sync_every = |v| values::small(v, 0, i32::MAX as u64))),
     value(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = values::flag)),
     // How long.
     value(&["numjobs"], set!(job.numjobs = |v| values::small(v, 1, MOST_JOBS))),
@@ -249,10 +250,10 @@ fn directory(text: &str) -> Result<String, Bad> {
 }
 
 /// `filesize`: how large each file is. fio gives each a random size of a range.
-fn filesize(text: &str) -> Result<Amount, Bad> {
+fn filesize(text: &str) -> Result<u64, Bad> {
     match text.contains(['-', ':']) {
         true => Err(format!("'{text}': a range is a random size for each file, and devices have the size that they have; give one size")),
-        false => values::amount(text),
+        false => values::within(text, 1, u64::MAX),
     }
 }
 
@@ -346,10 +347,6 @@ pub(super) struct Draft {
     pub verify: Option<Option<VerifyKind>>,
     /// The options beside `verify`.
     pub checks: Verify,
-    /// `directory`: where names of files are looked for.
-    pub directory: Option<String>,
-    /// `filesize`: how far I/Os reach, where `size` is how much of it there is.
-    pub filesize: Option<Amount>,
     /// `thinktime` and its kin; without a time there is no pause.
     pub think: Think,
     /// `read_iolog`, `replay_no_stall`.
@@ -386,17 +383,11 @@ impl Draft {
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
             remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
         }
-        name_files(&mut job, self.directory.as_deref());
-        if let Some(extent) = self.filesize {
-            let files = u64::from(job.files) * job.filenames.len().max(1) as u64;
-            let extent = match extent {
-                Amount::Bytes(each) => Amount::Bytes(each.saturating_mul(files)),
-                Amount::Percent(_) => extent,
-            };
-            // fio's size is the I/O of a job, over all its files; alone it is their extent as well.
-            if let Some(Amount::Bytes(all)) = job.size.replace(extent) {
-                job.io_size = job.io_size.or(Some(Amount::Bytes(all)));
-            }
+        name_files(&mut job);
+        let shared = |format: &String| !format.to_ascii_lowercase().contains("$jobnum");
+        if let Some(format) = job.file_format.as_ref().filter(|format| job.numjobs > 1 && shared(format)) {
+            // In fio only the first thread has the files, and the others do nothing.
+            remarks.errors.push(refused(&format!("numjobs={} with filename_format={format}, which lacks $jobnum,", job.numjobs)));
         }
         let Think { time, spin, blocks } = self.think;
         job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
@@ -416,9 +407,9 @@ impl Draft {
             job.time_based = false;
             remarks.warnings.push("time_based needs a runtime; it is ignored".into());
         }
-        let least = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
+        let least = job.block.read.min.min(job.block.write.min).min(job.block.trim.min);
         if let Some(Amount::Bytes(size)) = job.size
-            && size < least
+            && (1..least).contains(&size)
             && job.iolog.is_none()
         {
             remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
@@ -459,9 +450,10 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
 }
 
 /// The names of a job's files: within `directory`, or made for each thread.
-fn name_files(job: &mut Job, directory: Option<&str>) {
+fn name_files(job: &mut Job) {
     // As fio does it: before an absolute path as well.
-    let within = |name: &str| match directory {
+    let directory = job.directory.clone();
+    let within = |name: &str| match &directory {
         Some(place) => format!("{}/{name}", place.trim_end_matches('/')),
         None => name.to_owned(),
     };

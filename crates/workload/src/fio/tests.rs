@@ -87,7 +87,7 @@ fn block_sizes() {
         assert_eq!(&found, expected, "{options:?}");
     }
     assert_eq!(job("bssplit=4k:8k:16k").block.read.split, [(4096, 33), (8192, 33), (16384, 34)]);
-    assert_eq!(job("bssplit=4k/50:8k/20").block.read.split, [(4096, 50), (8192, 50)]);
+    assert_eq!(job("bssplit=4k/50:8k/20").block.read.split, [(4096, 80), (8192, 20)]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn times_amounts_rates_and_lists() {
 #[test]
 fn flushes_between_writes() {
     let of = |text: &str| (job(text).sync_every, job(text).sync_at_end);
-    assert_eq!((of("fsync=32"), of("fdatasync=1"), of("bs=4k")), ((32, false), (1, false), (0, false)));
+    assert_eq!((of("fsync=32"), job("fdatasync=1").data_sync_every, of("bs=4k")), ((32, false), 1, (0, false)));
     assert_eq!((of("end_fsync=1"), of("fsync_on_close=1\nfsync=2"), of("end_fsync=0")), ((0, true), (2, true), (0, false)));
 }
 
@@ -518,7 +518,7 @@ proptest! {
                 let plan = crate::plan::plan(&parsed.jobs, &[0, 1]);
                 prop_assert!(plan.threads.len() <= 4096);
                 for thread in plan.threads.iter().take(2) {
-                    let targets = vec![crate::Target { bytes: 1 << 24, block: 512 }; thread.targets.len()];
+                    let targets = vec![crate::Target { bytes: 1 << 24, block: 512, found: None }; thread.targets.len()];
                     let _ = crate::Generator::new(&parsed.jobs[thread.job], thread.seat(1), &targets);
                 }
             }

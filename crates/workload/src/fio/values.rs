@@ -137,12 +137,13 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, Bad> {
     if given > 100 {
         return Err(format!("the percentages add up to {given}, which is more than 100"));
     }
-    // What does not divide evenly goes to the last of them.
     let left = 100 - given;
-    let (each, extra) = (left.checked_div(open).unwrap_or(0), left.checked_rem(open).unwrap_or(left));
-    let last = entries.iter().rposition(|(_, share)| share.is_none()).unwrap_or(entries.len() - 1);
-    let share = |(index, (size, share)): (usize, (u64, Option<u32>))| (size, share.unwrap_or(each) + if index == last { extra } else { 0 });
-    let shares: Vec<(u64, u32)> = entries.into_iter().enumerate().map(share).collect();
+    let each = left.checked_div(open).unwrap_or(0);
+    let mut shares: Vec<(u64, u32)> = entries.into_iter().map(|(size, share)| (size, share.unwrap_or(each))).collect();
+    // What does not divide evenly goes to the most frequent of them, as in fio.
+    if let Some((_, most)) = shares.iter_mut().max_by_key(|(_, share)| *share) {
+        *most += left - each * open;
+    }
     let (min, max) = shares.iter().fold((u64::MAX, 0), |(a, b), (bytes, _)| (a.min(*bytes), b.max(*bytes)));
     Ok(BlockSizes { min, max, split: shares })
 }

@@ -26,6 +26,8 @@ pub(super) struct Checks {
     only: bool,
     /// What is written is read back.
     reads_back: bool,
+    /// fio goes from writing to reading, whether or not there is something to read.
+    closes: bool,
     /// Seeds of writes are compared.
     seeds: bool,
     /// The thread's number, as headers have it.
@@ -42,6 +44,8 @@ pub(super) struct Checks {
     /// `verify_backlog` and its batch (0: none), and whether its reads are what is issued now: writes follow.
     pub(super) backlog: u64,
     batch: u64,
+    /// Of a batch that found too few of them: how many are still to be read back as they are written.
+    owed: u64,
     pub(super) interim: bool,
     /// When the pass began.
     began: Nanos,
@@ -64,6 +68,7 @@ impl Checks {
             reads: job.verify.is_some() && !writes,
             only,
             reads_back,
+            closes: job.verify.is_some() && given.after_write,
             seeds: given.header_seed.unwrap_or(known),
             thread: thread as u16,
             in_order: stream.has_map(),
@@ -103,6 +108,11 @@ impl Checks {
         writes.iter().for_each(|write| _ = self.log.remove(&(write.place.target, write.place.offset)));
         self.due = writes.into();
     }
+
+    /// So much was written since it was read back that it is to be read back now.
+    pub(super) fn backlog_is_due(&self) -> bool {
+        self.backlog > 0 && (self.log.len() as u64 >= self.backlog || self.owed > 0 && !self.log.is_empty())
+    }
 }
 
 impl Generator {
@@ -111,11 +121,17 @@ impl Generator {
         self.checks.began = now;
         self.checks.log.clear();
         self.phase = Phase::Run;
+        self.exhausted = false;
+        (self.bytes_left, self.ios_left) = self.goal.begin_pass(self.ios_left, &self.stream, self.special);
         if self.checks.only {
             // What was written earlier is gone through as if it were written, and read.
-            while self.bytes_left > 0 && self.ios_left > 0 {
-                let place = self.stream.next();
-                (self.bytes_left, self.ios_left) = (self.bytes_left.saturating_sub(u64::from(place.len)), self.ios_left - 1);
+            while self.bytes_left > 0
+                && self.goal.left > 0
+                && self.ios_left > 0
+                && let Some(place) = self.stream.next()
+            {
+                self.took(place);
+                self.ios_left -= 1;
                 if place.op != Op::Read {
                     self.checks.changes(place, self.stream.data_seed());
                 }
@@ -130,13 +146,29 @@ impl Generator {
         if self.flight.in_flight > 0 {
             return Some(self.held(Hold::Drain));
         }
-        self.checks.read_back(self.checks.batch);
+        let wanted = if self.checks.owed > 0 { self.checks.owed } else { self.checks.batch };
+        self.checks.read_back(wanted);
+        self.checks.owed = wanted - self.checks.due.len() as u64;
         (self.checks.interim, self.phase) = (true, Phase::Verify);
         None
     }
 
+    /// The pass is over before all of that is read.
+    pub(super) fn end_backlog(&mut self) {
+        self.checks.owed += self.checks.due.len() as u64;
+        let unread = self.checks.due.drain(..).map(|written| ((written.place.target, written.place.offset), written));
+        self.checks.log.extend(unread);
+        (self.checks.interim, self.phase) = (false, Phase::Run);
+    }
+
     /// All is issued and has completed.
     pub(super) fn after_run(&mut self, now: Nanos) {
+        if self.checks.closes {
+            self.stream.close();
+            if let Some(syncs) = &mut self.syncs {
+                syncs.start_pass();
+            }
+        }
         if self.checks.log.is_empty() {
             return self.after_pass(now);
         }
@@ -146,20 +178,26 @@ impl Generator {
 
     /// A pass is over, verification included: another one, or the end.
     pub(super) fn after_pass(&mut self, now: Nanos) {
-        self.goal.passes_left = self.goal.passes_left.saturating_sub(1);
-        let more = self.goal.passes_left > 0 || self.goal.time_based;
-        if self.checks.count > 0 || !more || !self.goal.verifies {
+        if self.checks.count > 0 || !self.goal.goes_on(self.ios_left, &self.stream) {
             return self.finish(now);
         }
         self.stream.start_pass();
-        self.refill_goal();
+        if let Some(syncs) = &mut self.syncs {
+            syncs.start_pass();
+        }
         self.begin_pass(now);
     }
 
     /// The next write that is to be read back, as a read.
     pub(super) fn issue_check(&mut self, now: Nanos) -> Option<Next> {
         let Written { place, sequence, seed } = self.checks.due.pop_front()?;
-        let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, written: Nanos::ZERO };
+        let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, ..Extra::default() };
+        self.goal.moved += u64::from(place.len);
+        self.ios_left = self.ios_left.saturating_sub(1);
+        if self.checks.interim {
+            self.bytes_left -= i64::from(place.len);
+        }
+        self.stream.looked_at = place.offset;
         Some(self.post(Place { op: Op::Read, ..place }, extra, now))
     }
 

@@ -3,7 +3,7 @@
 //! The generators are L'Ecuyer's combined Tausworthe ones: *taus88* (Mathematics of Computation 65, 213, 1996) and *lfsr258*
 //! (68, 225, 1999). How each thread of a job is seeded was found in fio 3.33, and holds for what `fio --verify_only` expects.
 
-use crate::job::{BlockSizes, Job, PerOp, RandomGenerator};
+use crate::job::{BlockSizes, Direction, Job, PerOp, RandomGenerator};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use units::Op;
@@ -75,8 +75,12 @@ impl Tausworthe {
 /// What fio seeds a generator for; the values are their places in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// The lengths of I/Os; of reads and writes alike where a job verifies.
-    Sizes = 0,
+    /// The lengths of reads; of writes as well where a job verifies.
+    Reads = 0,
+    /// The lengths of writes; of trims as well where each is written.
+    Writes = 1,
+    /// The lengths of trims.
+    Trims = 2,
     /// The data of verified writes.
     Data = 3,
     /// Whether a mixed job reads or writes.
@@ -136,9 +140,13 @@ impl FioRandom {
         // fio lets randseed switch randrepeat off only after it has seeded the first thread of a job.
         let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
         let offset_seed = if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(Purpose::Offsets) };
+        let sizes = |purpose| Tausworthe::new(seed(purpose), wide);
+        let (read, trim) = (sizes(Purpose::Reads), sizes(Purpose::Trims));
+        let write = if job.verify.is_some() { read.clone() } else { sizes(Purpose::Writes) };
+        let trim = if job.pattern.direction == Direction::TrimWrite { write.clone() } else { trim };
         let dice = Dice {
             offsets: Tausworthe::new(offset_seed, wide),
-            sizes: PerOp::both(Tausworthe::new(seed(Purpose::Sizes), wide)),
+            sizes: PerOp { read, write, trim },
             mix: Tausworthe::new(seed(Purpose::Mix), false),
             data: Tausworthe::new(seed(Purpose::Data), wide),
         };
@@ -147,7 +155,7 @@ impl FioRandom {
             dice,
             known: job.base_seed().is_some(),
             lfsr: job.random_generator == RandomGenerator::Lfsr,
-            splits: PerOp { read: rarest_first(&job.block.read), write: rarest_first(&job.block.write), trim: Vec::new() },
+            splits: PerOp::of(|op| rarest_first(job.block.get(op))),
             data_seed: 0,
             read_percent: job.read_percent.min(100),
             current: Op::Read,
@@ -181,8 +189,12 @@ impl FioRandom {
             }
             self.current = next;
         }
-        *self.issued.get_mut(self.current) += 1;
         self.current
+    }
+
+    /// One of these is issued.
+    pub fn issued(&mut self, op: Op) {
+        *self.issued.get_mut(op) += 1;
     }
 
     /// A block below `blocks`.
@@ -190,17 +202,19 @@ impl FioRandom {
         (blocks as f64 * self.dice.offsets.fraction()) as u64
     }
 
-    /// A length of `op`'s `sizes`, at most `room` unless even the smallest is longer.
-    pub fn size(&mut self, op: Op, sizes: &BlockSizes, room: u64) -> u64 {
-        if sizes.min == sizes.max || room < sizes.min {
-            return sizes.min;
-        }
+    /// A length of `op`'s `sizes`, which are several, at most `room`; `None`: there is none.
+    pub fn size(&mut self, op: Op, sizes: &BlockSizes, room: u64) -> Option<u64> {
         let (dice, split) = (self.dice.sizes.get_mut(op), self.splits.get(op));
+        let fits = |(bytes, share): &(u64, u32)| *share > 0 && *bytes <= room;
+        // Where the dice allow no size that fits, fio hangs.
+        if room < sizes.min || !split.is_empty() && !split.iter().any(fits) {
+            return None;
+        }
         loop {
             let wanted = if split.is_empty() { sizes.min + (sizes.max as f64 * dice.fraction()) as u64 } else { share(split, dice, room) };
             let bytes = (wanted - wanted % sizes.min).min(sizes.max);
             if bytes <= room {
-                return bytes;
+                return Some(bytes);
             }
         }
     }

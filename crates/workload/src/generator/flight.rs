@@ -26,6 +26,8 @@ pub(super) struct Extra {
     pub seed: u64,
     /// When a write was made.
     pub written: Nanos,
+    /// A Flush of `fdatasync`.
+    pub data_sync: bool,
 }
 
 /// The slots of a job thread.

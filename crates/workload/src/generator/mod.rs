@@ -28,6 +28,7 @@ mod trail;
 mod verify;
 
 pub use io::{ErrorCode, Failure, Io, Region};
+pub(crate) use offsets::extents;
 pub use offsets::{Misfit, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::BadBlock;
@@ -112,7 +113,8 @@ pub struct Generator {
     reaped: u32,
     /// Of these, the ones whose latencies have yet to be counted.
     batch_stats: BatchStats,
-    bytes_left: u64,
+    /// Bytes that the pass may still issue.
+    bytes_left: i64,
     ios_left: u64,
     stream: Stream,
     phase: Phase,
@@ -144,6 +146,8 @@ pub struct Generator {
     failure: Option<Failure>,
     stopping: bool,
     goal: Goal,
+    /// The pass has no more I/Os.
+    exhausted: bool,
 }
 
 /// The job's instants.
@@ -166,15 +170,30 @@ struct Clock {
     sampled: PerOp<(u64, u64)>,
 }
 
-/// How much to do.
+/// How much to do. As fio does it (`do_io` and `keep_running` in its backend.c, with an asynchronous engine): a pass issues `size` bytes,
+/// as far as its files have them; passes follow until `io_size` bytes have been moved, but for less than one I/O.
 #[derive(Debug)]
 struct Goal {
-    bytes: u64,
+    /// Bytes that a pass issues at most, verification between its writes included.
+    pass: i64,
+    /// Bytes that are left of what all passes issue; of a job that trims and writes, write.
+    left: i64,
+    counts_writes: bool,
+    /// I/Os of the whole, verification included.
     ios: u64,
-    passes_left: u64,
+    /// What moved in all, at the start of the pass, and is to move.
+    moved: u64,
+    moved_before: u64,
+    limit: u64,
+    /// `io_size` is given.
+    beyond_size: bool,
+    longest: u64,
+    /// Passes that follow in any case.
+    loops: u64,
     time_based: bool,
-    /// Its passes are done one after the other, each with its verification.
-    verifies: bool,
+    /// What the pass began with.
+    bytes_before: i64,
+    whole: i64,
 }
 
 /// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
@@ -190,27 +209,27 @@ impl Generator {
         let mut stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
-        if job.verify.is_some() {
+        if stream.follows() {
             stream.follow(FioRandom::new(job, seat.number, seat.subjob, seat.entropy));
         }
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
         let batch = if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) };
-        let goal = Goal::new(job, &stream, targets);
-        // A repeated pass leaves its last writes behind.
-        let passes = if goal.time_based { u64::MAX } else { goal.passes_left };
-        let checks = Checks::new(job, seat.number, &stream, passes)?;
-        let syncs = Syncs::new(job, targets.len()).map(Box::new);
+        let goal = Goal::new(job, &stream);
+        let checks = Checks::new(job, seat.number, &stream, goal.passes())?;
+        let syncs = Syncs::new(job).map(Box::new);
         let overlaps = Overlaps::new(job).map(Box::new);
         let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
         let noted = Trail::new(job).map(Box::new);
         let stats = Stats::new(job.measure, pacing.is_some());
         let special =
             pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
-        let special = special || overlaps.is_some();
+        let special = special || overlaps.is_some() || goal.counts_writes;
+        // A Flush may come before the I/O that the pass does not have any more.
+        stream.plain &= !special;
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
-        let mut generator = Generator {
+        Ok(Generator {
             credit: 0,
             event: Nanos::ZERO,
             special,
@@ -219,7 +238,7 @@ impl Generator {
             reaped: 0,
             batch_stats: BatchStats::default(),
             bytes_left: 0,
-            ios_left: 0,
+            ios_left: goal.ios,
             stream,
             phase: Phase::New,
             limit: depth,
@@ -243,9 +262,8 @@ impl Generator {
             failure: None,
             stopping: false,
             goal,
-        };
-        generator.refill_goal();
-        Ok(generator)
+            exhausted: false,
+        })
     }
 
     /// What to do next, at `now`.
@@ -275,11 +293,14 @@ impl Generator {
         self.issue_plain()
     }
 
-    /// The next I/O of a job that keeps nothing of it but its times.
+    /// The next I/O of a job that keeps nothing of it but its times; `None`: the pass has none.
     #[inline(always)]
     fn issue_plain(&mut self) -> Option<Io> {
-        let Place { op, target, offset, len } = self.stream.next();
-        self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+        let Some(Place { op, target, offset, len }) = self.stream.next() else {
+            self.exhausted();
+            return None;
+        };
+        self.bytes_left -= i64::from(len);
         let slot = self.flight.occupy()?;
         Some(Io { slot, op, target, offset, len })
     }
@@ -313,8 +334,8 @@ impl Generator {
                 self.limit = self.depth;
             }
             match self.phase {
-                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => {
-                    if self.checks.backlog > 0 && self.checks.log.len() as u64 >= self.checks.backlog {
+                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 && self.goal.left > 0 && !self.exhausted => {
+                    if self.checks.backlog_is_due() {
                         if let Some(next) = self.begin_backlog() {
                             return next;
                         }
@@ -326,11 +347,13 @@ impl Generator {
                         Some(Hold::Go(most)) => most.min(room.into()) as u32,
                         Some(hold) => return self.held(hold),
                     };
-                    let ios = self.stream.least_ios(self.bytes_left, self.ios_left.min(room.into()));
+                    let bytes = self.bytes_left.min(self.goal.left) as u64;
+                    let ios = self.stream.least_ios(bytes, self.ios_left.min(room.into()));
                     self.ios_left -= ios;
                     self.credit = ios as u32 - 1;
                     return self.issue(now);
                 }
+                Phase::Verify if self.checks.interim && (self.bytes_left <= 0 || self.ios_left == 0) => self.end_backlog(),
                 Phase::Verify if !self.checks.due.is_empty() => {
                     if let Some(next) = self.issue_check(now) {
                         return next;
@@ -392,20 +415,45 @@ impl Generator {
         if self.special {
             return self.issue_special(now);
         }
-        // There is a slot for each I/O below the depth.
-        self.issue_plain().map_or(Next::Wait { until: now }, Next::Issue)
+        match self.issue_plain() {
+            Some(io) => Next::Issue(io),
+            None => self.decide(now),
+        }
+    }
+
+    /// The pass has no more I/Os: what was granted is not taken.
+    #[cold]
+    fn exhausted(&mut self) {
+        self.ios_left += u64::from(self.credit) + 1;
+        (self.credit, self.exhausted) = (0, true);
+    }
+
+    /// `place` is issued, or taken for issued.
+    fn took(&mut self, place: Place) {
+        self.bytes_left -= i64::from(place.len);
+        self.goal.moved += u64::from(place.len);
+        if !self.goal.counts_writes || place.op == Op::Write {
+            self.goal.left -= i64::from(place.len);
+        }
     }
 
     /// The same for a job with a rate, with verification or with Flushes.
     fn issue_special(&mut self, now: Nanos) -> Next {
-        if let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.due()) {
-            // What was granted is still to come.
-            self.ios_left += 1;
-            return self.issue_flush(target, now);
-        }
-        let place = match self.held.take() {
-            Some(place) => place,
-            None => self.stream.next(),
+        let place = match (self.held.take(), self.syncs.as_ref().and_then(|syncs| syncs.due())) {
+            (Some(place), _) => Some(place),
+            (None, None) => self.stream.next(),
+            (None, Some(data_sync)) => match self.stream.flush() {
+                Some(target) => {
+                    // What was granted is still to come.
+                    self.ios_left += 1;
+                    return self.issue_flush(target, data_sync, now);
+                }
+                None => None,
+            },
+        };
+        let Some(place) = place else {
+            self.exhausted();
+            return self.decide(now);
         };
         let listed = self.stream.listed_at().map(|at| self.clock.began + at);
         let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(place.op));
@@ -421,26 +469,27 @@ impl Generator {
         if let Some(pacing) = &mut self.pacing {
             pacing.issued(place.op, place.len);
         }
-        self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
-        if let Some(syncs) = self.syncs.as_mut().filter(|_| place.op == Op::Write) {
-            syncs.wrote(place.target);
-        }
+        self.took(place);
         let seed = self.stream.data_seed();
         let sequence = if place.op == Op::Read { 0 } else { self.checks.changes(place, seed) };
         if let Some(pauses) = self.pauses.as_mut() {
             pauses.left = pauses.left.saturating_sub(1);
         }
         let check = self.checks.reads && place.op == Op::Read;
-        self.post(place, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now }, now)
+        self.post(place, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now, data_sync: false }, now)
     }
 
     /// An I/O of a job that keeps more than the times of each.
     fn post(&mut self, place: Place, extra: Extra, now: Nanos) -> Next {
         // One slot at least is free: for what was granted, or because nothing is in flight.
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        if let Some(syncs) = &mut self.syncs {
+            syncs.issued(place.op);
+        }
         let Place { op, target, offset, len } = place;
         if let Some(trail) = &mut self.noted {
-            trail.issued(ListLine { at: now, op, target, offset, len });
+            let offset = if op == Op::Flush { self.stream.looked_at } else { offset };
+            trail.issued(ListLine { at: now, op, target, offset, len, data_sync: extra.data_sync });
         }
         if let Some(overlaps) = &mut self.overlaps {
             overlaps.0.push((slot, place));

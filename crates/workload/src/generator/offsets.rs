@@ -1,10 +1,9 @@
 //! Where the next I/O goes and how long it is: the stream of a job thread. It never looks at the clock or at what completes.
 //!
-//! A job that verifies has fio's random numbers ([`FioRandom`]), so that each program reads what the other wrote: offsets are fio's in
-//! order, and at random with a map or with `norandommap`, for each seed, generator and mix; runs (`randrw:8`) included. They are
-//! Reap's own with `random_distribution=zipf`, with `random_generator=lfsr`, with a step in order (`write:4k`) that meets the end of
-//! the region, and in mixed jobs with two rates or whose reads and writes have different smallest lengths. fio then still accepts what
-//! covers its whole region once.
+//! In order, all of it is fio's: where each file begins and ends, jumps, mixes and lengths. A job that verifies has fio's random offsets
+//! as well ([`FioRandom`]), so that each program reads what the other wrote: with a map or with `norandommap`, for each seed, generator
+//! and mix; runs (`randrw:8`) included. They are Reap's own with `random_distribution=zipf`, with `random_generator=lfsr`, and in mixed
+//! jobs with two rates. fio then still accepts what covers its whole region once.
 
 mod cover;
 mod fit;
@@ -14,6 +13,8 @@ use super::io::{Place, Region};
 use super::throttle::Pacing;
 use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, PerOp};
 use cover::{Bitmap, Shuffle};
+use fit::Extent;
+pub(crate) use fit::extents;
 pub use fit::{Misfit, Target};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
@@ -28,6 +29,10 @@ pub(super) struct Stream {
     walks: Vec<Walk>,
     /// Index of the file that has the next I/O.
     file: usize,
+    /// Files that have nothing left in this pass.
+    done: usize,
+    /// fio counts these files once only, if nothing is read back and nothing repeated (`reset_io_counters` in its libfio.c).
+    stays_done: bool,
     direction: Direction,
     /// Says whether a mixed job reads or writes next, if two rates do.
     pub turns: Option<Box<Pacing>>,
@@ -35,15 +40,17 @@ pub(super) struct Stream {
     read_below: u32,
     random: bool,
     step: i64,
+    /// Where all is done, the job goes on from the start.
+    endless: bool,
     /// One target, one operation of one size, at random places that do not depend on each other: nothing to choose but
-    /// the block.
-    plain: bool,
+    /// the block, and nothing to be done at the end of a pass.
+    pub plain: bool,
     /// Places are chosen in a way that only Reap has: a job that verifies has fio's seeds, but not fio's offsets.
     own: bool,
     /// Random with a step: I/Os until the next new offset.
     run_left: u64,
-    /// What was trimmed and is to be written next (`trimwrite`).
-    trimmed: Option<Place>,
+    /// Where the last I/O was looked for, or was: fio's lists show it with syncs.
+    pub looked_at: u64,
     /// The I/Os are those of a list; how far it has been gone through, and its pauses so far.
     list: Option<Arc<Iolog>>,
     listed: usize,
@@ -55,8 +62,11 @@ pub(super) struct Stream {
     unit: u64,
     /// Longest one.
     longest: u64,
-    /// The job verifies: fio's random numbers instead of `rng`.
+    /// Bytes of a pass.
+    pub size: u64,
+    /// fio's random numbers, where they are followed.
     fio: Option<Box<FioRandom>>,
+    verifies: bool,
 }
 
 impl Stream {
@@ -67,30 +77,34 @@ impl Stream {
         let of = |size: fn(&BlockSizes) -> u64| ops.iter().map(move |op| size(job.block.get(*op)));
         let unit = of(|sizes| sizes.min).min().unwrap_or(1);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let walks = fit::walks(job, subjob, targets, unit, &mut rng)?;
+        let (walks, size) = fit::walks(job, subjob, targets, unit, &mut rng)?;
         // A per cent of 2^32, so that 0 never reads and 100 always does.
         let read_below = (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32;
         let skewed = !matches!(job.distribution, Distribution::Uniform | Distribution::Zipf { .. });
         let aligned = ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
         let random = job.pattern.random;
-        let chosen = random && (skewed || aligned) || job.iolog.is_some();
+        let chosen = random && (skewed || aligned || job.pattern.trims()) || job.iolog.is_some();
         let fixed = matches!(ops, [op] if job.block.get(*op).is_fixed());
         let free = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Any);
         let list = job.iolog.clone();
         let listed = list.iter().flat_map(|list| &list.steps).map(IologStep::len).max();
+        let again = job.loops > 1 || job.time_based || job.verify.as_ref().is_none_or(|verify| verify.after_write);
         Ok(Stream {
             plain: fixed && walks.len() == 1 && walks.iter().all(free) && random && job.pattern.step <= 1 && !chosen,
-            own: chosen || job.pattern.trims(),
+            own: chosen,
             rng,
             walks,
             file: 0,
+            done: 0,
+            stays_done: !again,
             direction: job.pattern.direction,
             turns: None,
             read_below,
             random,
             step: job.pattern.step,
+            endless: job.time_based && job.runtime.is_some(),
             run_left: 0,
-            trimmed: None,
+            looked_at: 0,
             longest: listed.or(of(|sizes| sizes.max).max()).unwrap_or(1).max(1),
             list,
             listed: 0,
@@ -98,7 +112,9 @@ impl Stream {
             listed_at: None,
             block,
             unit,
+            size,
             fio: None,
+            verifies: job.verify.is_some(),
         })
     }
 
@@ -107,20 +123,31 @@ impl Stream {
         self.walks.iter().map(|w| w.region)
     }
 
+    /// The target of each file.
+    pub fn targets(&self) -> impl ExactSizeIterator<Item = u16> + '_ {
+        self.walks.iter().map(|walk| walk.target)
+    }
+
     /// When the list has the last I/O start, from the start of all.
     pub fn listed_at(&self) -> Option<Nanos> {
         self.listed_at
     }
 
-    /// Bytes of all regions. `whole`: as whole blocks, because fio does not begin again for what is left of them.
-    pub fn extent(&self, whole: bool) -> u64 {
-        let unit = if whole { self.unit } else { 1 };
-        self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len / unit * unit))
+    /// Bytes of a pass of [`Stream::plain`] blocks that are visited once each.
+    pub fn once(&self) -> Option<u64> {
+        let left = self.walks.first()?.left.filter(|_| self.plain && !self.endless)?;
+        Some(left.saturating_mul(self.unit))
     }
 
     /// Whether fio has a map of the blocks visited.
     pub fn has_map(&self) -> bool {
         self.random && self.walks.iter().all(|walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)))
+    }
+
+    /// Whether the job has fio's random numbers: if it verifies, or if there is more in it than fixed blocks in order.
+    pub fn follows(&self) -> bool {
+        let ops = self.direction.ops();
+        self.verifies || !self.random && (ops.len() > 1 || ops.iter().any(|op| !self.block.get(*op).is_fixed()))
     }
 
     /// Draws as fio does from now on.
@@ -138,20 +165,40 @@ impl Stream {
     pub fn is_reproducible(&self, passes: u64) -> bool {
         let Some(fio) = &self.fio else { return false };
         let drawn = |walk: &Walk| matches!(walk.choice, Choice::Bitmap(_) | Choice::Any) && !fio.lfsr;
-        let placed = if self.random { self.walks.iter().all(drawn) } else { self.step == 0 };
-        let alike = self.direction != Direction::Mixed || self.turns.is_none() && self.block.read.min == self.block.write.min;
+        let placed = !self.random || self.walks.iter().all(drawn);
+        let alike = self.direction != Direction::Mixed || self.turns.is_none();
         placed && alike && !self.own && fio.repeats(passes)
     }
 
     /// Starts a new pass: in order from the start, or over all blocks in another order.
     pub fn start_pass(&mut self) {
-        (self.run_left, self.trimmed) = (0, None);
         (self.listed, self.waited) = (0, Nanos::ZERO);
         if let Some(fio) = &mut self.fio {
             fio.start_pass();
-            self.file = 0;
         }
-        self.walks.iter_mut().for_each(Walk::start_pass);
+        if !self.stays_done {
+            self.done = 0;
+        }
+        for walk in &mut self.walks {
+            (walk.done, walk.start) = (false, walk.extent.start);
+            walk.open();
+        }
+    }
+
+    /// All that is visited once has been.
+    pub fn end(&mut self) {
+        self.walks.iter_mut().for_each(|walk| walk.done = true);
+        self.done = self.walks.len();
+    }
+
+    /// Whether no file has anything left.
+    pub fn all_done(&self) -> bool {
+        self.walks.iter().all(|walk| walk.done)
+    }
+
+    /// What is done has been closed, and is to be read back.
+    pub fn close(&mut self) {
+        self.walks.iter_mut().for_each(|walk| walk.done = false);
     }
 
     /// How many I/Os at least it takes to issue `bytes` bytes, if that is less than `most`.
@@ -161,9 +208,9 @@ impl Stream {
         if most.saturating_mul(self.longest) <= bytes { most } else { bytes.div_ceil(self.longest).min(most) }
     }
 
-    /// The next I/O.
+    /// The next I/O; `None`: the pass has none.
     #[inline(always)] // It is what most jobs do all the time, and short.
-    pub fn next(&mut self) -> Place {
+    pub fn next(&mut self) -> Option<Place> {
         if self.plain
             && let [walk] = self.walks.as_mut_slice()
         {
@@ -176,91 +223,159 @@ impl Stream {
                 Choice::Shuffle(shuffle) => shuffle.next(),
                 _ => below(&mut self.rng, *walk.blocks.get(op)),
             };
-            return Place { op, target: 0, offset: walk.region.start + block * self.unit, len: self.unit as u32 };
+            return Some(Place { op, target: 0, offset: walk.region.start + block * self.unit, len: self.unit as u32 });
         }
         self.next_of_many()
     }
 
     #[inline(never)]
-    fn next_of_many(&mut self) -> Place {
+    fn next_of_many(&mut self) -> Option<Place> {
         if self.list.is_some() {
-            return self.next_listed();
+            return Some(self.next_listed());
         }
-        let follows = self.fio.is_some() && !self.own;
+        loop {
+            let file = self.turn()?;
+            if let Some(place) = self.next_in(file) {
+                return Some(place);
+            }
+            self.walks[file].done = true;
+            self.done += 1;
+        }
+    }
+
+    /// The file whose turn it is, of those that have something left.
+    fn turn(&mut self) -> Option<usize> {
+        if self.done >= self.walks.len() {
+            return None;
+        }
+        for _ in 0..self.walks.len() {
+            let next = if self.file + 1 >= self.walks.len() { 0 } else { self.file + 1 };
+            let file = std::mem::replace(&mut self.file, next);
+            if !self.walks[file].done {
+                return Some(file);
+            }
+        }
+        None
+    }
+
+    /// The target that is to be flushed: of the file whose turn it is, as in fio.
+    pub fn flush(&mut self) -> Option<u16> {
+        self.turn().map(|file| self.walks[file].target)
+    }
+
+    /// The next I/O in this file, if there is one in this pass.
+    fn next_in(&mut self, file: usize) -> Option<Place> {
+        let alone = self.endless && self.walks.len() == 1;
+        let walk = &mut self.walks[file];
+        let mut fio = self.fio.as_deref_mut().filter(|_| !self.own);
         let op = match self.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
-            Direction::Mixed => match (&self.turns, &mut self.fio) {
+            Direction::Trim => Op::Deallocate,
+            Direction::Mixed => match (&self.turns, &mut fio) {
                 (Some(turns), _) => turns.turn(),
-                (None, Some(fio)) if follows => fio.mixed(),
+                (None, Some(fio)) => fio.mixed(),
                 _ if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
                 _ => Op::Write,
             },
-            Direction::TrimWrite if self.trimmed.is_some() => Op::Write,
-            Direction::Trim | Direction::TrimWrite => Op::Deallocate,
+            // A file has its trim and then its write.
+            Direction::TrimWrite if walk.last.write == walk.last.trim => Op::Deallocate,
+            Direction::TrimWrite => Op::Write,
         };
-        // Reads of a mixed job are not checked, and trims have no data.
-        if let Some(fio) = self.fio.as_mut().filter(|_| op == Op::Write || self.direction == Direction::Read) {
-            fio.draw_seed();
-        }
-        if let Some(place) = self.trimmed.take() {
-            return Place { op, ..place };
-        }
-        // Files take turns.
-        let next = if self.file + 1 >= self.walks.len() { 0 } else { self.file + 1 };
-        let walk = &mut self.walks[std::mem::replace(&mut self.file, next)];
         let (sizes, rng, unit) = (self.block.get(op), &mut self.rng, self.unit);
-        let mut fio = self.fio.as_deref_mut().filter(|_| follows);
-        let wanted = match (&fio, sizes.is_fixed()) {
-            (None, false) => varied(sizes, rng),
-            _ => sizes.min,
-        };
-        // A length of at most `room` bytes, where fio draws it; else as was wanted.
-        let len_in = |fio: Option<&mut FioRandom>, room: u64| fio.map_or(wanted, |fio| fio.size(op, sizes, room));
-        let (offset, mut len) = if !self.random || self.run_left > 0 {
-            let room = walk.region.len - walk.begin_in_order(op, sizes.min);
-            let wanted = len_in(fio, room);
-            walk.sequential(op, wanted, sizes.min, if self.random { 0 } else { self.step })
-        } else {
-            let (align, blocks, whole) = (*walk.align.get(op), *walk.blocks.get(op), walk.region.len);
-            match &mut walk.choice {
-                Choice::Shuffle(shuffle) => (shuffle.next() * unit, unit),
-                Choice::Any => {
-                    let block = fio.as_mut().map_or_else(|| below(rng, blocks), |fio| fio.block(blocks));
-                    (block * align, len_in(fio, whole - block * align).min(whole - block * align))
+        let new = !self.random || self.run_left == 0;
+        if self.random {
+            self.run_left = if new { self.step.max(1) as u64 - 1 } else { self.run_left - 1 };
+        }
+        // What was trimmed is written there.
+        let rewrites = self.random && op == Op::Write && self.direction == Direction::TrimWrite;
+        let step = if self.random { 0 } else { self.step };
+        let in_order = if self.random && new { None } else { walk.in_order(op, step, alone) };
+        // The block of a map that it is.
+        let mut block = None;
+        let offset = match in_order {
+            _ if rewrites => walk.last.trim? - walk.start,
+            Some(offset) => offset,
+            None if !self.random => return None,
+            None => {
+                let (align, blocks) = (*walk.align.get(op), *walk.blocks.get(op));
+                if blocks == 0 {
+                    return None;
                 }
-                Choice::Skewed(skew) => {
-                    let offset = skew.block(whole / unit, rng) * unit;
-                    let offset = (offset - offset % sizes.min).min((blocks - 1) * align);
-                    (offset, len_in(fio, whole).min(whole - offset))
+                let drawn = match &walk.choice {
+                    Choice::Shuffle(_) | Choice::Skewed(_) => 0,
+                    _ => fio.as_mut().map_or_else(|| below(rng, blocks), |fio| fio.block(blocks)),
+                };
+                if self.endless && walk.left == Some(0) {
+                    walk.forget();
                 }
-                Choice::Bitmap(map) => match fio {
-                    Some(fio) => {
-                        let block = map.free_below(fio.block(blocks), blocks);
-                        let wanted = fio.size(op, sizes, whole - block * sizes.min);
-                        (block * sizes.min, map.visit(block, wanted / sizes.min) * sizes.min)
+                match &mut walk.choice {
+                    _ if walk.left == Some(0) => return None,
+                    Choice::Shuffle(shuffle) => shuffle.next() * unit,
+                    Choice::Any => drawn * align,
+                    Choice::Skewed(skew) => {
+                        let offset = skew.block(blocks * align / unit, rng) * unit;
+                        (offset - offset % sizes.min).min((blocks - 1) * align)
                     }
-                    None => {
-                        let block = map.free_below(below(rng, map.len()), map.len());
-                        (block * unit, wanted.min(map.visit(block, wanted / unit) * unit).min(whole - block * unit))
+                    Choice::Bitmap(map) => {
+                        let free = map.free(drawn)?;
+                        block = Some(free);
+                        free * if fio.is_some() { sizes.min } else { unit }
                     }
-                },
+                }
             }
         };
-        if self.fio.is_some() {
-            // Verified blocks have a header each: none is cut off where a region ends.
-            len = (len - len % sizes.min).max(sizes.min);
+        self.looked_at = offset;
+        if offset >= walk.extent.len {
+            return None;
         }
-        if self.random {
-            self.run_left = if self.run_left > 0 { self.run_left - 1 } else { self.step.max(1) as u64 - 1 };
-            *walk.next.get_mut(op) = offset + len;
+        let offset = offset + walk.start;
+        self.looked_at = offset;
+        if offset >= walk.extent.end {
+            return None;
+        }
+        let mut len = match &mut fio {
+            _ if sizes.is_fixed() => sizes.min,
+            Some(fio) => fio.size(op, sizes, walk.extent.len.saturating_add(walk.extent.start).saturating_sub(offset))?,
+            None => {
+                let room = (walk.start + walk.extent.len).min(walk.extent.end) - offset;
+                let wanted = varied(sizes, rng).min(room);
+                (wanted - wanted % sizes.min).max(sizes.min)
+            }
+        };
+        if rewrites {
+            len = walk.next.trim - offset;
+        }
+        if offset + len > walk.extent.end {
+            return None;
+        }
+        // I/Os of a run are not in the map.
+        if self.random && new && !rewrites {
+            match (&mut walk.choice, block) {
+                (Choice::Bitmap(map), Some(block)) => {
+                    let unit = if fio.is_some() { sizes.min } else { unit };
+                    len = len.min(map.visit(block, len.div_ceil(unit)) * unit);
+                    walk.left = Some(map.left());
+                }
+                _ => walk.left = walk.left.map(|left| left - 1),
+            }
+        }
+        // What is trimmed at the place of the last write is to be written all the same.
+        if op == Op::Deallocate && self.random {
+            walk.last.write = None;
+        }
+        (*walk.last.get_mut(op), *walk.next.get_mut(op)) = (Some(offset), offset + len);
+        if let Some(fio) = &mut self.fio {
+            fio.issued(op);
+            // Reads of a mixed job are not checked, and trims have no data.
+            if self.verifies && (op == Op::Write || self.direction == Direction::Read) {
+                fio.draw_seed();
+            }
         }
         if let Some(turns) = &mut self.turns {
             turns.issued(op, len as u32);
         }
-        let place = Place { op, target: walk.target, offset: walk.region.start + offset, len: len as u32 };
-        self.trimmed = (self.direction == Direction::TrimWrite).then_some(place);
-        place
+        Some(Place { op, target: walk.target, offset: walk.base + offset, len: len as u32 })
     }
 
     /// The next I/O of the list; after the last one the first.
@@ -296,6 +411,17 @@ enum Choice {
     Skewed(Skew),
 }
 
+impl Choice {
+    /// How many blocks a pass visits; `None`: any number.
+    pub fn blocks(&self) -> Option<u64> {
+        match self {
+            Choice::Shuffle(shuffle) => Some(shuffle.len()),
+            Choice::Bitmap(map) => Some(map.len()),
+            Choice::Any | Choice::Skewed(_) => None,
+        }
+    }
+}
+
 /// Which blocks are popular.
 #[derive(Clone, Debug)]
 enum Skew {
@@ -322,48 +448,78 @@ impl Skew {
     }
 }
 
+/// The way through one file.
 #[derive(Clone, Debug)]
 struct Walk {
+    /// The part of the target that is used.
     pub region: Region,
+    /// Where on its target the file begins.
+    pub base: u64,
+    pub extent: Extent,
     /// Index of the target it is on.
     pub target: u16,
     /// What random offsets are multiples of, and how many there are of them.
     pub align: PerOp<u64>,
     pub blocks: PerOp<u64>,
     pub choice: Choice,
-    /// Sequential: where each operation goes next, relative to the region.
+    /// Blocks that were not visited in this pass, if each is visited once.
+    pub left: Option<u64>,
+    /// Where this pass begins.
+    pub start: u64,
+    /// Nothing is left in this pass.
+    pub done: bool,
+    /// Where the last I/O of each operation ended, and began.
     pub next: PerOp<u64>,
+    pub last: PerOp<Option<u64>>,
 }
 
 impl Walk {
-    /// The next place in order; around the end of the region if nothing of `min` bytes is left before it.
+    /// The next offset in order, from where the pass begins; `None`: the file ends there. As fio has it (`get_next_seq_offset` in its
+    /// io_u.c), whose steps turn at the ends of the file and not of the part that is used. `again`: what is done begins again.
     #[inline]
-    pub fn sequential(&mut self, op: Op, wanted: u64, min: u64, skip: i64) -> (u64, u64) {
-        let (len, offset) = (self.region.len, self.begin_in_order(op, min));
-        let left = len - offset;
-        let bytes = if wanted <= left { wanted } else { left - left % min };
-        let end = offset + bytes;
-        // Around the region's ends.
-        let skipped = || (i128::from(end) + i128::from(skip)).rem_euclid(i128::from(len.max(1))) as u64;
-        *self.next.get_mut(op) = if skip == 0 { end } else { skipped() };
-        (offset, bytes)
+    pub fn in_order(&mut self, op: Op, step: i64, again: bool) -> Option<u64> {
+        let Extent { start: later, len, end, .. } = self.extent;
+        let (start, next) = (self.start, self.next.get_mut(op));
+        if again && *next >= len.saturating_add(later) {
+            *next = start;
+        }
+        if *next >= end {
+            return None;
+        }
+        if step == 0 {
+            return Some(next.wrapping_sub(start));
+        }
+        let last = len.min(end);
+        if *next == start && start > 0 && step < 0 {
+            *next = last;
+        }
+        let offset = next.wrapping_sub(start);
+        if offset == 0 {
+            return Some(0);
+        }
+        // Below zero is beyond the end, too.
+        Some(match offset.wrapping_add_signed(step) {
+            offset if offset < end => offset,
+            _ if step > 0 => start,
+            _ => last.wrapping_add_signed(step),
+        })
     }
 
-    /// Where that is.
-    #[inline]
-    pub fn begin_in_order(&self, op: Op, min: u64) -> u64 {
-        let next = *self.next.get(op);
-        if self.region.len.saturating_sub(next) < min { 0 } else { next }
+    /// The file is opened: everything begins anew.
+    pub fn open(&mut self) {
+        self.next = PerOp::both(self.start);
+        self.last = PerOp::both(None);
+        self.forget();
     }
 
-    /// Begins anew.
-    pub fn start_pass(&mut self) {
-        self.next = PerOp::both(0);
+    /// No block was visited.
+    fn forget(&mut self) {
         match &mut self.choice {
             Choice::Shuffle(shuffle) => shuffle.start_pass(),
             Choice::Bitmap(map) => map.start_pass(),
             Choice::Any | Choice::Skewed(_) => {}
         }
+        self.left = self.choice.blocks();
     }
 }
 

@@ -1,7 +1,7 @@
 //! From phase to phase: start delay, ramp, passes, the end; and what happens at instants.
 
 use super::*;
-use crate::job::{Direction, IologStep};
+use crate::job::{Amount, Direction, IologStep};
 
 impl Clock {
     /// When the measured part is to end; [`Nanos::MAX`]: that is not known.
@@ -10,29 +10,100 @@ impl Clock {
     }
 }
 
+/// As many bytes, or no limit.
+fn bytes(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 impl Goal {
-    /// What `job` is to do on `targets`.
-    pub(super) fn new(job: &Job, stream: &Stream, targets: &[Target]) -> Goal {
-        let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
-        let verifies = job.verify.is_some();
-        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(|| stream.extent(verifies));
-        // Each block is issued twice.
-        let bytes = if job.pattern.direction == Direction::TrimWrite { bytes.saturating_mul(2) } else { bytes };
-        let (ios, bytes) = match &job.iolog {
-            // Flushes have no bytes: the list ends by its count.
-            Some(list) => (Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count() as u64), u64::MAX),
-            None => (job.number_ios.filter(|n| *n > 0), bytes),
+    /// What `job` is to do.
+    pub(super) fn new(job: &Job, stream: &Stream) -> Goal {
+        let (loops, time_based) = (job.loops.max(1), job.time_based && job.runtime.is_some());
+        let (verifies, direction) = (job.verify.is_some(), job.pattern.direction);
+        let io_size = match job.io_size {
+            Some(Amount::Bytes(bytes)) => bytes,
+            _ => 0,
         };
-        let loops = job.loops.max(1);
-        // Passes of a job that verifies are done one after the other, others as one.
-        let (times, passes_left) = if verifies { (1, loops) } else { (loops, 1) };
-        Goal {
-            bytes: bytes.saturating_mul(times),
-            ios: ios.map_or(u64::MAX, |n| n.saturating_mul(times)),
-            passes_left,
-            time_based: job.time_based && job.runtime.is_some(),
-            verifies,
+        let limit = if io_size > 0 { io_size } else { stream.size };
+        let all = limit.saturating_mul(loops);
+        let over = job.pattern.writes() && job.pattern.random && !job.random_map;
+        let mut pass = if over { stream.size.max(io_size) } else { stream.size };
+        if verifies && job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.backlog > 0) {
+            pass = pass.saturating_add(stream.size);
         }
+        if direction == Direction::TrimWrite {
+            pass = pass.saturating_add(all);
+        }
+        // fio counts what a pass issues only if it does not wait for each I/O in the call that issues it.
+        let waits = job.engine.name.as_deref().is_none_or(|name| ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&name));
+        let unlimited = if time_based { !verifies } else { waits };
+        if unlimited {
+            pass = u64::MAX;
+        }
+        let ios = match &job.iolog {
+            // Flushes have no bytes: the list ends by its count.
+            Some(list) => Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count() as u64),
+            None => job.number_ios.filter(|n| *n > 0),
+        };
+        let left = if time_based { i64::MAX } else { bytes(all) };
+        let longest = [Op::Read, Op::Write, Op::Deallocate].map(|op| job.block.get(op).max).into_iter().max();
+        Goal {
+            pass: bytes(pass),
+            left,
+            counts_writes: direction == Direction::TrimWrite,
+            ios: ios.filter(|_| !time_based || job.iolog.is_some()).map_or(u64::MAX, |n| n.saturating_mul(loops)),
+            moved: 0,
+            moved_before: 0,
+            limit: if job.iolog.is_some() { 0 } else { limit },
+            beyond_size: io_size > 0,
+            longest: longest.unwrap_or(1),
+            loops: if job.iolog.is_some() { 0 } else { loops - 1 },
+            time_based,
+            bytes_before: 0,
+            whole: left,
+        }
+    }
+
+    /// How many passes there may be.
+    pub(super) fn passes(&self) -> u64 {
+        let each = u64::try_from(self.pass).unwrap_or(1).max(1);
+        if self.time_based { u64::MAX } else { (self.loops + 1).max(self.limit.div_ceil(each)) }
+    }
+
+    /// The bytes and the I/Os that a pass issues at most, with so many I/Os left in all.
+    pub(super) fn begin_pass(&mut self, ios: u64, stream: &Stream, special: bool) -> (i64, u64) {
+        self.moved_before = self.moved;
+        // Of other jobs both are counted with each I/O.
+        let most = if special { self.pass } else { self.pass.min(self.left) };
+        self.bytes_before = most.min(stream.once().map_or(i64::MAX, bytes));
+        // fio doubles the number with each pass.
+        let ios = if self.counts_writes && self.ios < u64::MAX { ios.saturating_add(self.ios) } else { ios };
+        self.ios = if self.counts_writes { self.ios.saturating_mul(2) } else { self.ios };
+        (self.bytes_before, ios)
+    }
+
+    /// A pass ends with so many bytes left.
+    fn end_pass(&mut self, bytes_left: i64, stream: &mut Stream, special: bool) {
+        if bytes_left <= 0 && stream.once().map(bytes) == Some(self.bytes_before) {
+            stream.end();
+        }
+        if !special {
+            let issued = self.bytes_before.saturating_sub(bytes_left);
+            (self.left, self.moved) = (self.left.saturating_sub(issued), self.moved.saturating_add_signed(issued));
+        }
+    }
+
+    /// Whether another pass follows, with so many I/Os left.
+    pub(super) fn goes_on(&mut self, ios_left: u64, stream: &Stream) -> bool {
+        if self.moved == self.moved_before {
+            return false;
+        }
+        if self.time_based || self.loops > 0 {
+            self.loops = self.loops.saturating_sub(1);
+            return true;
+        }
+        let left = self.limit.saturating_sub(self.moved);
+        ios_left > 0 && left > 0 && left >= self.longest && (self.beyond_size || !stream.all_done())
     }
 }
 
@@ -96,7 +167,8 @@ impl Generator {
             Some(runtime) if self.phase != Phase::New => ratio((now - asked).0, (delay - asked + ramp + runtime).0),
             _ => 0.0,
         };
-        let by_bytes = ratio(self.goal.bytes - self.bytes_left.min(self.goal.bytes), self.goal.bytes);
+        let issued = self.goal.moved.saturating_add_signed(if self.special { 0 } else { self.goal.bytes_before - self.bytes_left });
+        let by_bytes = if self.goal.whole == i64::MAX { 0.0 } else { ratio(issued, self.goal.whole as u64) };
         let by_ios = ratio(self.goal.ios - (self.ios_left + u64::from(self.credit)).min(self.goal.ios), self.goal.ios);
         match self.phase {
             Phase::Done => 1.0,
@@ -187,20 +259,19 @@ impl Generator {
         if self.flight.queued > 0 {
             return Some(Next::Commit);
         }
-        if self.phase == Phase::Run && self.goal.time_based && !self.goal.verifies && !self.stopping {
-            self.refill_goal();
-            return None;
-        }
         if self.flight.in_flight > 0 {
             return Some(Next::Reap { min: self.flight.in_flight, max: self.complete_max.max(self.flight.in_flight) });
         }
         if self.failure.is_none()
             && matches!(self.phase, Phase::Run | Phase::Drain)
-            && let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.last())
+            && let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.last(self.stream.targets()))
         {
-            return Some(self.issue_flush(target, now));
+            return Some(self.issue_flush(target, false, now));
         }
         self.account(now);
+        if self.phase == Phase::Run {
+            self.goal.end_pass(self.bytes_left, &mut self.stream, self.special);
+        }
         match self.phase {
             _ if self.stopping => self.finish(now),
             Phase::Verify if self.checks.interim => (self.checks.interim, self.phase) = (false, Phase::Run),
@@ -210,11 +281,6 @@ impl Generator {
         }
         self.event = self.next_event();
         None
-    }
-
-    pub(super) fn refill_goal(&mut self) {
-        self.bytes_left = self.goal.bytes;
-        self.ios_left = self.goal.ios;
     }
 
     pub(super) fn finish(&mut self, now: Nanos) {
@@ -277,9 +343,9 @@ impl Generator {
     }
 
     /// A Flush of `target`.
-    pub(super) fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
+    pub(super) fn issue_flush(&mut self, target: u16, data_sync: bool, now: Nanos) -> Next {
         let flush = Place { op: Op::Flush, target, offset: 0, len: 0 };
-        self.post(flush, Extra { intended: Nanos::MAX, ..Extra::default() }, now)
+        self.post(flush, Extra { intended: Nanos::MAX, data_sync, ..Extra::default() }, now)
     }
 
     /// What to do while I/Os are held back.

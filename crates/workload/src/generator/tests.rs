@@ -13,7 +13,7 @@ mod placed;
 mod synced;
 mod verified;
 
-const TARGET: Target = Target { bytes: 1 << 20, block: 512 };
+const TARGET: Target = Target { bytes: 1 << 20, block: 512, found: None };
 
 /// A device: memory, I/Os in flight, a clock that goes on with each step.
 struct Device {

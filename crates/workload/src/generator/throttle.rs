@@ -4,7 +4,7 @@
 //! from the intended start.
 
 use super::io::Place;
-use crate::job::{Job, PerOp, Rate, RateProcess, Stretch, Think};
+use crate::job::{Direction, Job, PerOp, Rate, RateProcess, Stretch, Think};
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -166,63 +166,59 @@ impl Pauses {
     }
 }
 
-/// Which targets are to be flushed, and when. A Flush is an I/O like others: it makes durable what had completed when it was
-/// issued, and does not wait for what is in flight.
-#[derive(Debug, Default)]
+/// When the job flushes: `fsync` and `fdatasync`, of the file whose turn it is, as in fio (`get_rw_ddir` in its io_u.c); `end_fsync`, of
+/// all files. A Flush is an I/O like others: it makes durable what had completed when it was issued, and waits for nothing.
+#[derive(Debug)]
 pub(super) struct Syncs {
-    /// Writes between two; 0: only at the end.
-    every: u32,
+    /// Writes between two; 0: none.
+    fsync: u64,
+    fdatasync: u64,
     at_end: bool,
-    /// Writes since the last one.
-    writes: u32,
-    /// Of each target, whether there was one since its last Flush.
-    written: Box<[bool]>,
-    /// Targets whose turn it is.
-    owed: Vec<u16>,
-    /// Those of the end were taken, and nothing was written since.
-    closed: bool,
+    writes: u64,
+    /// The last I/O was one.
+    last: bool,
+    /// The files that are still to be flushed at the end of a pass.
+    ending: std::vec::IntoIter<u16>,
 }
 
 impl Syncs {
     /// `None` if `job` asks for none or writes nothing.
-    pub fn new(job: &Job, targets: usize) -> Option<Syncs> {
-        let asked = job.sync_every > 0 || job.sync_at_end;
-        (asked && job.pattern.writes()).then(|| Syncs {
-            every: job.sync_every,
-            at_end: job.sync_at_end,
-            written: vec![false; targets].into(),
-            closed: true,
-            ..Syncs::default()
-        })
+    pub fn new(job: &Job) -> Option<Syncs> {
+        let (mut fsync, mut fdatasync, at_end) = (u64::from(job.sync_every), u64::from(job.data_sync_every), job.sync_at_end);
+        if job.pattern.direction == Direction::TrimWrite {
+            // fio has a trim or a write there in any case.
+            (fsync, fdatasync) = (0, 0);
+        }
+        let asked = fsync > 0 || fdatasync > 0 || at_end;
+        (asked && job.pattern.writes()).then(|| Syncs { fsync, fdatasync, at_end, writes: 0, last: false, ending: Vec::new().into_iter() })
     }
 
-    /// A write to `target` was issued.
-    pub fn wrote(&mut self, target: u16) {
-        self.writes = self.writes.saturating_add(1);
-        self.closed = false;
-        if let Some(written) = self.written.get_mut(usize::from(target)) {
-            *written = true;
+    /// An I/O is issued. Verification's reads are none of the job's own.
+    pub fn issued(&mut self, op: Op) {
+        self.last = op == Op::Flush;
+        self.writes += u64::from(op == Op::Write);
+    }
+
+    /// Whether a Flush comes before the next I/O, and if so, whether it is one of `fdatasync`.
+    pub fn due(&self) -> Option<bool> {
+        let now = |every: u64| every > 0 && self.writes > 0 && self.writes.is_multiple_of(every);
+        match self.last {
+            true => None,
+            false => now(self.fsync).then_some(false).or_else(|| now(self.fdatasync).then_some(true)),
         }
     }
 
-    /// The target to flush before the next I/O.
-    pub fn due(&mut self) -> Option<u16> {
-        if self.every > 0 && self.writes >= self.every {
-            self.writes = 0;
-            self.owed.extend(self.written.iter().zip(0..).filter(|(written, _)| **written).map(|(_, target)| target));
-            self.written.fill(false);
+    /// The target to flush now that all of a pass's I/Os have completed, of these.
+    pub fn last(&mut self, targets: impl Iterator<Item = u16>) -> Option<u16> {
+        if self.at_end && !self.last {
+            self.ending = targets.collect::<Vec<_>>().into_iter();
         }
-        self.owed.pop()
+        self.ending.next()
     }
 
-    /// The target to flush now that all writes have completed: each of them, because an earlier Flush may have passed a write.
-    pub fn last(&mut self) -> Option<u16> {
-        if self.at_end && !self.closed {
-            (self.closed, self.writes) = (true, 0);
-            self.owed = (0..self.written.len() as u16).collect();
-            self.written.fill(false);
-        }
-        if self.closed { self.owed.pop() } else { None }
+    /// A pass begins.
+    pub fn start_pass(&mut self) {
+        self.last = false;
     }
 }
 

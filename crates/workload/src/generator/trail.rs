@@ -33,10 +33,12 @@ pub struct ListLine {
     pub op: Op,
     /// Index of the job's target.
     pub target: u16,
-    /// First byte.
+    /// First byte; of a Flush, of the I/O before it, as in fio.
     pub offset: u64,
     /// Bytes.
     pub len: u32,
+    /// A Flush of `fdatasync`.
+    pub data_sync: bool,
 }
 
 /// What a job noted down.

@@ -1,6 +1,7 @@
 //! Results for scripts: fio's schema, field by field, and in each job one more object, `reap`.
 
 use super::{BATCHES, DEPTHS, Entry, Report, Sum, ctime, groups, millis, per_second, share};
+use crate::job::PerOp;
 use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
 
@@ -32,9 +33,6 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
     let mut object = Map::new();
     let mut add = |fields: Value| object.extend(fields.as_object().cloned().unwrap_or_default());
     add(json!({ "jobname": entry.job.name, "groupid": entry.group, "error": entry.error }));
-    if stats.errors > 0 {
-        add(json!({ "total_err": stats.errors, "first_error": stats.first_error }));
-    }
     let elapsed = entry.elapsed.0.div_ceil(1_000_000_000);
     add(json!({ "eta": 0, "elapsed": elapsed, "job options": options(&entry.job.options) }));
     for (name, op) in entry.operations() {
@@ -59,6 +57,12 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
         "latency_ns": shares(&BOUNDS, &bands[..10]),
         "latency_us": shares(&BOUNDS, &bands[10..20]),
         "latency_ms": shares(&BOUNDS, &bands[20..]),
+    }));
+    // As fio: also where all went well.
+    if entry.job.goes_on != PerOp::default() {
+        add(json!({ "total_err": stats.errors, "first_error": stats.first_error }));
+    }
+    add(json!({
         "latency_depth": entry.job.iodepth,
         "latency_target": 0,
         "latency_percentile": 100.0,

@@ -97,7 +97,7 @@ fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()
         let micros = io.at.0 / 1000;
         let name = targets.get(usize::from(io.target)).map_or("device", String::as_str);
         match io.op {
-            Op::Flush => writeln!(out, "{micros} {name} sync 0 0")?,
+            Op::Flush => writeln!(out, "{micros} {name} {} {} 0", if io.data_sync { "datasync" } else { "sync" }, io.offset)?,
             Op::Read | Op::Compare | Op::Verify => writeln!(out, "{micros} {name} read {} {}", io.offset, io.len)?,
             Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => writeln!(out, "{micros} {name} write {} {}", io.offset, io.len)?,
             Op::Deallocate => writeln!(out, "{micros} {name} trim {} {}", io.offset, io.len)?,

@@ -18,7 +18,7 @@ fn report(text: &str) -> (Report, String) {
         if thread.report == entries.len() {
             entries.push(Entry { pid: 4242, elapsed: Nanos::from_secs(3), ..Entry::new(job, thread) });
         }
-        let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 64 << 20, block: 512 }]).unwrap();
+        let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 64 << 20, block: 512, found: None }]).unwrap();
         drive(&mut generator);
         let usage = Usage {
             user: Nanos::from_millis(120),
@@ -110,6 +110,13 @@ fn errors_stand_in_the_headline() {
         "check: (groupid=0, jobs=1): err=84 (verify: at offset 0, length 4096: no verify header (bad magic 0x0000, wanted 0xacca), and 15 more): \
          pid=4242: Mon Oct  2 15:22:39 2023"
     );
+}
+
+#[test]
+fn errors_are_shown_where_tolerated() {
+    let shown = |text: &str| json(&report(text).0, false)["jobs"][0]["total_err"].clone();
+    assert_eq!(shown("[a]\nrw=read\nsize=64k\ncontinue_on_error=all\n"), 0);
+    assert!(shown("[a]\nrw=read\nsize=64k\n").is_null());
 }
 
 #[test]
@@ -255,7 +262,7 @@ fn trims_have_rows_of_their_own() {
     let (report, opening) = report("[a]\nrw=trimwrite\nbs=4k,4k,8k\nsize=1m\n");
     assert!(opening.contains("rw=trimwrite, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 8192B-8192B"), "{opening}");
     let text = normal(&report);
-    for row in ["\n  trim: IOPS=", "\n  write: IOPS=", "\n   TRIM: bw=", "issued rwts: total=0,128,128,0"] {
+    for row in ["\n  trim: IOPS=", "\n  write: IOPS=", "\n   TRIM: bw=", "issued rwts: total=0,255,128,0"] {
         assert!(text.contains(row), "{row}: {text}");
     }
     let trim = &json(&report, false)["jobs"][0]["trim"];

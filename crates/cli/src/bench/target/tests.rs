@@ -98,7 +98,7 @@ fn new_file_spans_its_jobs() {
     let new = |job: &str| uris(Some("kernel:"), &format!("[a]\nfilename=/nowhere/new\n{job}\n")).remove(0);
     assert_eq!(new("size=1m"), "kernel:/nowhere/new?size=1M");
     assert_eq!(new("size=1m\noffset=64k\nnumjobs=3\noffset_increment=1m"), format!("kernel:/nowhere/new?size={}K", 64 + 3 * 1024));
-    assert_eq!(new("size=10000\nbs=512"), "kernel:/nowhere/new?size=12K");
+    assert_eq!(new("size=10000\nbs=512"), "kernel:/nowhere/new?size=10000");
     // The library says what is missing.
     assert_eq!(new("rw=write"), "kernel:/nowhere/new");
     let two = uris(Some("kernel:"), "[a]\nfilename=/nowhere/x:/nowhere/y\nsize=8m\n");

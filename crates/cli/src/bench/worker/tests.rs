@@ -17,7 +17,7 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
     let targets: Vec<Target> = devices
         .iter()
         .map(|device| first_namespace(device).unwrap())
-        .map(|namespace| Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
+        .map(|namespace| Target { bytes: namespace.bytes(), block: namespace.block_bytes(), found: None })
         .collect();
     let mut worker = Worker::new(job, devices, mode, Nanos(100)).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
@@ -123,7 +123,7 @@ fn ramp_is_not_counted() {
 fn paced_job_reports_waiting_io() {
     let device = Device::open("mem:4M?profile=optane").unwrap();
     let namespace = first_namespace(&device).unwrap();
-    let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes() }];
+    let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes(), found: None }];
     let paced = job("rw=randread\nbs=4k\niodepth=1\nrate_iops=200\ntime_based=1\nruntime=1h");
     let mut worker = Worker::new(&paced, vec![device], Mode::INTERRUPT, Nanos::ZERO).unwrap();
     let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();

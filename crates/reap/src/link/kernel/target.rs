@@ -437,9 +437,14 @@ impl Opening<'_> {
                 "`lba={lba_bytes}` is no multiple of {least} bytes, which direct I/O needs here; take `lba={least}`, or `buffered=yes`"
             )));
         }
-        if !bytes.is_multiple_of(u64::from(lba_bytes)) {
+        let rest = bytes % u64::from(lba_bytes);
+        if rest > 0 && (device || rest == bytes) {
             return Err(not_whole(bytes, lba_bytes, least));
         }
+        if rest > 0 {
+            notes.push(format!("the last {rest} of the file's {bytes} bytes are no whole block of {lba_bytes} bytes; they are not used"));
+        }
+        let bytes = bytes - rest;
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
         Ok(Target { file, facts, notes, _held: None, pid: std::process::id(), write_back: WriteBack::default() })

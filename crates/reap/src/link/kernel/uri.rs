@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::uri::UriError;
-use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, parse_size, show_size, whole_blocks};
+use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, parse_size, show_size};
 
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "kernel:";
@@ -86,7 +86,9 @@ impl KernelUri {
         if self.read_only {
             return Err("`size=` lays a file out by writing it, and `readonly=yes` forbids that; leave one of them out".into());
         }
-        whole_blocks(bytes, self.lba_bytes.unwrap_or(512))
+        // What is behind the last whole block of a file is not used.
+        let block = self.lba_bytes.unwrap_or(512);
+        if bytes < u64::from(block) { Err(format!("{bytes} bytes are less than one block of {block} bytes")) } else { Ok(()) }
     }
 }
 

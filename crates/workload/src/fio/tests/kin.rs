@@ -46,10 +46,8 @@ fn directory_and_filesize_are_read() {
     let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
     assert_eq!(names, ["/data/a.0.0", "/data/a.0.1", "/data/a.1.0", "/data/a.1.1", "x.0"]);
     let each = job("size=64k\nfilesize=16k\nnrfiles=4");
-    assert_eq!((each.size, each.io_size, each.files), (Some(Amount::Bytes(65_536)), Some(Amount::Bytes(65_536)), 4));
-    // Extent and amount: alone each is both.
-    let both = job("size=64k\nfilesize=16k");
-    assert_eq!((both.size, both.io_size), (Some(Amount::Bytes(16_384)), Some(Amount::Bytes(65_536))));
-    let alone = job("filesize=16k");
-    assert_eq!((alone.size, alone.io_size), (Some(Amount::Bytes(16_384)), None));
+    assert_eq!((each.size, each.file_size, each.files), (Some(Amount::Bytes(65_536)), Some(16_384), 4));
+    let (alone, shared) = (job("filesize=16k"), read("[a]\nnumjobs=2\nfilename_format=x.$filenum\n").unwrap_err().to_string());
+    assert_eq!((alone.size, alone.file_size), (None, Some(16_384)));
+    assert!(shared.contains("does not support `numjobs=2 with filename_format=x.$filenum"), "{shared}");
 }

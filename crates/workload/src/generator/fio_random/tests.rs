@@ -15,9 +15,9 @@ fn random_numbers_keep_their_range() {
 
 #[test]
 fn threads_and_purposes_differ_in_seed() {
-    let purposes = [Purpose::Sizes, Purpose::Data, Purpose::Mix, Purpose::Offsets];
+    let purposes = [Purpose::Reads, Purpose::Writes, Purpose::Trims, Purpose::Data, Purpose::Mix, Purpose::Offsets];
     for base in [Some(0x89), Some(42), None] {
         let seeds: HashSet<u64> = (1..20).flat_map(|number| purposes.map(|purpose| seed(base, 42, purpose, number))).collect();
-        assert_eq!(seeds.len(), 19 * 4, "{base:?}");
+        assert_eq!(seeds.len(), 19 * 6, "{base:?}");
     }
 }

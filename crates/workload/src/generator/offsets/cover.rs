@@ -102,17 +102,14 @@ impl Bitmap {
         self.blocks
     }
 
-    /// The first of the first `blocks` blocks that is not visited, at or after `hint` or else from the start. After the last one, a
-    /// pass begins. fio counts reads and writes in one map, each in blocks of their own size, so that `blocks` may be fewer than all.
-    pub fn free_below(&mut self, hint: u64, blocks: u64) -> u64 {
-        if self.left > 0 {
-            let free = self.free_from(hint).filter(|free| *free < blocks).or_else(|| self.free_from(0));
-            if let Some(free) = free.filter(|free| *free < blocks) {
-                return free;
-            }
-        }
-        self.start_pass();
-        hint.min(blocks.saturating_sub(1))
+    /// The first block that is not visited, at or after `hint` or else from the start; `None`: all are.
+    pub fn free(&self, hint: u64) -> Option<u64> {
+        self.free_from(hint).or_else(|| self.free_from(0)).filter(|_| self.left > 0)
+    }
+
+    /// How many blocks are not visited.
+    pub fn left(&self) -> u64 {
+        self.left
     }
 
     /// Visits up to `wanted` (at least 1) blocks from `first` on, up to one that was visited: how many.

@@ -3,7 +3,7 @@
 use super::super::io::Region;
 use super::cover::{Bitmap, Shuffle};
 use super::{Choice, Skew, Walk};
-use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
+use crate::job::{Amount, Distribution, Iolog, IologStep, Job, Pattern, PerOp, RandomGenerator};
 use rand::Rng;
 use rand_distr::{Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -30,48 +30,206 @@ pub struct Target {
     pub bytes: u64,
     /// Its logical block in bytes; every offset and length is a multiple.
     pub block: u32,
+    /// Of a file that is laid out for the run: its bytes when it was the thread's turn to set it up
+    /// ([`crate::plan::Thread::found`]). `None`: it has `bytes`, whatever the job says.
+    pub found: Option<u64>,
 }
 
-/// The ways of thread `subjob` through its targets: each whole, or as many files as the job has there.
-pub(super) fn walks(job: &Job, subjob: u32, targets: &[Target], unit: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Walk>, Misfit> {
-    // Files with names of their own are targets.
-    let files = if job.file_format.is_some() { 1 } else { u64::from(job.files.max(1)) };
-    let mut walks = Vec::with_capacity(targets.len());
-    for (index, target) in targets.iter().enumerate() {
-        let whole = region(job, subjob, targets.len() as u64, *target, unit)?;
-        let len = if files == 1 { whole.len } else { whole.len / files / unit * unit };
-        if len == 0 {
-            return Err(no_room(job, whole.start, whole.len / files, *target, unit));
-        }
-        for file in 0..files {
-            walks.push(walk(job, Region { start: whole.start + file * len, len }, index as u16, unit, rng)?);
-        }
+/// The part of one file that a thread uses. Numbers that a percentage is part of are of what the file has at the time, so that the first
+/// pass may begin elsewhere than those after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Where the first pass begins.
+    pub first: u64,
+    /// Where the passes after it begin.
+    pub start: u64,
+    /// Bytes from there on in which an I/O may begin.
+    pub len: u64,
+    /// No I/O goes beyond: the size of the file, as far as the thread knows.
+    pub end: u64,
+}
+
+/// What of its files a thread uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub files: Vec<Extent>,
+    /// Bytes that one pass issues at most: fio's `size` once it knows the files.
+    pub size: u64,
+}
+
+/// The shortest block of all operations, those that the job does not issue too: what fio aligns by.
+fn least(job: &Job) -> u64 {
+    job.block.read.min.min(job.block.write.min).min(job.block.trim.min).max(1)
+}
+
+/// What thread `subjob` of `job` uses of files that have these bytes when it is set up; `grows`: of each, whether it is laid out as far as
+/// the job goes. As fio does it (`setup_files` in its filesetup.c).
+pub(crate) fn extents(job: &Job, subjob: u32, found: &[u64], grows: impl Fn(usize) -> bool) -> Result<Extents, Misfit> {
+    let least = least(job);
+    let given = |amount: Option<Amount>| match amount {
+        Some(Amount::Bytes(bytes)) => (bytes, 100),
+        Some(Amount::Percent(percent)) if percent > 0 => (0, percent),
+        _ => (0, 100),
+    };
+    let ((size, percent), (_, io_percent)) = (given(job.size), given(job.io_size));
+    if size > 0 && size < least {
+        return Err(Misfit::of(job, format!("size {size} is less than the smallest block, {least}")));
     }
-    if walks.is_empty() {
+    if size == 0 && job.file_size.is_none() && found.iter().all(|bytes| *bytes == 0) {
+        return Err(Misfit::of(job, "there is no such file; `size=` lays one out".into()));
+    }
+    let part = |bytes: u64, percent: u64| (u128::from(bytes) * u128::from(percent) / 100).min(u64::MAX.into()) as u64;
+    let start = |has: u64| {
+        let (step, steps) = (job.offset_increment, u64::from(subjob));
+        let (step, by_share) = match step {
+            Amount::Percent(percent) if percent > 0 => (part(has, percent), true),
+            Amount::Percent(_) => (0, false),
+            Amount::Bytes(step) => (step, false),
+        };
+        let (offset, by_share) = match job.offset {
+            Amount::Percent(percent) if percent > 0 => (part(has, percent), true),
+            Amount::Percent(_) => (0, by_share),
+            Amount::Bytes(offset) => (offset, by_share),
+        };
+        let offset = offset.saturating_add(step.saturating_mul(steps));
+        // A percentage lands anywhere: up to the next block.
+        if by_share { offset.checked_next_multiple_of(least).unwrap_or(offset) } else { offset }
+    };
+    let (mut files, mut total) = (Vec::with_capacity(found.len()), 0u64);
+    let each = size / found.len().max(1) as u64;
+    let mut longer = (size - each * found.len() as u64) / least;
+    for (index, &has) in found.iter().enumerate() {
+        let first = start(has);
+        let reaches = |end: u64| {
+            let beyond = || Misfit::of(job, format!("offset {first} is beyond the {end} bytes that the file has; give a valid offset="));
+            end.checked_sub(first).ok_or_else(beyond)
+        };
+        let mut len = match job.file_size {
+            // What an earlier thread laid out is not looked at again.
+            Some(bytes) if bytes == has && first > has => {
+                total = u64::MAX;
+                files.push(Extent { first, start: start(has), len: 0, end: has });
+                continue;
+            }
+            Some(bytes) => reaches(bytes)?,
+            None if size > 0 && longer > 0 => {
+                longer -= 1;
+                each + least
+            }
+            None if each > 0 => each,
+            None => reaches(has)?,
+        };
+        if percent != 100 {
+            let whole = first.saturating_add(len);
+            len = part(whole, percent).min(whole - first);
+            len -= len % least;
+        }
+        total = total.saturating_add(part(len, io_percent));
+        let end = if grows(index) { has.max(first.saturating_add(len)) } else { has };
+        files.push(Extent { first, start: start(end), len, end });
+    }
+    let size = if size == 0 || (total > 0 && size > total) { total } else { size };
+    if size < least {
+        return Err(Misfit::of(job, format!("not even one block of {least} bytes is in what it may use, {size} bytes")));
+    }
+    Ok(Extents { files, size })
+}
+
+/// The ways of thread `subjob` through its targets: each whole, or as many files as the job has there; and the bytes of a pass.
+pub(super) fn walks(
+    job: &Job,
+    subjob: u32,
+    targets: &[Target],
+    unit: u64,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Result<(Vec<Walk>, u64), Misfit> {
+    if targets.is_empty() {
         return Err(Misfit::of(job, "there is no device to run on".into()));
     }
-    Ok(walks)
+    for target in targets {
+        fits(job, *target)?;
+    }
+    if let Some(list) = &job.iolog {
+        let walk = |(index, target): (usize, &Target)| {
+            let extent = Extent { first: 0, start: 0, len: target.bytes, end: target.bytes };
+            listed(job, list, *target)?;
+            walk(job, 0, extent, index as u16, rng)
+        };
+        return Ok((targets.iter().enumerate().map(walk).collect::<Result<_, _>>()?, u64::MAX));
+    }
+    let found: Vec<u64> = targets.iter().map(|target| target.found.unwrap_or(target.bytes)).collect();
+    let all = extents(job, subjob, &found, |index| targets[index].found.is_some())?;
+    // Files with names of their own are targets.
+    let parts = if job.file_format.is_some() { 1 } else { u64::from(job.files.max(1)) };
+    let longest = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).max().unwrap_or(unit);
+    let (mut walks, mut size) = (Vec::with_capacity(targets.len()), all.size);
+    for ((index, target), extent) in targets.iter().enumerate().zip(all.files) {
+        aligned(job, "offset", extent.first, *target)?;
+        aligned(job, "offset", extent.start, *target)?;
+        if job.pattern.step < 0 {
+            aligned(job, "with a step backwards, size", extent.len.min(extent.end), *target)?;
+        }
+        let room = extent.end.saturating_sub(extent.first).min(extent.len);
+        // A file that is laid out for the job may well hold no block; nothing is done there then, as in fio.
+        if (target.found.is_none() && room / parts < longest)
+            || extent.end / u64::from(target.block) * u64::from(target.block) > target.bytes
+        {
+            return Err(no_room(job, extent.first, room / parts, *target, longest));
+        }
+        if parts == 1 {
+            walks.push(walk(job, 0, extent, index as u16, rng)?);
+            continue;
+        }
+        // Files that have no names share what the job uses of the device.
+        let len = room / parts / unit * unit;
+        size = size.min(len * parts * targets.len() as u64);
+        for part in 0..parts {
+            let piece = Extent { first: 0, start: 0, len, end: len };
+            walks.push(walk(job, extent.first + part * len, piece, index as u16, rng)?);
+        }
+    }
+    Ok((walks, size))
 }
 
-/// The way through one region.
-fn walk(job: &Job, region: Region, target: u16, unit: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Walk, Misfit> {
-    let align_of = |op: Op| match *job.align.get(op) {
+/// The way through one file, which begins at byte `base` of its target.
+fn walk(job: &Job, base: u64, extent: Extent, target: u16, rng: &mut Xoshiro256PlusPlus) -> Result<Walk, Misfit> {
+    let align = PerOp::of(|op| match *job.align.get(op) {
         0 => job.block.get(op).min.max(1),
         align => align,
-    };
-    let align = PerOp::of(align_of);
-    let blocks = PerOp::of(|op| match region.len.checked_sub(job.block.get(op).min) {
-        Some(last) => last / align.get(op) + 1,
-        None => 1,
     });
-    let choice = choice(job, &align, region.len / unit, rng)?;
-    Ok(Walk { region, target, align, blocks, choice, next: PerOp::both(0) })
+    let most = extent.len.min(extent.end);
+    let blocks = PerOp::of(|op| {
+        let (align, min) = (*align.get(op), job.block.get(op).min);
+        most.saturating_sub(min.saturating_sub(align)) / align
+    });
+    let region = Region { start: base + extent.first, len: extent.len.min(extent.end.saturating_sub(extent.first)) };
+    let choice = choice(job, &align, most, rng)?;
+    let mut walk = Walk {
+        region,
+        base,
+        extent,
+        target,
+        align,
+        blocks,
+        left: choice.blocks(),
+        choice,
+        start: extent.first,
+        done: false,
+        next: PerOp::both(0),
+        last: PerOp::both(None),
+    };
+    walk.open();
+    Ok(walk)
 }
 
 fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> Misfit {
     let device = target.bytes;
     let used = format!("from offset {offset} on, {room} bytes of a device of {device} bytes may be used");
     Misfit::of(job, format!("{used}: not even one block of {block} bytes"))
+}
+
+fn aligned(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), Misfit> {
+    if bytes.is_multiple_of(u64::from(target.block.max(1))) { Ok(()) } else { Err(unaligned(job, what, bytes, target)) }
 }
 
 fn unaligned(job: &Job, what: &str, bytes: u64, target: Target) -> Misfit {
@@ -82,18 +240,16 @@ fn too_long(job: &Job, bytes: u64) -> Misfit {
     Misfit::of(job, format!("an I/O of {bytes} bytes is more than the 2 GiB that one may have"))
 }
 
-/// The region of one target, checked against the device.
-fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Result<Region, Misfit> {
-    let aligned = |what, bytes: u64| {
-        if bytes.is_multiple_of(u64::from(target.block.max(1))) { Ok(()) } else { Err(unaligned(job, what, bytes, target)) }
-    };
-    for op in job.pattern.direction.ops().iter().filter(|_| job.iolog.is_none()) {
+/// Whether the device has I/Os of the job's sizes.
+fn fits(job: &Job, target: Target) -> Result<(), Misfit> {
+    if job.iolog.is_some() {
+        return Ok(());
+    }
+    for op in job.pattern.direction.ops() {
         let sizes = job.block.get(*op);
-        if *job.align.get(*op) > 0 {
-            aligned("blockalign", *job.align.get(*op))?;
-        }
+        aligned(job, "blockalign", *job.align.get(*op), target)?;
         for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]) {
-            aligned("block size", bytes)?;
+            aligned(job, "block size", bytes, target)?;
             if bytes == 0 {
                 return Err(unaligned(job, "block size", bytes, target));
             }
@@ -102,37 +258,19 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
             }
         }
     }
-    let step = job.offset_increment.on(target.bytes).saturating_mul(u64::from(subjob));
-    let start = job.offset.on(target.bytes).saturating_add(step);
-    // A percentage lands anywhere: fio rounds it down to a block, and so do we. Bytes are what the user wrote.
-    let start = if matches!(job.offset, Amount::Percent(_)) { start / unit * unit } else { start };
-    aligned("offset", start)?;
-    let room = target.bytes.saturating_sub(start);
-    let size = job.size.map_or(room, |size| match size {
-        Amount::Bytes(all) => all / targets,
-        Amount::Percent(_) => size.on(target.bytes),
-    });
-    if let Some(list) = &job.iolog {
-        return listed(job, list, room, target);
+    match job.pattern {
+        Pattern { random: false, step, .. } => aligned(job, "the step after the colon of rw", step.unsigned_abs(), target),
+        _ => Ok(()),
     }
-    let block = u64::from(target.block.max(1));
-    let len = size.min(room) / block * block;
-    let block = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).max().unwrap_or(unit);
-    if len < block {
-        return Err(no_room(job, start, len, target, block));
-    }
-    if !job.pattern.random && job.pattern.step != 0 {
-        aligned("the step after the colon of rw", job.pattern.step.unsigned_abs())?;
-    }
-    Ok(Region { start, len })
 }
 
-/// How random offsets are chosen among `blocks` blocks.
-fn choice(job: &Job, align: &PerOp<u64>, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
+/// How random offsets are chosen among `bytes` bytes.
+fn choice(job: &Job, align: &PerOp<u64>, bytes: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
     if !job.pattern.random {
         return Ok(Choice::Any);
     }
     let (ops, block) = (job.pattern.direction.ops(), &job.block);
+    let blocks = bytes / ops.iter().map(|op| block.get(*op).min).min().unwrap_or(1);
     match &job.distribution {
         Distribution::Uniform => {}
         Distribution::Zipf { theta } => {
@@ -166,11 +304,11 @@ fn choice(job: &Job, align: &PerOp<u64>, blocks: u64, rng: &mut Xoshiro256PlusPl
         let why = format!("a random map of {blocks} blocks is too large; give norandommap, or one block size only");
         return Err(Misfit::of(job, why));
     }
-    Ok(Choice::Bitmap(Bitmap::new(blocks)))
+    Ok(Choice::Bitmap(Bitmap::new(if by_map { bytes / least(job) } else { blocks })))
 }
 
-/// The region of a job whose I/Os a list says: all of the device, if they fit it.
-fn listed(job: &Job, list: &Iolog, room: u64, target: Target) -> Result<Region, Misfit> {
+/// Whether the I/Os of a list fit the device.
+fn listed(job: &Job, list: &Iolog, target: Target) -> Result<(), Misfit> {
     for step in &list.steps {
         let IologStep::Io { op, offset, len, .. } = step else { continue };
         if *op == Op::Flush {
@@ -188,7 +326,7 @@ fn listed(job: &Job, list: &Iolog, room: u64, target: Target) -> Result<Region, 
             return Err(no_room(job, *offset, target.bytes.saturating_sub(*offset), target, *len));
         }
     }
-    Ok(Region { start: 0, len: room })
+    Ok(())
 }
 
 /// Most blocks of a [`Bitmap`]: 512 MiB of bits.

@@ -4,7 +4,7 @@ use super::*;
 
 /// The writes of a job: offset, length, and seed of the data.
 fn writes(job: &Job, seat: Seat) -> Vec<(u64, u32, u64)> {
-    let target = Target { bytes: 64 << 10, block: 512 };
+    let target = Target { bytes: 64 << 10, block: 512, found: None };
     let verify = Some(Verify { after_write: false, interval: Some(512), ..Verify::default() });
     let mut generator = Generator::new(&Job { verify, ..job.clone() }, seat, &[target]).unwrap();
     let mut log = Vec::new();

@@ -131,11 +131,11 @@ fn unused_rate_changes_no_mix() {
 #[test]
 fn two_rate_mix_is_verified() {
     let verify = Some(Verify::default());
-    let job = Job { verify, loops: 2, number_ios: Some(200), ..two_rates(RateProcess::Poisson) };
+    let job = Job { verify, io_size: None, ..two_rates(RateProcess::Poisson) };
     let (generator, log) = run(&job);
     assert_eq!((generator.bad_count(), generator.error()), (0, 0));
     let written = log.iter().filter(|io| io.op == Op::Write).count();
-    assert_eq!(log.len(), 400 + written, "each write is read back");
+    assert!(log[log.len() - written..].iter().all(|io| io.op == Op::Read), "each write is read back");
 }
 
 #[test]

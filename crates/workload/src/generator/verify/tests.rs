@@ -3,8 +3,14 @@ use crate::job::{BlockSizes, PerOp, Verify};
 use proptest::prelude::*;
 use units::Op;
 
-const WRITE: Extra =
-    Extra { intended: Nanos::ZERO, sequence: 65_541, check: false, seed: 0x1234_5678_9abc_def1, written: Nanos(77_000_000_005) };
+const WRITE: Extra = Extra {
+    intended: Nanos::ZERO,
+    sequence: 65_541,
+    check: false,
+    seed: 0x1234_5678_9abc_def1,
+    written: Nanos(77_000_000_005),
+    data_sync: false,
+};
 
 fn io(offset: u64, len: usize) -> Io {
     Io { slot: 0, op: Op::Read, target: 3, offset, len: len as u32 }

@@ -6,7 +6,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
     let text = format!("[a]\nsize=16k\n{options}\n");
     let jobs = fio::parse(&[fio::Input { name: "t", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
     let (job, thread) = (&jobs[0], &plan::plan(&jobs, &[0]).threads[0]);
-    let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 1 << 20, block: 512 }]).unwrap();
+    let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 1 << 20, block: 512, found: None }]).unwrap();
     let (mut now, mut flying) = (Nanos(1_000_000), Vec::new());
     loop {
         match generator.next(now) {
@@ -55,12 +55,14 @@ fn stretches_of_time_have_means() {
 
 #[test]
 fn lists_can_be_read_again() {
-    let found = logs("rw=trimwrite\nwrite_iolog=list\nfilename=x\nfsync=2");
+    let found = logs("rw=trimwrite\nwrite_iolog=list\nfilename=x\nend_fsync=1");
     assert_eq!(found[0].0, "list");
     let again = fio::parse(&[fio::Input { name: "t", text: b"[a]\nread_iolog=list\n" }], &Again(found[0].1.clone())).unwrap().jobs;
     let list = again[0].iolog.as_ref().unwrap();
     assert_eq!((list.files.as_slice(), list.steps.len()), (&["/dev/x".to_owned()][..], found[0].1.lines().count() - 4));
-    assert!(found[0].1.contains(" trim 4096 4096\n") && found[0].1.contains(" write 4096 4096\n") && found[0].1.contains(" sync 0 0\n"));
+    assert!(
+        found[0].1.contains(" trim 4096 4096\n") && found[0].1.contains(" write 4096 4096\n") && found[0].1.contains(" sync 12288 0\n")
+    );
 }
 
 struct Again(String);

@@ -186,16 +186,16 @@ fn layout_needs_a_regular_directory() {
 }
 
 #[test]
-fn partial_blocks_are_refused() {
+fn rest_of_a_block_is_not_used() {
     let dir = dir();
-    let odd = of_size(&dir, "odd", 10_000);
-    let refused = refusal(&odd, "");
-    assert!(matches!(&refused, TargetFault::Parameter(why) if why.contains("10000 bytes") && why.contains("truncate")), "{refused}");
+    let odd = opened(&of_size(&dir, "odd", 10_000), "buffered=yes");
+    assert_eq!(odd.facts().bytes, 9_728);
+    assert!(odd.notes().iter().any(|note| note.contains("the last 272 of the file's 10000 bytes")), "{:?}", odd.notes());
     let refused = refusal(&of_size(&dir, "tiny", 100), "").to_string();
     assert!(refused.contains("make it 512 bytes long") || !refused.contains("of 512 bytes"), "{refused}");
-    let halves = of_size(&dir, "halves", 4096 + 512);
+    let halves = of_size(&dir, "halves", 512);
     let refused = refusal(&halves, "buffered=yes&lba=4096").to_string();
-    assert!(refused.contains("4608") && refused.contains("4096") && refused.contains("`lba=512` would fit"), "{refused}");
+    assert!(refused.contains("512") && refused.contains("4096") && refused.contains("`lba=512` would fit"), "{refused}");
 }
 
 #[test]

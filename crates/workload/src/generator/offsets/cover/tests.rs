@@ -41,7 +41,7 @@ proptest! {
         let (mut seen, mut draws) = (HashSet::new(), draws.into_iter().cycle());
         while (seen.len() as u64) < n {
             let (hint, wanted) = draws.next().unwrap();
-            let first = map.free_below(hint % n, n);
+            let first = map.free(hint % n).unwrap();
             let blocks = map.visit(first, wanted);
             prop_assert!(blocks >= 1 && blocks <= wanted && first + blocks <= n);
             for block in first..first + blocks {
@@ -49,7 +49,7 @@ proptest! {
             }
         }
         // The next pass starts over.
-        prop_assert_eq!(map.free_below(0, n), 0);
+        prop_assert_eq!(map.free(0), None);
     }
 }
 

@@ -225,7 +225,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 /// Who has a disk or a partition of it, as far as the system tells.
 fn users_of(disk: &str) -> String {
     let found = Disk::all(Path::new("/")).into_iter().find(|found| found.name() == disk);
-    found.map_or_else(|| "the system does not say by whom".to_owned(), |disk| Users::here().holders(&disk).join(", "))
+    found.map_or_else(|| "the system does not say by whom".to_owned(), |disk| Users::at(Path::new("/")).holders(&disk).join(", "))
 }
 
 #[cfg(test)]

@@ -13,11 +13,6 @@ use rustix::fs::{Dev, major, makedev, minor};
 
 use crate::cpu::cpu_list;
 
-/// Where the kernel lists block devices by number (Documentation/ABI/stable/sysfs-block).
-const BY_NUMBER: &str = "/sys/dev/block";
-/// And character devices.
-const CHARACTERS: &str = "/sys/dev/char";
-
 /// A block device: a whole disk, or a partition of one.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -39,14 +34,10 @@ pub struct Identity {
 }
 
 impl Disk {
-    /// The block device of this number. `None`: sysfs knows none, as with anonymous numbers of btrfs, overlayfs and tmpfs.
-    pub fn of(number: Dev) -> Option<Disk> {
-        Disk::listed(Path::new(BY_NUMBER), number)
-    }
-
-    /// The same where the directory `by_number` lists them.
-    pub fn listed(by_number: &Path, number: Dev) -> Option<Disk> {
-        Disk::at(&by_number.join(format!("{}:{}", major(number), minor(number))))
+    /// The block device of this number; `root` is `/` for the system's. `None`: sysfs knows none, as with anonymous numbers of btrfs,
+    /// overlayfs and tmpfs.
+    pub fn of(root: &Path, number: Dev) -> Option<Disk> {
+        Disk::at(&root.join(format!("sys/dev/block/{}:{}", major(number), minor(number))))
     }
 
     /// The one whose directory a link leads to.
@@ -59,12 +50,8 @@ impl Disk {
     /// The block device of the NVMe namespace whose character device has this number (`ng0n1`, Linux 5.13): they stand in one directory,
     /// the head's of a namespace with several paths too. `None`: the number is something else's. `Some(None)`: the kernel has no block
     /// device of that namespace for others to use.
-    pub fn of_character(number: Dev) -> Option<Option<Disk>> {
-        Disk::of_character_device(Path::new(CHARACTERS), number)
-    }
-
-    fn of_character_device(by_number: &Path, number: Dev) -> Option<Option<Disk>> {
-        let dir = fs::canonicalize(by_number.join(format!("{}:{}", major(number), minor(number)))).ok()?;
+    pub fn of_character(root: &Path, number: Dev) -> Option<Option<Disk>> {
+        let dir = fs::canonicalize(root.join(format!("sys/dev/char/{}:{}", major(number), minor(number)))).ok()?;
         let class = fs::canonicalize(dir.join("subsystem")).ok()?;
         let name = name_of(&dir).strip_prefix("ng").filter(|_| name_of(&class) == "nvme-generic")?.to_owned();
         let dir = dir.with_file_name(format!("nvme{name}"));
@@ -88,7 +75,7 @@ impl Disk {
         attribute(&self.dir, "size").and_then(|blocks| blocks.parse::<u64>().ok()).unwrap_or(0).saturating_mul(512)
     }
 
-    /// An attribute of the whole disk, without white space around it: `nuse`, `device/address`.
+    /// An attribute of the whole disk, without white space around it: `nuse`, `queue/zoned`.
     pub fn attribute(&self, name: &str) -> Option<String> {
         attribute(&self.whole, name).filter(|text| !text.is_empty())
     }
@@ -96,11 +83,6 @@ impl Disk {
     /// The driver of the device that it belongs to: `nvme`, `virtio_blk`.
     pub fn driver(&self) -> Option<String> {
         fs::canonicalize(self.whole.join("device/driver")).ok().map(|dir| name_of(&dir))
-    }
-
-    /// Its directory in sysfs.
-    pub fn path(&self) -> &Path {
-        &self.dir
     }
 
     /// The namespace that it is at its controller (NSID), if it is NVMe's.
@@ -135,12 +117,7 @@ impl Disk {
 
     /// A number of the disk's queue; `None`: this kernel or this device has no such attribute.
     pub fn queue(&self, name: &str) -> Option<u64> {
-        self.queue_text(name)?.parse().ok()
-    }
-
-    /// A text of the disk's queue.
-    pub fn queue_text(&self, name: &str) -> Option<String> {
-        attribute(&self.whole, &format!("queue/{name}"))
+        attribute(&self.whole, &format!("queue/{name}"))?.parse().ok()
     }
 
     /// The whole disk and its partitions, this device first. What one of them is held for keeps the others from writers.
@@ -271,12 +248,8 @@ pub struct Mount {
     pub source: PathBuf,
 }
 
-/// The file systems that this process sees.
-pub fn mounts() -> Vec<Mount> {
-    mounts_at(Path::new("/"))
-}
-
-fn mounts_at(root: &Path) -> Vec<Mount> {
+/// The file systems that this process sees; `root` is `/` for the system's.
+pub fn mounts(root: &Path) -> Vec<Mount> {
     parse_mounts(&fs::read(root.join("proc/self/mountinfo")).unwrap_or_default())
 }
 
@@ -308,7 +281,7 @@ pub fn mount_of<'a>(mounts: &'a [Mount], number: Dev, path: &Path) -> Option<&'a
 impl Mount {
     /// The block device below it. Where the number is the file system's own, the source names the device.
     pub fn device(&self) -> Option<Dev> {
-        if Disk::of(self.number).is_some() {
+        if Disk::of(Path::new("/"), self.number).is_some() {
             return Some(self.number);
         }
         node_number(&self.source)
@@ -319,9 +292,9 @@ impl Mount {
     }
 }
 
-/// Files and devices that are swap (proc_swaps(5)).
-pub fn swaps() -> Vec<PathBuf> {
-    parse_swaps(&fs::read("/proc/swaps").unwrap_or_default())
+/// Files and devices that are swap (proc_swaps(5)); `root` is `/` for the system's.
+pub fn swaps(root: &Path) -> Vec<PathBuf> {
+    parse_swaps(&fs::read(root.join("proc/swaps")).unwrap_or_default())
 }
 
 fn parse_swaps(text: &[u8]) -> Vec<PathBuf> {
@@ -355,15 +328,9 @@ pub struct Users {
 }
 
 impl Users {
-    /// This system's.
-    pub fn here() -> Users {
-        Users::at(Path::new("/"))
-    }
-
     /// Those of the system whose `/proc` is below `root`.
     pub fn at(root: &Path) -> Users {
-        let swaps = parse_swaps(&fs::read(root.join("proc/swaps")).unwrap_or_default());
-        Users { mounts: mounts_at(root), swaps: swaps.into_iter().map(|path| (path.clone(), node_number(&path))).collect() }
+        Users { mounts: mounts(root), swaps: swaps(root).into_iter().map(|path| (path.clone(), node_number(&path))).collect() }
     }
 
     /// Who uses this device, but for its partitions and its whole disk: where it is mounted, whether it is swap, what stands on it, and who
@@ -490,14 +457,14 @@ fn disk_of(root: &Path, path: &Path) -> Option<Disk> {
     let kind = meta.mode() & libc::S_IFMT;
     let number = if kind == libc::S_IFBLK { meta.rdev() } else { meta.dev() };
     match kind {
-        libc::S_IFCHR => Disk::of_character(meta.rdev())?,
-        _ => Disk::listed(&root.join("sys/dev/block"), number),
+        libc::S_IFCHR => Disk::of_character(root, meta.rdev())?,
+        _ => Disk::of(root, number),
     }
 }
 
 /// CPUs of the interrupts of the PCI function that the disk belongs to, but for those that no I/O causes.
 fn cpus_of_interrupts(root: &Path, disk: &Disk) -> Vec<usize> {
-    let Some(vectors) = disk.path().ancestors().map(|dir| dir.join("msi_irqs")).find(|dir| dir.is_dir()) else { return Vec::new() };
+    let Some(vectors) = disk.dir.ancestors().map(|dir| dir.join("msi_irqs")).find(|dir| dir.is_dir()) else { return Vec::new() };
     let numbers: BTreeSet<u32> = names(&vectors).iter().filter_map(|name| name.parse().ok()).collect();
     let of = |number: u32| {
         let dir = root.join("proc/irq").join(number.to_string());
@@ -517,8 +484,7 @@ fn is_io(name: &str) -> bool {
 
 /// CPUs of its hardware queues, in their order (Documentation/ABI/stable/sysfs-block has no `mq`; block/blk-mq-sysfs.c).
 fn cpus_of_queues(disk: &Disk) -> Vec<usize> {
-    let whole = disk.family().pop().filter(|_| disk.is_partition()).unwrap_or_else(|| disk.clone());
-    let dir = whole.path().join("mq");
+    let dir = disk.whole.join("mq");
     let numbers: BTreeSet<u32> = names(&dir).iter().filter_map(|name| name.parse().ok()).collect();
     once(numbers.into_iter().filter_map(|number| fs::read_to_string(dir.join(number.to_string()).join("cpu_list")).ok()))
 }

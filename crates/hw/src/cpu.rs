@@ -92,12 +92,6 @@ pub fn sched_idle() -> io::Result<()> {
     }
 }
 
-/// How long the calling thread has been runnable without running: it grows when someone else wants the CPU. Zero where
-/// the kernel keeps no scheduler statistics. Opens a file; to ask often, keep a [`RunDelay`].
-pub fn run_delay() -> Nanos {
-    RunDelay::of_current().map_or(Nanos::ZERO, |delay| delay.read())
-}
-
 /// How long a hypervisor has had each of `cpus` while something wanted to run there, added up: `steal` of `/proc/stat` (proc(5)), in
 /// ticks of [`rustix::param::clock_ticks_per_second`], often 10 ms. Zero where nobody tells.
 pub fn stolen_by_hypervisor(cpus: &[usize]) -> Nanos {
@@ -121,7 +115,7 @@ pub fn memory_bytes() -> u64 {
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-/// The run delay of one thread, kept open.
+/// How long one thread has been runnable without running: it grows when someone else wants the CPU.
 #[derive(Debug)]
 pub struct RunDelay {
     schedstat: File,

@@ -8,9 +8,6 @@
 //! A copy claims what it copies, block by block ([`sync::lease`]): a host that takes a buffer back meanwhile waits for it, and no two
 //! copies are in one block. So a device that copies after it has completed the command harms nobody's memory, only its data.
 //!
-//! What is not checked is what copies by itself: a kernel with a request of io_uring, or a device on a bus. A host takes a buffer back when
-//! it has seen the completion, or RDY=0; [`Lent::take_back`] relies on it.
-//!
 //! **Contents**: the pool's memory is zero when it is first used. A recycled [`DmaBuf`] holds whatever it held before; a
 //! [`RingMemory`] is zeroed each time, because a stale phase tag would be a completion.
 

@@ -7,9 +7,9 @@
 //! type, so that every other crate can forbid `unsafe`. Only who brings memory by its address, or takes the pool's to
 //! another process, has to give a promise.
 //!
-//! One rule is neither checked nor a type, because who breaks it is not in this process. A buffer that the kernel has by a request of
-//! io_uring is taken back ([`Lent::take_back`]) once the request has completed, and not before. The lane that posts requests keeps to it
-//! for all that is above it. Nor is it checked what another process does with memory whose file a [`Pinner`] hands to it.
+//! Two rules are neither checked nor a type, because who breaks them is not in this process. A buffer that a kernel or a device on a bus
+//! has is taken back ([`Lent::take_back`]) once its command has completed, or with RDY=0, and not before. And another process, which has
+//! the file of memory from a [`Pinner`], touches nothing of it but what is lent, and rings.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -34,9 +34,7 @@ pub mod vfio;
 
 pub use bar::Bar;
 pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
-pub use cpu::{
-    Nodes, RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, run_delay, sched_idle, stolen_by_hypervisor,
-};
+pub use cpu::{Nodes, RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, sched_idle, stolen_by_hypervisor};
 pub use dma::{
     AllocError, Attachment, Backing, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
     PinError, Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,

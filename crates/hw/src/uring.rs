@@ -1,10 +1,7 @@
 //! io_uring: the kernel's submission and completion rings, safe to call.
 //!
-//! **Memory.** A request names bytes of a [`Lent`] buffer. Its memory stays mapped until it is taken back, and a lent
-//! buffer that is dropped is leaked: nothing that the kernel may still write to is ever given to somebody else. A caller of
-//! [`Lent::take_back`] says that the device is done with the buffer. Here that is so once the request's completion has been
-//! taken, or the entry was never pushed. This module cannot check it: a kernel that copies asks nobody, as a device without
-//! an IOMMU does not. It is the same promise that the NVMe rings need.
+//! **Memory.** A request names bytes of a [`Lent`] buffer, which stays mapped until it is taken back: once the request's completion has
+//! been taken, or if the entry was never pushed. This module cannot check it, as nothing checks a device without an IOMMU.
 //!
 //! **Files.** An entry names a file by its slot in the ring's table, which keeps it open. So no entry means a number that
 //! was closed and is another file by now.
@@ -226,29 +223,8 @@ pub struct Enter {
     pub run_tasks: bool,
 }
 
-/// What an enter has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entered {
-    /// Entries that were submitted. An entry that the kernel finds wrong is one of them: it completes with an error.
-    pub submitted: u32,
-    /// How the wait ended.
-    pub ended: Ended,
-}
-
 /// A time-out that nobody waits for: 30 years.
 const ENDLESS: Nanos = Nanos::from_secs(1_000_000_000);
-
-/// How a wait ended. The kernel says it only if nothing was submitted and there is nothing to take: else it is
-/// [`Ended::Done`], and the ring shows how many completions there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// With what was waited for, or nothing was.
-    Done,
-    /// By the time-out (ETIME).
-    TimedOut,
-    /// By a signal (EINTR).
-    Interrupted,
-}
 
 impl Ring {
     /// Makes a ring, with its only producer and consumer.
@@ -304,9 +280,10 @@ impl Ring {
     }
 
     /// Enters the kernel once (io_uring_enter(2)): submits, then waits. An SQPOLL ring whose kernel thread is awake
-    /// submits without. Entries that were not submitted stay published.
+    /// submits without. How many entries were submitted: one that the kernel finds wrong is among them, and completes with an
+    /// error; the others stay published. A wait ends by its time-out or by a signal as well: [`Ring::ready`] tells what came.
     #[inline]
-    pub fn enter(&self, enter: Enter) -> Result<Entered, RingError> {
+    pub fn enter(&self, enter: Enter) -> Result<u32, RingError> {
         let inner = &*self.0;
         if !inner.birth.is_here() {
             return Err(RingError::Forked);
@@ -320,7 +297,7 @@ impl Ring {
             if IoringSqFlags::from_bits_retain(inner.sq_flags.load(Ordering::Relaxed)).contains(IoringSqFlags::NEED_WAKEUP) {
                 flags |= IoringEnterFlags::SQ_WAKEUP;
             } else if flags.is_empty() {
-                return Ok(Entered { submitted: submit, ended: Ended::Done });
+                return Ok(submit);
             }
         }
         inner.enters.fetch_add(1, Ordering::Relaxed);
@@ -337,10 +314,7 @@ impl Ring {
             // SAFETY: the argument and the time live until the call returns. As for the entries: see above.
             unsafe { io_uring_enter_arg(&inner.fd, submit, wait_for, flags | IoringEnterFlags::EXT_ARG, Some(&arg)) }
         };
-        match entered {
-            Ok(submitted) => Ok(Entered { submitted, ended: Ended::Done }),
-            Err(errno) => without_entries(errno),
-        }
+        entered.or_else(without_entries)
     }
 
     /// Which process made it.
@@ -422,10 +396,9 @@ impl Ring {
 
 /// What an enter that submitted nothing says.
 #[cold]
-fn without_entries(errno: Errno) -> Result<Entered, RingError> {
+fn without_entries(errno: Errno) -> Result<u32, RingError> {
     match errno {
-        Errno::TIME => Ok(Entered { submitted: 0, ended: Ended::TimedOut }),
-        Errno::INTR => Ok(Entered { submitted: 0, ended: Ended::Interrupted }),
+        Errno::TIME | Errno::INTR => Ok(0),
         Errno::AGAIN | Errno::BUSY => Err(RingError::Busy),
         Errno::BADR => Err(RingError::Lost),
         _ => Err(refused("io_uring_enter", errno)),
@@ -490,36 +463,26 @@ pub struct Sq {
     pushed: u32,
 }
 
-/// Why an entry was not pushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// No room: submit first.
-    #[error("the submission ring is full; submit first")]
-    Full,
-    /// A command that is passed through, and the ring's entries are small.
-    #[error("a command that is passed through needs a ring of big entries")]
-    Small,
-    /// The ring belongs to the process that has forked.
-    #[error("this io_uring was made before a fork and belongs to the parent process; make another in the child")]
-    Forked,
-}
-
 impl Sq {
     /// Puts an entry into the ring. The kernel takes it with the next [`Ring::enter`] that submits, and a thread of the kernel's
-    /// ([`Poll::Sq`]) by itself.
+    /// ([`Poll::Sq`]) by itself. False: there is no room before the next enter, or the ring belongs to the process that has forked.
     #[inline]
-    pub fn push(&mut self, entry: Entry) -> Result<(), Refused> {
+    #[must_use]
+    pub fn push(&mut self, entry: Entry) -> bool {
         self.push_chain([entry])
     }
 
     /// Puts entries into the ring of which each is begun when the one before it has succeeded, and cancelled if not
     /// (IOSQE_IO_LINK): all of them, or none. They are shown at once, because a thread of the kernel's ends a chain where it finds no more.
     #[inline]
-    pub fn push_chain<const N: usize>(&mut self, chain: [Entry; N]) -> Result<(), Refused> {
-        self.begin(N as u32)?;
+    #[must_use]
+    pub fn push_chain<const N: usize>(&mut self, chain: [Entry; N]) -> bool {
+        if !self.takes(N as u32) {
+            return false;
+        }
         for (n, entry) in (0..).zip(chain) {
             let place = self.place(n).cast::<Entry>();
-            // SAFETY: `begin` has found room: the place is in the mapping, aligned, the kernel has consumed what was there, and looks at it
+            // SAFETY: `takes` has found room: the place is in the mapping, aligned, the kernel has consumed what was there, and looks at it
             // once it is published. `self` is the ring's only producer. The buffer of the entry is lent until its completion is taken (the
             // module's promise), and its file is a slot of the ring's table.
             unsafe { place.write(if n as usize + 1 < N { entry.flag(IoringSqeFlags::IO_LINK) } else { entry }) };
@@ -529,28 +492,25 @@ impl Sq {
             }
         }
         self.publish(N as u32);
-        Ok(())
+        true
     }
 
-    /// [`Sq::push`] of a command that is passed through.
-    pub fn push_command(&mut self, command: Command) -> Result<(), Refused> {
-        if !self.ring.0.big {
-            return Err(Refused::Small);
+    /// [`Sq::push`] of a command that is passed through, which a ring that is not big never takes.
+    #[must_use]
+    pub fn push_command(&mut self, command: Command) -> bool {
+        if !(self.ring.0.big && self.takes(1)) {
+            return false;
         }
-        self.begin(1)?;
         // SAFETY: as in `push_chain`, for a place of a big ring.
         unsafe { self.place(0).cast::<Command>().write(command) };
         self.publish(1);
-        Ok(())
+        true
     }
 
     /// Whether this many entries can be pushed.
     #[inline]
-    fn begin(&self, entries: u32) -> Result<(), Refused> {
-        if !self.ring.0.birth.is_here() {
-            return Err(Refused::Forked);
-        }
-        if self.room() < entries { Err(Refused::Full) } else { Ok(()) }
+    fn takes(&self, entries: u32) -> bool {
+        self.ring.0.birth.is_here() && self.room() >= entries
     }
 
     /// Where the entry goes that is the `n`th from the tail on.
@@ -732,7 +692,7 @@ impl Features {
     pub fn discards(&self, device: impl AsFd) -> bool {
         let options = Options { entries: 2, files: 1, ..Options::default() };
         let Some((ring, mut sq, mut cq)) = Ring::new(&options).ok().filter(|_| self.big) else { return false };
-        if ring.register_file(FileSlot(0), device).is_err() || sq.push(Entry::discard(FileSlot(0), 0, 0)).is_err() {
+        if ring.register_file(FileSlot(0), device).is_err() || !sq.push(Entry::discard(FileSlot(0), 0, 0)) {
             return false;
         }
         let mut cqes = [Cqe::default(); 1];

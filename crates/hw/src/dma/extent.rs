@@ -149,7 +149,7 @@ pub(super) struct Extent {
     /// Which chunks are.
     pinned: Mutex<Vec<bool>>,
     /// The file behind the memory, and where in that it begins.
-    file: Option<(OwnedFd, u64)>,
+    pub file: Option<(OwnedFd, u64)>,
     /// The process whose pins they are.
     born: Birth,
 }

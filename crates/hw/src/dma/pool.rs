@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -81,7 +80,7 @@ pub(super) struct Pool {
     /// What addresses of buffers are multiples of.
     pub alignment: u64,
     backing: Backing,
-    pages: Pages,
+    _pages: Pages,
     /// The process that has the memory.
     pub born: Birth,
 }
@@ -108,7 +107,7 @@ impl PoolOptions {
         let (mut pages, backing) = Pages::backed(bytes as usize, self.backing)?;
         pages.mapping.keep_from_children()?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
-        let file = pages.file.as_ref().map(|file| file.try_clone()).transpose()?.map(|file| (file, 0));
+        let file = pages.file.take().map(|file| (file, 0));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
         let own = unsafe { Extent::new((pages.mapping.at, bytes), space.pool(), pinning.clone(), file) }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
@@ -122,7 +121,7 @@ impl PoolOptions {
             leaked: AtomicU64::new(0),
             alignment,
             backing,
-            pages,
+            _pages: pages,
             born: Birth::here(),
         })))
     }
@@ -151,16 +150,6 @@ impl DmaPool {
     /// What stands behind its memory: huge pages only if there were enough.
     pub fn backing(&self) -> Backing {
         self.0.backing
-    }
-
-    /// The file behind [`Backing::Memfd`], for another process to map. The byte at bus address [`DmaPool::base`] + *n* is the
-    /// file's byte *n*. It cannot be made shorter.
-    ///
-    /// # Safety
-    /// Nobody changes a byte of the file but where memory is lent, or in a ring. Another process is trusted as a device
-    /// without an IOMMU is.
-    pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.pages.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Pages that the pool's device reaches once they are registered, wherever it is.

@@ -17,7 +17,7 @@ use super::{PAGE, lock};
 #[derive(Debug)]
 pub struct RingMemory {
     offset: u64,
-    len: u64,
+    pub(super) len: u64,
     pool: Arc<Pool>,
 }
 
@@ -25,12 +25,6 @@ impl RingMemory {
     /// Bus address of the first byte, page-aligned.
     pub fn addr(&self) -> u64 {
         self.pool.own.base + self.offset
-    }
-
-    /// Bytes, whole pages.
-    #[allow(clippy::len_without_is_empty)] // never empty
-    pub fn len(&self) -> u64 {
-        self.len
     }
 }
 

@@ -146,7 +146,7 @@ fn rings_are_zeroed_and_stay() {
     let addr = buf.addr();
     drop(buf);
     let memory = pool.alloc_ring(100).unwrap();
-    assert_eq!((memory.addr(), memory.len()), (addr, 4096));
+    assert_eq!((memory.addr(), memory.len), (addr, 4096));
     let ring = pool.cq(addr, 256).unwrap();
     assert!((0..256).all(|slot| !ring.is_new(slot, true)));
     // The controller still has the ring mapped: the block is nobody else's.

@@ -194,11 +194,6 @@ impl Entry {
         self
     }
 
-    /// Without a completion, unless it fails (IOSQE_CQE_SKIP_SUCCESS, 5.17).
-    pub fn quiet(self) -> Entry {
-        self.flag(IoringSqeFlags::CQE_SKIP_SUCCESS)
-    }
-
     pub(super) fn flag(mut self, flag: IoringSqeFlags) -> Entry {
         self.head.flags |= flag.bits();
         self

@@ -169,7 +169,7 @@ impl FileId {
 /// Who uses a regular file without a `flock`, and would be damaged by writes past it: swap, loop devices, and the holders
 /// of byte-range locks (databases; QEMU locks the images of its guests so).
 pub(super) fn file_users(file: FileId) -> Vec<String> {
-    let swap = swaps().iter().any(|path| file.is_at(path)).then(|| "used as swap".to_owned());
+    let swap = swaps(Path::new("/")).iter().any(|path| file.is_at(path)).then(|| "used as swap".to_owned());
     let is_of = |used: &Loop| used.id.map_or_else(|| file.is_at(&used.path), |(device, inode)| file == FileId { device, inode });
     let looped = loops().into_iter().filter(is_of);
     let looped = looped.map(|used| format!("attached to /dev/{0} (`losetup --detach /dev/{0}`)", used.name));

@@ -32,14 +32,14 @@ fn tree() -> TempDir {
         symlink(root.path().join(to), path).unwrap();
     };
     link("devices/nvme0", "devices/nvme0/nvme0n1/device");
-    link("devices/nvme0/nvme0n1", "block/259:0");
-    link("devices/nvme0/nvme0n1/nvme0n1p1", "block/259:1");
+    link("devices/nvme0/nvme0n1", "sys/dev/block/259:0");
+    link("devices/nvme0/nvme0n1/nvme0n1p1", "sys/dev/block/259:1");
     link("devices/dm-0", "devices/nvme0/nvme0n1/nvme0n1p1/holders/dm-0");
     root
 }
 
 fn disk(root: &TempDir, minor: u32) -> Option<Disk> {
-    Disk::listed(&root.path().join("block"), makedev(259, minor))
+    Disk::of(root.path(), makedev(259, minor))
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn partitions_share_their_disks_queue() {
     assert!(!whole.is_partition() && part.is_partition());
     assert_eq!((part.name(), part.whole_name()), ("nvme0n1p1".into(), "nvme0n1".into()));
     assert_eq!((part.queue("io_poll"), part.queue("logical_block_size"), part.queue("no_such")), (Some(1), Some(4096), None));
-    assert_eq!(part.queue_text("write_cache").as_deref(), Some("write through"));
+    assert_eq!(part.attribute("queue/write_cache").as_deref(), Some("write through"));
     let identity = Identity { model: Some("Model X".into()), serial: Some("S123".into()), firmware: Some("1.0".into()) };
     assert_eq!((part.identity(), whole.identity()), (identity.clone(), identity));
     assert!(part.read_only() && !whole.read_only());
@@ -84,10 +84,10 @@ fn generic_devices_find_their_disk() {
         let dir = root.path().join("devices/nvme0").join(name);
         fs::create_dir_all(&dir).unwrap();
         fs::create_dir_all(root.path().join("class").join(class)).unwrap();
-        fs::create_dir_all(root.path().join("char")).unwrap();
+        fs::create_dir_all(root.path().join("sys/dev/char")).unwrap();
         symlink(root.path().join("class").join(class), dir.join("subsystem")).unwrap();
-        symlink(&dir, root.path().join(format!("char/240:{number}"))).unwrap();
-        Disk::of_character_device(&root.path().join("char"), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
+        symlink(&dir, root.path().join(format!("sys/dev/char/240:{number}"))).unwrap();
+        Disk::of_character(root.path(), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
     };
     assert_eq!(character("ng0n1", 0, "nvme-generic"), Some(Some("nvme0n1".into())));
     // The kernel drives no such namespace, and shows a disk without a number.
@@ -96,5 +96,5 @@ fn generic_devices_find_their_disk() {
     assert_eq!(character("ng0n3", 2, "nvme-generic"), Some(None));
     assert_eq!(character("nvme0", 3, "nvme"), None);
     assert_eq!(character("ngx", 4, "input"), None);
-    assert!(Disk::of_character_device(&root.path().join("char"), makedev(240, 5)).is_none());
+    assert!(Disk::of_character(root.path(), makedev(240, 5)).is_none());
 }

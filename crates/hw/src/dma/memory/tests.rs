@@ -61,9 +61,7 @@ fn kernel_page(memory: NonNull<u8>) -> Option<u64> {
 fn a_memory_file_is_the_pool() {
     let pool = pool(Backing::Memfd);
     assert_eq!(pool.backing(), Backing::Memfd);
-    // SAFETY: the file is written to only where memory is lent.
-    let file = unsafe { pool.memfd() }.unwrap();
-    let file = File::from(file.try_clone_to_owned().unwrap());
+    let file = File::from(pool.0.own.file.as_ref().unwrap().0.try_clone().unwrap());
     let mut buf = pool.alloc(5000).unwrap();
     buf.fill(7);
     let lent = buf.lend();
@@ -81,8 +79,7 @@ fn a_memory_file_is_the_pool() {
 fn only_memory_files_have_descriptors() {
     for backing in [Backing::Anonymous, Backing::Hugepages] {
         let pool = pool(backing);
-        // SAFETY: there is none.
-        assert!(unsafe { pool.memfd() }.is_none());
+        assert!(pool.0.own.file.is_none());
     }
 }
 

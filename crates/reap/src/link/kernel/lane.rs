@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
 use driver::{Completed, Counters, Reaped, believable};
-use hw::uring::{Ended, Enter, Hint, Options, Poll, Ring, RingError};
+use hw::uring::{Enter, Hint, Options, Poll, Ring, RingError};
 use hw::{Birth, EventFd, Lent};
 use nvme::{QueueId, Vector};
 use sync::{Mutex, MutexGuard, lock, try_lock};
@@ -331,15 +331,15 @@ impl UringLane {
         self.ring.enter(Enter { submit, run_tasks, ..Enter::default() }).map(drop)
     }
 
-    /// Enters the kernel. How a wait has ended; `None`: it could not begin.
-    fn enter(&self, enter: Enter) -> Option<Ended> {
+    /// Enters the kernel. False: it could not begin.
+    fn enter(&self, enter: Enter) -> bool {
         match self.ring.enter(enter) {
-            Ok(entered) => Some(entered.ended),
+            Ok(_) => true,
             // Completions have to be taken first: the look that follows does.
-            Err(RingError::Busy) => None,
+            Err(RingError::Busy) => false,
             Err(error) => {
                 tracing::error!(%error, "a queue of a file cannot enter the kernel");
-                None
+                false
             }
         }
     }
@@ -393,8 +393,8 @@ impl UringLane {
             // What it would wait for is there.
             return true;
         }
-        let ended = self.enter(Enter { submit, wait_for, timeout, min_wait, ..Enter::default() });
-        if ended.is_none() && timeout.is_none() {
+        let entered = self.enter(Enter { submit, wait_for, timeout, min_wait, ..Enter::default() });
+        if !entered && timeout.is_none() {
             // It cannot sleep now; what it has to take first is there, or in a moment.
             std::thread::yield_now();
         }

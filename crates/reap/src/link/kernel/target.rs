@@ -241,7 +241,7 @@ impl Opening<'_> {
             _ if kind.is_dir() => Err(TargetFault::Unusable("it is a directory; name a file in it, and `size=` lays that out".into())),
             _ if kind.is_fifo() => Err(no_storage("a FIFO")),
             _ if kind.is_socket() => Err(no_storage("a socket")),
-            _ => match Disk::of_character(meta.rdev()) {
+            _ => match Disk::of_character(Path::new("/"), meta.rdev()) {
                 Some(disk) => Ok(Found::Namespace(meta, disk)),
                 None => Err(no_storage("a character device")),
             },
@@ -301,7 +301,7 @@ impl Opening<'_> {
     }
 
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
-        let disk = Disk::of(meta.rdev());
+        let disk = Disk::of(Path::new("/"), meta.rdev());
         let file = self.hold(&self.uri.path, meta.rdev(), disk.as_ref())?;
         let name = disk.as_ref().map_or_else(|| self.uri.path.display().to_string(), Disk::whole_name);
         let kind = Kind::Block { partition: disk.as_ref().is_some_and(Disk::is_partition), disk: name };
@@ -315,7 +315,7 @@ impl Opening<'_> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
         let file = once_free(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
             match Errno::from_io_error(&e) {
-                Some(Errno::BUSY) => hold::in_use(&disk.map_or_else(Vec::new, |disk| Users::here().holders(disk))),
+                Some(Errno::BUSY) => hold::in_use(&disk.map_or_else(Vec::new, |disk| Users::at(Path::new("/")).holders(disk))),
                 Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => no_device(&e),
                 Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
                 _ => self.refused(e, true),
@@ -349,7 +349,7 @@ impl Opening<'_> {
             return Err(TargetFault::Replaced);
         }
         // A zoned namespace takes commands of its own.
-        if let Some(zoned) = disk.queue_text("zoned").filter(|zoned| zoned != "none") {
+        if let Some(zoned) = disk.attribute("queue/zoned").filter(|zoned| zoned != "none") {
             let why = format!("it is a zoned namespace ({zoned}), which takes writes in order only; use one that is not");
             return Err(TargetFault::Unusable(why));
         }
@@ -399,10 +399,11 @@ impl Opening<'_> {
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
         let meta = file.metadata().map_err(stat_failed)?;
-        let mounts = mounts();
+        let root = Path::new("/");
+        let mounts = mounts(root);
         let whole = fs::canonicalize(&self.uri.path).unwrap_or_default();
         let mount = mount_of(&mounts, meta.dev(), &whole);
-        let disk = Disk::of(meta.dev()).or_else(|| Disk::of(mount?.device()?));
+        let disk = Disk::of(root, meta.dev()).or_else(|| Disk::of(root, mount?.device()?));
         let filesystem = mount.map_or_else(|| "unknown file system".to_owned(), |mount| mount.filesystem.clone());
         let identity = Identity { model: Some(format!("{filesystem} file {}", self.uri.path.display())), ..Identity::default() };
         if matches!(&*filesystem, "tmpfs" | "ramfs" | "rootfs") {
@@ -495,7 +496,7 @@ impl DiskFacts {
             rotational: disk.queue("rotational") != Some(0),
             max_transfer: disk.queue("max_sectors_kb").map(|kib| kib.saturating_mul(1024)),
             poll_queues: disk.queue("io_poll") == Some(1),
-            volatile_cache: disk.queue_text("write_cache").is_none_or(|text| text != "write through"),
+            volatile_cache: disk.attribute("queue/write_cache").is_none_or(|text| text != "write through"),
             write_zeroes: some("write_zeroes_max_bytes"),
             discard: some("discard_max_bytes"),
         }

@@ -50,13 +50,13 @@ impl Trial<'_> {
         let fixed = if registered { ring.register_buffer(0, &lent).ok() } else { None };
         let span = fixed.map_or_else(|| Span::of(&lent, 0..lent.len()), |fixed| Span::fixed(&lent, 0..lent.len(), fixed));
         let command = read(self.passthrough.nsid, Lba(0), 1, Dptr::NONE, Flags::NONE);
-        if sq.push_command(Command::new(TARGET, &command, Some(span))).is_err() {
+        if !sq.push_command(Command::new(TARGET, &command, Some(span))) {
             return Err(refused(&"an empty ring has no room"));
         }
         let (mut cqe, mut submit) = ([Cqe::default(); 1], sq.unsubmitted());
         while cq.take(&mut cqe) == 0 {
             // Else the buffer stays lent: the kernel may have the command.
-            submit -= ring.enter(Enter { submit, wait_for: 1, ..Enter::default() }).map_err(|e| refused(&e))?.submitted;
+            submit -= ring.enter(Enter { submit, wait_for: 1, ..Enter::default() }).map_err(|e| refused(&e))?;
         }
         drop(lent.take_back());
         // The device is to be free as soon as it is closed, and rings close late.

@@ -134,8 +134,8 @@ impl State {
     pub(super) fn push(&mut self, at: u16) -> bool {
         let command = &self.commands[usize::from(at)];
         match self.passthrough.and_then(|passthrough| passthrough.entry(command, TARGET)) {
-            None => self.sq.push(command.entry(TARGET).user_data(at.into())).is_ok(),
-            Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
+            None => self.sq.push(command.entry(TARGET).user_data(at.into())),
+            Some(entry) => self.sq.push_command(entry.user_data(at.into())),
         }
     }
 
@@ -156,8 +156,8 @@ impl State {
             let user_data = PEAL | u64::from(self.peals);
             let chain: [Entry; MOST_AT_ONCE as usize] =
                 std::array::from_fn(|n| if n == 0 { Entry::poll(BELL_FILE, false) } else { Entry::nop() });
-            if let Err(why) = self.sq.push_chain(chain.map(|entry| entry.user_data(user_data))) {
-                tracing::debug!(%why, "a bell will not end a sleep for several completions");
+            if !self.sq.push_chain(chain.map(|entry| entry.user_data(user_data))) {
+                tracing::debug!("a bell will not end a sleep for several completions");
             }
         }
         Some(several.min(MOST_AT_ONCE))
@@ -168,8 +168,8 @@ impl State {
     pub(super) fn push_left(&mut self) {
         while let Some(&user_data) = self.left.last() {
             let pushed = match user_data {
-                BELL => self.sq.push(Entry::poll(BELL_FILE, true).user_data(BELL)).is_ok(),
-                cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)).is_ok(),
+                BELL => self.sq.push(Entry::poll(BELL_FILE, true).user_data(BELL)),
+                cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)),
                 command => self.push(command as u16),
             };
             if !pushed {

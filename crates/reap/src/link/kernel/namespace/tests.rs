@@ -26,8 +26,10 @@ fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
     let dir = root.path().join("nvme0n1");
     std::fs::create_dir_all(dir.join("queue")).unwrap();
     queue.iter().for_each(|(name, text)| std::fs::write(dir.join("queue").join(name), text).unwrap());
-    std::os::unix::fs::symlink(&dir, root.path().join("259:0")).unwrap();
-    let disk = Disk::listed(root.path(), rustix::fs::makedev(259, 0)).unwrap();
+    let numbers = root.path().join("sys/dev/block");
+    std::fs::create_dir_all(&numbers).unwrap();
+    std::os::unix::fs::symlink(&dir, numbers.join("259:0")).unwrap();
+    let disk = Disk::of(root.path(), rustix::fs::makedev(259, 0)).unwrap();
     (root, disk)
 }
 

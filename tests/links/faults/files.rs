@@ -38,10 +38,18 @@ fn non_files_are_refused() {
 fn wrong_sizes_are_refused() {
     let file = Scratch::new("sizes", 1 << 20);
     let uri = format!("kernel:{}", file.path().display());
-    for (bytes, with, said) in [(1_000_000, "", "1000000"), (513, "", "513"), (511, "", "511"), ((1 << 20) + 512, "?lba=4096", "1049088")] {
+    for (bytes, with) in [(511, ""), (1024, "?lba=4096")] {
         file.resize(bytes);
-        let fault = fault(&format!("{uri}{with}"));
-        assert!(matches!(&fault, TargetFault::Parameter(why) if why.contains("no multiple") && why.contains(said)), "{fault}");
+        let (fault, said) = (fault(&format!("{uri}{with}")), bytes.to_string());
+        assert!(matches!(&fault, TargetFault::Parameter(why) if why.contains("no multiple") && why.contains(&said)), "{fault}");
+    }
+    // What is behind the last whole block is not used.
+    for (bytes, with, blocks, rest) in [(1_000_000, "", 1953, 64), (513, "", 1, 1), ((1 << 20) + 512, "?lba=4096", 256, 512)] {
+        file.resize(bytes);
+        let device = Device::open_with(&format!("{uri}{with}"), &options(1)).unwrap();
+        assert_eq!(device.namespaces()[0].blocks(), blocks);
+        let said = device.health().events;
+        assert!(said.iter().any(|note| note.contains(&format!("the last {rest} of the file's {bytes} bytes"))), "{said:?}");
     }
     file.resize(1 << 20);
     assert!(matches!(fault(&format!("{uri}?size=2M")), TargetFault::Parameter(why) if why.contains("1048576") && why.contains("2097152")));

@@ -9,7 +9,7 @@ lab
 
 tests=$(cargo test --workspace --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\/hw-.*\))$/\1/p')
 [ -n "$tests" ] || fail "the tests of \`hw\` do not build"
-told=$(tests/guest/run.sh --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
+told=$(tests/guest/run.sh --append hugepages=8 --bin "$tests" -- "$(basename "$tests") dma:: --nocapture --test-threads=1")
 status=$?
 echo "$told"
 [ $status = 0 ] || exit $status

@@ -22,7 +22,7 @@
 //! seen and whether the notification is masked, and goes by the look role. A thread goes to sleep over all its queues as
 //! [`fall_asleep`] says. Both are without I/O; [`Notification`] is what each executor brings.
 //!
-//! Where [`Policy::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`; it may
+//! Where [`Facts::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`; it may
 //! stay armed after one as long as [`Policy::stays_armed`], and the next `Sleep` then neither arms nor looks.
 //! Where it does not, the notification is never masked: every entry has sent its message, signals are sticky, and `Sleep`
 //! blocks without a look. A switch of mode replaces the policy; the new one may find commands in flight of which it never

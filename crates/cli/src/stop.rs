@@ -69,7 +69,7 @@ pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
             return;
         }
         devices.iter().for_each(Device::lose_patience);
-        // A stop that takes longer is told of.
+        // A stop that takes longer prints a line.
         thread::park_timeout(Duration::from_millis(500));
         if !ended.is_closed() {
             let left: u32 = devices.iter().map(Device::in_flight).sum();

@@ -70,7 +70,7 @@ impl Goal {
         if self.time_based { u64::MAX } else { (self.loops + 1).max(self.limit.div_ceil(each)) }
     }
 
-    /// The bytes and the I/Os that a pass issues at most, with so many I/Os left in all.
+    /// The bytes and the I/Os that a pass issues at most, where `number_ios` leaves this many in all.
     pub(super) fn begin_pass(&mut self, ios: u64, stream: &Stream, special: bool) -> (i64, u64) {
         self.moved_before = self.moved;
         // Of other jobs both are counted with each I/O.
@@ -82,7 +82,7 @@ impl Goal {
         (self.bytes_before, ios)
     }
 
-    /// A pass ends with so many bytes left.
+    /// A pass ends with this many bytes left.
     fn end_pass(&mut self, bytes_left: i64, stream: &mut Stream, special: bool) {
         if bytes_left <= 0 && stream.once().map(bytes) == Some(self.bytes_before) {
             stream.end();
@@ -93,7 +93,7 @@ impl Goal {
         }
     }
 
-    /// Whether another pass follows, with so many I/Os left.
+    /// Whether another pass follows, with this many I/Os left.
     pub(super) fn goes_on(&mut self, ios_left: u64, stream: &Stream) -> bool {
         if self.moved == self.moved_before {
             return false;

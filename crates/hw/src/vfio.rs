@@ -24,7 +24,7 @@ use vfio_bindings::bindings::vfio as bind;
 use crate::EventFd;
 use crate::dma::{Chunk, Pinner};
 use crate::pci::{Bdf, Bus, CLASS_NVME, Function};
-use call::{IommuInfo, RegionInfo, word};
+use call::{IommuInfo, word};
 pub use registers::{PciRegisters, RegisterCalls, SharedArea};
 
 /// Why a PCI function cannot be had by VFIO. Each says what mends it.
@@ -34,25 +34,9 @@ pub enum VfioError {
     /// There is no NVMe controller at this address.
     #[error("{0}")]
     NotFound(String),
-    /// The machine, the kernel, or another driver is in the way.
+    /// The machine, the kernel, another driver or user, or a right that this user lacks is in the way.
     #[error("{0}")]
     Unusable(String),
-    /// This user may not open a file of VFIO's.
-    #[error("this user may not open {}; `reap bind {bdf} --user NAME` gives the group's file to a user, or be root", .path.display())]
-    Permission {
-        /// Which function.
-        bdf: Bdf,
-        /// The file.
-        path: PathBuf,
-    },
-    /// The group is open already.
-    #[error("{} is open already: another process, or another device of this one, uses IOMMU group {group}; close that first", .path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-        /// The group.
-        group: u32,
-    },
     /// The kernel's VFIO or the device's lacks something that Reap needs.
     #[error("it cannot be driven here: {0}")]
     Lacks(String),
@@ -96,9 +80,10 @@ pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
     }
     let path = PathBuf::from(format!("/dev/vfio/{group}"));
     let file = open_group(&path).map_err(|source| refusal(source, bdf, &path, group))?;
-    let mut status = [word(0, 0)];
-    call::sized(&file, call::GROUP_STATUS, &mut status).map_err(VfioError::system(format!("ask for the state of {}", path.display())))?;
-    if (status[0].to_ne_bytes()[4..].first_chunk().map_or(0, |flags| u32::from_ne_bytes(*flags))) & bind::VFIO_GROUP_FLAGS_VIABLE == 0 {
+    // `vfio_group_status`: argsz, flags.
+    let flags = call::ask(&file, call::GROUP_STATUS, 0).and_then(|answer| call::u32_at(&answer, 4));
+    let flags = flags.map_err(VfioError::system(format!("ask for the state of {}", path.display())))?;
+    if flags & bind::VFIO_GROUP_FLAGS_VIABLE == 0 {
         return Err(not_viable(&function, group)?);
     }
     let control = OpenOptions::new().read(true).write(true).open(control).map_err(|source| refusal(source, bdf, control, group))?;
@@ -149,12 +134,16 @@ fn find(bus: &Bus, bdf: Bdf) -> Result<(Function, u32), VfioError> {
 }
 
 fn refusal(source: io::Error, bdf: Bdf, path: &Path, group: u32) -> VfioError {
-    let path = path.to_owned();
+    let path = path.display();
     match source.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => VfioError::Permission { bdf, path },
-        Some(libc::EBUSY) => VfioError::Busy { path, group },
+        Some(libc::EACCES | libc::EPERM) => VfioError::Unusable(format!(
+            "this user may not open {path}; `reap bind {bdf} --user NAME` gives the group's file to a user, or be root"
+        )),
+        Some(libc::EBUSY) => VfioError::Unusable(format!(
+            "{path} is open already: another process, or another device of this one, uses IOMMU group {group}; close that first"
+        )),
         Some(libc::ENOENT) if Path::new(&format!("/dev/vfio/noiommu-{group}")).exists() => no_iommu(),
-        _ => VfioError::System { what: format!("open {}", path.display()), source },
+        _ => VfioError::System { what: format!("open {path}"), source },
     }
 }
 
@@ -214,7 +203,7 @@ impl Container {
         Ok(Container { fd, info })
     }
 
-    /// Bus addresses that the IOMMU lets through, in ascending order; none of them is where it keeps addresses for messages. Empty: the
+    /// Bus addresses that the IOMMU lets through; none of them is where it keeps addresses for messages. Empty: the
     /// kernel does not say (before Linux 5.4).
     pub fn windows(&self) -> &[Range<u64>] {
         &self.info.windows
@@ -257,21 +246,22 @@ const NO_INTX: u16 = 1 << 10;
 /// An NVMe controller that VFIO has handed over. When the last descriptor of it is closed the kernel resets it.
 #[derive(Debug)]
 pub struct PciDevice {
-    file: Arc<File>,
+    file: File,
     container: Arc<Container>,
     /// Its IOMMU group, which nobody else has meanwhile.
     _group: OwnedFd,
-    config: RegionInfo,
+    /// Where its configuration space begins in `file`.
+    config: u64,
     vectors: u32,
 }
 
 impl PciDevice {
     fn new(fd: OwnedFd, group: OwnedFd, container: Arc<Container>) -> Result<PciDevice, VfioError> {
-        let file = Arc::new(File::from(fd));
-        let config = region(&file, bind::VFIO_PCI_CONFIG_REGION_INDEX)?;
-        let answer = call::ask(&*file, call::IRQ_INFO, bind::VFIO_PCI_MSIX_IRQ_INDEX);
+        let file = File::from(fd);
+        let config = region(&file, bind::VFIO_PCI_CONFIG_REGION_INDEX)?.offset;
+        let answer = call::ask(&file, call::IRQ_INFO, bind::VFIO_PCI_MSIX_IRQ_INDEX);
         // `vfio_irq_info`: argsz, flags, index, count. A function without MSI-X has none of that index.
-        let vectors = answer.ok().and_then(|answer| Some(u32::from_ne_bytes(*answer.get(12..)?.first_chunk()?))).unwrap_or(0);
+        let vectors = answer.and_then(|answer| call::u32_at(&answer, 12)).unwrap_or(0);
         Ok(PciDevice { file, container, _group: group, config, vectors })
     }
 
@@ -288,9 +278,9 @@ impl PciDevice {
     /// Lets it reach memory and send messages, by the Command register.
     pub fn become_master(&self) -> io::Result<()> {
         let mut command = [0; 2];
-        self.file.read_exact_at(&mut command, self.config.offset + COMMAND)?;
+        self.file.read_exact_at(&mut command, self.config + COMMAND)?;
         let command = u16::from_le_bytes(command) | MEMORY | BUS_MASTER | NO_INTX;
-        self.file.write_all_at(&command.to_le_bytes(), self.config.offset + COMMAND)
+        self.file.write_all_at(&command.to_le_bytes(), self.config + COMMAND)
     }
 
     /// Resets it (`VFIO_DEVICE_RESET`, a function-level reset where it has one) and returns once that is done. Its configuration space and
@@ -305,7 +295,11 @@ impl PciDevice {
 
     /// Its registers and doorbells (BAR0).
     pub fn registers(&self) -> Result<PciRegisters, VfioError> {
-        PciRegisters::new(self.file.clone(), &region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?)
+        let RegionInfo { maps, bytes, offset } = region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?;
+        if !maps {
+            return Err(VfioError::Lacks("the kernel does not have its registers (BAR0) mapped (CONFIG_VFIO_PCI_MMAP)".into()));
+        }
+        PciRegisters::mapped_whole(self.file.as_fd(), offset, bytes)
     }
 
     /// From now on the messages of vector *n* signal `signals[n]`. How many of them, from the first on, the system has vectors for.
@@ -341,13 +335,28 @@ impl PciDevice {
         let head = [0, flags, bind::VFIO_PCI_MSIX_IRQ_INDEX, first, signals.len() as u32];
         let fields: Vec<u32> = head.into_iter().chain(descriptors).collect();
         let mut words: Vec<u64> = fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
-        call::sized(&*self.file, call::SET_IRQS, &mut words)
+        call::sized(&self.file, call::SET_IRQS, &mut words)
     }
 }
 
-fn region(file: &Arc<File>, index: u32) -> Result<RegionInfo, VfioError> {
-    let info = call::ask(&**file, call::REGION_INFO, index);
-    let info = info.and_then(|answer| call::region_info(&answer, rustix::param::page_size() as u64));
+/// What `VFIO_DEVICE_GET_REGION_INFO` says.
+struct RegionInfo {
+    /// The region can be mapped.
+    maps: bool,
+    /// Bytes of the region; 0: there is none.
+    bytes: u64,
+    /// Where it begins in the device's file.
+    offset: u64,
+}
+
+fn region(file: &File, index: u32) -> Result<RegionInfo, VfioError> {
+    let read = |answer: Vec<u8>| {
+        // `vfio_region_info`: argsz, flags, index, cap_offset, size, offset. Since Linux 4.16 no part of a region that can be mapped is
+        // left out, as the MSI-X table was before.
+        let maps = call::u32_at(&answer, 4)? & bind::VFIO_REGION_INFO_FLAG_MMAP != 0;
+        Ok(RegionInfo { maps, bytes: call::u64_at(&answer, 16)?, offset: call::u64_at(&answer, 24)? })
+    };
+    let info = call::ask(file, call::REGION_INFO, index).and_then(read);
     info.map_err(VfioError::system(format!("ask for region {index} of the device")))
 }
 

@@ -12,16 +12,14 @@ use vfio_bindings::bindings::vfio as bind;
 /// More than any answer takes: the longest lists the ranges of an IOMMU.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A call whose argument is a number, not an address, or that has none.
-pub(super) struct Plain(u8);
+/// Calls whose argument is a number, not an address, or that have none: for [`plain`].
 pub(super) const API_VERSION: Plain = Plain(0);
 pub(super) const CHECK_EXTENSION: Plain = Plain(1);
 pub(super) const SET_IOMMU: Plain = Plain(2);
 pub(super) const RESET: Plain = Plain(11);
+pub(super) struct Plain(u8);
 
-/// A call whose argument is a structure that begins with the bytes that it has (`argsz`).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sized(u8);
+/// Calls whose argument is a structure that begins with the bytes that it has (`argsz`): for [`sized`] and [`ask`].
 pub(super) const GROUP_STATUS: Sized = Sized(3);
 pub(super) const REGION_INFO: Sized = Sized(8);
 pub(super) const IRQ_INFO: Sized = Sized(9);
@@ -29,9 +27,8 @@ pub(super) const SET_IRQS: Sized = Sized(10);
 pub(super) const IOMMU_INFO: Sized = Sized(12);
 pub(super) const MAP_DMA: Sized = Sized(13);
 pub(super) const UNMAP_DMA: Sized = Sized(14);
-
-const SET_CONTAINER: u8 = 4;
-const DEVICE_FD: u8 = 6;
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sized(u8);
 
 fn opcode_of(call: u8) -> libc::Ioctl {
     opcode::none(bind::VFIO_TYPE, bind::VFIO_BASE as u8 + call) as libc::Ioctl
@@ -47,13 +44,13 @@ pub(super) fn plain(fd: BorrowedFd<'_>, Plain(call): Plain, value: u32) -> io::R
 pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
     let fd: RawFd = container.as_raw_fd();
     // SAFETY: the kernel reads an `int` behind the address, and keeps nothing of it.
-    returned(unsafe { libc::ioctl(group.as_raw_fd(), opcode_of(SET_CONTAINER), &raw const fd) }).map(drop)
+    returned(unsafe { libc::ioctl(group.as_raw_fd(), opcode_of(4), &raw const fd) }).map(drop)
 }
 
 /// `VFIO_GROUP_GET_DEVICE_FD` of the device with this name.
 pub(super) fn device_fd(group: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads a string behind the address up to its NUL.
-    let fd = returned(unsafe { libc::ioctl(group.as_raw_fd(), opcode_of(DEVICE_FD), name.as_ptr()) })?;
+    let fd = returned(unsafe { libc::ioctl(group.as_raw_fd(), opcode_of(6), name.as_ptr()) })?;
     // SAFETY: the kernel has made this descriptor for this call, so that nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
@@ -77,11 +74,11 @@ pub(super) fn ask(fd: impl AsFd, call: Sized, question: u32) -> io::Result<Vec<u
     let mut bytes = 256;
     loop {
         let mut words = vec![0; bytes / 8];
-        words[1] = u64::from_ne_bytes([question.to_ne_bytes(), [0; 4]].concat().try_into().unwrap_or_default());
+        words[1] = word(question, 0);
         sized(&fd, call, &mut words)?;
         let answer: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         // What the kernel would have said, had there been room.
-        let wanted = answer.first_chunk().map_or(0, |size| u32::from_ne_bytes(*size)) as usize;
+        let wanted = u32_at(&answer, 0)? as usize;
         match wanted {
             _ if wanted <= bytes => return Ok(answer),
             _ if wanted > MOST_BYTES => {
@@ -104,7 +101,7 @@ fn returned(value: libc::c_int) -> io::Result<u32> {
 /// `VFIO_IOMMU_GET_INFO` of a type 1 IOMMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct IommuInfo {
-    /// Bus addresses that can be mapped, in ascending order. Empty: the kernel does not say.
+    /// Bus addresses that can be mapped. Empty: the kernel does not say.
     pub windows: Vec<Range<u64>>,
     /// Page sizes of the IOMMU, as bits; 0: not said.
     pub page_sizes: u64,
@@ -112,122 +109,52 @@ pub(super) struct IommuInfo {
     pub mappings_left: Option<u32>,
 }
 
-/// `VFIO_DEVICE_GET_REGION_INFO`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RegionInfo {
-    /// Bytes of the region; 0: there is none.
-    pub bytes: u64,
-    /// Where it begins in the device's file.
-    pub offset: u64,
-    /// Parts of the region that can be mapped, in ascending order: whole pages of the machine.
-    pub mappable: Vec<Range<u64>>,
-}
-
 /// Reads what `VFIO_IOMMU_GET_INFO` has answered.
 pub(super) fn iommu_info(answer: &[u8]) -> io::Result<IommuInfo> {
-    let answer = Answer(answer);
-    let flags = answer.u32(4)?;
+    let flags = u32_at(answer, 4)?;
     let mut info = IommuInfo::default();
     if flags & bind::VFIO_IOMMU_INFO_PGSIZES != 0 {
-        info.page_sizes = answer.u64(8)?;
+        info.page_sizes = u64_at(answer, 8)?;
     }
-    if flags & bind::VFIO_IOMMU_INFO_CAPS != 0 {
-        for capability in answer.capabilities(answer.u32(16)?)? {
-            match u32::from(capability.id) {
-                bind::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE => {
-                    info.windows = answer.pairs(capability.at, |first, last| first..last.saturating_add(1))?
+    let mut at = if flags & bind::VFIO_IOMMU_INFO_CAPS != 0 { u32_at(answer, 16)? as usize } else { 0 };
+    while at != 0 {
+        // `vfio_info_cap_header`: id, version, offset of the next.
+        match u32::from(u16::from_ne_bytes(field(answer, at)?)) {
+            // `vfio_iommu_type1_info_cap_iova_range`: how many, then the first and the last address of each.
+            bind::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE => {
+                for range in 0..u32_at(answer, at + 8)? as usize {
+                    let (first, last) = (u64_at(answer, at + 16 + 16 * range)?, u64_at(answer, at + 24 + 16 * range)?);
+                    info.windows.push(first..last.saturating_add(1));
                 }
-                bind::VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL => info.mappings_left = Some(answer.u32(capability.at + 8)?),
-                _ => {}
             }
+            bind::VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL => info.mappings_left = Some(u32_at(answer, at + 8)?),
+            _ => {}
         }
+        let next = u32_at(answer, at + 4)? as usize;
+        // The chain goes forward, as the kernel makes it, and so has an end.
+        if next != 0 && next <= at {
+            return Err(malformed(answer, at + 4));
+        }
+        at = next;
     }
     Ok(info)
 }
 
-/// Reads what `VFIO_DEVICE_GET_REGION_INFO` has answered. `page`: bytes of the machine's pages, a power of two.
-pub(super) fn region_info(answer: &[u8], page: u64) -> io::Result<RegionInfo> {
-    let answer = Answer(answer);
-    let (flags, bytes, offset) = (answer.u32(4)?, answer.u64(16)?, answer.u64(24)?);
-    let mut areas = Vec::new();
-    if flags & bind::VFIO_REGION_INFO_FLAG_MMAP != 0 {
-        areas.push(0..bytes);
-        if flags & bind::VFIO_REGION_INFO_FLAG_CAPS != 0 {
-            for capability in answer.capabilities(answer.u32(12)?)? {
-                // Around the MSI-X table, say, which is the kernel's.
-                if u32::from(capability.id) == bind::VFIO_REGION_INFO_CAP_SPARSE_MMAP {
-                    areas = answer.pairs(capability.at, |from, bytes| from..from.saturating_add(bytes))?;
-                }
-            }
-        }
-    }
-    let whole = |area: Range<u64>| {
-        let (start, end) = (area.start.checked_next_multiple_of(page)?, area.end.min(bytes) / page * page);
-        (start < end && offset.checked_add(end).is_some() && end <= isize::MAX as u64).then_some(start..end)
-    };
-    Ok(RegionInfo { bytes, offset, mappable: ascending(areas.into_iter().filter_map(whole).collect()) })
+pub(super) fn u32_at(answer: &[u8], at: usize) -> io::Result<u32> {
+    Ok(u32::from_ne_bytes(field(answer, at)?))
 }
 
-/// In ascending order, without those that overlap the one before.
-fn ascending(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.retain(|range| range.start < range.end);
-    ranges.sort_by_key(|range| (range.start, range.end));
-    let mut end = 0;
-    ranges.retain(|range| {
-        let apart = range.start >= end;
-        end = if apart { range.end } else { end };
-        apart
-    });
-    ranges
+pub(super) fn u64_at(answer: &[u8], at: usize) -> io::Result<u64> {
+    Ok(u64::from_ne_bytes(field(answer, at)?))
 }
 
-struct Answer<'a>(&'a [u8]);
-
-/// A capability of a chain: where its header begins.
-struct Capability {
-    id: u16,
-    at: usize,
+fn field<const N: usize>(answer: &[u8], at: usize) -> io::Result<[u8; N]> {
+    answer.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().ok_or_else(|| malformed(answer, at))
 }
 
-impl Answer<'_> {
-    /// An answer that does not hang together.
-    fn malformed(&self, at: usize) -> io::Error {
-        let what = format!("the kernel's answer makes no sense at byte {at} of {}", self.0.len());
-        io::Error::new(io::ErrorKind::InvalidData, what)
-    }
-
-    fn bytes<const N: usize>(&self, at: usize) -> io::Result<[u8; N]> {
-        self.0.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().ok_or_else(|| self.malformed(at))
-    }
-
-    fn u32(&self, at: usize) -> io::Result<u32> {
-        Ok(u32::from_ne_bytes(self.bytes(at)?))
-    }
-
-    fn u64(&self, at: usize) -> io::Result<u64> {
-        Ok(u64::from_ne_bytes(self.bytes(at)?))
-    }
-
-    /// The chain that begins at `first`; 0: there is none. It goes forward, as the kernel makes it, and so has an end.
-    fn capabilities(&self, first: u32) -> io::Result<Vec<Capability>> {
-        let (mut found, mut at) = (Vec::new(), first as usize);
-        while at != 0 {
-            let next = self.u32(at + 4)? as usize;
-            found.push(Capability { id: u16::from_ne_bytes(self.bytes(at)?), at });
-            if next != 0 && next <= at {
-                return Err(self.malformed(at + 4));
-            }
-            at = next;
-        }
-        Ok(found)
-    }
-
-    /// The pairs of a capability that counts them: `{ header, u32 count, u32 reserved, { u64, u64 } … }`.
-    fn pairs(&self, at: usize, range: impl Fn(u64, u64) -> Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        let (count, first) = (self.u32(at + 8)? as usize, at + 16);
-        let pairs = (0..count).map(|n| io::Result::Ok(range(self.u64(first + 16 * n)?, self.u64(first + 16 * n + 8)?)));
-        Ok(ascending(pairs.collect::<io::Result<_>>()?))
-    }
+fn malformed(answer: &[u8], at: usize) -> io::Error {
+    let what = format!("the kernel's answer makes no sense at byte {at} of {}", answer.len());
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! A controller's registers and doorbells: BAR0, mapped as far as that can be, and by calls elsewhere. On the bus the kernel says what can be mapped,
-//! and a call is a read or write of the device's file.
+//! A controller's registers and doorbells: BAR0. On the bus all of it is mapped.
 //!
 //! Of a device that another process serves, parts of BAR0 lie in files that it hands over, and it is not trusted. Touching a page that a file
 //! no longer has would be a signal that ends this process. So a part is mapped only where its file keeps its pages (`mapping.rs`), or where the
@@ -10,12 +9,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
@@ -23,7 +19,6 @@ use rustix::fs::{FileType, fstat};
 use rustix::mm::{Advice, MapFlags, mmap, mmap_anonymous};
 
 use super::VfioError;
-use super::call::RegionInfo;
 use crate::mapping::{Mapping, keeps_pages};
 
 /// A part of BAR0 in this process's addresses.
@@ -38,7 +33,8 @@ struct Area {
 #[derive(Debug)]
 pub struct PciRegisters {
     areas: Vec<Area>,
-    rest: Box<dyn RegisterCalls>,
+    /// The way to what is not mapped.
+    rest: Option<Box<dyn RegisterCalls>>,
     bytes: u64,
     /// CAP.DSTRD.
     dstrd: u8,
@@ -52,41 +48,21 @@ pub trait RegisterCalls: Debug + Send + Sync {
     fn store(&self, offset: u32, value: u32);
 }
 
-/// A device's file of VFIO, in which BAR0 begins at an offset.
-#[derive(Debug)]
-struct ByFile {
-    file: Arc<File>,
-    offset: u64,
-}
-
-impl RegisterCalls for ByFile {
-    fn load(&self, offset: u32) -> u32 {
-        let mut value = [0xff; 4];
-        match self.file.read_exact_at(&mut value, self.offset + u64::from(offset)) {
-            Ok(()) => u32::from_le_bytes(value),
-            Err(_) => u32::MAX,
-        }
-    }
-
-    fn store(&self, offset: u32, value: u32) {
-        _ = self.file.write_all_at(&value.to_le_bytes(), self.offset + u64::from(offset));
-    }
-}
-
 // SAFETY: the mappings are this process's until it drops, and are reached by single volatile accesses, which any thread may do.
 unsafe impl Send for PciRegisters {}
 // SAFETY: as above; nothing of them is ever behind a reference.
 unsafe impl Sync for PciRegisters {}
 
 impl PciRegisters {
-    pub(super) fn new(file: Arc<File>, region: &RegionInfo) -> Result<PciRegisters, VfioError> {
-        let areas = region.mappable.iter().map(|area| Area::map(file.as_fd(), region.offset + area.start, area.clone()));
-        let areas = areas.collect::<Result<_, _>>().map_err(VfioError::system("map its registers"))?;
-        PciRegisters::over(areas, Box::new(ByFile { file, offset: region.offset }), region.bytes)
+    /// BAR0 of this many bytes, which begins at an offset in a file.
+    pub(super) fn mapped_whole(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<PciRegisters, VfioError> {
+        // Of a BAR shorter than a page the kernel keeps the rest of the page free.
+        let area = Area::map(file, offset, 0..bytes.next_multiple_of(rustix::param::page_size() as u64));
+        PciRegisters::over(vec![area.map_err(VfioError::system("map its registers"))?], None, bytes)
     }
 
     /// BAR0 of this many bytes: `areas` of it are mapped.
-    fn over(areas: Vec<Area>, rest: Box<dyn RegisterCalls>, bytes: u64) -> Result<PciRegisters, VfioError> {
+    fn over(areas: Vec<Area>, rest: Option<Box<dyn RegisterCalls>>, bytes: u64) -> Result<PciRegisters, VfioError> {
         let least = u64::from(regs::DOORBELLS) + 16;
         if bytes < least {
             let what = format!("its BAR0 has {bytes} bytes, and registers and doorbells of one queue take {least}");
@@ -119,34 +95,20 @@ impl PciRegisters {
         Some(unsafe { area.mapping.at.add((offset - area.start) as usize) }.cast())
     }
 
-    fn is_inside(&self, offset: u32) -> bool {
-        u64::from(offset) + 4 <= self.bytes
+    /// The way to the 32 bits at `offset`, which are not mapped. `None`: BAR0 ends before them.
+    fn calls(&self, offset: u32) -> Option<&dyn RegisterCalls> {
+        self.rest.as_deref().filter(|_| u64::from(offset) + 4 <= self.bytes)
     }
 
     /// Writes 32 bits, after everything that was stored before.
     #[inline]
     fn store(&self, offset: u32, value: u32) {
-        match self.mapped(offset) {
-            Some(at) => {
-                stores_before_device();
-                // SAFETY: `at` is in a mapping of the device's, aligned, and reached by nothing but such accesses.
-                unsafe { at.as_ptr().write_volatile(value.to_le()) };
-            }
-            None => self.store_by_call(offset, value),
-        }
-    }
-
-    #[cold]
-    fn store_by_call(&self, offset: u32, value: u32) {
         stores_before_device();
-        if self.is_inside(offset) {
-            self.rest.store(offset, value);
+        match self.mapped(offset) {
+            // SAFETY: `at` is in a mapping of the device's, aligned, and reached by nothing but such accesses.
+            Some(at) => unsafe { at.as_ptr().write_volatile(value.to_le()) },
+            None => _ = self.calls(offset).map(|calls| calls.store(offset, value)),
         }
-    }
-
-    #[cold]
-    fn load_by_call(&self, offset: u32) -> u32 {
-        if self.is_inside(offset) { self.rest.load(offset) } else { u32::MAX }
     }
 }
 
@@ -221,7 +183,7 @@ impl Registers for PciRegisters {
         let value = match self.mapped(offset) {
             // SAFETY: it is in a mapping of the device's, aligned, and reached by nothing but such accesses.
             Some(at) => u32::from_le(unsafe { at.as_ptr().read_volatile() }),
-            None => self.load_by_call(offset),
+            None => self.calls(offset).map_or(u32::MAX, |calls| calls.load(offset)),
         };
         device_before_loads();
         value
@@ -285,7 +247,7 @@ impl PciRegisters {
                 Err(why) => notes.push(format!("bytes {start:#x} to {end:#x} of BAR0 are reached by messages: {why}")),
             }
         }
-        PciRegisters::over(mapped, rest, bytes).map(|registers| (registers, notes))
+        PciRegisters::over(mapped, Some(rest), bytes).map(|registers| (registers, notes))
     }
 
     /// A server has taken the place of the one before: what is mapped of BAR0 is mapped of its files from now on. What else it could have mapped is

@@ -13,4 +13,4 @@ told=$(tests/guest/run.sh --append hugepages=8 --bin "$tests" -- "$(basename "$t
 status=$?
 echo "$told"
 [ $status = 0 ] || exit $status
-grep -q "8 huge pages set aside: Hugepages, of pages of 2048 kB" <<<"$told" || fail "the pool is not of huge pages"
+grep -q "8 huge pages set aside: HugeMemfd, of pages of 2048 kB" <<<"$told" || fail "the pool is not of huge pages"

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
 
-/// Where the doorbells begin (PCIe transport 3.1.2).
-const DOORBELLS: u32 = 0x1000;
-
 /// A doorbell on a cache line of its own, so that queues of different threads do not share one.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -26,7 +23,7 @@ impl Bar {
     /// a doorbell appears CAP.DSTRD says (Base 3.1.4.1), as the controller has written it.
     pub fn new(queues: u16) -> Bar {
         let lines = 2 * (usize::from(queues) + 1);
-        Bar { registers: (0..DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(), doorbells: (0..lines).map(|_| Line::default()).collect() }
+        Bar { registers: (0..regs::DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(), doorbells: (0..lines).map(|_| Line::default()).collect() }
     }
 
     /// How many doorbells there are, two for each queue.
@@ -37,19 +34,13 @@ impl Bar {
     /// The word at a register offset: a property or a doorbell.
     #[inline]
     fn word(&self, offset: u32) -> Option<&AtomicU32> {
-        match offset.checked_sub(DOORBELLS) {
+        match offset.checked_sub(regs::DOORBELLS) {
             None => self.registers.get((offset / 4) as usize),
             Some(at) => {
-                let stride = 2 + u32::from(self.cap().dstrd());
+                let stride = 2 + u32::from(Cap::from_bits(self.read64(regs::CAP)).dstrd());
                 self.doorbells.get((at >> stride) as usize).filter(|_| at % (1 << stride) == 0).map(|l| &l.0)
             }
         }
-    }
-
-    /// CAP as the controller has written it.
-    fn cap(&self) -> Cap {
-        let half = |n: usize| self.registers.get(regs::CAP as usize / 4 + n).map_or(0, |word| word.load(Ordering::Acquire));
-        Cap::from_bits(u64::from(half(1)) << 32 | u64::from(half(0)))
     }
 
     #[inline]

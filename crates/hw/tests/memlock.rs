@@ -82,7 +82,7 @@ fn nothing_counts_where_nothing_is_pinned() {
 fn child_without_pinning() {
     give_up_exemption();
     limit(0);
-    for backing in [Backing::Anonymous, Backing::Memfd, Backing::Hugepages] {
+    for backing in [Backing::Anonymous, Backing::Memfd, Backing::HugeMemfd] {
         let pool = PoolOptions { backing, ..PoolOptions::default() }.open(4 * CHUNK as u64).unwrap();
         let region = pool.register(Pages::new(2 * CHUNK).unwrap()).unwrap();
         let mut bufs = [pool.alloc(2 * CHUNK).unwrap(), region.buffer(0..2 * CHUNK).unwrap()];

@@ -23,9 +23,6 @@ pub enum Backing {
     /// The same of huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
     /// [`Backing::Memfd`].
     HugeMemfd,
-    /// Huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
-    /// [`Backing::Anonymous`].
-    Hugepages,
 }
 
 /// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Dropping it frees the memory.
@@ -98,10 +95,6 @@ impl Pages {
             Backing::HugeMemfd => {
                 file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, MapFlags::empty()).or_else(|_| Pages::backed(bytes, Backing::Memfd))
             }
-            Backing::Hugepages => match Mapping::anonymous(bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
-                Ok(mapping) => Ok((Pages { mapping, file: None }, backing)),
-                Err(_) => Pages::backed(bytes, Backing::Anonymous),
-            },
         }
     }
 }

@@ -77,10 +77,7 @@ fn a_memory_file_is_the_pool() {
 
 #[test]
 fn only_memory_files_have_descriptors() {
-    for backing in [Backing::Anonymous, Backing::Hugepages] {
-        let pool = pool(backing);
-        assert!(pool.0.own.file.is_none());
-    }
+    assert!(pool(Backing::Anonymous).0.own.file.is_none());
 }
 
 /// Huge pages that the machine has set aside, at most. `tests/hugepages.sh` runs these tests where there are some.
@@ -94,15 +91,15 @@ fn set_aside() -> usize {
 
 #[test]
 fn huge_pages_are_huge() {
-    let (pages, got) = Pages::backed(4 << 20, Backing::Hugepages).unwrap();
+    let (pages, got) = Pages::backed(4 << 20, Backing::HugeMemfd).unwrap();
     let page = kernel_page(pages.mapping.at).unwrap();
     println!("{} huge pages set aside: {got:?}, of pages of {page} kB", set_aside());
     match got {
-        Backing::Hugepages => assert_eq!(page, 2048),
-        Backing::Anonymous => assert_eq!(page, 4),
-        Backing::Memfd | Backing::HugeMemfd => panic!("nobody asked for a file"),
+        Backing::HugeMemfd => assert_eq!(page, 2048),
+        Backing::Memfd => assert_eq!(page, 4),
+        Backing::Anonymous => panic!("huge pages have a file"),
     }
-    let pool = pool(Backing::Hugepages);
+    let pool = pool(Backing::HugeMemfd);
     let mut buf = pool.alloc(4 << 20).unwrap();
     buf.fill(1);
     let lent = buf.lend();
@@ -113,15 +110,15 @@ fn huge_pages_are_huge() {
 #[test]
 fn missing_huge_pages_fall_back() {
     let more = ((set_aside() + 2) as u64) << 21;
-    let pool = PoolOptions { backing: Backing::Hugepages, ..PoolOptions::default() }.open(more).unwrap();
-    assert_eq!(pool.backing(), Backing::Anonymous);
+    let pool = PoolOptions { backing: Backing::HugeMemfd, ..PoolOptions::default() }.open(more).unwrap();
+    assert_eq!(pool.backing(), Backing::Memfd);
     assert_eq!(pool.alloc(4096).unwrap()[0], 0);
 }
 
 /// What parent and child share until one of them writes, a device would write past one of them.
 #[test]
 fn forked_children_lack_the_pool() {
-    for backing in [Backing::Anonymous, Backing::Memfd, Backing::Hugepages] {
+    for backing in [Backing::Anonymous, Backing::Memfd, Backing::HugeMemfd] {
         let pool = pool(backing);
         let flags = smaps(pool.0.own.at(0), "VmFlags:").unwrap();
         // Do not copy area on fork (proc(5)).

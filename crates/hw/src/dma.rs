@@ -25,7 +25,7 @@ pub use extent::{Chunk, OutOfPool, Piece, PinError, Pinner};
 pub use memory::{Backing, Memory, Pages, RawMemory};
 pub use pool::{AllocError, DmaPool, PoolOptions};
 pub use region::{Attachment, RangeError, Region, RegisterError};
-pub use ring::{CqRing, DoorbellPages, DoorbellWords, RingMemory, SqRing};
+pub use ring::{CqRing, DoorbellPages, DoorbellWords, RingMemory, Slots, SqRing};
 
 use std::sync::{Mutex, MutexGuard};
 

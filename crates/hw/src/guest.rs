@@ -155,16 +155,10 @@ impl GuestMemory {
         if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes >= needed) {
             return Ok(known);
         }
-        match pages {
-            // They cannot be written to by calls either.
-            Err(PageLoss::HugePages) if !self.trusts => {
-                return Err(GuestError::Refused(
-                    "the memory has huge pages, which may run out or be taken away, and that would end this process; `trust=yes` lets its owner"
-                        .into(),
-                ));
-            }
-            Err(PageLoss::Unknown(errno)) if !self.trusts => return Err(unknown(errno.into())),
-            _ => {}
+        // They cannot be written to by calls either.
+        if pages == Err(PageLoss::HugePages) && !self.trusts {
+            let why = "the memory has huge pages, which may run out or be taken away, and that would end this process; `trust=yes` lets its owner";
+            return Err(GuestError::Refused(why.into()));
         }
         let memory = Rc::new(GuestFile::new(file, size, self.trusts || pages.is_ok()));
         self.files.retain(|_, file| file.strong_count() > 0);

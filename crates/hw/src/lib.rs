@@ -37,7 +37,7 @@ pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer
 pub use cpu::{Nodes, RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, sched_idle, stolen_by_hypervisor};
 pub use dma::{
     AllocError, Attachment, Backing, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
-    PinError, Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
+    PinError, Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, Slots, SqRing,
 };
 pub use eventfd::{EventFd, Vectors, vectors};
 pub use guarded::Guarded;

@@ -93,9 +93,6 @@ pub(crate) enum PageLoss {
     /// punched gives it back. No seal forbids either (memfd_create(2)).
     #[error("it has huge pages, which may run out or be taken away whatever its seals say")]
     HugePages,
-    /// `fstatfs` failed.
-    #[error("its file system cannot be told: {0}")]
-    Unknown(Errno),
 }
 
 /// Whether all pages of a file that another process also has will be there whenever they are touched. They will in ordinary memory files
@@ -107,9 +104,9 @@ pub(crate) fn keeps_pages(file: impl AsFd) -> Result<(), PageLoss> {
 }
 
 fn judge(system: Result<i64, Errno>, seals: Result<SealFlags, Errno>) -> Result<(), PageLoss> {
-    match system.map_err(PageLoss::Unknown)? {
-        HUGETLBFS => Err(PageLoss::HugePages),
-        TMPFS if seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) => Ok(()),
+    match system {
+        Ok(HUGETLBFS) => Err(PageLoss::HugePages),
+        Ok(TMPFS) if seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) => Ok(()),
         _ => Err(PageLoss::Unsealed),
     }
 }
@@ -128,7 +125,7 @@ mod tests {
             (Ok(ext4), Err(Errno::INVAL), PageLoss::Unsealed),
             (Ok(ext4), sealed, PageLoss::Unsealed),
             (Ok(HUGETLBFS), sealed, PageLoss::HugePages),
-            (Err(Errno::NOSYS), sealed, PageLoss::Unknown(Errno::NOSYS)),
+            (Err(Errno::NOSYS), sealed, PageLoss::Unsealed),
         ] {
             assert_eq!(judge(system, seals), Err(why), "{system:?} {seals:?}");
         }

@@ -92,25 +92,6 @@ impl Block {
         unsafe { self.marks.cast::<AtomicU8>().as_ref() }
     }
 
-    /// Marks the block as lent.
-    #[inline]
-    fn lend(&self) {
-        lease::grant(self.first(), self.lent);
-        if !self.one_mark {
-            self.lend_rest();
-        }
-    }
-
-    /// Marks the block as private again.
-    #[inline]
-    fn end(&self) {
-        // One call, whatever there is left to do: the loop over completions has no register for two.
-        let done = lease::begin_revoke(self.first());
-        if !(done & self.one_mark) {
-            self.end_rest(done);
-        }
-    }
-
     /// The marks after the first that count: of pages, if it is a block of pages, or each 512 bytes'. And whether a block that copies claim
     /// begins there.
     #[inline]
@@ -207,7 +188,10 @@ impl DmaBuf {
     /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
     #[inline]
     pub fn lend(self) -> Lent {
-        self.0.lend();
+        lease::grant(self.0.first(), self.0.lent);
+        if !self.0.one_mark {
+            self.0.lend_rest();
+        }
         Lent(ManuallyDrop::new(self))
     }
 }
@@ -324,7 +308,11 @@ impl Lent {
         // SAFETY: `self` is forgotten right away, so the buffer is taken out once.
         let buf = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
-        buf.0.end();
+        // One call, whatever there is left to do: the loop over completions has no register for two.
+        let done = lease::begin_revoke(buf.0.first());
+        if !(done & buf.0.one_mark) {
+            buf.0.end_rest(done);
+        }
         buf
     }
 }

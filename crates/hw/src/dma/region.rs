@@ -100,33 +100,28 @@ impl DmaPool {
     /// # Errors
     /// See [`RegisterError`]; the memory comes back with it.
     pub fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
-        self.register_with(memory, |_, _| Ok(None))
+        self.register_with(memory, |_| Ok(None))
     }
 
-    /// The same with something beside it that describes the memory to the device. `describe` is told the region's first
-    /// bus address and its bytes; what it lends stays lent while any of the region exists.
+    /// The same with something beside it that describes the memory to the device. `describe` is told the region's bytes; what it lends
+    /// stays lent while any of the region exists.
     pub fn register_with<M: Memory>(
         &self,
         memory: M,
-        describe: impl FnOnce(u64, u64) -> Result<Option<Lent>, RegisterError>,
+        describe: impl FnOnce(u64) -> Result<Option<Lent>, RegisterError>,
     ) -> Result<Region<M>, (RegisterError, M)> {
         let (mut owner, pool) = (memory, &self.0);
-        let (addresses, extent) = match place(pool, &mut owner) {
+        let placed = place(pool, &mut owner).and_then(|(addresses, extent)| Ok((describe(extent.bytes)?, extent, addresses)));
+        let (lent, extent, addresses) = match placed {
             Ok(placed) => placed,
             Err(why) => return Err((why, owner)),
         };
-        let (base, bytes) = (extent.base, extent.bytes);
-        let mut region = Registered { extent, out: Mutex::default(), addresses, attachment: None, owner: Mutex::new(owner) };
-        match describe(base, bytes) {
-            Ok(lent) => {
-                region.attachment = lent.map(|lent| {
-                    let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
-                    Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
-                })
-            }
-            Err(why) => return Err((why, into_owner(region))),
-        }
-        let region = Arc::new(region);
+        let base = extent.base;
+        let attachment = lent.map(|lent| {
+            let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
+            Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
+        });
+        let region = Arc::new(Registered { extent, out: Mutex::default(), addresses, attachment, owner: Mutex::new(owner) });
         let known: Arc<AnyRegion> = region.clone();
         pool.space.know(base, Arc::downgrade(&known));
         Ok(Region(region))
@@ -178,16 +173,6 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
     Ok((addresses, extent))
 }
 
-/// The owner of a region that goes, which it does in the order of its fields.
-fn into_owner<M>(region: Registered<Mutex<M>>) -> M {
-    let Registered { extent, addresses, attachment, owner, .. } = region;
-    // Nothing is pinned any more before somebody else can have the bus addresses.
-    drop(extent);
-    drop(addresses);
-    drop(attachment);
-    owner.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<M: Memory> Region<M> {
     /// The `range` of the region as a buffer, whose length it has: whole pieces of 512 bytes. What it holds is what the
     /// memory holds. Once the buffer is dropped the range can be given out again. Takes a lock: keep buffers, do not take
@@ -229,7 +214,12 @@ impl<M: Memory> Region<M> {
     /// The region, if a buffer of it is somewhere (held, lent, leaked), or if the device touches it at this instant, which
     /// it must not.
     pub fn into_owner(self) -> Result<M, Region<M>> {
-        Arc::try_unwrap(self.0).map(into_owner).map_err(Region)
+        let Registered { extent, addresses, attachment, owner, .. } = Arc::try_unwrap(self.0).map_err(Region)?;
+        // Nothing is pinned any more before somebody else can have the bus addresses.
+        drop(extent);
+        drop(addresses);
+        drop(attachment);
+        Ok(owner.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

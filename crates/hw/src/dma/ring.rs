@@ -42,36 +42,34 @@ impl DmaPool {
     /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
     /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; nobody ever has it as bytes.
     pub fn alloc_ring(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
-        let len = len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?;
-        let offset = self.0.take(len)?;
-        // SAFETY: the block is inside the mapping, and until it is registered below nobody else knows it.
-        unsafe { self.0.own.at(offset).write_bytes(0, len) };
-        let block = Arc::new(RingMemory { offset, len: len as u64, pool: self.0.clone() });
-        lock(&self.0.rings).insert(offset, Arc::downgrade(&block));
+        let block = self.zeroed(len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?)?;
+        lock(&self.0.rings).insert(block.offset, Arc::downgrade(&block));
         Ok(block)
     }
 
     /// Pages for the doorbells of a controller whose doorbells are 2^(2 + `dstrd`) bytes apart (CAP.DSTRD), zeroed.
     pub fn alloc_doorbells(&self, dstrd: u8) -> Result<DoorbellPages, AllocError> {
-        let len = 2 * PAGE as usize;
-        let offset = self.0.take(len)?;
-        let first = self.0.own.at(offset);
-        // SAFETY: the block is inside the mapping, and nobody else knows it.
-        unsafe { first.write_bytes(0, len) };
         // It is not among the rings: nobody can map a queue over it.
-        let block = Arc::new(RingMemory { offset, len: len as u64, pool: self.0.clone() });
-        Ok(DoorbellPages { first: first.cast(), stride: 1 << dstrd.min(15), block })
+        let block = self.zeroed(2 * PAGE as usize)?;
+        Ok(DoorbellPages { first: self.0.own.at(block.offset).cast(), stride: 1 << dstrd.min(15), block })
+    }
+
+    fn zeroed(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
+        let offset = self.0.take(len)?;
+        // SAFETY: the block is inside the mapping, and nobody else knows it.
+        unsafe { self.0.own.at(offset).write_bytes(0, len) };
+        Ok(Arc::new(RingMemory { offset, len: len as u64, pool: self.0.clone() }))
     }
 
     /// Maps a submission queue of `entries` entries at bus address `addr`. `None` unless all of it lies in one
     /// [`RingMemory`], 8-byte aligned.
     pub fn sq(&self, addr: u64, entries: u32) -> Option<SqRing> {
-        self.slots(addr, entries).map(SqRing)
+        self.slots(addr, entries)
     }
 
     /// Maps a completion queue, as [`DmaPool::sq`] does.
     pub fn cq(&self, addr: u64, entries: u32) -> Option<CqRing> {
-        self.slots(addr, entries).map(CqRing)
+        self.slots(addr, entries)
     }
 
     /// `entries` entries at `addr`, if a ring block holds all of them.
@@ -89,16 +87,14 @@ impl DmaPool {
 }
 
 /// The slots of a submission queue.
-#[derive(Clone, Debug)]
-pub struct SqRing(Slots<8>);
+pub type SqRing = Slots<8>;
 
 /// The slots of a completion queue.
-#[derive(Clone, Debug)]
-pub struct CqRing(Slots<2>);
+pub type CqRing = Slots<2>;
 
 /// `entries` entries of `WORDS` words at `first`, inside a ring block that is kept alive.
 #[derive(Clone, Debug)]
-struct Slots<const WORDS: usize> {
+pub struct Slots<const WORDS: usize> {
     first: NonNull<u64>,
     entries: u32,
     _block: Arc<RingMemory>,
@@ -110,71 +106,62 @@ unsafe impl<const WORDS: usize> Send for Slots<WORDS> {}
 unsafe impl<const WORDS: usize> Sync for Slots<WORDS> {}
 
 impl<const WORDS: usize> Slots<WORDS> {
-    /// Calls `f` with the words of a slot. Slots come from ring arithmetic; one outside the ring is a bug of ours, and
-    /// panics as an index would.
-    #[inline]
-    fn with<R>(&self, slot: u32, f: impl FnOnce(&[AtomicU64; WORDS]) -> R) -> R {
-        if slot >= self.entries {
-            out_of_ring(slot, self.entries);
-        }
-        // SAFETY: the slot is inside the ring, which `DmaPool::slots` has found to be inside the block and 8-byte
-        // aligned. The memory is initialised (zeroed), lives at least as long as `_block`, and is only ever accessed
-        // as `AtomicU64`s. The reference ends with this call.
-        f(unsafe { &*self.first.as_ptr().add(slot as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
-    }
-
-    /// The words of `len` slots from `first` on, all of them inside the ring.
+    /// The words of `len` slots from `first` on. Slots come from ring arithmetic; one outside the ring is a bug of ours, and panics as an
+    /// index would.
     #[inline]
     fn run(&self, first: u32, len: usize) -> &[[AtomicU64; WORDS]] {
         if first as usize + len > self.entries as usize {
-            out_of_ring(first.max(self.entries), self.entries);
+            out_of_ring(first, len, self.entries);
         }
-        // SAFETY: as in `with`, for each of the slots; the slice lives no longer than `self`, which keeps the memory.
+        // SAFETY: the slots are inside the ring, which `DmaPool::slots` has found to be inside the block and 8-byte aligned. The memory is
+        // initialised (zeroed), lives at least as long as `_block`, and is only ever accessed as `AtomicU64`s.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr().add(first as usize * WORDS).cast(), len) }
+    }
+
+    #[inline]
+    fn slot(&self, slot: u32) -> &[AtomicU64; WORDS] {
+        &self.run(slot, 1)[0]
     }
 }
 
 /// By value, so that the caller's slot may stay in a register.
 #[cold]
-fn out_of_ring(slot: u32, entries: u32) -> ! {
-    panic!("slot {slot} of a ring of {entries} entries")
+fn out_of_ring(first: u32, len: usize, entries: u32) -> ! {
+    panic!("{len} slots from {first} on of a ring of {entries} entries")
 }
 
 impl SqSlots for SqRing {
     #[inline]
     fn store(&self, slot: u32, sqe: &Sqe) {
         // Relaxed: the tail doorbell, a release, publishes them.
-        self.0.with(slot, |words| words.iter().zip(sqe.to_words()).for_each(|(word, value)| word.store(value, Ordering::Relaxed)));
+        self.slot(slot).iter().zip(sqe.to_words()).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
     #[inline]
     fn load(&self, slot: u32) -> Sqe {
-        Sqe::from_words(self.0.with(slot, |words| std::array::from_fn(|i| words[i].load(Ordering::Relaxed))))
+        Sqe::from_words(self.slot(slot).each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 }
 
 impl CqSlots for CqRing {
     #[inline]
     fn store(&self, slot: u32, cqe: &Cqe) {
-        let [first, phase] = cqe.to_words();
-        self.0.with(slot, |words| {
-            words[0].store(first, Ordering::Relaxed);
-            words[1].store(phase, Ordering::Release);
-        });
+        let (words, [first, phase]) = (self.slot(slot), cqe.to_words());
+        words[0].store(first, Ordering::Relaxed);
+        words[1].store(phase, Ordering::Release);
     }
 
     #[inline]
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
-        self.0.with(slot, |words| {
-            let second = words[1].load(Ordering::Acquire);
-            (Cqe::phase_of(second) == phase).then(|| Cqe::from_words([words[0].load(Ordering::Relaxed), second]))
-        })
+        let words = self.slot(slot);
+        let second = words[1].load(Ordering::Acquire);
+        (Cqe::phase_of(second) == phase).then(|| Cqe::from_words([words[0].load(Ordering::Relaxed), second]))
     }
 
     #[inline]
     fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
         let mut taken = 0;
-        for (words, place) in self.0.run(slot, out.len()).iter().zip(out) {
+        for (words, place) in self.run(slot, out.len()).iter().zip(out) {
             let second = words[1].load(Ordering::Acquire);
             if Cqe::phase_of(second) != phase || !each(Cqe::from_words([words[0].load(Ordering::Relaxed), second]), place) {
                 break;
@@ -186,7 +173,7 @@ impl CqSlots for CqRing {
 
     #[inline]
     fn is_new(&self, slot: u32, phase: bool) -> bool {
-        self.0.with(slot, |words| Cqe::phase_of(words[1].load(Ordering::Acquire)) == phase)
+        Cqe::phase_of(self.slot(slot)[1].load(Ordering::Acquire)) == phase
     }
 }
 

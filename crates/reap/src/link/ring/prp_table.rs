@@ -123,7 +123,7 @@ impl PrpTable {
 
 /// Registers memory with the pool's device, with room for a table over it, of which none is written.
 pub(crate) fn register<M: Memory>(pool: &DmaPool, memory: M) -> Result<Region<M>, (RegisterError, M)> {
-    pool.register_with(memory, |_, bytes| {
+    pool.register_with(memory, |bytes| {
         let lists = pool.register(pool.pages(table_bytes(bytes))?).map_err(|(why, _)| why)?;
         Ok(Some(lists.buffer(0..lists.len()).map_err(std::io::Error::other)?.lend()))
     })

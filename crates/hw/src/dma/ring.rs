@@ -110,7 +110,7 @@ impl<const WORDS: usize> Slots<WORDS> {
     /// index would.
     #[inline]
     fn run(&self, first: u32, len: usize) -> &[[AtomicU64; WORDS]] {
-        if first as usize + len > self.entries as usize {
+        if first >= self.entries || len > (self.entries - first) as usize {
             out_of_ring(first, len, self.entries);
         }
         // SAFETY: the slots are inside the ring, which `DmaPool::slots` has found to be inside the block and 8-byte aligned. The memory is

@@ -1,6 +1,7 @@
 //! The whole stack on the emulated controller and on files: one program, so that it is linked once. What every transport has to do is
 //! in `links/`; tests that count allocations, stop the device threads or are run by a script are programs of their own.
 
+mod admin_commands;
 mod checks;
 mod common;
 mod data;
@@ -8,7 +9,6 @@ mod faults;
 mod file_locks;
 #[path = "../shared/forked.rs"]
 mod forked;
-mod identify;
 #[allow(dead_code, reason = "what only tests/links uses")]
 mod load;
 mod modes;

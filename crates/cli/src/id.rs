@@ -8,7 +8,7 @@ use completion::Mode;
 use nvme::admin::{Identify, cns};
 use nvme::prp::Dptr;
 use nvme::{Nsid, Page, identify};
-use reap::{Device, IdentifyError, KernelUri, OpenOptions};
+use reap::{AdminError, Device, KernelUri, OpenOptions};
 use serde_json::{Map, Value, json};
 
 use crate::args::IdArgs;
@@ -28,7 +28,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     let ask = |cns, nsid| device.identify(&Identify::new(cns, nsid, Dptr::NONE));
     let controller = match ask(cns::CONTROLLER, Nsid(0)) {
         Ok(page) => Some(controller_fields(&identify::Controller::from_page(&*page)?)),
-        Err(IdentifyError::NoController(_)) if args.namespace.is_none() => None,
+        Err(AdminError::NoController(_)) if args.namespace.is_none() => None,
         Err(error) => return Err(error).with_context(|| format!("{}: Identify Controller", args.uri)),
     };
     let usable: Vec<Nsid> = device.namespaces().iter().map(reap::Namespace::nsid).collect();

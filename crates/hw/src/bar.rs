@@ -23,7 +23,10 @@ impl Bar {
     /// a doorbell appears CAP.DSTRD says (Base 3.1.4.1), as the controller has written it.
     pub fn new(queues: u16) -> Bar {
         let lines = 2 * (usize::from(queues) + 1);
-        Bar { registers: (0..regs::DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(), doorbells: (0..lines).map(|_| Line::default()).collect() }
+        Bar {
+            registers: (0..regs::DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(),
+            doorbells: (0..lines).map(|_| Line::default()).collect(),
+        }
     }
 
     /// How many doorbells there are, two for each queue.

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use nvme::admin::Identify;
-use nvme::prp::Dptr;
-use nvme::{Nsid, Status};
+use nvme::{Nsid, Sqe, Status};
 
+use crate::Pages;
 use crate::uring::NvmeCommand;
 
 /// `_IO('N', 0x40)` (linux/nvme_ioctl.h).
@@ -41,12 +41,25 @@ pub fn nsid(file: impl AsFd) -> io::Result<Nsid> {
 /// The 4096 bytes that `what` names (Base 5.1.13); its data pointer means nothing.
 pub fn identify(file: impl AsFd, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, CommandError> {
     let mut page = Box::new([0; Identify::LEN]);
-    let sqe = Identify { data: Dptr::NONE, ..*what }.to_sqe();
-    let mut command = NvmeCommand::new(&sqe, page.as_mut_ptr() as u64, Identify::LEN as u32);
-    // SAFETY: `command` begins with a `struct nvme_admin_cmd`, which the request's number names. The data that it names is
-    // `page`, of the length that every Identify transfers: no byte beyond is written, and it lives until the call returns.
+    admin(file, &what.to_sqe(), &mut *page)?;
+    Ok(page)
+}
+
+/// An admin command whose `data` the controller reads or fills, as the opcode says; identifier and pointers are the kernel's. Dword 0 of the
+/// completion.
+pub fn admin(file: impl AsFd, command: &Sqe, data: &mut [u8]) -> Result<u32, CommandError> {
+    // Whole pages of their own: what a command transfers beyond the bytes that it was given lies in them.
+    let mut pages = Pages::new(data.len())?;
+    pages[..data.len()].copy_from_slice(data);
+    let addr = if data.is_empty() { 0 } else { pages.as_mut_ptr().expose_provenance() as u64 };
+    let mut command = NvmeCommand::new(command, addr, data.len() as u32);
+    // SAFETY: `command` begins with a `struct nvme_admin_cmd`, which the request's number names. The data that it names are the first bytes
+    // of `pages`, which live until the call returns and are reached by nobody else meanwhile.
     match unsafe { libc::ioctl(file.as_fd().as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) } {
-        0 => Ok(page),
+        0 => {
+            data.copy_from_slice(&pages[..data.len()]);
+            Ok(command.result)
+        }
         status @ 1.. => Err(CommandError::Status(Status(status as u16))),
         _ => Err(io::Error::last_os_error().into()),
     }

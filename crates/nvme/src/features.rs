@@ -27,10 +27,14 @@ pub mod fid {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous Event Configuration → [`super::AsyncEventConfig`].
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
+    /// Host Memory Buffer: memory of the host's that the controller keeps.
+    pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
     /// Keep Alive Timer: the value is KATO in milliseconds, 0 to disable it.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
     /// Host Behavior Support → [`super::HostBehavior`], a data structure.
     pub const HOST_BEHAVIOR: u8 = 0x16;
+    /// I/O Command Set Profile: which command sets the namespaces have.
+    pub const COMMAND_SET_PROFILE: u8 = 0x19;
 }
 
 /// Values of Get Features CDW10.SEL (Base 5.1.11).

@@ -22,10 +22,28 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous Event Request (Base 5.1.2).
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Namespace Management (Base 5.1.21).
+    pub const NAMESPACE_MANAGEMENT: u8 = 0x0d;
+    /// Firmware Commit (Base 5.1.8).
+    pub const FIRMWARE_COMMIT: u8 = 0x10;
+    /// Namespace Attachment (Base 5.1.20).
+    pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
     /// Keep Alive (Base 5.1.14).
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Virtualization Management (Base 5.2.6).
+    pub const VIRTUALIZATION_MANAGEMENT: u8 = 0x1c;
+    /// Capacity Management (Base 5.1.3).
+    pub const CAPACITY_MANAGEMENT: u8 = 0x20;
+    /// Migration Send (Base 5.1.17).
+    pub const MIGRATION_SEND: u8 = 0x41;
+    /// Controller Data Queue (Base 5.1.4).
+    pub const CONTROLLER_DATA_QUEUE: u8 = 0x45;
     /// Doorbell Buffer Config (Base 5.2.5).
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
+    /// Fabrics commands (Base 6).
+    pub const FABRICS: u8 = 0x7f;
+    /// Format NVM (Base 5.1.10).
+    pub const FORMAT_NVM: u8 = 0x80;
 }
 
 /// I/O commands of the NVM command set (NVM 3.3; Flush is common to all sets: Base 7.2).

@@ -9,10 +9,12 @@ use completion::Mode;
 use driver::multipath::Counters as FailoverCounters;
 use driver::paths::Policy;
 use hw::{AllocError, Birth, DmaBuf, Memory, Region, RegisterError};
-use nvme::admin::Identify;
+use nvme::Sqe;
+use nvme::admin::{GetLogPage, Identify};
 
+use crate::admin;
 use crate::counters::DeviceCounters;
-use crate::error::{IdentifyError, OpenError, QueueError};
+use crate::error::{AdminError, OpenError, QueueError};
 use crate::health::{GivenUp, Health};
 use crate::keeper::open as keeper;
 use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie, peer};
@@ -219,9 +221,47 @@ impl Device {
         self.paths.as_deref().map_or_else(|| self.first().description(), Multipath::description)
     }
 
-    /// What the controller says of itself, or of a namespace, now: the 4096 bytes of an Identify structure (Base 5.1.13), which the types of
-    /// [`nvme::identify`] read. The data pointer of `what` means nothing. Of several controllers the first path's answers. Waits for the
-    /// answer, so that no thread calls it that must not wait.
+    /// Sends an admin command, and waits for its answer, so that no thread calls it that must not wait. The result is dword 0 of the
+    /// completion. `data` are at most 4096 bytes: the opcode says whether the controller reads them (bits 1:0 are 01b), fills them (10b), or
+    /// there are none (00b). Of `command` the opcode, NSID and dwords 2, 3 and 10 to 15 are sent; identifier, flags and pointers are the library's.
+    /// Of several controllers the first path's answers. Of the kernel's devices only namespaces that commands pass through to have it.
+    ///
+    /// Commands that would take the controller from under the library are refused: those of queues, Abort, Asynchronous Event Request, Keep
+    /// Alive, Doorbell Buffer Config, Fabrics commands, Controller Data Queue, Migration Send, Virtualization, Capacity and Namespace Management,
+    /// Namespace Attachment, Firmware Commit, Format NVM, and Set Features of what the library sets (queues, interrupts, events, keep-alive), of
+    /// a Host Memory Buffer and of command sets. All others pass, Sanitize and vendors' own too: what those do to the data, to I/O, or to memory
+    /// whose addresses stand in their dwords is the caller's risk. One that takes longer than other admin commands may (0.5 to 10 s, by
+    /// [`OpenOptions::timeout`]) counts as lost, and the controller is reset. Get Log Page leaves the event that it is about to the library (RAE).
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub fn admin_command(&self, command: &Sqe, data: &mut [u8]) -> Result<u32, AdminError> {
+        self.first().admin_command(admin::checked(command, data.len())?, data)
+    }
+
+    /// Reads a log page (Base 5.1.12) by [`Device::admin_command`]: as many bytes from `what.offset` on as `data` has, a multiple of 4, which the
+    /// types of [`nvme::log`] read. Length and data pointer of `what` mean nothing.
+    ///
+    /// ```
+    /// use nvme::Page as _;
+    /// use nvme::log::{Smart, lid};
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let mut page = [0; Smart::LEN];
+    /// device.log_page(&reap::GetLogPage::new(lid::SMART, 512, nvme::prp::Dptr::NONE), &mut page)?;
+    /// assert!(Smart::from_page(&page)?.power_cycles.get() < 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub fn log_page(&self, what: &GetLogPage, data: &mut [u8]) -> Result<(), AdminError> {
+        // What the command cannot say is refused by what it does say.
+        let len = (data.len().min(admin::MOST_DATA) as u64).next_multiple_of(4).max(4);
+        self.admin_command(&GetLogPage { len, ..*what }.to_sqe(), data).map(drop)
+    }
+
+    /// What the controller says of itself, or of a namespace, now, by [`Device::admin_command`]: the 4096 bytes of an Identify structure (Base
+    /// 5.1.13), which the types of [`nvme::identify`] read. The data pointer of `what` means nothing.
     ///
     /// ```
     /// use nvme::Page as _;
@@ -234,9 +274,11 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// See [`IdentifyError`].
-    pub fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, IdentifyError> {
-        self.first().identify(what)
+    /// See [`AdminError`].
+    pub fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, AdminError> {
+        let mut page = Box::new([0; Identify::LEN]);
+        self.admin_command(&what.to_sqe(), &mut *page)?;
+        Ok(page)
     }
 
     /// Whether the controller works, and what has happened to it. Of several: what has happened to any; given up only if

@@ -230,15 +230,23 @@ pub enum QueueError {
     },
 }
 
-/// Why there is no answer to an Identify command.
+/// Why an admin command has no answer, or a bad one.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum IdentifyError {
+pub enum AdminError {
+    /// It would take from the library what it uses, or the bytes given are not what it transfers. Nothing was sent.
+    #[error("admin command {opcode:02x}h is not passed on: {why}")]
+    Refused {
+        /// Its opcode.
+        opcode: u8,
+        /// What is wrong, and what to do instead.
+        why: String,
+    },
     /// The controller has refused it.
     #[error("the controller answered: {0}")]
     Status(Status),
     /// A reset took it back.
-    #[error("the controller was reset before it answered; ask again")]
+    #[error("the controller was reset before it answered, and may have carried the command out; ask again")]
     Reset,
     /// The controller has been given up, or is being closed.
     #[error("the controller answers no more: it failed, or its device is being closed; open the device again")]
@@ -250,15 +258,15 @@ pub enum IdentifyError {
     #[error("{0} takes no NVMe commands; a namespace's character device does, such as `kernel:/dev/ng0n1`")]
     NoController(String),
     /// The kernel does not pass it on.
-    #[error("the kernel does not pass Identify on: {0}")]
+    #[error("the kernel does not pass the admin command on: {0}")]
     System(#[from] io::Error),
 }
 
-impl From<hw::passthrough::CommandError> for IdentifyError {
-    fn from(error: hw::passthrough::CommandError) -> IdentifyError {
+impl From<hw::passthrough::CommandError> for AdminError {
+    fn from(error: hw::passthrough::CommandError) -> AdminError {
         match error {
-            hw::passthrough::CommandError::Status(status) => IdentifyError::Status(status),
-            hw::passthrough::CommandError::System(error) => IdentifyError::System(error),
+            hw::passthrough::CommandError::Status(status) => AdminError::Status(status),
+            hw::passthrough::CommandError::System(error) => AdminError::System(error),
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
 use crate::request::How;
 use crate::shared::board::Seat;
-use crate::shared::control::{Asks, Control, Question};
+use crate::shared::control::{Asks, Control, RawCommand};
 use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
 use admin::{Admin, Power};
@@ -52,8 +52,8 @@ const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 /// The keeper never waits for a thread that posts or reaps: it comes again.
 const AGAIN: Nanos = Nanos::from_micros(50);
 
-/// The token of a question's command; log pages have numbers of one byte, and moderators' commands the next bit.
-const QUESTION: u64 = 1 << 9;
+/// The token of a caller's admin command; log pages have numbers of one byte, and moderators' commands the next bit.
+const RAW_COMMAND: u64 = 1 << 9;
 
 /// What a turn ended with.
 pub(crate) enum Turn {
@@ -121,8 +121,8 @@ pub(crate) struct Keeper {
     /// Where commands are sent as bytes.
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
-    /// What a caller has asked, and the controller has not answered.
-    question: Option<Question>,
+    /// A caller's admin command that the controller has not answered.
+    raw_command: Option<RawCommand>,
     /// For threads that ask how large the namespaces are now.
     sizes: Sizes,
     /// Commands past their time-out have been announced, and are given time until then.
@@ -214,7 +214,7 @@ impl Keeper {
             orphans: Orphans::new(),
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
-            question: None,
+            raw_command: None,
             sizes: Sizes::default(),
             reminded_until: Nanos::ZERO,
             power: None,
@@ -250,7 +250,7 @@ impl Keeper {
                     }
                 }
                 Purpose::Own(MODERATION) => self.moderated(completed.status),
-                Purpose::Own(QUESTION) => self.was_asked(completed.status),
+                Purpose::Own(RAW_COMMAND) => self.raw_command_completed(completed.status, completed.result),
                 Purpose::Own(number) => self.was_read(Reading::from_number(number), completed.status),
                 Purpose::KeepAlive => {}
             }
@@ -368,7 +368,7 @@ impl Keeper {
                         self.look_for_it(since);
                     }
                     if watching {
-                        self.ask(now);
+                        self.post_raw_command(now);
                         until = until.min(self.look_after_events(now)).min(self.moderate(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
@@ -380,7 +380,7 @@ impl Keeper {
                 }
                 RecoveryAsk::Dead(dead) => {
                     self.give_up(dead);
-                    self.refuse_questions();
+                    self.refuse_raw_commands();
                     return until;
                 }
                 ask => {
@@ -471,7 +471,7 @@ impl Drop for Keeper {
             self.return_abandoned(How::Lost);
             self.leak_rings();
         }
-        self.refuse_questions();
+        self.refuse_raw_commands();
         for queue in &self.queues {
             queue.fail();
         }

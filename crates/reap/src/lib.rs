@@ -60,6 +60,7 @@
 // The floors of the house, from the ground up: a module knows of those before it, and of none after it.
 
 // What is spoken of.
+mod admin;
 mod counters;
 mod error;
 mod health;
@@ -109,7 +110,7 @@ pub use driver::{
     Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,
     ResetCause, Unusable,
 };
-pub use error::{IdentifyError, IoError, OpenError, PeerFault, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
+pub use error::{AdminError, IoError, OpenError, PeerFault, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
@@ -122,7 +123,8 @@ pub use link::peer::VfioUserUri;
 pub use link::{ByHand, EmbeddedOptions, Faults, Measured};
 pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};
 pub use namespace::Namespace;
-pub use nvme::admin::Identify;
+pub use nvme::Sqe;
+pub use nvme::admin::{GetLogPage, Identify};
 pub use nvme::identify::ExtendedFormat;
 pub use nvme::{AnaState, Cid, Nsid, QueueId, Status, TooShort};
 pub use options::OpenOptions;

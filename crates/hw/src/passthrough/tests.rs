@@ -1,6 +1,7 @@
 use std::fs::File;
 
 use nvme::admin::cns;
+use nvme::prp::Dptr;
 
 use super::*;
 

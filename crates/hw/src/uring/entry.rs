@@ -244,7 +244,7 @@ pub(crate) struct NvmeCommand {
     len: u32,
     cdw10: [u32; 6],
     timeout_ms: u32,
-    result: u32,
+    pub(crate) result: u32,
     rest: u64,
 }
 

@@ -68,6 +68,15 @@ impl Admin {
         posted
     }
 
+    /// What the next command with a page finds there. False: the page is in use.
+    pub(crate) fn fill(&mut self, data: &[u8]) -> bool {
+        match &mut self.page {
+            Page::Here(buf) => buf[..data.len()].copy_from_slice(data),
+            _ => return false,
+        }
+        true
+    }
+
     /// Puts what has completed into [`Admin::taken`].
     pub(crate) fn reap(&mut self, link: &RingLink) -> Option<driver::ProtocolViolation> {
         self.taken.clear();

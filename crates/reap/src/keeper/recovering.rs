@@ -161,7 +161,7 @@ impl Keeper {
         self.link.forget_doorbells();
         self.admin.pair.exclusive().abandon();
         self.events.forget();
-        self.forget_question();
+        self.forget_raw_command();
         self.returning = false;
         self.moderation.forget(&self.queues);
         self.asks.health().held_back = None;

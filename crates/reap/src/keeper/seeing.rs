@@ -1,16 +1,14 @@
 //! What a controller says of itself while it is in use: how large its namespaces are, their ANA states, whether it has lost its
-//! power; and its answers to callers' Identify commands, one at a time.
+//! power; and its answers to callers' admin commands, one at a time.
 
 use driver::{AdminCommand, Purpose, Reading};
-use nvme::admin::Identify;
 use nvme::log::{ChangedNamespaces, lid};
 use nvme::{Nsid, Page, Status, identify};
 use units::Nanos;
 
 use super::admin::Power;
-use super::{Keeper, QUESTION};
-use crate::error::IdentifyError;
-use crate::shared::control::Question;
+use super::{Keeper, RAW_COMMAND};
+use crate::error::AdminError;
 
 impl Keeper {
     /// The controller has answered what [`driver::Events`] asked for.
@@ -96,43 +94,46 @@ impl Keeper {
         self.path_is_up();
     }
 
-    /// Posts the next question, unless one is out. What keeps it from being posted is another admin command, whose completion brings the
-    /// keeper here again.
-    pub(super) fn ask(&mut self, now: Nanos) {
-        if self.question.is_some() {
+    /// Posts the next raw command, unless one is out. What keeps it from being posted is another one's completion, which
+    /// brings the keeper here again.
+    pub(super) fn post_raw_command(&mut self, now: Nanos) {
+        if self.raw_command.is_some() {
             return;
         }
-        let Some(question) = self.asks.questions().pop_front() else { return };
-        let command = AdminCommand { sqe: question.what.to_sqe(), page: true };
-        match self.admin.post(&self.link, command, Purpose::Own(QUESTION), now) {
-            true => self.question = Some(question),
-            false => self.asks.questions().push_front(question),
+        let Some(raw) = self.asks.raw_commands().pop_front() else { return };
+        let command = AdminCommand { sqe: raw.sqe, page: !raw.data.is_empty() };
+        match self.admin.fill(&raw.data) && self.admin.post(&self.link, command, Purpose::Own(RAW_COMMAND), now) {
+            true => self.raw_command = Some(raw),
+            false => self.asks.raw_commands().push_front(raw),
         }
     }
 
-    /// The controller has answered what [`Keeper::ask`] has sent.
-    pub(super) fn was_asked(&mut self, status: Status) {
-        let page = self.admin.take_page(Purpose::Own(QUESTION));
-        let answer = match page.first_chunk::<{ Identify::LEN }>() {
-            Some(page) if status.is_success() => Ok(Box::new(*page)),
-            None if status.is_success() => Err(IdentifyError::Reset),
-            _ => Err(IdentifyError::Status(status)),
+    /// The controller has answered what [`Keeper::post_raw_command`] has sent.
+    pub(super) fn raw_command_completed(&mut self, status: Status, result: u32) {
+        let page = self.admin.take_page(Purpose::Own(RAW_COMMAND));
+        let Some(mut raw) = self.raw_command.take() else { return };
+        let answer = match page.get(..raw.data.len()) {
+            _ if !status.is_success() => Err(AdminError::Status(status)),
+            Some(filled) => {
+                raw.data.copy_from_slice(filled);
+                Ok((result, std::mem::take(&mut raw.data)))
+            }
+            // A reset has taken the page back.
+            None => Err(AdminError::Reset),
         };
-        if let Some(question) = self.question.take() {
-            question.answer(answer);
-        }
+        raw.answer(answer);
     }
 
     /// A reset has taken back what was out.
-    pub(super) fn forget_question(&mut self) {
-        if let Some(question) = self.question.take() {
-            question.answer(Err(IdentifyError::Reset));
+    pub(super) fn forget_raw_command(&mut self) {
+        if let Some(raw) = self.raw_command.take() {
+            raw.answer(Err(AdminError::Reset));
         }
     }
 
     /// The controller answers no more.
-    pub(super) fn refuse_questions(&mut self) {
-        let waiting: Vec<Question> = self.asks.questions().drain(..).collect();
-        self.question.take().into_iter().chain(waiting).for_each(|question| question.answer(Err(IdentifyError::Gone)));
+    pub(super) fn refuse_raw_commands(&mut self) {
+        let waiting: Vec<_> = self.asks.raw_commands().drain(..).collect();
+        self.raw_command.take().into_iter().chain(waiting).for_each(|raw| raw.answer(Err(AdminError::Gone)));
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nvme::admin::Identify;
+use nvme::Sqe;
 
 use super::hw_queue::HwQueue;
 use super::reports::{Kick, Reporter};
-use crate::error::IdentifyError;
+use crate::error::AdminError;
 use crate::health::Health;
 
 /// The handle by which others reach the thread that looks after a controller. Dropping it closes the device.
@@ -23,7 +23,7 @@ pub(crate) struct Asks {
     closing: AtomicBool,
     /// Software queues that were dropped with requests in flight, and those that were taken, in order.
     changes: Mutex<Vec<Change>>,
-    questions: Mutex<VecDeque<Question>>,
+    raw_commands: Mutex<VecDeque<RawCommand>>,
     pub reporter: Reporter,
 }
 
@@ -33,16 +33,17 @@ pub(crate) enum Change {
     Taken(Arc<HwQueue>, u8),
 }
 
-/// 4096 bytes, or why there are none.
-pub(crate) type Answer = Result<Box<[u8; Identify::LEN]>, IdentifyError>;
+/// Dword 0 of the completion, and the data, filled where the command does that; or why there is none.
+pub(crate) type Answer = Result<(u32, Vec<u8>), AdminError>;
 
-/// What a caller asks the controller.
-pub(crate) struct Question {
-    pub what: Identify,
+/// A caller's admin command.
+pub(crate) struct RawCommand {
+    pub sqe: Sqe,
+    pub data: Vec<u8>,
     tell: SyncSender<Answer>,
 }
 
-impl Question {
+impl RawCommand {
     /// Tells the caller, who may have stopped waiting.
     pub(crate) fn answer(self, answer: Answer) {
         _ = self.tell.try_send(answer);
@@ -60,7 +61,7 @@ impl Control {
             reset: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             changes: Mutex::default(),
-            questions: Mutex::default(),
+            raw_commands: Mutex::default(),
             reporter: Reporter::new(kick),
         }))
     }
@@ -89,10 +90,10 @@ impl Control {
         self.kick();
     }
 
-    /// Asks the controller. The answer comes to the receiver.
-    pub(crate) fn identify(&self, what: &Identify) -> Receiver<Answer> {
+    /// Has a raw admin command sent. The answer comes to the receiver.
+    pub(crate) fn admin_command(&self, sqe: Sqe, data: Vec<u8>) -> Receiver<Answer> {
         let (tell, answer) = sync_channel(1);
-        lock(&self.0.questions).push_back(Question { what: *what, tell });
+        self.0.raw_commands().push_back(RawCommand { sqe, data, tell });
         self.kick();
         answer
     }
@@ -129,8 +130,8 @@ impl Asks {
         lock(&self.changes)
     }
 
-    pub(crate) fn questions(&self) -> MutexGuard<'_, VecDeque<Question>> {
-        lock(&self.questions)
+    pub(crate) fn raw_commands(&self) -> MutexGuard<'_, VecDeque<RawCommand>> {
+        lock(&self.raw_commands)
     }
 
     /// Whether a reset was asked for since this was last asked.

@@ -8,23 +8,22 @@ use std::time::Duration;
 
 use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
-use nvme::Nsid;
-use nvme::admin::Identify;
+use nvme::{Nsid, Sqe};
 use units::Nanos;
 
-use super::control::{Answer, Control};
+use super::control::Control;
 use super::hw_queue::HwQueue;
 use super::roster::Roster;
 use crate::counters::{DeviceCounters, HardwareCounters};
-use crate::error::{IdentifyError, QueueError, Refused};
+use crate::error::{AdminError, QueueError, Refused};
 use crate::health::Health;
 use crate::link::{Link, NO_LINK, Reaper};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::request::Request;
 
-/// A question takes longer than an admin command may where a reset comes between, or several.
-const LONGEST_QUESTION: Duration = Duration::from_secs(60);
+/// A caller's admin command takes longer than others may where a reset comes between, or several.
+const LONGEST_COMMAND: Duration = Duration::from_secs(60);
 
 /// How long a thread that leaves a queue of its own stays at least, for commands that end in their usual time; and for those that the
 /// kernel is asked to cancel at their time-out.
@@ -253,19 +252,21 @@ impl Controller {
         self.0.control.health()
     }
 
-    /// Asks the controller, and waits for its answer.
+    /// Sends an admin command, which was checked, and waits for its answer.
     ///
     /// # Errors
-    /// See [`IdentifyError`].
-    pub(crate) fn identify(&self, what: &Identify) -> Answer {
-        match &self.0.link {
-            Link::Kernel(link) => link.identify(what),
-            Link::Ring(_) => match self.0.control.identify(what).recv_timeout(LONGEST_QUESTION) {
-                Ok(answer) => answer,
-                Err(RecvTimeoutError::Timeout) => Err(IdentifyError::NoAnswer(LONGEST_QUESTION)),
-                Err(RecvTimeoutError::Disconnected) => Err(IdentifyError::Gone),
-            },
+    /// See [`AdminError`].
+    pub(crate) fn admin_command(&self, sqe: Sqe, data: &mut [u8]) -> Result<u32, AdminError> {
+        if let Link::Kernel(link) = &self.0.link {
+            return link.admin_command(&sqe, data);
         }
+        let answer = self.0.control.admin_command(sqe, data.to_vec()).recv_timeout(LONGEST_COMMAND);
+        let (result, filled) = answer.map_err(|error| match error {
+            RecvTimeoutError::Timeout => AdminError::NoAnswer(LONGEST_COMMAND),
+            RecvTimeoutError::Disconnected => AdminError::Gone,
+        })??;
+        data.copy_from_slice(&filled);
+        Ok(result)
     }
 
     /// Resets the controller now. Requests in flight are posted again.

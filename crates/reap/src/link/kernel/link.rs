@@ -7,8 +7,7 @@ use completion::{Mode, Moderation};
 use driver::Splitter;
 use hw::uring::Features;
 use hw::{DmaPool, PoolOptions};
-use nvme::Nsid;
-use nvme::admin::Identify;
+use nvme::{Nsid, Sqe};
 use units::Op;
 
 use super::namespace::Passthrough;
@@ -16,7 +15,7 @@ use super::target::{Kind, Target};
 use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
-use crate::error::{IdentifyError, OpenError, TargetError, TargetFault};
+use crate::error::{AdminError, OpenError, TargetError, TargetFault};
 use crate::link::next_number;
 use crate::namespace::Namespace;
 
@@ -73,14 +72,14 @@ impl KernelLink {
         &self.target
     }
 
-    /// Asks the controller of an NVMe namespace that commands pass through to.
+    /// Sends an admin command to the controller of an NVMe namespace that commands pass through to.
     ///
     /// # Errors
-    /// See [`IdentifyError`].
-    pub(crate) fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, IdentifyError> {
+    /// See [`AdminError`].
+    pub(crate) fn admin_command(&self, command: &Sqe, data: &mut [u8]) -> Result<u32, AdminError> {
         match self.target.passthrough() {
-            Some(_) => Ok(hw::passthrough::identify(self.target.file(), what)?),
-            None => Err(IdentifyError::NoController(self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()))),
+            Some(_) => Ok(hw::passthrough::admin(self.target.file(), command, data)?),
+            None => Err(AdminError::NoController(self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()))),
         }
     }
 

@@ -1,0 +1,86 @@
+//! Admin commands of a caller's own: which of them reach the controller, and what their data may be.
+
+use nvme::admin::{GetLogPage, Identify};
+use nvme::features::fid;
+use nvme::{Sqe, opcode};
+
+use crate::error::AdminError;
+
+/// Bytes of a command's data, at most: one page, which PRP entry 1 names alone.
+pub(crate) const MOST_DATA: usize = 4096;
+
+/// The command as it is sent. Identifier, flags and pointers are the library's.
+pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
+    let &Sqe { opcode, nsid, cdw2, mut cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
+    let refused = |why: String| Err(AdminError::Refused { opcode, why });
+    if let Some(why) = belongs_to_library(command) {
+        return refused(why.to_owned());
+    }
+    if data > MOST_DATA {
+        return refused(format!("it has {data} bytes of data, and may have {MOST_DATA}; read a log page in parts"));
+    }
+    // Whether data are transferred the opcode says (Base 4.1); how many, each command in its own way.
+    match opcode {
+        _ if opcode & 3 == 0 && data > 0 => return refused(format!("its opcode ends in 00b, so it transfers none of {data} bytes")),
+        opcode::admin::IDENTIFY if data != Identify::LEN => {
+            return refused(format!("it transfers {} bytes, and {data} were given", Identify::LEN));
+        }
+        opcode::admin::GET_LOG_PAGE => {
+            let GetLogPage { len, .. } = GetLogPage::from_sqe(command);
+            if len != data as u64 {
+                return refused(format!("it asks for {len} bytes (NUMD), and {data} were given"));
+            }
+            // RAE: the asynchronous event that the page is about is the library's, or the kernel's, to acknowledge.
+            cdw10 |= 1 << 15;
+        }
+        _ => {}
+    }
+    Ok(Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() })
+}
+
+/// Why a command is not passed on: it would take the controller, its queues, or the format of its namespaces from under the library.
+fn belongs_to_library(command: &Sqe) -> Option<&'static str> {
+    Some(match command.opcode {
+        opcode::admin::DELETE_SQ | opcode::admin::CREATE_SQ | opcode::admin::DELETE_CQ | opcode::admin::CREATE_CQ => {
+            "the library creates and deletes the controller's queues; open the device with the queues that it is to have"
+        }
+        opcode::admin::ABORT => "the library aborts commands itself, by the time-out that the device was opened with",
+        opcode::admin::ASYNC_EVENT_REQUEST => "the library waits for asynchronous events; `Device::health` has them",
+        opcode::admin::KEEP_ALIVE => "the library keeps the controller alive",
+        opcode::admin::DOORBELL_BUFFER_CONFIG => "the library says where doorbells are; `shadow=` of the device's URI has them in memory",
+        opcode::admin::CONTROLLER_DATA_QUEUE | opcode::admin::MIGRATION_SEND | opcode::admin::VIRTUALIZATION_MANAGEMENT => {
+            "the controller would write to memory that it keeps, or stop; nothing of the library's expects that"
+        }
+        opcode::admin::FABRICS => "the library sets up the connection and the controller's properties",
+        opcode::admin::FIRMWARE_COMMIT | opcode::admin::FORMAT_NVM | opcode::admin::CAPACITY_MANAGEMENT => AWAY,
+        opcode::admin::NAMESPACE_MANAGEMENT | opcode::admin::NAMESPACE_ATTACHMENT => AWAY,
+        opcode::admin::SET_FEATURES => match command.cdw10 as u8 {
+            fid::NUMBER_OF_QUEUES => "the library sets the number of queues; open the device with those that it is to have",
+            fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG => "completion modes set interrupt coalescing; choose one by `Device::set_mode`",
+            fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => "the library sets what the controller tells it of, and when it is alive",
+            fid::HOST_MEMORY_BUFFER => "the controller would keep memory that the library did not lend it",
+            fid::COMMAND_SET_PROFILE => AWAY,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Of what changes namespaces or firmware.
+const AWAY: &str =
+    "blocks, namespaces or firmware would change while they are in use; close the device, and let nvme-cli do it by the kernel's driver";
+
+#[cfg(test)]
+mod tests {
+    use nvme::log::lid;
+    use nvme::prp::Dptr;
+
+    use super::*;
+
+    #[test]
+    fn log_events_stay_the_librarys() {
+        let read = GetLogPage::new(lid::CHANGED_NAMESPACES, 4096, Dptr { prp1: 4096, prp2: 8192 });
+        let sent = GetLogPage::from_sqe(&checked(&read.to_sqe(), 4096).unwrap());
+        assert_eq!(sent, GetLogPage { retain_event: true, data: Dptr::NONE, ..read });
+    }
+}

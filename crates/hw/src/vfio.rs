@@ -24,7 +24,7 @@ use vfio_bindings::bindings::vfio as bind;
 use crate::EventFd;
 use crate::dma::{Chunk, Pinner};
 use crate::pci::{Bdf, Bus, CLASS_NVME, Function};
-use call::{IommuInfo, word};
+use call::word;
 pub use registers::{PciRegisters, RegisterCalls, SharedArea};
 
 /// Why a PCI function cannot be had by VFIO. Each says what mends it.
@@ -172,7 +172,9 @@ fn not_viable(function: &Function, group: u32) -> Result<VfioError, VfioError> {
 #[derive(Debug)]
 pub struct Container {
     fd: OwnedFd,
-    info: IommuInfo,
+    /// Bus addresses that the IOMMU lets through; none of them is where it keeps addresses for messages. Empty: the kernel does not say
+    /// (before Linux 5.4).
+    pub windows: Vec<Range<u64>>,
 }
 
 impl Container {
@@ -196,17 +198,11 @@ impl Container {
             _ => VfioError::System { what: "put a type 1 IOMMU behind the container".into(), source },
         })?;
         let info = call::ask(&fd, call::IOMMU_INFO, 0).and_then(|answer| call::iommu_info(&answer));
-        let info = info.map_err(VfioError::system("ask the IOMMU what it maps"))?;
-        if info.page_sizes != 0 && info.page_sizes & (PAGE | (PAGE - 1)) == 0 {
-            return Err(VfioError::Lacks(format!("the IOMMU maps no pages of {PAGE} bytes (its sizes, as bits: {:#x})", info.page_sizes)));
+        let (windows, page_sizes) = info.map_err(VfioError::system("ask the IOMMU what it maps"))?;
+        if page_sizes != 0 && page_sizes & (PAGE | (PAGE - 1)) == 0 {
+            return Err(VfioError::Lacks(format!("the IOMMU maps no pages of {PAGE} bytes (its sizes, as bits: {page_sizes:#x})")));
         }
-        Ok(Container { fd, info })
-    }
-
-    /// Bus addresses that the IOMMU lets through; none of them is where it keeps addresses for messages. Empty: the
-    /// kernel does not say (before Linux 5.4).
-    pub fn windows(&self) -> &[Range<u64>] {
-        &self.info.windows
+        Ok(Container { fd, windows })
     }
 }
 
@@ -220,10 +216,9 @@ impl Pinner for Container {
         // `vfio_iommu_type1_dma_map`: argsz, flags, vaddr, iova, size.
         let mut map = [word(0, flags), chunk.memory.addr().get() as u64, chunk.addr, chunk.bytes];
         call::sized(&self.fd, call::MAP_DMA, &mut map).map(drop).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSPC) => io::Error::other(format!(
-                "the container has as many mappings as it may have ({}); raise `dma_entry_limit` of the module vfio_iommu_type1, or use less memory",
-                self.info.mappings_left.map_or("their number is not said".to_owned(), |left| format!("{left} at first"))
-            )),
+            Some(libc::ENOSPC) => io::Error::other(
+                "the container has as many mappings as it may have; raise `dma_entry_limit` of the module vfio_iommu_type1, or use less memory",
+            ),
             _ => error,
         })
     }

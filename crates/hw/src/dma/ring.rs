@@ -110,8 +110,8 @@ impl<const WORDS: usize> Slots<WORDS> {
     /// index would.
     #[inline]
     fn run(&self, first: u32, len: usize) -> &[[AtomicU64; WORDS]] {
-        if first >= self.entries || len > (self.entries - first) as usize {
-            out_of_ring(first, len, self.entries);
+        if first as usize + len > self.entries as usize {
+            out_of_ring(first.max(self.entries), self.entries);
         }
         // SAFETY: the slots are inside the ring, which `DmaPool::slots` has found to be inside the block and 8-byte aligned. The memory is
         // initialised (zeroed), lives at least as long as `_block`, and is only ever accessed as `AtomicU64`s.
@@ -120,14 +120,18 @@ impl<const WORDS: usize> Slots<WORDS> {
 
     #[inline]
     fn slot(&self, slot: u32) -> &[AtomicU64; WORDS] {
-        &self.run(slot, 1)[0]
+        if slot >= self.entries {
+            out_of_ring(slot, self.entries);
+        }
+        // SAFETY: as in `run`.
+        unsafe { self.first.add(slot as usize * WORDS).cast().as_ref() }
     }
 }
 
 /// By value, so that the caller's slot may stay in a register.
 #[cold]
-fn out_of_ring(first: u32, len: usize, entries: u32) -> ! {
-    panic!("{len} slots from {first} on of a ring of {entries} entries")
+fn out_of_ring(slot: u32, entries: u32) -> ! {
+    panic!("slot {slot} of a ring of {entries} entries")
 }
 
 impl SqSlots for SqRing {

@@ -175,7 +175,7 @@ fn rings_need_ring_memory() {
 }
 
 #[test]
-#[should_panic = "1 slots from 4 on of a ring of 4 entries"]
+#[should_panic = "slot 4 of a ring of 4 entries"]
 fn slots_outside_the_ring_panic() {
     let pool = pool();
     let memory = pool.alloc_ring(4096).unwrap();

@@ -98,37 +98,21 @@ fn returned(value: libc::c_int) -> io::Result<u32> {
     u32::try_from(value).map_err(|_| io::Error::last_os_error())
 }
 
-/// `VFIO_IOMMU_GET_INFO` of a type 1 IOMMU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct IommuInfo {
-    /// Bus addresses that can be mapped. Empty: the kernel does not say.
-    pub windows: Vec<Range<u64>>,
-    /// Page sizes of the IOMMU, as bits; 0: not said.
-    pub page_sizes: u64,
-    /// Mappings that can still be made; `None`: not said.
-    pub mappings_left: Option<u32>,
-}
-
-/// Reads what `VFIO_IOMMU_GET_INFO` has answered.
-pub(super) fn iommu_info(answer: &[u8]) -> io::Result<IommuInfo> {
+/// What `VFIO_IOMMU_GET_INFO` of a type 1 IOMMU has answered: bus addresses that can be mapped (none: the kernel does not say), and its page
+/// sizes, as bits (0: not said).
+pub(super) fn iommu_info(answer: &[u8]) -> io::Result<(Vec<Range<u64>>, u64)> {
     let flags = u32_at(answer, 4)?;
-    let mut info = IommuInfo::default();
-    if flags & bind::VFIO_IOMMU_INFO_PGSIZES != 0 {
-        info.page_sizes = u64_at(answer, 8)?;
-    }
+    let page_sizes = if flags & bind::VFIO_IOMMU_INFO_PGSIZES != 0 { u64_at(answer, 8)? } else { 0 };
+    let mut windows = Vec::new();
     let mut at = if flags & bind::VFIO_IOMMU_INFO_CAPS != 0 { u32_at(answer, 16)? as usize } else { 0 };
     while at != 0 {
         // `vfio_info_cap_header`: id, version, offset of the next.
-        match u32::from(u16::from_ne_bytes(field(answer, at)?)) {
+        if u32::from(u16::from_ne_bytes(field(answer, at)?)) == bind::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE {
             // `vfio_iommu_type1_info_cap_iova_range`: how many, then the first and the last address of each.
-            bind::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE => {
-                for range in 0..u32_at(answer, at + 8)? as usize {
-                    let (first, last) = (u64_at(answer, at + 16 + 16 * range)?, u64_at(answer, at + 24 + 16 * range)?);
-                    info.windows.push(first..last.saturating_add(1));
-                }
+            for range in 0..u32_at(answer, at + 8)? as usize {
+                let (first, last) = (u64_at(answer, at + 16 + 16 * range)?, u64_at(answer, at + 24 + 16 * range)?);
+                windows.push(first..last.saturating_add(1));
             }
-            bind::VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL => info.mappings_left = Some(u32_at(answer, at + 8)?),
-            _ => {}
         }
         let next = u32_at(answer, at + 4)? as usize;
         // The chain goes forward, as the kernel makes it, and so has an end.
@@ -137,7 +121,7 @@ pub(super) fn iommu_info(answer: &[u8]) -> io::Result<IommuInfo> {
         }
         at = next;
     }
-    Ok(info)
+    Ok((windows, page_sizes))
 }
 
 pub(super) fn u32_at(answer: &[u8], at: usize) -> io::Result<u32> {

@@ -89,7 +89,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let registers = device.registers().map_err(fault)?;
     let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;
-    let windows = device.container().windows().to_vec();
+    let windows = device.container().windows.clone();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let reach = Reach::of(&pool, options.pool_bytes)?;
     // A drive that offers it is another program's: each write to a register is a trap, mapped or not.

@@ -36,6 +36,7 @@ pub use config::{Config, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultInjector, FaultPlan, Injected};
 pub use media::{Access, Budget, Media, MediaError, Mem, write_zeroes};
-pub use port::{BusError, Message, Port, ShadowBuffers};
+pub use nvme::BusError;
+pub use port::{Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};
 pub use subsystem::{Ana, Change, Loss, NoSuchPath, Order, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

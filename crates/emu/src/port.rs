@@ -1,17 +1,7 @@
 //! The bus: what a controller can reach of its host.
 
-use nvme::{CqSlots, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
+use nvme::{BusError, CqSlots, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 use units::Nanos;
-
-/// An address that is not in the host's buffer pool, or a range that leaves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bus address {addr:#x}..+{len:#x} is outside the memory that the host has registered")]
-pub struct BusError {
-    /// First byte.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
-}
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use std::rc::{Rc, Weak};
 
 pub use file::DoorbellFile;
 use file::{FileKey, GuestFile};
+use nvme::BusError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::mapping::{PageLoss, keeps_pages};
@@ -48,16 +49,6 @@ impl GuestError {
             "{bytes:#x} bytes at address {addr:#x}, offset {offset:#x}, are no whole pages of an address space of 64 bits"
         ))
     }
-}
-
-/// A range that is not, as a whole, mapped for such an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("address {addr:#x}..+{len:#x} is not memory that the guest lets the device reach so")]
-pub struct Unreachable {
-    /// First byte.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
 }
 
 /// What the device may do with a range.
@@ -200,7 +191,7 @@ impl GuestMemory {
     /// # Errors
     /// Not all of the range can be read; some of it may have been.
     #[inline]
-    pub fn read(&self, addr: u64, into: &mut [u8], mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool) -> Result<(), Unreachable> {
+    pub fn read(&self, addr: u64, into: &mut [u8], mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool) -> Result<(), BusError> {
         let mut rest = into;
         self.each_piece(addr, rest.len() as u64, Rights { read: true, write: false }, |piece, len| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
@@ -217,7 +208,7 @@ impl GuestMemory {
     /// # Errors
     /// Not all of the range can be written to; some of it may have been.
     #[inline]
-    pub fn write(&self, addr: u64, from: &[u8], mut elsewhere: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Unreachable> {
+    pub fn write(&self, addr: u64, from: &[u8], mut elsewhere: impl FnMut(u64, &[u8]) -> bool) -> Result<(), BusError> {
         let mut rest = from;
         self.each_piece(addr, rest.len() as u64, Rights { read: false, write: true }, |piece, len| {
             let (now, later) = rest.split_at(len);
@@ -230,7 +221,7 @@ impl GuestMemory {
     }
 
     /// Whether all of a range can be reached so. `elsewhere` says whether what was mapped without a file can be.
-    pub fn check(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), Unreachable> {
+    pub fn check(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), BusError> {
         self.each_piece(addr, len, rights, |piece, _| matches!(piece, Piece::File(..)) || elsewhere())
     }
 
@@ -238,10 +229,10 @@ impl GuestMemory {
     ///
     /// # Errors
     /// It cannot be read, or does not lie, aligned to a word, in one range.
-    pub fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, addr: u64) -> Result<[T; N], Unreachable> {
+    pub fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, addr: u64) -> Result<[T; N], BusError> {
         let len = size_of::<[T; N]>() as u64;
         let found = self.words::<T>(addr, len, Rights { read: true, write: false });
-        found.and_then(|(file, at)| file.load(at)).ok_or(Unreachable { addr, len })
+        found.and_then(|(file, at)| file.load(at)).ok_or(BusError { addr, len })
     }
 
     /// Stores what the guest reads beside a doorbell of its own, or the two words of a completion queue entry: each as a release, and of the
@@ -249,10 +240,10 @@ impl GuestMemory {
     ///
     /// # Errors
     /// It cannot be written to, or does not lie, aligned to a word, in one range.
-    pub fn store<T: IntoBytes + Immutable + Copy, const N: usize>(&self, addr: u64, words: [T; N]) -> Result<(), Unreachable> {
+    pub fn store<T: IntoBytes + Immutable + Copy, const N: usize>(&self, addr: u64, words: [T; N]) -> Result<(), BusError> {
         let len = size_of::<[T; N]>() as u64;
         let found = self.words::<T>(addr, len, Rights { read: false, write: true });
-        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or(Unreachable { addr, len })
+        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or(BusError { addr, len })
     }
 
     /// The file at an address, and where in it, if all of these words are there in one piece.
@@ -285,8 +276,8 @@ impl GuestMemory {
         len: u64,
         rights: Rights,
         mut act: impl FnMut(Piece<'a>, usize) -> bool,
-    ) -> Result<(), Unreachable> {
-        let refused = Unreachable { addr, len };
+    ) -> Result<(), BusError> {
+        let refused = BusError { addr, len };
         let end = addr.checked_add(len).ok_or(refused)?;
         let mut at = addr;
         while at < end {

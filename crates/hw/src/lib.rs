@@ -36,12 +36,12 @@ pub use bar::Bar;
 pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
 pub use cpu::{Nodes, RunDelay, allowed_cpus, avoid, cpus, current_cpu, memory_bytes, pin, pin_to, roam, sched_idle, stolen_by_hypervisor};
 pub use dma::{
-    AllocError, Attachment, Backing, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, OutOfPool, Pages, Piece,
-    PinError, Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, Slots, SqRing,
+    AllocError, Attachment, Backing, Chunk, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, Pages, Piece, PinError,
+    Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, Slots, SqRing,
 };
 pub use eventfd::{EventFd, Vectors, vectors};
 pub use guarded::Guarded;
-pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights, Unreachable};
+pub use guest::{DoorbellFile, GuestError, GuestMemory, GuestRange, Rights};
 pub use named_file::{read_at_most, read_file, read_text};
 pub use nvme::Vector;
 pub use poller::Poller;

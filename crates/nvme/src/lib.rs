@@ -34,7 +34,7 @@ mod tests;
 pub use entry::{Cqe, Sqe};
 pub use log::ana::AnaState;
 pub use page::{Page, Text, TooShort};
-pub use ring::{CqSlots, Doorbells, Registers, RingIndex, SqSlots};
+pub use ring::{BusError, CqSlots, Doorbells, Registers, RingIndex, SqSlots};
 pub use status::Status;
 
 #[cfg(not(target_endian = "little"))]

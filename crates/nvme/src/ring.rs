@@ -91,6 +91,16 @@ pub trait CqSlots {
     fn is_new(&self, slot: u32, phase: bool) -> bool;
 }
 
+/// A range of bus addresses that is not, as a whole, memory that the device may reach now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bus address {addr:#x}..+{len:#x} is not memory that the host lets the device reach")]
+pub struct BusError {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// Both doorbells of every queue pair (PCIe Transport 3.1.2). Writes are releases, reads acquires.
 pub trait Doorbells {
     /// Host: new tail of a submission queue.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use hw::{Bar, DoorbellFile, EventFd, GuestMemory, Rights, Unreachable};
+use hw::{Bar, DoorbellFile, EventFd, GuestMemory, Rights};
 use nvme::regs;
 use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
@@ -172,7 +172,7 @@ impl Host {
         }
     }
 
-    fn note<T>(&self, done: Result<T, Unreachable>) -> Option<T> {
+    fn note<T>(&self, done: Result<T, BusError>) -> Option<T> {
         done.inspect_err(|_| self.queue_lost.set(true)).ok()
     }
 }
@@ -238,16 +238,16 @@ impl Port for GuestPort {
 
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().read(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece))).map_err(refused)
+        self.0.memory.borrow().read(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece)))
     }
 
     #[inline]
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().write(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece))).map_err(refused)
+        self.0.memory.borrow().write(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece)))
     }
 
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.0.memory.borrow().check(addr, len, READ, || self.0.ask(Connection::answers)).map_err(refused)
+        self.0.memory.borrow().check(addr, len, READ, || self.0.ask(Connection::answers))
     }
 
     #[inline]
@@ -287,7 +287,7 @@ impl Port for GuestPort {
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
         let Host { memory, bar, shadow, .. } = &*self.0;
         let register = |queue, completion| self.0.register(queue, completion);
-        let made = buffers.map(|buffers| Shadow::new(buffers, &memory.borrow(), bar.doorbells(), register)).transpose().map_err(refused)?;
+        let made = buffers.map(|buffers| Shadow::new(buffers, &memory.borrow(), bar.doorbells(), register)).transpose()?;
         shadow.replace(made);
         Ok(())
     }
@@ -332,15 +332,11 @@ impl GuestPort {
         if !addr.is_multiple_of(8) {
             return Err(BusError { addr, len });
         }
-        self.0.memory.borrow().check(addr, len, rights, || false).map_err(refused)
+        self.0.memory.borrow().check(addr, len, rights, || false)
     }
 }
 
 /// Where a doorbell's register is.
 fn offset(queue: QueueId, completion: bool) -> u32 {
     regs::DOORBELLS + ((2 * u32::from(queue.0) + u32::from(completion)) << (2 + STRIDE))
-}
-
-fn refused(error: Unreachable) -> BusError {
-    BusError { addr: error.addr, len: error.len }
 }

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use hw::{GuestMemory, Rights, Unreachable};
+use hw::{GuestMemory, Rights};
+use nvme::BusError;
 use nvme::QueueId;
 use sync::shadow::{self, ShadowDoorbell};
 
@@ -35,21 +36,21 @@ struct Words<'a> {
 }
 
 impl ShadowDoorbell for Words<'_> {
-    type Fault = Unreachable;
+    type Fault = BusError;
 
-    fn value(&self) -> Result<u32, Unreachable> {
+    fn value(&self) -> Result<u32, BusError> {
         self.memory.load(self.value).map(|[word]| word)
     }
 
-    fn set_value(&self, value: u32) -> Result<(), Unreachable> {
+    fn set_value(&self, value: u32) -> Result<(), BusError> {
         self.memory.store(self.value, [value])
     }
 
-    fn event(&self) -> Result<u32, Unreachable> {
+    fn event(&self) -> Result<u32, BusError> {
         self.memory.load(self.event).map(|[word]| word)
     }
 
-    fn set_event(&self, value: u32) -> Result<(), Unreachable> {
+    fn set_event(&self, value: u32) -> Result<(), BusError> {
         self.memory.store(self.event, [value])
     }
 }
@@ -64,7 +65,7 @@ impl Shadow {
         memory: &GuestMemory,
         doorbells: u32,
         register: impl Fn(QueueId, bool) -> u32,
-    ) -> Result<Shadow, Unreachable> {
+    ) -> Result<Shadow, BusError> {
         memory.check(buffers.bells, buffers.bytes, Rights { read: true, write: false }, || false)?;
         memory.check(buffers.events, buffers.bytes, Rights { read: false, write: true }, || false)?;
         let count = (buffers.bytes / buffers.stride).min(u64::from(doorbells));
@@ -86,7 +87,7 @@ impl Shadow {
     }
 
     /// What a doorbell says. Outer `None`: it has no place here; inner: it has not been written here yet.
-    pub(super) fn value(&self, memory: &GuestMemory, queue: QueueId, completion: bool) -> Option<Result<Option<u32>, Unreachable>> {
+    pub(super) fn value(&self, memory: &GuestMemory, queue: QueueId, completion: bool) -> Option<Result<Option<u32>, BusError>> {
         let (bell, words) = self.bell(memory, queue, completion)?;
         Some(words.value().map(|now| {
             if bell.seen.replace(now) != now {
@@ -97,7 +98,7 @@ impl Shadow {
     }
 
     /// A new queue begins there.
-    pub(super) fn set(&self, memory: &GuestMemory, queue: QueueId, completion: bool, value: u32) -> Result<(), Unreachable> {
+    pub(super) fn set(&self, memory: &GuestMemory, queue: QueueId, completion: bool, value: u32) -> Result<(), BusError> {
         let Some((bell, words)) = self.bell(memory, queue, completion) else { return Ok(()) };
         words.set_value(value)?;
         bell.seen.set(value);
@@ -106,7 +107,7 @@ impl Shadow {
     }
 
     /// Before the server sleeps. Whether the doorbell has moved since it was read last. `register`: what its register says.
-    pub(super) fn arm(&self, memory: &GuestMemory, queue: QueueId, completion: bool, register: u32) -> Result<bool, Unreachable> {
+    pub(super) fn arm(&self, memory: &GuestMemory, queue: QueueId, completion: bool, register: u32) -> Result<bool, BusError> {
         let Some((bell, words)) = self.bell(memory, queue, completion) else { return Ok(false) };
         let seen = bell.seen.get();
         let event = if bell.counts.get() { seen } else { register };

@@ -11,22 +11,13 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use nvme::BusError;
 use rustix::process::{Resource, getrlimit};
 use sync::lease;
 use zerocopy::FromZeros;
 
 use super::{CHUNK, MIN_BLOCK, PAGE, lock};
 use crate::Birth;
-
-/// A bus address range that is not, as a whole, lent to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bus address {addr:#x}..+{len:#x} is not memory that is lent to the device")]
-pub struct OutOfPool {
-    /// First byte.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
-}
 
 /// What the device may do with 512 bytes: nothing, or copy. Where it may, the mark is the log2 of the bytes of the block that they lie in,
 /// which begins at a multiple of its size: a copy claims the block by its first mark. A block of whole pages is marked once per page, on
@@ -228,11 +219,11 @@ impl Extent {
 
     /// Whether all of a range is lent.
     #[inline]
-    pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
+    pub fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
         let (mut at, end) = self.range(addr, len)?;
         while at < end {
             at = match self.block_at(at) {
-                PRIVATE => return Err(OutOfPool { addr, len }),
+                PRIVATE => return Err(BusError { addr, len }),
                 block if block >= PAGE_LOG2 => at / PAGE * PAGE + PAGE,
                 _ => at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK,
             };
@@ -254,7 +245,7 @@ impl Extent {
 
     /// The device copies from a range that is lent.
     #[inline]
-    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
         self.each_block(addr, into.len() as u64, |from, range| {
             let into = &mut into[range];
             // SAFETY: the block is inside the memory, and while it is used it is not taken back: no reference to it exists. `into`, being a
@@ -265,7 +256,7 @@ impl Extent {
 
     /// The device copies into a range that is lent.
     #[inline]
-    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
         self.each_block(addr, from.len() as u64, |to, range| {
             let from = &from[range];
             // SAFETY: the block is inside the memory, and while it is used it is not taken back, nor used by another: no reference to it
@@ -278,8 +269,8 @@ impl Extent {
     /// meanwhile, and no other copy is in it. Where not all of the range is lent nothing is copied, unless some of it is taken back in
     /// between: then what was not.
     #[inline]
-    fn each_block(&self, addr: u64, len: u64, mut copy: impl FnMut(NonNull<u8>, Range<usize>)) -> Result<(), OutOfPool> {
-        let refused = OutOfPool { addr, len };
+    fn each_block(&self, addr: u64, len: u64, mut copy: impl FnMut(NonNull<u8>, Range<usize>)) -> Result<(), BusError> {
+        let refused = BusError { addr, len };
         let (offset, end) = self.range(addr, len)?;
         self.check(addr, len)?;
         let mut at = offset;
@@ -300,8 +291,8 @@ impl Extent {
 
     /// Where a range begins and ends in the memory.
     #[inline]
-    fn range(&self, addr: u64, len: u64) -> Result<(u64, u64), OutOfPool> {
-        let refused = OutOfPool { addr, len };
+    fn range(&self, addr: u64, len: u64) -> Result<(u64, u64), BusError> {
+        let refused = BusError { addr, len };
         let offset = addr.checked_sub(self.base).ok_or(refused)?;
         let end = offset.checked_add(len).filter(|end| *end <= self.bytes).ok_or(refused)?;
         Ok((offset, end))

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::buddy::{Buddy, block_size};
-use super::extent::{Extent, OutOfPool, PinError, Pinner, Pinning};
+use super::extent::{Extent, PinError, Pinner, Pinning};
 use super::memory::{Backing, Pages};
 use super::ring::RingMemory;
 use super::space::{Space, USUAL_BITS};
 use super::{CHUNK, MAX_POOL, MIN_BLOCK, lock};
+use nvme::BusError;
+
 use crate::Birth;
 
 /// How a pool is made. Start from `PoolOptions::default()`.
@@ -172,25 +174,25 @@ impl DmaPool {
 
     /// Whether the device may copy from and to this range now: all of it is lent.
     #[inline]
-    pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
+    pub fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
         self.0.own.check(addr, len).or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
     }
 
     /// The device copies lent memory at bus address `addr`.
     ///
     /// # Errors
-    /// [`OutOfPool`] if not all of it is lent; nothing is copied.
+    /// [`BusError`] if not all of it is lent; nothing is copied.
     #[inline]
-    pub fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
+    pub fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
         self.0.own.read(addr, into).or_else(|refused| self.0.in_region(refused, |extent| extent.read(addr, into)))
     }
 
     /// The device copies into lent memory at bus address `addr`.
     ///
     /// # Errors
-    /// [`OutOfPool`] if not all of it is lent; nothing is copied.
+    /// [`BusError`] if not all of it is lent; nothing is copied.
     #[inline]
-    pub fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
+    pub fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
         self.0.own.write(addr, from).or_else(|refused| self.0.in_region(refused, |extent| extent.write(addr, from)))
     }
 }
@@ -228,7 +230,7 @@ impl Pool {
     /// What the pool's own memory refused may lie in a region. Its memory stays for as long as `reach` takes. Should the
     /// host let go of it meanwhile, against the rules, its owner is dropped here.
     #[inline(never)]
-    fn in_region(&self, refused: OutOfPool, reach: impl FnOnce(&Extent) -> Result<(), OutOfPool>) -> Result<(), OutOfPool> {
+    fn in_region(&self, refused: BusError, reach: impl FnOnce(&Extent) -> Result<(), BusError>) -> Result<(), BusError> {
         self.space.find(refused.addr).map_or(Err(refused), |region| reach(&region.extent))
     }
 }

@@ -6,6 +6,8 @@ use std::thread;
 use nvme::{CqSlots, Cqe, RingIndex, SqSlots, Sqe, Status};
 use proptest::prelude::*;
 
+use nvme::BusError;
+
 use super::*;
 use super::{CHUNK, MAX_POOL, MIN_BLOCK};
 
@@ -61,10 +63,10 @@ fn only_lent_memory_is_reached() {
         (DmaPool::new(POOL).unwrap().base(), 1), // another pool
     ];
     for (addr, len) in refused {
-        assert_eq!(pool.check(addr, len), Err(OutOfPool { addr, len }), "{addr:#x}..+{len:#x}");
+        assert_eq!(pool.check(addr, len), Err(BusError { addr, len }), "{addr:#x}..+{len:#x}");
     }
-    assert_eq!(pool.dma_read(held.addr(), &mut [0]), Err(OutOfPool { addr: held.addr(), len: 1 }));
-    assert_eq!(pool.dma_write(held.addr(), &[0]), Err(OutOfPool { addr: held.addr(), len: 1 }));
+    assert_eq!(pool.dma_read(held.addr(), &mut [0]), Err(BusError { addr: held.addr(), len: 1 }));
+    assert_eq!(pool.dma_write(held.addr(), &[0]), Err(BusError { addr: held.addr(), len: 1 }));
     assert_eq!((pool.check(small.addr(), 512), pool.check(large.addr() + 1, 8191)), (Ok(()), Ok(())));
     let (addr, _) = (small.addr(), (small.take_back(), large.take_back()));
     assert!(pool.check(addr, 1).is_err());

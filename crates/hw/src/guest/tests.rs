@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use super::{GuestError, GuestMemory, GuestRange, Rights, Unreachable};
+use super::{BusError, GuestError, GuestMemory, GuestRange, Rights};
 
 const BOTH: Rights = Rights { read: true, write: true };
 const READ: Rights = Rights { read: true, write: false };
@@ -35,15 +35,15 @@ fn range(addr: u64, bytes: u64, rights: Rights) -> GuestRange {
     GuestRange { addr, bytes, rights }
 }
 
-fn read(guest: &GuestMemory, addr: u64, into: &mut [u8]) -> Result<(), Unreachable> {
+fn read(guest: &GuestMemory, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
     guest.read(addr, into, |_, _| false)
 }
 
-fn write(guest: &GuestMemory, addr: u64, from: &[u8]) -> Result<(), Unreachable> {
+fn write(guest: &GuestMemory, addr: u64, from: &[u8]) -> Result<(), BusError> {
     guest.write(addr, from, |_, _| false)
 }
 
-fn check(guest: &GuestMemory, addr: u64, len: u64, rights: Rights) -> Result<(), Unreachable> {
+fn check(guest: &GuestMemory, addr: u64, len: u64, rights: Rights) -> Result<(), BusError> {
     guest.check(addr, len, rights, || false)
 }
 
@@ -76,9 +76,9 @@ fn bytes_go_both_ways_across_ranges() {
         file.read_exact_at(&mut second, 0x1000).expect("read");
         assert_eq!([&first[..], &second].concat(), data);
         // Past the last byte, and into nothing.
-        assert_eq!(write(&guest, 0x12801, &[0; 0x800]), Err(Unreachable { addr: 0x12801, len: 0x800 }));
-        assert_eq!(read(&guest, 0xffff, &mut [0]), Err(Unreachable { addr: 0xffff, len: 1 }));
-        assert_eq!(check(&guest, u64::MAX, 2, READ), Err(Unreachable { addr: u64::MAX, len: 2 }));
+        assert_eq!(write(&guest, 0x12801, &[0; 0x800]), Err(BusError { addr: 0x12801, len: 0x800 }));
+        assert_eq!(read(&guest, 0xffff, &mut [0]), Err(BusError { addr: 0xffff, len: 1 }));
+        assert_eq!(check(&guest, u64::MAX, 2, READ), Err(BusError { addr: u64::MAX, len: 2 }));
     }
 }
 
@@ -313,9 +313,9 @@ fn doorbell_words_go_both_ways() {
         file.read_exact_at(&mut there, 0x1ffc).expect("read");
         assert_eq!(u32::from_ne_bytes(there), 0x1234_5678);
         for refused in [0x10ffe, 0x12000, u64::MAX - 3] {
-            assert_eq!(guest.load::<u32, 1>(refused), Err(Unreachable { addr: refused, len: 4 }));
+            assert_eq!(guest.load::<u32, 1>(refused), Err(BusError { addr: refused, len: 4 }));
         }
-        assert_eq!(guest.store(0x11000, [9_u32]), Err(Unreachable { addr: 0x11000, len: 4 }));
+        assert_eq!(guest.store(0x11000, [9_u32]), Err(BusError { addr: 0x11000, len: 4 }));
         assert_eq!(guest.load::<u32, 1>(0x11000), Ok([7]));
     }
 }
@@ -344,7 +344,7 @@ fn memory_that_is_elsewhere() {
             at < 0x800
         })
     };
-    assert_eq!((write(0x10, &[1, 2]), write(0x1ffe, &[3; 4])), (Ok(()), Err(Unreachable { addr: 0x1ffe, len: 4 })));
+    assert_eq!((write(0x10, &[1, 2]), write(0x1ffe, &[3; 4])), (Ok(()), Err(BusError { addr: 0x1ffe, len: 4 })));
     assert!(write(0x900, &[5]).is_err() && write(0x3000, &[6]).is_err());
     assert_eq!(written, [(0x10, vec![1, 2]), (0x900, vec![5])]);
     assert!(guest.check(0, 0x2000, BOTH, || true).is_ok() && guest.check(0, 0x2000, BOTH, || false).is_err());

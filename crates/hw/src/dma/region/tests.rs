@@ -5,7 +5,9 @@ use std::thread;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use super::super::{Chunk, DmaPool, OutOfPool, Pages, Pinner, PoolOptions};
+use nvme::BusError;
+
+use super::super::{Chunk, DmaPool, Pages, Pinner, PoolOptions};
 use super::*;
 
 mod lifetimes;
@@ -193,7 +195,7 @@ fn copies_stay_in_their_region() {
     let lent = [&one, &two].map(|region| region.buffer(0..4096).unwrap().lend());
     assert!(pool.check(one.base(), 4096).is_ok() && pool.check(two.base(), 4096).is_ok());
     for (addr, len) in [(one.base() + 4095, 2), (one.base() - 1, 2), (two.base(), 4097), (two.base() + 4096, 1)] {
-        assert_eq!(pool.check(addr, len), Err(OutOfPool { addr, len }));
+        assert_eq!(pool.check(addr, len), Err(BusError { addr, len }));
     }
     assert!(self::pool().check(one.base(), 1).is_err());
     drop(lent.map(Lent::take_back));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use emu::{BusError, Message, Port};
-use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
+use hw::{Bar, CqRing, DmaPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
 use sync::Gate;
 use units::Nanos;
@@ -76,18 +76,18 @@ impl Port for EmbeddedPort {
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
         let _inside = self.enter(addr, into.len())?;
-        self.pool.dma_read(addr, into).map_err(refused)
+        self.pool.dma_read(addr, into)
     }
 
     #[inline]
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
         let _inside = self.enter(addr, from.len())?;
-        self.pool.dma_write(addr, from).map_err(refused)
+        self.pool.dma_write(addr, from)
     }
 
     #[inline]
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.pool.check(addr, len).map_err(refused)
+        self.pool.check(addr, len)
     }
 
     #[inline]
@@ -137,8 +137,4 @@ impl EmbeddedPort {
         let Some(gate) = &self.attachment.gate else { return Ok(None) };
         gate.enter().map(Some).ok_or(BusError { addr, len: len as u64 })
     }
-}
-
-fn refused(error: OutOfPool) -> BusError {
-    BusError { addr: error.addr, len: error.len }
 }

@@ -286,10 +286,6 @@ impl Mount {
         }
         node_number(&self.source)
     }
-
-    fn is_of(&self, disk: &Disk, number: Dev) -> bool {
-        self.number == number || self.source == disk.node() || self.device() == Some(number)
-    }
 }
 
 /// Files and devices that are swap (proc_swaps(5)); `root` is `/` for the system's.
@@ -350,7 +346,10 @@ impl Users {
         }
         if told.is_empty() {
             let nodes: Vec<_> = disk.family().iter().map(Disk::node).collect();
-            told.extend(openers(&nodes).into_iter().map(|(node, process)| format!("{} is open in {process}", node_name(&node))));
+            let open = |(node, process): (PathBuf, String)| {
+                format!("{} is open in {process}", node.strip_prefix("/dev").unwrap_or(&node).display())
+            };
+            told.extend(openers(&nodes).into_iter().map(open));
         }
         if told.is_empty() {
             told.push("the kernel or a process that cannot be seen from here holds it (try `lsblk` and `fuser`)".into());
@@ -364,7 +363,8 @@ impl Users {
             return;
         }
         if let Some(number) = disk.number() {
-            let of_it = self.mounts.iter().filter(|mount| mount.is_of(disk, number));
+            let is_of_it = |mount: &&Mount| mount.number == number || mount.source == disk.node() || mount.device() == Some(number);
+            let of_it = self.mounts.iter().filter(is_of_it);
             let places: Vec<_> = of_it.map(|mount| format!("{subject}mounted on {} ({})", mount.at.display(), mount.filesystem)).collect();
             // Containers mount one thing in dozens of places.
             told.extend(places.iter().take(SHOWN).cloned());
@@ -384,10 +384,6 @@ impl Users {
 fn node_number(path: &Path) -> Option<Dev> {
     let meta = path.is_absolute().then(|| fs::metadata(path).ok()).flatten()?;
     meta.file_type().is_block_device().then(|| meta.rdev())
-}
-
-fn node_name(node: &Path) -> String {
-    node.strip_prefix("/dev").unwrap_or(node).display().to_string()
 }
 
 /// Processes that have one of these files open, each with the file: one of them may be who holds it. Links below `/proc` are read, not

@@ -13,11 +13,11 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
 pub use file::DoorbellFile;
-use file::{FileKey, GuestFile};
+use file::GuestFile;
 use nvme::BusError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::mapping::{PageLoss, keeps_pages};
+use crate::mapping::{FileKey, PageLoss, examine, keeps_pages};
 
 /// Ranges begin and end at multiples of this.
 const PAGE: u64 = 4096;
@@ -139,7 +139,7 @@ impl GuestMemory {
         // Before its size.
         let pages = keeps_pages(&file);
         let unknown = |error: io::Error| GuestError::Refused(format!("the descriptor is no memory: {error}"));
-        let (key, size) = file::examine(&file).map_err(unknown)?;
+        let (key, size) = examine(&file).map_err(unknown)?;
         if needed > size {
             return Err(GuestError::Refused(format!("the file has {size:#x} bytes, and the range needs {needed:#x}")));
         }

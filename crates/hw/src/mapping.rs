@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, ftruncate, memfd_create};
+use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -101,6 +101,18 @@ pub(crate) enum PageLoss {
 /// Ask this before the file's size: an owner could shorten the file between the two, and seal it then.
 pub(crate) fn keeps_pages(file: impl AsFd) -> Result<(), PageLoss> {
     judge(fstatfs(&file).map(|system| system.f_type), fcntl_get_seals(&file))
+}
+
+/// Which file: device and inode.
+pub(crate) type FileKey = (u64, u64);
+
+/// Which regular file it is, and its bytes.
+pub(crate) fn examine(file: impl AsFd) -> io::Result<(FileKey, u64)> {
+    let stat = fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(((stat.st_dev, stat.st_ino), u64::try_from(stat.st_size).unwrap_or(0)))
 }
 
 fn judge(system: Result<i64, Errno>, seals: Result<SealFlags, Errno>) -> Result<(), PageLoss> {

@@ -7,23 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{FileType, MemfdFlags, fstat};
+use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::mapping::{Mapping, sealed_memfd};
-
-/// Which file: device and inode.
-pub(super) type FileKey = (u64, u64);
-
-/// Which file it is, and its bytes.
-pub(super) fn examine(file: &OwnedFd) -> io::Result<(FileKey, u64)> {
-    let stat = fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    Ok(((stat.st_dev, stat.st_ino), u64::try_from(stat.st_size).unwrap_or(0)))
-}
 
 /// A file, from its first byte on.
 #[derive(Debug)]

@@ -15,11 +15,10 @@ use std::ptr::NonNull;
 
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
-use rustix::fs::{FileType, fstat};
 use rustix::mm::{Advice, MapFlags, mmap, mmap_anonymous};
 
 use super::VfioError;
-use crate::mapping::{Mapping, keeps_pages};
+use crate::mapping::{Mapping, examine, keeps_pages};
 
 /// A part of BAR0 in this process's addresses.
 #[derive(Debug)]
@@ -284,11 +283,7 @@ impl SharedArea {
         }
         // Before its size.
         let pages = keeps_pages(file);
-        let stat = fstat(file).map_err(|error| format!("their file cannot be examined: {error}"))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err("what the server hands over for them is no file".into());
-        }
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let (_, size) = examine(file).map_err(|error| format!("what the server hands over for them cannot be used: {error}"))?;
         if end > size {
             return Err(format!("their file has {size:#x} bytes, and they would end at {end:#x}"));
         }

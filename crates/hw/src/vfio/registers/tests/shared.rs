@@ -65,7 +65,7 @@ fn unsealed_files_are_not_mapped() {
         (0x1000..0x1800, sealed(0x2000), 0, "no whole pages"),
         (0x1000..0x3000, sealed(0x3000), 0, "no part"),
         (0x1000..0x1000, sealed(0x3000), 0, "no part"),
-        (0x1000..0x2000, pipe.into(), 0, "no file"),
+        (0x1000..0x2000, pipe.into(), 0, "not a regular file"),
         (0x1000..0x2000, file(0x1000, SealFlags::SHRINK | SealFlags::WRITE), 0, "cannot be mapped"),
     ];
     for (range, file, at, why) in lies {

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 /// What is mapped: at least a word, rounded up by the kernel.
 const PAGE_BYTES: usize = 4096;
 
-/// The process that was there when it was made.
+/// The process that was there when it was made. A child that is made past libc, by clone(2), is taken for its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth {
     pid: u32,

@@ -250,10 +250,7 @@ pub struct Mount {
 
 /// The file systems that this process sees; `root` is `/` for the system's.
 pub fn mounts(root: &Path) -> Vec<Mount> {
-    parse_mounts(&fs::read(root.join("proc/self/mountinfo")).unwrap_or_default())
-}
-
-fn parse_mounts(text: &[u8]) -> Vec<Mount> {
+    let text = fs::read(root.join("proc/self/mountinfo")).unwrap_or_default();
     let mount = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
         // Optional fields stand before the dash.
@@ -290,10 +287,7 @@ impl Mount {
 
 /// Files and devices that are swap (proc_swaps(5)); `root` is `/` for the system's.
 pub fn swaps(root: &Path) -> Vec<PathBuf> {
-    parse_swaps(&fs::read(root.join("proc/swaps")).unwrap_or_default())
-}
-
-fn parse_swaps(text: &[u8]) -> Vec<PathBuf> {
+    let text = fs::read(root.join("proc/swaps")).unwrap_or_default();
     let first = |line: &[u8]| line.split(|&b| b == b' ' || b == b'\t').next().map(unescape);
     text.split(|&b| b == b'\n').skip(1).filter(|line| !line.is_empty()).filter_map(first).collect()
 }

@@ -7,6 +7,23 @@ const MOUNTS: &[u8] = b"22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p
 43 22 0:5 / /proc rw - proc proc rw\n\
 broken line\n";
 
+/// What this text of `/proc` says.
+fn said<T>(file: &str, text: &[u8], read: impl Fn(&Path) -> T) -> T {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+    read(root.path())
+}
+
+fn parse_mounts(text: &[u8]) -> Vec<Mount> {
+    said("proc/self/mountinfo", text, mounts)
+}
+
+fn parse_swaps(text: &[u8]) -> Vec<PathBuf> {
+    said("proc/swaps", text, swaps)
+}
+
 #[test]
 fn mountinfo_is_parsed() {
     let mounts = parse_mounts(MOUNTS);

@@ -15,10 +15,8 @@ fn every_mode_moves_data() {
             let device = place.open(3, mode);
             thread::scope(|scope| {
                 let device = &device;
-                if place.sends() {
-                    let queue = device.queue().unwrap();
-                    scope.spawn(move || Job::of(1).run(&queue));
-                }
+                let queue = device.queue().unwrap();
+                scope.spawn(move || Job::of(1).run(&queue));
                 for (owner, fused) in [(2, false), (3, true)] {
                     scope.spawn(move || Job { fused, ..Job::of(owner) }.run(&device.local_queue().unwrap()));
                 }
@@ -110,8 +108,8 @@ fn durable_data_survive_reopening() {
             drop(device);
             let device = place.open(1, mode);
             let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
-            let kinds = [Kind::Sent, Kind::Kept].into_iter().filter(|kind| place.sends() || *kind == Kind::Kept);
-            for lba in kinds.flat_map(|kind| [16, 64].map(|at| at + 100 * kind as u64)) {
+            let kinds = [Kind::Sent, Kind::Kept];
+            for lba in kinds.into_iter().flat_map(|kind| [16, 64].map(|at| at + 100 * kind as u64)) {
                 let (result, buf) = queue.block_on(queue.read(&ns, lba, device.buffer(8192).unwrap())).unwrap();
                 result.unwrap();
                 assert_eq!(differs(&buf, lba, ns.block_bytes() as usize, g), None, "{mode}");

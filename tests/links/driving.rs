@@ -9,7 +9,7 @@ use std::time::Duration;
 use reap::{Completion, Device, Group, LocalQueue, Mode, Nanos, Queue, QueueError, Reactor, Request};
 
 use super::place::{Scratch, companion, options};
-use super::table::{Feature, everywhere};
+use super::table::everywhere;
 use super::work::{begin, differs, fill};
 
 #[test]
@@ -64,10 +64,8 @@ fn group_takes_turns_over_devices() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let (device, memory) = (place.open(2, mode), companion());
-            if place.sends() {
-                let queues = vec![device.queue().unwrap(), memory.queue().unwrap(), device.queue().unwrap()];
-                rounds(&Group::new(queues).unwrap(), mode);
-            }
+            let queues = vec![device.queue().unwrap(), memory.queue().unwrap(), device.queue().unwrap()];
+            rounds(&Group::new(queues).unwrap(), mode);
             let queues = vec![device.local_queue().unwrap(), memory.local_queue().unwrap(), device.local_queue().unwrap()];
             let group: Group<LocalQueue> = Group::new(queues).unwrap();
             rounds(&group, mode);
@@ -298,7 +296,7 @@ fn reactor_drives_its_own_queue() {
 
 #[test]
 fn reactor_drives_a_sent_queue() {
-    everywhere(&[Feature::Sending], |place| {
+    everywhere(&[], |place| {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
             // The last reactor's thread ends by itself, and then lets go of the device.
             let device = place.open_when_free(&options(1).mode(mode));
@@ -308,21 +306,13 @@ fn reactor_drives_a_sent_queue() {
 }
 
 #[test]
-fn unsendable_queue_is_refused() {
+fn only_queue_is_taken_once() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
-        match device.queue() {
-            Ok(queue) => {
-                assert!(place.sends());
-                assert!(matches!(device.queue(), Err(QueueError::AllTaken { queues: 1 })), "there is only one");
-                begin(&queue, 1);
-                assert_eq!(queue.wait(1, None).unwrap(), 1);
-            }
-            Err(why) => {
-                assert!(!place.sends() && matches!(why, QueueError::OneThread), "{why}");
-                assert!(why.to_string().contains("Device::local_queue"));
-            }
-        }
+        let queue = device.queue().unwrap();
+        assert!(matches!(device.queue(), Err(QueueError::AllTaken { queues: 1 })), "there is only one");
+        begin(&queue, 1);
+        assert_eq!(queue.wait(1, None).unwrap(), 1);
     });
 }
 

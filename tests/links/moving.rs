@@ -25,11 +25,9 @@ fn modes_switch_every_3_ms() {
                 })
             };
             let mut workers = vec![kept(0), kept(1)];
-            if place.sends() {
-                for owner in [2, 3] {
-                    let queue = device.queue().unwrap();
-                    workers.push(scope.spawn(move || (0..3).for_each(|round| Job { generation: round, ..job(owner) }.run(&queue))));
-                }
+            for owner in [2, 3] {
+                let queue = device.queue().unwrap();
+                workers.push(scope.spawn(move || (0..3).for_each(|round| Job { generation: round, ..job(owner) }.run(&queue))));
             }
             scope.spawn(|| {
                 for mode in Mode::ALL.into_iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
@@ -83,7 +81,7 @@ fn dropped_busy_queue_is_retaken() {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
             let device = place.open(1, mode);
             for round in 0..8 {
-                if place.sends() && round % 2 == 0 {
+                if round % 2 == 0 {
                     let queue: Queue = again(|| device.queue());
                     begin(&queue, 60);
                 } else {
@@ -142,7 +140,7 @@ fn queues_outlive_the_device_handle() {
 #[test]
 fn busy_closed_device_opens_again() {
     everywhere(&[], |place| {
-        for kind in [Kind::Sent, Kind::Kept].into_iter().filter(|kind| place.sends() || *kind == Kind::Kept) {
+        for kind in [Kind::Sent, Kind::Kept] {
             for _ in 0..3 {
                 // It is free once the kernel has answered.
                 let device = place.open_when_free(&options(1));

@@ -42,16 +42,15 @@ pub struct Place {
     pub looped: Option<Loop>,
     /// Serves for as long as this lives.
     _served: Option<Served>,
-    sends: bool,
     /// A device that was given is one test's at a time.
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Place {
     /// Makes one. Why there is none here, where that is no fault.
-    pub fn new(stand: &Stand, more: &'static str, sends: bool) -> Result<Place, String> {
+    pub fn new(stand: &Stand, more: &'static str) -> Result<Place, String> {
         static TURN: Mutex<()> = Mutex::new(());
-        let place = |base: String| Place { base, more, file: None, looped: None, _served: None, sends, _turn: None };
+        let place = |base: String| Place { base, more, file: None, looped: None, _served: None, _turn: None };
         Ok(match stand {
             Stand::Memory => place("mem:16M?profile=optane".into()),
             Stand::Media => {
@@ -96,11 +95,6 @@ impl Place {
         self.base.starts_with("pcie:") || self.base.starts_with("vfio-user:")
     }
 
-    /// Its queues can be sent to another thread.
-    pub fn sends(&self) -> bool {
-        self.sends
-    }
-
     /// The device's URI, with `extra` parameters.
     pub fn uri(&self, extra: &str) -> String {
         let said: Vec<_> = [self.more, extra].into_iter().filter(|said| !said.is_empty()).collect();
@@ -135,12 +129,10 @@ impl Place {
         }
     }
 
-    /// Gives `work` a queue of either kind: one that was sent to its thread, where the link has such queues, and one that was not.
+    /// Gives `work` a queue of either kind: one that was sent to its thread, and one that was not.
     pub fn on_each_kind(&self, device: &Device, work: impl Fn(&Queue, Kind) + Sync) {
-        if self.sends {
-            let queue = device.queue().unwrap();
-            std::thread::scope(|scope| scope.spawn(|| work(&{ queue }, Kind::Sent)).join().unwrap());
-        }
+        let queue = device.queue().unwrap();
+        std::thread::scope(|scope| scope.spawn(|| work(&{ queue }, Kind::Sent)).join().unwrap());
         work(&device.local_queue().unwrap(), Kind::Kept);
     }
 

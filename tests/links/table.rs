@@ -13,8 +13,6 @@ use super::place::{Place, Stand};
 /// What some links lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Queues that can be sent to another thread.
-    Sending,
     /// Opening for reading only.
     ReadOnly,
     /// A size that can change while the device is open.
@@ -23,7 +21,7 @@ pub enum Feature {
     Keeping,
 }
 
-use Feature::{Keeping, ReadOnly, Resizing, Sending};
+use Feature::{Keeping, ReadOnly, Resizing};
 
 /// A link, or a device of one that lacks what others have.
 #[derive(Clone)]
@@ -43,7 +41,6 @@ const IN_MEMORY: [(Feature, &str); 3] = [
 
 /// All of them: a link joins by a line here.
 fn table() -> Vec<Link> {
-    let owned = (Sending, "each queue belongs to the thread that takes it");
     vec![
         Link::new("embedded", Stand::Memory, "", &IN_MEMORY),
         Link::new("embedded, no masks", Stand::Memory, "masks=no", &IN_MEMORY),
@@ -52,8 +49,6 @@ fn table() -> Vec<Link> {
         Link::new("embedded, late properties", Stand::Memory, "properties=late", &IN_MEMORY),
         Link::new("embedded, SGLs", Stand::Memory, "sgl=yes&masks=no", &IN_MEMORY),
         Link::new("embedded, over a file", Stand::Media, "", &IN_MEMORY[..2]),
-        Link::new("embedded, owned queues", Stand::Memory, "reaper=owner", &IN_MEMORY).and(owned),
-        Link::new("embedded, owned queues, no masks", Stand::Memory, "reaper=owner&masks=no", &IN_MEMORY).and(owned),
         Link::new("vfio-user, another process's controller", Stand::Served(""), "", &IN_MEMORY[..2]),
         Link::new("vfio-user, mapped doorbells", Stand::Served("&doorbells=mapped"), "", &IN_MEMORY[..2]),
         Link::new("vfio-user, doorbells in registers alone", Stand::Served(""), "shadow=no", &IN_MEMORY[..2]),
@@ -85,11 +80,6 @@ impl Link {
     fn new(name: &str, stand: Stand, more: &'static str, lacks: &[(Feature, &'static str)]) -> Link {
         Link { name: name.to_owned(), stand, more, lacks: lacks.to_vec() }
     }
-
-    fn and(mut self, lack: (Feature, &'static str)) -> Link {
-        self.lacks.push(lack);
-        self
-    }
 }
 
 /// Runs `test` on every link that has all of `needs`, and says which are left out, and why.
@@ -98,7 +88,7 @@ pub fn everywhere(needs: &[Feature], test: impl Fn(&Place)) {
         let lack = link.lacks.iter().find(|(feature, _)| needs.contains(feature));
         let place = match lack {
             Some((_, why)) => Err((*why).to_owned()),
-            None => Place::new(&link.stand, link.more, !link.lacks.iter().any(|(feature, _)| *feature == Sending)),
+            None => Place::new(&link.stand, link.more),
         };
         match place {
             Ok(place) => {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use reap::{Device, IoError, Mode, Namespace, Queue, Refused, Request};
 
-use super::place::{Kind, Place, options};
+use super::place::{Place, options};
 use super::table::{Feature, everywhere, skipped};
 use super::work::{differs, drain, fill, submit};
 
@@ -216,9 +216,6 @@ fn both_queue_kinds_send_zeroes() {
             assert!(drain(queue).iter().all(|done| done.result.is_ok()));
             area.check(queue, &ranges, Promise::Zeroes);
         };
-        if !place.sends() {
-            return work(&device.local_queue().unwrap(), 512 * Kind::Kept as u64);
-        }
         let other = device.queue().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| work(&{ other }, 0));

@@ -14,7 +14,6 @@ mod load;
 mod modes;
 mod multipath;
 mod odd_controllers;
-mod owned_queues;
 mod processes;
 mod queues;
 mod slow_properties;

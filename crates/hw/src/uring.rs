@@ -260,7 +260,7 @@ impl Ring {
         let inner = Inner::map(fd, &params).map_err(|source| RingError::System { what: "to map an io_uring".into(), source })?;
         let (tail, head) = (inner.sq_tail.load(Ordering::Relaxed), inner.cq_head.load(Ordering::Relaxed));
         let ring = Ring(Arc::new(inner));
-        Ok((ring.clone(), Sq { ring: ring.clone(), tail, pushed: 0 }, Cq { ring, head }))
+        Ok((ring.clone(), Sq { ring: ring.clone(), tail }, Cq { ring, head }))
     }
 
     /// Whether there is something to take: loads only.
@@ -300,7 +300,8 @@ impl Ring {
                 return Ok(submit);
             }
         }
-        inner.enters.fetch_add(1, Ordering::Relaxed);
+        // One thread at a time enters: plain addition.
+        inner.enters.store(inner.enters.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let timeout = timeout.filter(|timeout| *timeout != Nanos::MAX);
         let entered = if timeout.is_none() && min_wait.is_none() {
             // SAFETY: there is no argument. What the entries name was made sure of when they were pushed.
@@ -413,7 +414,8 @@ impl Inner {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let big = flags.contains(IoringSetupFlags::SQE128);
-        let (sqe_bytes, cqe_bytes) = if big { (size_of::<Command>(), size_of::<Cqe>()) } else { (size_of::<Entry>(), SMALL_CQE) };
+        let (sqe_bytes, cqe_bytes) =
+            if big { (size_of::<Command>(), 2 * size_of::<Cqe>()) } else { (size_of::<Entry>(), size_of::<Cqe>()) };
         let ends = [sq_off.array as usize + 4 * sq_entries as usize, cq_off.cqes as usize + cqe_bytes * cq_entries as usize];
         let map = |offset, bytes| Mapping::shared(&fd, offset, bytes, Mapping::READ_WRITE, MapFlags::POPULATE);
         let rings = map(IORING_OFF_SQ_RING, ends[0].max(ends[1]))?;
@@ -459,8 +461,6 @@ pub struct Sq {
     ring: Ring,
     /// What the kernel sees as the tail.
     tail: u32,
-    /// Entries pushed since [`Sq::take_pushed`] was asked last.
-    pushed: u32,
 }
 
 impl Sq {
@@ -527,13 +527,6 @@ impl Sq {
     fn publish(&mut self, entries: u32) {
         self.tail = self.tail.wrapping_add(entries);
         self.ring.0.sq_tail.store(self.tail, Ordering::Release);
-        self.pushed = self.pushed.wrapping_add(entries);
-    }
-
-    /// Entries that were pushed since this was asked last, whether or not a thread of the kernel's has consumed them meanwhile.
-    #[inline]
-    pub fn take_pushed(&mut self) -> u32 {
-        std::mem::take(&mut self.pushed)
     }
 
     /// Entries that the kernel has not consumed: what [`Enter::submit`] wants.
@@ -567,12 +560,7 @@ pub struct Cqe {
     pub result: i32,
     /// IORING_CQE_F_… bits.
     pub flags: u32,
-    /// What big rings have besides; else 0.
-    pub big: [u64; 2],
 }
-
-/// Bytes of a completion of a ring that is not big.
-const SMALL_CQE: usize = 16;
 
 impl Cqe {
     /// The same entry will complete again.
@@ -582,29 +570,25 @@ impl Cqe {
 }
 
 impl Cq {
-    /// Moves completions into `out`, the oldest first, and tells how many. The kernel gets their places back at the end.
-    /// In a forked child there are none.
+    /// The oldest completion. The kernel gets its place back with [`Cq::release`]. In a forked child there is none.
     #[inline]
-    pub fn take(&mut self, out: &mut [Cqe]) -> usize {
+    pub fn pop(&mut self) -> Option<Cqe> {
         let inner = &*self.ring.0;
-        if !inner.birth.is_here() {
-            return 0;
+        if self.head == inner.cq_tail.load(Ordering::Acquire) || !inner.birth.is_here() {
+            return None;
         }
-        let there = inner.cq_tail.load(Ordering::Acquire).wrapping_sub(self.head) as usize;
-        let taken = there.min(out.len());
-        for place in &mut out[..taken] {
-            let (at, big) = ((self.head & (inner.cq_entries - 1)) as usize, inner.big);
-            // SAFETY: the mapping has room for as many completions as the ring, and of this size. The kernel has written this one before
-            // the tail that was read, and leaves it alone until the head is past it. `self` is the ring's only consumer.
-            *place = unsafe {
-                let cqe = inner.cqes.add(at * if big { size_of::<Cqe>() } else { SMALL_CQE }).cast::<Cqe>().as_ptr();
-                let big = if big { (*cqe).big } else { [0; 2] };
-                Cqe { user_data: (*cqe).user_data, result: (*cqe).result, flags: (*cqe).flags, big }
-            };
-            self.head = self.head.wrapping_add(1);
-        }
-        inner.cq_head.store(self.head, Ordering::Release);
-        taken
+        // Completions of a big ring are twice as large; the second half is the command's result, which has no user.
+        let at = (self.head & (inner.cq_entries - 1)) as usize * if inner.big { 2 } else { 1 };
+        self.head = self.head.wrapping_add(1);
+        // SAFETY: the mapping has room for as many completions as the ring, and of this size. The kernel has written this one before the tail
+        // that was read, and leaves it alone until the head that it sees is past it. `self` is the ring's only consumer.
+        Some(unsafe { inner.cqes.cast::<Cqe>().add(at).read() })
+    }
+
+    /// Gives the kernel back the places of what was popped.
+    #[inline]
+    pub fn release(&mut self) {
+        self.ring.0.cq_head.store(self.head, Ordering::Release);
     }
 }
 
@@ -695,11 +679,10 @@ impl Features {
         if ring.register_file(FileSlot(0), device).is_err() || !sq.push(Entry::discard(FileSlot(0), 0, 0)) {
             return false;
         }
-        let mut cqes = [Cqe::default(); 1];
         let asked = ring.enter(Enter { submit: 1, wait_for: 1, ..Enter::default() });
         // The device is to be free as soon as it is closed, and rings close late.
         _ = ring.unregister_file(FileSlot(0));
-        asked.is_ok() && cq.take(&mut cqes) == 1 && cqes[0].result != -libc::EOPNOTSUPP
+        asked.is_ok() && cq.pop().is_some_and(|cqe| cqe.result != -libc::EOPNOTSUPP)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::counters::DeviceCounters;
 use crate::error::{AdminError, OpenError, QueueError};
 use crate::health::{GivenUp, Health};
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie, peer};
+use crate::link::{self, KernelLink, Messages, Reach, RingLink, pcie, peer};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -98,7 +98,7 @@ impl Device {
     /// All of them are taken, or the system is out of descriptors.
     pub fn queue(&self) -> Result<Queue, QueueError> {
         match &self.paths {
-            None => Queue::over_one(self.first(), Reaper::Any, None),
+            None => Queue::over_one(self.first(), false, None),
             Some(paths) => Queue::over_paths(paths),
         }
     }
@@ -110,7 +110,7 @@ impl Device {
     /// As of [`Device::queue`].
     pub fn local_queue(&self) -> Result<LocalQueue, QueueError> {
         match &self.paths {
-            None => Queue::over_one(self.first(), Reaper::Owner, None),
+            None => Queue::over_one(self.first(), true, None),
             Some(paths) => Queue::over_paths(paths),
         }
         .map(LocalQueue::new)
@@ -124,7 +124,7 @@ impl Device {
     pub fn local_queue_in(&self, mode: Mode) -> Result<LocalQueue, QueueError> {
         cycle::prepare(mode);
         match &self.paths {
-            None => Queue::over_one(self.first(), Reaper::Owner, Some(mode)),
+            None => Queue::over_one(self.first(), true, Some(mode)),
             Some(_) if mode.is_the_kernels() => Err(QueueError::NotTheKernels(mode)),
             Some(paths) => Queue::over_paths(paths).inspect(|queue| queue.set_mode(mode)),
         }

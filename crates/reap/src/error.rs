@@ -216,9 +216,6 @@ pub enum QueueError {
     /// A mode of the kernel's own, where the kernel does not drive the device.
     #[error("'{0}' is the kernel's own: only `kernel:` devices have it")]
     NotTheKernels(Mode),
-    /// The device's queues belong to one thread each.
-    #[error("each queue of this device belongs to the thread that takes it: take it there, by `Device::local_queue`")]
-    OneThread,
     /// An eventfd or epoll instance could not be had.
     #[error("cannot set up the queue's {what}: {source}")]
     System {

@@ -10,7 +10,7 @@ use crate::instant::{Instant, deadline};
 use crate::queue::Queue;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
-use crate::thread::soft_queue::SoftQueue;
+use crate::thread::path_queue::PathQueue;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
 /// and sleeps until any of them has something.
@@ -37,7 +37,7 @@ impl<Q: AsRef<Queue>> Group<Q> {
         for (key, lane) in (0..).zip(lanes(&queues)) {
             place.poller().add(lane, key)?;
         }
-        lanes(&queues).for_each(SoftQueue::sleeps_elsewhere);
+        lanes(&queues).for_each(PathQueue::sleeps_elsewhere);
         for lane in lanes(&queues) {
             let first = lanes(&queues).find(|first| first.is_beside(lane));
             first.into_iter().for_each(|first| lane.share_notification(first));
@@ -89,6 +89,6 @@ impl<Q: AsRef<Queue>> Group<Q> {
 }
 
 /// The queues below, one for each path of each.
-fn lanes<Q: AsRef<Queue>>(queues: &[Q]) -> impl Iterator<Item = &SoftQueue> + Clone {
+fn lanes<Q: AsRef<Queue>>(queues: &[Q]) -> impl Iterator<Item = &PathQueue> + Clone {
     queues.iter().flat_map(|queue| queue.as_ref().lanes())
 }

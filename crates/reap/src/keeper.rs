@@ -26,7 +26,7 @@ use units::Nanos;
 
 use crate::error::OpenError;
 use crate::health::GivenUp;
-use crate::link::{Reaper, RingLink, Rings};
+use crate::link::{RingLink, Rings};
 use crate::options::OpenOptions;
 use crate::request::How;
 use crate::shared::board::Seat;
@@ -183,7 +183,7 @@ impl Keeper {
         tell: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<Keeper, OpenError> {
         let admin = Admin::new(&link, options.pool_bytes)?;
-        let wanted = wanted_queues(&link, options);
+        let wanted = options.hardware();
         let notifying = (0..wanted).map(|n| Some(link.vector_of(n, wanted).0));
         let polled = std::iter::repeat_n(None, if link.has_two_lanes() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
@@ -440,14 +440,6 @@ impl Keeper {
             _ = tell.send(Err(error));
         }
     }
-}
-
-/// Hardware queues that the device is to have: one for each software queue where each belongs to one thread.
-fn wanted_queues(link: &RingLink, options: &OpenOptions) -> usize {
-    if link.facts().reaper == Reaper::Owner {
-        return options.software().max(1);
-    }
-    options.hardware()
 }
 
 fn admin_timeout(options: &OpenOptions) -> Nanos {

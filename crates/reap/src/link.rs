@@ -2,7 +2,7 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
+//! | what does a queue's thread need of a transport? | `transport.rs` |
 //! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
 //! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
@@ -15,16 +15,15 @@ mod bells;
 pub(crate) mod embedded;
 mod hold;
 pub(crate) mod kernel;
-mod lane;
 pub(crate) mod pcie;
 pub(crate) mod peer;
 mod ring;
+mod transport;
 mod write_back;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::ThreadId;
 
 use completion::Mode;
 use hw::{DmaPool, Lent, Memory, Region, RegisterError};
@@ -36,11 +35,11 @@ use crate::request::Token;
 use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured};
-pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
-pub(crate) use lane::{Lane, Posting};
+pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringQueue};
 pub(crate) use pcie::SCHEME as PCIE;
 pub(crate) use peer::{News, SCHEME as VFIO_USER};
-pub(crate) use ring::{HeldPair, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings};
+pub(crate) use ring::{HeldPair, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, RingPosting, Rings};
+pub(crate) use transport::{QueueTransport, SleepFor, TransportCounts};
 
 /// What a device is reached by.
 #[derive(Clone)]
@@ -68,11 +67,6 @@ impl Link {
             Link::Ring(link) => link.pool(),
             Link::Kernel(link) => link.pool(),
         }
-    }
-
-    /// Whether each queue can be used by one thread alone, so that no other kind of queue can be had.
-    pub(crate) fn belongs_to_one_thread(&self) -> bool {
-        matches!(self, Link::Ring(link) if link.facts().reaper == Reaper::Owner)
     }
 
     /// What its counts of messages are.
@@ -133,8 +127,6 @@ impl Link {
 pub(crate) struct Facts {
     /// How its notifications are held off.
     pub mask: Mask,
-    /// Who may post to its lanes, and take completions.
-    pub reaper: Reaper,
     /// What its counts of messages are.
     pub messages: Messages,
 }
@@ -158,46 +150,6 @@ pub(crate) enum Messages {
     Wakeups,
     /// Nothing: the system does not show what eventfds have counted.
     Unknown,
-}
-
-/// Which threads may post to a lane, announce, and take its completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reaper {
-    /// Any, one at a time.
-    Any,
-    /// The thread that has taken the queue, and no other, as an io_uring ring with `IORING_SETUP_DEFER_TASKRUN` has it. Others
-    /// ask it.
-    Owner,
-}
-
-/// The thread that a lane belongs to.
-#[derive(Debug, Default)]
-pub(crate) struct Owner(Mutex<Option<ThreadId>>);
-
-impl Owner {
-    /// The lane belongs to the calling thread from now on.
-    pub(crate) fn begin(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
-    }
-
-    /// The lane belongs to nobody.
-    pub(crate) fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Whether it belongs to nobody.
-    pub(crate) fn is_nobody(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
-    }
-
-    /// Before the lane is used.
-    ///
-    /// # Panics
-    /// On any other thread: a ring of the kernel's would refuse it (`EEXIST`), and the caller is wrong.
-    pub(crate) fn check(&self) {
-        let owner = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(owner, Some(std::thread::current().id()), "a lane is used by another thread than the one that owns it");
-    }
 }
 
 /// The number of none: no device has as many.

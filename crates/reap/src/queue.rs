@@ -13,14 +13,14 @@ use units::Nanos;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::instant::{Instant, deadline};
-use crate::link::Reaper;
 use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
 use crate::shared::future::{FlushFuture, IoFuture, Pending};
 use crate::thread::executor::{self, Signal};
-use crate::thread::soft_queue::{SoftQueue, Turned};
+use crate::thread::path_queue::PathQueue;
+use crate::thread::soft_queue::Turned;
 use crate::wakeups::Wakeups;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
@@ -31,7 +31,7 @@ use crate::wakeups::Wakeups;
 /// queue on a thread of its own.
 pub struct Queue {
     /// One, or one for each path.
-    lanes: Vec<SoftQueue>,
+    lanes: Vec<PathQueue>,
     /// What is above several; which of the two it is costs one branch for each batch.
     fan: Option<Box<Fan>>,
 }
@@ -44,8 +44,9 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    pub(crate) fn over_one(controller: &Controller, user: Reaper, mode: Option<Mode>) -> Result<Queue, QueueError> {
-        Ok(Queue { lanes: vec![SoftQueue::take(controller, user, mode)?], fan: None })
+    /// Over one controller. `bound`: no other thread will ever use it.
+    pub(crate) fn over_one(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<Queue, QueueError> {
+        Ok(Queue { lanes: vec![PathQueue::take(controller, bound, mode)?], fan: None })
     }
 
     pub(crate) fn over_paths(paths: &Arc<Multipath>) -> Result<Queue, QueueError> {
@@ -55,12 +56,12 @@ impl Queue {
 
     /// The first of the queues below: for what is the same of all, and for the only one.
     #[inline]
-    fn lane(&self) -> &SoftQueue {
+    fn lane(&self) -> &PathQueue {
         &self.lanes[0]
     }
 
     /// The queues below, one for each path.
-    pub(crate) fn lanes(&self) -> &[SoftQueue] {
+    pub(crate) fn lanes(&self) -> &[PathQueue] {
         &self.lanes
     }
 
@@ -350,14 +351,14 @@ impl Queue {
     /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
     /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
     pub fn leave_loop(&self) {
-        self.lanes.iter().for_each(SoftQueue::leave_loop);
+        self.lanes.iter().for_each(PathQueue::leave_loop);
     }
 
     /// For a foreign loop: when to call [`Queue::turn`] at the latest although the file descriptor is quiet. What completes before is found
     /// then.
     pub fn next_deadline(&self) -> Option<Instant> {
         let above = self.fan.as_ref().and_then(|fan| fan.next_deadline());
-        self.lanes.iter().filter_map(SoftQueue::next_deadline).chain(above).min().map(Instant::of)
+        self.lanes.iter().filter_map(PathQueue::next_deadline).chain(above).min().map(Instant::of)
     }
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice. Modes of the kernel's
@@ -399,23 +400,23 @@ impl Queue {
     /// Whether the next commit may look for completions before it returns, so that some are found before a clock read that
     /// follows it.
     pub fn looks_on_commit(&self) -> bool {
-        self.lanes.iter().any(SoftQueue::looks_on_commit)
+        self.lanes.iter().any(PathQueue::looks_on_commit)
     }
 
     /// What this queue's thread has counted.
     pub fn counters(&self) -> Counters {
-        self.lanes.iter().map(SoftQueue::counters).fold(Counters::default(), Counters::and)
+        self.lanes.iter().map(PathQueue::counters).fold(Counters::default(), Counters::and)
     }
 
     /// What this queue's thread has counted since the last call, or since the queue was taken.
     pub fn take_counters(&self) -> Counters {
-        self.lanes.iter().map(SoftQueue::take_counters).fold(Counters::default(), Counters::and)
+        self.lanes.iter().map(PathQueue::take_counters).fold(Counters::default(), Counters::and)
     }
 
     /// What has been counted of the hardware queue that this one posts to (of several paths, of all of theirs), for all
     /// the software queues that share it.
     pub fn hardware_counters(&self) -> HardwareCounters {
-        self.lanes.iter().map(SoftQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
+        self.lanes.iter().map(PathQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
     /// What `adaptive` has decided, and why; of several paths, on the first.
@@ -425,7 +426,7 @@ impl Queue {
 
     /// From now on counts what wake-ups bring ([`Queue::wakeups`]).
     pub fn count_wakeups(&self) {
-        self.lanes.iter().for_each(SoftQueue::count_wakeups);
+        self.lanes.iter().for_each(PathQueue::count_wakeups);
     }
 
     /// What wake-ups have brought since [`Queue::count_wakeups`].
@@ -467,9 +468,9 @@ impl AsRef<Queue> for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let Some(fan) = self.fan.take() else { return };
         let lanes = std::mem::take(&mut self.lanes);
-        if !lanes.first().is_some_and(SoftQueue::is_here) {
+        let Some(fan) = self.fan.take() else { return lanes.into_iter().for_each(PathQueue::close) };
+        if !lanes.first().is_some_and(PathQueue::is_here) {
             // A child: what would be told or waited for is the parent's.
             return;
         }

@@ -96,8 +96,7 @@ pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script
 
 /// The controller of `uri`, but for what tells it from others.
 fn served<'a>(uri: &DeviceUri, device: String, namespaces: Namespaces<'a>) -> Result<Served<'a>, OpenError> {
-    let parameters =
-        [(!uri.masks, "masks=no"), (uri.owner, "reaper=owner"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
+    let parameters = [(!uri.masks, "masks=no"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
     if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
         return Err(OpenError::Options(format!(
             "`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out"

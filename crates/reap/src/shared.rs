@@ -3,7 +3,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | which requests are open, and who has their buffers? | `book.rs` |
-//! | what may other threads touch of a software queue? | `soft.rs`, `held.rs` |
+//! | what may other threads touch of a software queue? | `soft.rs`; of a queue of a file: `queue_shared.rs` |
 //! | what do futures wait on? | `tickets.rs`, `future.rs` |
 //! | what do the threads of one hardware queue share? | `hw_queue.rs`, `line.rs`, `drain.rs` |
 //! | how is the thread reached that looks after the controller? | `control.rs`, `reports.rs` |
@@ -17,6 +17,7 @@ pub(crate) mod controller;
 pub(crate) mod drain;
 pub(crate) mod future;
 pub(crate) mod hw_queue;
+pub(crate) mod queue_shared;
 pub(crate) mod reports;
 pub(crate) mod roster;
 pub(crate) mod soft;

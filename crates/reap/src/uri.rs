@@ -54,9 +54,6 @@ pub struct DeviceUri {
     pub share: bool,
     /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
     pub own_thread: bool,
-    /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
-    /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
-    pub owner: bool,
     /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
@@ -101,7 +98,7 @@ pub struct UriError {
 pub(crate) const MULTIPATH: &str = "multipath:";
 
 const KEYS: &str = "profile, lba, namespaces, queues, vectors, masks, pending, fetch, aborts, doorbells, shadow, sgl, trust, share, thread, \
-    reaper, entries, alloc, properties, seed, size";
+    entries, alloc, properties, seed, size";
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -160,7 +157,6 @@ impl DeviceUri {
             trust: false,
             share: false,
             own_thread: false,
-            owner: false,
             entries: 1024,
             alloc_limit: None,
             late_properties: false,
@@ -195,7 +191,6 @@ impl DeviceUri {
                 }
             }
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
-            "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
             "properties" => self.late_properties = one_of(key, value, &["now", "late"])? == "late",

@@ -61,3 +61,18 @@ proptest! {
         let _ = text.parse::<Mode>();
     }
 }
+
+/// A poller that never yields is not told that others want its CPU; a rule that weighs it is told whatever spinning means.
+#[test]
+fn spin_decides_what_is_told() {
+    for (mode, spin, told, yields) in [
+        (Mode::POLL, Spin::Naps, true, false),
+        (Mode::POLL, Spin::Spins, false, false),
+        (Mode::POLL, Spin::Yields, false, true),
+        (Mode::HYBRID_MEAN, Spin::Spins, false, false),
+        (Mode::ADAPTIVE, Spin::Spins, true, false),
+        (Mode::ADAPTIVE, Spin::Yields, true, false),
+    ] {
+        assert_eq!((spin.tells_wanted(mode), spin.gives_way(mode)), (told, yields), "{mode} {spin}");
+    }
+}

@@ -62,9 +62,9 @@ impl Whole {
     }
 
     fn take(&mut self) -> Vec<Cqe> {
-        let mut out = [Cqe::default(); 64];
-        let taken = self.cq.take(&mut out);
-        out[..taken].to_vec()
+        let taken = std::iter::from_fn(|| self.cq.pop()).collect();
+        self.cq.release();
+        taken
     }
 
     /// The results of all that was pushed, by user data: all of them are waited for.

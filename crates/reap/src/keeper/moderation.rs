@@ -201,17 +201,14 @@ fn asked(queue: &HwQueue) -> u16 {
     queue.softs.iter().filter(|soft| soft.open() > 0).map(|soft| soft.holds() as u16).min().unwrap_or(0)
 }
 
-/// Queues that ask for moderation where there is none get what there is. Whether any did.
-pub(super) fn fall_back(queues: &[Arc<HwQueue>]) -> bool {
-    let mut any = false;
+/// Queues that ask for moderation where there is none get what there is.
+fn fall_back(queues: &[Arc<HwQueue>]) {
     for soft in queues.iter().flat_map(|queue| &queue.softs) {
         let unfit =
             soft.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != completion::Moderation::Asked));
         // The application may ask for another at this moment, which stands.
         if unfit.is_some_and(|unfit| soft.mode.ask_instead(unfit, Mode::INTERRUPT)) {
             soft.tell();
-            any = true;
         }
     }
-    any
 }

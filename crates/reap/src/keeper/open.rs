@@ -13,7 +13,8 @@ use crate::link::{KernelLink, Link, RingLink};
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::controller::{Controller, Description, Opened, Sizes};
-use crate::shared::roster::{Maker, Roster};
+use crate::shared::queue_shared::FileQueues;
+use crate::shared::roster::Roster;
 use crate::thread::cycle;
 
 /// Most requests in flight on a ring: its completions have to fit in twice as many entries.
@@ -35,8 +36,8 @@ pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &Open
     };
     let description = Description { uri: uri.to_owned(), ..opened.description };
     let free = (0..software).rev().map(place).collect();
-    let roster = Arc::new(Roster::fixed(opened.queues.clone(), free));
-    Ok((Controller::new(Opened { description, ..opened }, roster, options), inventory))
+    let roster = Roster::new(opened.queues.clone(), free);
+    Ok((Controller::new(Opened { description, ..opened }, roster, Arc::new(FileQueues::new(0)), options), inventory))
 }
 
 /// Opens the file or block device of `link`, which was opened as `uri`. Its queues are made as they are taken.
@@ -51,12 +52,8 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     if queues == 0 || queues > usize::from(u16::MAX) {
         return Err(OpenError::Options(format!("{queues} software queues: there can be 1 to {}", u16::MAX)));
     }
-    let mut made = None;
-    let control = housekeeping::look_after(|control| {
-        let maker = Maker { link: link.clone(), depth: options.depth.clamp(1, MOST_DEPTH), reporter: control.reporter() };
-        let roster = made.insert(Arc::new(Roster::growing(maker, queues))).clone();
-        Box::new(FileKeeper::new(roster, control.asks(), options.timeout))
-    })?;
+    let files = Arc::new(FileQueues::new(queues));
+    let control = housekeeping::look_after(|control| Box::new(FileKeeper::new(control.asks(), files.clone(), options.timeout)))?;
     let identity = &link.target().facts().identity;
     let said = |text: &Option<String>| text.clone().unwrap_or_default();
     let description = Description {
@@ -71,10 +68,9 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     };
     link.target().notes().iter().for_each(|note| control.asks().health().note(note.clone()));
     let namespaces = vec![namespace];
-    let Some(roster) = made else { return Err(OpenError::Options("the file has no keeper".into())) };
     let sizes = Sizes::of(&[], link.number());
     let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes, control, description };
-    Ok(Controller::new(opened, roster, options))
+    Ok(Controller::new(opened, Roster::default(), files, options))
 }
 
 fn has_time(options: &OpenOptions) -> Result<(), OpenError> {

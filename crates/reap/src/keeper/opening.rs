@@ -6,9 +6,9 @@ use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
-use super::{Keeper, Life, Refusal, wanted_queues};
+use super::{Keeper, Life, Refusal};
 use crate::error::OpenError;
-use crate::link::{Lane, Link, MAX_TRANSFER, Reaper, RingLane, Rings};
+use crate::link::{Link, MAX_TRANSFER, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
 use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
@@ -35,7 +35,7 @@ impl Keeper {
                         }
                     }
                     Err(error) => {
-                        let (bytes, queues) = (self.options.pool_bytes, self.wanted_queues());
+                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware());
                         return self.close_down(OpenError::no_memory(error, bytes, queues), now);
                     }
                 },
@@ -83,15 +83,9 @@ impl Keeper {
         let granted = self.inventory.queues.len();
         // Where nobody says how many, all have both lanes rather than that there are more of them.
         let both = self.link.has_two_lanes() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
-        let count = if both { (granted / 2).max(1) } else { granted }.min(self.wanted_queues());
+        let count = if both { (granted / 2).max(1) } else { granted }.min(self.options.hardware());
         let map = QueueMap::new(self.options.software_over(count), count).map_err(|e| options(&e))?;
         let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware() };
-        if let Some(wanted) = self.options.software_queues
-            && self.link.facts().reaper == Reaper::Owner
-            && count < wanted
-        {
-            return Err(options(&format!("each of {wanted} threads needs a hardware queue of its own, and the controller grants {count}")));
-        }
         let prp = self.link.prp_table();
         let pair = |n: usize| {
             let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
@@ -104,13 +98,13 @@ impl Keeper {
                 return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
             }
             let first = pair(n).ok_or_else(too_small)??;
-            let lane = Lane::Ring(RingLane::new(first, self.link.vector_of(n, count), self.link.clone(), prp.clone()));
+            let lane = RingLane::new(first, self.link.vector_of(n, count), self.link.clone(), prp.clone());
             let polled = pair(count + n).transpose()?.map(|pair| RingLane::polled(pair, self.link.clone(), prp.clone()));
             let parts = lane.tags() + polled.as_ref().map_or(0, RingLane::tags);
             let soft = |me| Soft::new(me as u8, parts, self.options.mode).map(Arc::new);
             let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
             let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let queue = HwQueue::new(lane, polled.map(Lane::Ring), softs, self.asks.reporter.clone());
+            let queue = HwQueue::new(lane, polled, softs, self.asks.reporter.clone());
             queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         self.queues = queues;
@@ -122,10 +116,6 @@ impl Keeper {
             ));
         }
         Ok(())
-    }
-
-    fn wanted_queues(&self) -> usize {
-        wanted_queues(&self.link, &self.options)
     }
 
     /// The namespaces that can be used.

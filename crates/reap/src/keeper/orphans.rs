@@ -14,7 +14,7 @@ use crate::shared::soft::Soft;
 use crate::thread::executor;
 
 /// How often abandoned software queues are looked at while something of theirs is in flight.
-const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
+pub(super) const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
 
 /// Software queues without a thread.
 pub(super) struct Orphans {
@@ -60,16 +60,11 @@ impl Orphans {
         });
         if self.list.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
     }
-
-    /// What is left of `queue` is nobody's affair any more.
-    pub(super) fn forget(&mut self, queue: &Arc<HwQueue>) {
-        self.list.retain(|(orphan, _)| !Arc::ptr_eq(orphan, queue));
-    }
 }
 
 /// Does something with each, on a thread that is made for it: what it comes to is the application's code and may block, and this thread has
 /// other devices to look after. Where the system has no thread left it is done here.
-fn elsewhere<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
+pub(super) fn elsewhere<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
     if things.is_empty() {
         return;
     }
@@ -98,16 +93,13 @@ fn end_left(queue: &HwQueue, soft: &Soft, me: u8) -> Option<bool> {
     }
     if queue.is_dead() {
         book.fail_waiting(Failure::DeviceLost, now);
-    } else if queue.lacks_its_owner() {
-        // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
-        book.fail_waiting(Failure::TimedOut, now);
     } else if book.is_waiting() {
         queue.join_line(me);
     }
     book.take_ended(&mut wakers);
     let memory = book.take_kept();
     drop(book);
-    elsewhere("reap-wake", wakers, |mut wakers| executor::wake_all(wakers.drain(..)));
+    elsewhere("reap-wake", wakers, executor::wake_all);
     elsewhere("reap-let-go", memory, executor::let_go);
     Some(found)
 }

@@ -31,7 +31,7 @@ impl Keeper {
             // Seen so late: the batch's clock read was old when it was posted, or this thread was away.
             long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + PUNCTUAL);
             announced += queue.try_commit();
-            if queue.shows() {
+            if queue.hint() {
                 queue.take_for_owners(&mut self.taken);
                 self.unserved = true;
             }

@@ -7,12 +7,13 @@ use nvme::Nsid;
 
 use super::*;
 use crate::error::Refused;
-use crate::link::{EmbeddedOptions, Reach, Reaper as User};
+use crate::link::{EmbeddedOptions, Reach};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::shared::book::Claim;
 use crate::shared::controller::Controller;
 use crate::shared::future::Pending;
+use crate::shared::queue_shared::FileQueues;
 use crate::shared::reports::Kick;
 use crate::shared::roster::Roster;
 
@@ -57,7 +58,7 @@ fn in_an_inbox(opened: &Opened) -> Pending {
     assert!(submitted.refused.is_none());
     drop(book);
     let since = Instant::now();
-    while !queue.shows() {
+    while !queue.hint() {
         assert!(since.elapsed() < PATIENCE, "the controller does not answer");
         std::thread::yield_now();
     }
@@ -116,9 +117,10 @@ fn sweep_wakes_the_sleeping_thread() {
 fn keeper_exit_ends_all_waits() {
     let (keeper, opened) = up();
     let ns = opened.namespaces[0];
-    let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
-    let controller = Controller::new(opened, roster, &OpenOptions::default().mode(completion::Mode::INTERRUPT));
-    let queue = Queue::over_one(&controller, User::Any, None).unwrap();
+    let roster = Roster::new(opened.queues.clone(), vec![(0, 0)]);
+    let controller =
+        Controller::new(opened, roster, Arc::new(FileQueues::new(0)), &OpenOptions::default().mode(completion::Mode::INTERRUPT));
+    let queue = Queue::over_one(&controller, false, None).unwrap();
     queue.submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
     drop(keeper);
     let since = Instant::now();
@@ -150,9 +152,9 @@ fn oversized_blocks_disable_one_namespace() {
 fn stale_namespace_handles_are_refused() {
     let (mut keeper, opened) = up();
     let ns = opened.namespaces[0];
-    let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
-    let controller = Controller::new(opened, roster, &OpenOptions::default().mode(completion::Mode::POLL));
-    let queue = Queue::over_one(&controller, User::Any, None).unwrap();
+    let roster = Roster::new(opened.queues.clone(), vec![(0, 0)]);
+    let controller = Controller::new(opened, roster, Arc::new(FileQueues::new(0)), &OpenOptions::default().mode(completion::Mode::POLL));
+    let queue = Queue::over_one(&controller, false, None).unwrap();
     let read = || queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
@@ -208,8 +210,8 @@ fn long_transfers_use_sgls() {
     for (uri, lists) in [("mem:1M?profile=null", true), ("mem:1M?profile=null&sgl=yes", false)] {
         let device = crate::Device::open(uri).unwrap();
         let queue = device.queue().unwrap();
-        let hardware = &queue.lanes()[0].queue;
-        let touched = || !hardware.lane.ring().unwrap().lists().is_untouched();
+        let hardware = &queue.lanes()[0].controller().queue;
+        let touched = || !hardware.lane.lists().is_untouched();
         for (bytes, lists) in [(8192, false), (65_536, lists)] {
             let (result, _) = queue.block_on(queue.read(&device.namespaces()[0], 0, queue.buffer(bytes).unwrap())).unwrap();
             result.unwrap();

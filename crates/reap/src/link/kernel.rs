@@ -9,9 +9,8 @@
 //! | how is I/O aligned, and does it pass the page cache? | `direct.rs` |
 //! | how does a new file come about? | `layout.rs` |
 //! | what do the queues of one share? | `link.rs` |
-//! | how does one queue post and take? | `lane.rs` |
-//! | which rings does the kernel poll, or submit by itself? | `lane/kinds.rs` |
-//! | what is out on a ring, and what does an answer mean? | `lane/state.rs` |
+//! | which rings does a queue have? | `queue.rs` |
+//! | how does one ring post, reap and sleep? | `command_ring.rs` |
 //! | what is one request to the kernel? | `command.rs`; as an NVMe command that passes through: `passthrough.rs` |
 //! | does the kernel pass commands through at all? | `trial.rs` |
 //! | how are blocks zeroed, and given back? | `ways.rs` |
@@ -19,18 +18,19 @@
 
 mod buffers;
 mod command;
+mod command_ring;
 mod direct;
-mod lane;
 mod layout;
 mod link;
 mod namespace;
 mod passthrough;
+mod queue;
 mod target;
 mod trial;
 mod uri;
 mod ways;
 
-pub(crate) use lane::{UringLane, UringPosting};
 pub(crate) use link::KernelLink;
+pub(crate) use queue::UringQueue;
 pub(crate) use uri::SCHEME;
 pub use uri::{Buffered, KernelUri};

@@ -27,7 +27,7 @@ use units::Nanos;
 use super::bells::{Bells, BusBells};
 use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::peer::{Again, News, Peer};
-use super::{Facts, Mask, Messages, Reaper, next_number};
+use super::{Facts, Mask, Messages, next_number};
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 pub(crate) use prp_table::PrpTable;
@@ -120,11 +120,10 @@ impl RingLink {
         member: Option<Member<'_>>,
     ) -> Result<RingLink, OpenError> {
         let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
-        let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
         let vectors = hw::vectors(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
-        let facts = Facts { mask, reaper, messages };
+        let facts = Facts { mask, messages };
         let (bells, end) = embedded::attach(uri, options, Host { pool: &reach.pool, vectors: &vectors }, member)?;
         let bells = Bells::Here(bells);
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
@@ -142,7 +141,7 @@ impl RingLink {
         let pages = shadow.then(|| reach.pool.alloc_doorbells(registers.stride())).transpose();
         let pages = pages.map_err(|error| OpenError::no_memory(error, pool_bytes, 0))?;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
-        let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
+        let facts = Facts { mask: Mask::Unread, messages };
         let bells = Bells::Bus(Arc::new(BusBells::new(registers, pages)));
         let properties = HostProperties::beyond(bells.clone(), beyond.clone());
         let (far, vectors, number) = (Far::Beyond(beyond), Arc::new(vectors), next_number());

@@ -11,12 +11,12 @@ use units::Nanos;
 use super::head::{Claim, Head};
 use super::joined::Multipath;
 use crate::error::{QueueError, Refused};
-use crate::link::Reaper;
 use crate::request::{Completion, Request};
 use crate::shared::future::Pending;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
-use crate::thread::soft_queue::{SoftQueue, Turned};
+use crate::thread::path_queue::PathQueue;
+use crate::thread::soft_queue::Turned;
 
 /// Between two looks at what waits for a path, should nothing else wake the thread.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -36,15 +36,15 @@ impl Fan {
     ///
     /// # Errors
     /// All of them are taken, or the system is out of descriptors.
-    pub(crate) fn take(shared: &Arc<Multipath>) -> Result<(Fan, Vec<SoftQueue>), QueueError> {
+    pub(crate) fn take(shared: &Arc<Multipath>) -> Result<(Fan, Vec<PathQueue>), QueueError> {
         let index = shared.take()?;
         Fan::new(shared, index).inspect_err(|_| shared.give_back(index))
     }
 
-    fn new(shared: &Arc<Multipath>, index: usize) -> Result<(Fan, Vec<SoftQueue>), QueueError> {
+    fn new(shared: &Arc<Multipath>, index: usize) -> Result<(Fan, Vec<PathQueue>), QueueError> {
         let system = |source| QueueError::System { what: "epoll instance", source };
         let lanes =
-            shared.controllers().iter().map(|controller| SoftQueue::take(controller, Reaper::Any, None)).collect::<Result<Vec<_>, _>>()?;
+            shared.controllers().iter().map(|controller| PathQueue::take(controller, false, None)).collect::<Result<Vec<_>, _>>()?;
         let place = Place::new().map_err(system)?;
         for (key, lane) in (0..).zip(&lanes) {
             place.poller().add(lane, key).map_err(system)?;
@@ -61,7 +61,7 @@ impl Fan {
     }
 
     /// See [`crate::Queue::reap`].
-    pub(crate) fn reap(&self, lanes: &[SoftQueue], out: &mut Vec<Completion>) -> usize {
+    pub(crate) fn reap(&self, lanes: &[PathQueue], out: &mut Vec<Completion>) -> usize {
         self.sift(lanes);
         let Ok(mut head) = self.head.try_borrow_mut() else { return 0 };
         let room = (out.capacity() - out.len()).max(1);
@@ -75,7 +75,7 @@ impl Fan {
     }
 
     /// See [`crate::Queue::finished`].
-    pub(crate) fn finished(&self, lanes: &[SoftQueue]) -> usize {
+    pub(crate) fn finished(&self, lanes: &[PathQueue]) -> usize {
         self.sift(lanes);
         self.done()
     }
@@ -95,13 +95,13 @@ impl Fan {
     }
 
     /// Drives the paths until `min` requests can be reaped, `until`, or, unless `idle` too is waited out, nothing is open.
-    pub(crate) fn wait(&self, lanes: &[SoftQueue], min: usize, until: Nanos, idle: bool) -> usize {
+    pub(crate) fn wait(&self, lanes: &[PathQueue], min: usize, until: Nanos, idle: bool) -> usize {
         self.drive(lanes, until, idle, || self.done() >= min);
         self.done()
     }
 
     /// See [`crate::Queue::start`].
-    pub(crate) fn start(&self, lanes: &[SoftQueue], request: Request) -> Pending {
+    pub(crate) fn start(&self, lanes: &[PathQueue], request: Request) -> Pending {
         let (checked, request) = self.shared.check(request);
         if let Err(why) = checked {
             return Pending::refused(why, request);
@@ -118,14 +118,14 @@ impl Fan {
     }
 
     /// See [`crate::Queue::commit`].
-    pub(crate) fn commit(&self, lanes: &[SoftQueue]) {
+    pub(crate) fn commit(&self, lanes: &[PathQueue]) {
         if let Ok(mut head) = self.head.try_borrow_mut() {
             self.send(lanes, &mut head, self.clock.get());
         }
     }
 
     /// See [`crate::Queue::turn`].
-    pub(crate) fn turn(&self, lanes: &[SoftQueue], budget: u32) -> Turned {
+    pub(crate) fn turn(&self, lanes: &[PathQueue], budget: u32) -> Turned {
         _ = self.place.drain(u64::MAX);
         self.commit(lanes);
         let mut turned = Turned { found: 0, more: false };
@@ -148,14 +148,14 @@ impl Fan {
     }
 
     /// Whether futures wait for any of the open requests. What has been found is given to them first.
-    pub(crate) fn has_futures(&self, lanes: &[SoftQueue]) -> bool {
+    pub(crate) fn has_futures(&self, lanes: &[PathQueue]) -> bool {
         self.commit(lanes);
         self.sift(lanes);
         self.head.borrow().has_futures()
     }
 
     /// The thread is gone, and nobody waits for what it has in flight.
-    pub(crate) fn close(&self, lanes: Vec<SoftQueue>) {
+    pub(crate) fn close(&self, lanes: Vec<PathQueue>) {
         let mut head = self.head.borrow_mut();
         self.shared.keep_counters(self.index, || head.counters());
         head.leave(|path| {
@@ -171,7 +171,7 @@ impl Fan {
     /// See [`crate::Queue::submit`].
     pub(crate) fn submit(
         &self,
-        lanes: &[SoftQueue],
+        lanes: &[PathQueue],
         now: Nanos,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<(), (Refused, Request)> {
@@ -194,7 +194,7 @@ impl Fan {
 
     /// Before a batch: which paths there are, and which CPU this is.
     #[inline]
-    fn begin(&self, lanes: &[SoftQueue], now: Nanos) -> Nanos {
+    fn begin(&self, lanes: &[PathQueue], now: Nanos) -> Nanos {
         self.clock.set(now);
         let mut head = self.head.borrow_mut();
         if self.shared.selector.policy() == Policy::Numa {
@@ -208,7 +208,7 @@ impl Fan {
     }
 
     #[cold]
-    fn read_board(&self, lanes: &[SoftQueue], head: &mut Head, now: Nanos) {
+    fn read_board(&self, lanes: &[PathQueue], head: &mut Head, now: Nanos) {
         self.take_found(lanes, head);
         let drained = |path: PathId| lanes.get(path.index()).is_none_or(|lane| lane.in_flight() == 0 && lane.finished() == 0);
         head.read_board(&self.shared, now, drained);
@@ -217,7 +217,7 @@ impl Fan {
 
     /// Posts what is staged: one doorbell for each path.
     #[inline]
-    fn send(&self, lanes: &[SoftQueue], head: &mut Head, now: Nanos) {
+    fn send(&self, lanes: &[PathQueue], head: &mut Head, now: Nanos) {
         if !std::mem::replace(&mut head.staged, false) {
             return;
         }
@@ -237,7 +237,7 @@ impl Fan {
 
     /// Takes what the paths' queues have found, and whatever follows from it.
     #[inline]
-    fn sift(&self, lanes: &[SoftQueue]) {
+    fn sift(&self, lanes: &[PathQueue]) {
         let found = lanes.iter().any(|lane| lane.finished() > 0);
         let Ok(mut head) = self.head.try_borrow_mut() else { return };
         if !found && head.changes == self.shared.board.changes() {
@@ -253,7 +253,7 @@ impl Fan {
     }
 
     #[inline]
-    fn take_found(&self, lanes: &[SoftQueue], head: &mut Head) {
+    fn take_found(&self, lanes: &[PathQueue], head: &mut Head) {
         let mut latest = self.clock.get();
         for (lane, tally) in lanes.iter().zip(self.shared.tallies(self.index)) {
             if lane.finished() == 0 {
@@ -287,7 +287,7 @@ impl Fan {
     }
 
     /// Does what is due, and sends what is staged. When there is more at the latest, should nothing else wake the thread.
-    pub(crate) fn look_after(&self, lanes: &[SoftQueue]) -> Nanos {
+    pub(crate) fn look_after(&self, lanes: &[PathQueue]) -> Nanos {
         let Ok(mut head) = self.head.try_borrow_mut() else { return Nanos::MAX };
         let mut deadline = head.next_deadline();
         if deadline < Nanos::MAX {
@@ -304,7 +304,7 @@ impl Fan {
     }
 
     /// Drives the paths until `enough`, `until`, or, unless others may come (`for_others`), nothing is open.
-    pub(crate) fn drive(&self, lanes: &[SoftQueue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
+    pub(crate) fn drive(&self, lanes: &[PathQueue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
         loop {
             let deadline = self.look_after(lanes);
             let open = self.in_flight();
@@ -329,7 +329,7 @@ impl Fan {
 /// A batch that is being staged: sent when this is dropped, even where the iterator has panicked.
 struct Staged<'a> {
     fan: &'a Fan,
-    lanes: &'a [SoftQueue],
+    lanes: &'a [PathQueue],
     now: Nanos,
     head: Option<RefMut<'a, Head>>,
 }

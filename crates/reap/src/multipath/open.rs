@@ -62,12 +62,7 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenErro
     let reach = Reach::new(options.pool_bytes)?;
     let mut subsystem = the_subsystem(&uri.paths)?;
     let link = |(n, path): (usize, &PathUri)| {
-        let text = &path.text;
         let device = of_this_process(path)?;
-        if device.owner {
-            let what = format!("path `{text}`: with `reaper=owner` its queues belong to one thread, which several paths cannot promise");
-            return Err(OpenError::Options(what));
-        }
         let member = Member { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
         RingLink::embedded(device, &options.embedded, reach.clone(), Some(member))
     };

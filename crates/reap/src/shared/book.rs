@@ -232,6 +232,77 @@ impl Requests {
         done
     }
 
+    /// Takes in a checked request and posts it, or as much of it as `post` takes; the rest waits.
+    ///
+    /// # Errors
+    /// There are as many requests as can be.
+    #[inline(always)]
+    pub(crate) fn submit(&mut self, request: Request, claim: Claim, now: Nanos, post: &mut impl Post) -> Result<(), Request> {
+        if self.free == NONE && !self.grow() {
+            return Err(request);
+        }
+        let at = self.free;
+        let slot = &mut self.slots[at as usize];
+        let plain = claim == Claim::Batch && !request.urgent;
+        let token = if plain { self.whole } else { self.first } | u64::from(at) << 32;
+        self.urgent += u32::from(request.urgent);
+        slot.fill(request, claim, now);
+        (self.free, self.last) = (slot.next, at);
+        self.open += 1;
+        if self.waiting.is_empty()
+            && let Some(part) = slot.only_part()
+            && post.post(&part, Token(token), now)
+        {
+            self.posted += 1;
+            return Ok(());
+        }
+        self.submit_parts(at, claim, now, post);
+        Ok(())
+    }
+
+    /// A request that is several parts, or for which there is no room at once.
+    #[cold]
+    #[inline(never)]
+    fn submit_parts(&mut self, at: u32, claim: Claim, now: Nanos, post: &mut impl Post) {
+        let slot = &mut self.slots[at as usize];
+        let (blocks, parts) = (slot.blocks, slot.parts(0, slot.blocks));
+        slot.state = State::Open { claim, left: parts };
+        self.waiting.push_back(Waiting { slot: at, from: 0, blocks });
+        self.post_waiting(post, now, u32::MAX);
+    }
+
+    /// Takes note of an answer to a part. The waker of a future that is thereby finished; call it when nothing is borrowed.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
+        if self.disowned == 0 && oddity(completed, self.whole) == 0 {
+            self.done.push(finished(completed, now));
+            self.posted -= 1;
+            self.open -= 1;
+            return None;
+        }
+        self.end(Token(completed.token), How::of(completed), now)
+    }
+
+    /// Parts posted and not yet ended.
+    #[inline]
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// Fails everything that is open, because nothing of it will come any more: its buffers are leaked. Wakers are appended to `wakers`.
+    #[cold]
+    pub(crate) fn lose_all(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
+        self.fail_waiting(Failure::DeviceLost, now);
+        // The slots of finished requests look open until these are reaped.
+        let finished: Vec<u32> = self.done[self.reaped..].iter().map(|finished| finished.at).collect();
+        for at in (0..self.slots.len() as u32).filter(|at| !finished.contains(at)) {
+            while matches!(self.slots[at as usize].state, State::Open { left: 1.., .. }) {
+                wakers.extend(self.end(Token::new(self.soft, at, 0), How::Lost, now));
+            }
+        }
+        self.take_ended(wakers);
+    }
+
     /// The class of the last request of the last batch that was not empty.
     pub(crate) fn last_class(&self) -> Option<Class> {
         self.slots.get(self.last as usize).map(Slot::class)

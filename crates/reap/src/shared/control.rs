@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nvme::Sqe;
 
 use super::hw_queue::HwQueue;
+use super::queue_shared::Orphan;
 use super::reports::{Kick, Reporter};
 use crate::error::AdminError;
 use crate::health::Health;
@@ -24,6 +25,8 @@ pub(crate) struct Asks {
     /// Software queues that were dropped with requests in flight, and those that were taken, in order.
     changes: Mutex<Vec<Change>>,
     raw_commands: Mutex<VecDeque<RawCommand>>,
+    /// Queues of a file that have lost their thread since this was last looked at.
+    orphans: Mutex<Vec<Box<dyn Orphan>>>,
     pub reporter: Reporter,
 }
 
@@ -62,6 +65,7 @@ impl Control {
             closing: AtomicBool::new(false),
             changes: Mutex::default(),
             raw_commands: Mutex::default(),
+            orphans: Mutex::default(),
             reporter: Reporter::new(kick),
         }))
     }
@@ -98,6 +102,17 @@ impl Control {
         answer
     }
 
+    /// A queue of a file without a thread.
+    pub(crate) fn adopt(&self, queue: Box<dyn Orphan>) {
+        lock(&self.0.orphans).push(queue);
+        self.kick();
+    }
+
+    /// A mode was asked for whose coalescing there is not.
+    pub(crate) fn refuse_coalescing(&self) {
+        self.0.health().coalescing_refused = true;
+    }
+
     /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
     pub(crate) fn orphan(&self, queue: &Arc<HwQueue>, me: u8) {
         if queue.softs[usize::from(me)].open() > 0 {
@@ -128,6 +143,11 @@ impl Asks {
 
     pub(crate) fn changes(&self) -> MutexGuard<'_, Vec<Change>> {
         lock(&self.changes)
+    }
+
+    /// Queues of a file that have lost their thread since this was last asked.
+    pub(crate) fn take_orphans(&self) -> Vec<Box<dyn Orphan>> {
+        std::mem::take(&mut lock(&self.orphans))
     }
 
     pub(crate) fn raw_commands(&self) -> MutexGuard<'_, VecDeque<RawCommand>> {

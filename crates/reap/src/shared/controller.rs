@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use completion::{LatencyPrice, Mode};
+use completion::{LatencyPrice, Mode, Moderation};
 use hw::DmaPool;
 use nvme::{Nsid, Sqe};
 use units::Nanos;
 
 use super::control::Control;
 use super::hw_queue::HwQueue;
+use super::queue_shared::{FileQueues, Orphan, QueueShared};
+use super::reports::Reporter;
 use super::roster::Roster;
 use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::{AdminError, QueueError, Refused};
 use crate::health::Health;
-use crate::link::{Link, NO_LINK, Reaper};
+use crate::link::{Link, NO_LINK};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::request::Request;
@@ -25,8 +27,7 @@ use crate::request::Request;
 /// A caller's admin command takes longer than others may where a reset comes between, or several.
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);
 
-/// How long a thread that leaves a queue of its own stays at least, for commands that end in their usual time; and for those that the
-/// kernel is asked to cancel at their time-out.
+/// How long a thread that leaves a queue waits for requests that the kernel was asked to cancel.
 const LEAVING: Nanos = Nanos::from_secs(1);
 
 /// An open controller. Shut down when the last clone and the last queue are gone.
@@ -38,7 +39,8 @@ struct Shared {
     /// The link's number, and its pool, which each batch asks for.
     number: u32,
     pool: DmaPool,
-    roster: Arc<Roster>,
+    roster: Roster,
+    files: Arc<FileQueues>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
     mode: AtomicU32,
@@ -125,42 +127,79 @@ impl Sizes {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.roster.shut();
-    }
-}
-
 impl Controller {
-    /// A controller that is up, or a file that is open, with its queues.
-    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, options: &OpenOptions) -> Controller {
+    /// A controller that is up, with its queues in `roster`; or a file that is open, with its queues in `files`.
+    pub(crate) fn new(opened: Opened, roster: Roster, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
         let Opened { link, namespaces, sizes, control, description, .. } = opened;
         let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(options.mode.into()));
         let (price, timeout) = (options.latency_price, options.timeout);
-        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, price, timeout, control, description }))
+        Controller(Arc::new(Shared { link, number, pool, roster, files, namespaces, sizes, mode, price, timeout, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
     /// [`Controller::give_back`] follows.
     ///
     /// # Errors
-    /// All of them are taken, or each belongs to one thread and `user` does not, or there is no such mode on the link.
-    pub(crate) fn take(&self, user: Reaper, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
-        if user == Reaper::Any && self.0.link.belongs_to_one_thread() {
-            return Err(QueueError::OneThread);
-        }
-        if mode.is_the_kernels() && matches!(self.0.link, Link::Ring(_)) {
+    /// All of them are taken, or there is no such mode on the link.
+    pub(crate) fn take(&self, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
+        if mode.is_the_kernels() {
             return Err(QueueError::NotTheKernels(mode));
         }
-        self.0.roster.take(user, mode)
+        self.0.roster.take()
+    }
+
+    /// Another queue of a file, in `mode` if the file has that. [`Controller::adopt`] or [`Controller::retire`] follows.
+    ///
+    /// # Errors
+    /// All of them are taken, or the system is out of descriptors.
+    pub(crate) fn add_queue(&self, mode: Mode) -> Result<Arc<QueueShared>, QueueError> {
+        let mode = if mode.is_the_kernels() { mode } else { self.mode_on(None, mode) };
+        self.0.files.add(mode)
+    }
+
+    /// A queue of a file has no thread any more, and something is still open: it is polled by the thread that looks after the file.
+    pub(crate) fn adopt(&self, queue: Box<dyn Orphan>) {
+        self.0.files.orphaned(queue.shared());
+        self.0.control.adopt(queue);
+    }
+
+    /// A queue of a file is gone.
+    pub(crate) fn retire(&self, queue: &Arc<QueueShared>) {
+        self.0.files.remove(queue);
+    }
+
+    /// The mode in force on a queue where `asked` is asked for. Rings that were made for a mode of the kernel's own have that mode and no
+    /// other, and no other rings have such a mode; of a file the kernel coalesces nothing.
+    pub(crate) fn mode_on(&self, queue: Option<&QueueShared>, asked: Mode) -> Mode {
+        if let Some(own) = queue.and_then(|queue| queue.made_for) {
+            return own;
+        }
+        let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
+        if coalesces && matches!(self.0.link, Link::Kernel(_)) {
+            // Before the mode changes: a caller that finds its queue in another mode finds in the health why.
+            self.0.control.refuse_coalescing();
+            return Mode::INTERRUPT;
+        }
+        if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
+    }
+
+    /// Something that the device's users may want to know.
+    pub(crate) fn note(&self, what: String) {
+        self.reporter().noted(what);
+    }
+
+    /// What its queues report to.
+    pub(crate) fn reporter(&self) -> Reporter {
+        self.0.control.reporter()
+    }
+
+    /// How long a request may take.
+    pub(crate) fn timeout(&self) -> Nanos {
+        self.0.timeout
     }
 
     /// A software queue has a thread that drives it.
     pub(crate) fn begun(&self, queue: &Arc<HwQueue>, me: u8) {
-        if self.0.roster.grows() {
-            // Nobody has had it before, so that there is nothing to take over; its mode may not be one that there is.
-            return self.kick_keeper();
-        }
         self.0.control.taken(queue, me);
     }
 
@@ -206,13 +245,10 @@ impl Controller {
         self.0.price
     }
 
-    /// How long a thread stays for what is in flight on a queue that belongs to it, and that it leaves. Where a controller carries commands
-    /// out, a reset takes back what is left. What the kernel has nobody else can take, so that it has all the time that a command has.
+    /// How long a thread stays for what is in flight on a queue that it alone can use, and that it leaves: until that is late, and then for
+    /// the kernel to cancel it.
     pub(crate) fn stays(&self) -> Nanos {
-        match &self.0.link {
-            Link::Ring(_) => LEAVING,
-            Link::Kernel(_) => self.0.timeout + LEAVING,
-        }
+        self.0.timeout + LEAVING
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
@@ -220,9 +256,13 @@ impl Controller {
         self.0.mode.store(mode.into(), Relaxed);
         for queue in self.0.roster.all() {
             for soft in &queue.softs {
-                soft.mode.ask(queue.means(mode));
+                soft.mode.ask(self.mode_on(None, mode));
                 soft.tell();
             }
+        }
+        for queue in self.0.files.all() {
+            queue.mode.ask(self.mode_on(Some(&queue), mode));
+            queue.wake.tell();
         }
         self.kick_keeper();
     }
@@ -235,11 +275,13 @@ impl Controller {
     /// From now on no request is posted again.
     pub(crate) fn lose_patience(&self) {
         self.0.roster.all().iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.lose_patience());
+        self.0.files.all().iter().for_each(|queue| queue.fail_pending());
     }
 
     /// Requests that are not finished, over all queues.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.0.roster.all().iter().flat_map(|queue| &queue.softs).map(|soft| soft.open()).sum()
+        let softs = self.0.roster.all().iter().flat_map(|queue| &queue.softs).map(|soft| soft.open());
+        softs.chain(self.0.files.all().iter().map(|queue| queue.open())).sum()
     }
 
     /// Which controller it is.
@@ -298,15 +340,14 @@ impl Controller {
             Link::Ring(link) => link.doorbells_rung(),
             Link::Kernel(_) => None,
         };
-        let device = DeviceCounters { notify, doorbell_registers, leaked_bytes: self.pool().leaked(), ..self.0.roster.past() };
+        let device = DeviceCounters { notify, doorbell_registers, leaked_bytes: self.pool().leaked(), ..self.0.files.counters() };
         let mut vectors = Vec::new();
         let mut is_counted = |vector| {
             let before = vectors.contains(&vector);
             vectors.push(vector);
             before
         };
-        let queues = self.0.roster.all();
-        queues.iter().map(|queue| queue.counted(&mut is_counted)).fold(device, DeviceCounters::and)
+        self.0.roster.all().iter().map(|queue| queue.counted(&mut is_counted)).fold(device, DeviceCounters::and)
     }
 
     /// What has been counted of one of its hardware queues.
@@ -328,6 +369,23 @@ impl Controller {
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         self.checker_for(self.0.sizes.number())
+    }
+
+    /// The same on a file, whose only namespace stays what it is.
+    #[inline]
+    pub(crate) fn file_checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
+        let (number, pool, key) = (self.0.number, self.pool(), self.pool().key());
+        #[inline(always)] // A request stays in registers from the caller's iterator to its slot.
+        move |request| {
+            let (checked, request) = Request::check(request, pool);
+            let checked = match &request.buf {
+                _ if checked.is_err() => checked,
+                _ if request.namespace.device() != number => Err(Refused::NoNamespace(request.namespace.nsid().0)),
+                Some(buf) if !buf.is_of(key) => Err(Refused::ForeignBuffer),
+                _ => Ok(()),
+            };
+            (checked, request)
+        }
     }
 
     /// The same for namespaces of the number `number`.

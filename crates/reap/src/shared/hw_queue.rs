@@ -7,10 +7,10 @@
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use completion::{Batch, Mode, Route, WEIGHT};
+use completion::{Batch, Route, WEIGHT};
 use driver::{Completed, Reaped};
 use nvme::Vector;
 use sync::{NotificationRole, Progress, TagWaitList, TagWaiters, WaiterId, WakeFlag};
@@ -22,15 +22,15 @@ use super::reports::Reporter;
 use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Pair, Part, Post, Posting, RingLane, UringLane};
+use crate::link::{Pair, Part, Post, RingLane, RingPosting};
 use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
 pub(crate) struct HwQueue {
     /// The lane that notifies: the only one where notifications can be masked.
-    pub lane: Lane,
+    pub lane: RingLane,
     /// A lane whose completions are only looked for.
-    pub polled: Option<Lane>,
+    pub polled: Option<RingLane>,
     /// Most parts in flight of one software queue.
     most: u32,
     pub softs: Box<[Arc<Soft>]>,
@@ -46,8 +46,6 @@ pub(crate) struct HwQueue {
     held: AtomicU32,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
-    /// Another thread wants what only the owner may do: announce, look, serve the line.
-    errand: AtomicBool,
     line: TagWaitList,
 }
 
@@ -67,9 +65,9 @@ enum Patience {
 }
 
 impl Patience {
-    fn lock(self, lane: &Lane) -> Option<Posting<'_>> {
+    fn lock(self, lane: &RingLane) -> Option<RingPosting<'_, true>> {
         match self {
-            Patience::Waits => Some(lane.lock()),
+            Patience::Waits => Some(lane.lock::<true>()),
             Patience::Tries => lane.try_lock(),
         }
     }
@@ -86,14 +84,14 @@ impl HwQueue {
     ///
     /// # Errors
     /// The system has no eventfd left.
-    pub(crate) fn new(lane: Lane, polled: Option<Lane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
+    pub(crate) fn new(lane: RingLane, polled: Option<RingLane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
         let role = NotificationRole::new(softs.len() + 1);
         let (drain, idle, line) = (Drain::new()?, WakeFlag::new(), TagWaitList::default());
-        let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
-        let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
+        let dead = AtomicBool::new(false);
+        let most = lane.tags() + polled.as_ref().map_or(0, RingLane::tags);
         let held = AtomicU32::new(0);
-        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, dead, errand, line })
+        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, dead, line })
     }
 
     /// The controller has confirmed that it holds this many entries back.
@@ -107,59 +105,19 @@ impl HwQueue {
         self.held.load(Relaxed)
     }
 
-    /// What is in force of a mode that is asked for: a ring that was made for a mode of the kernel's own has that mode and no other, and
-    /// on no other ring is there such a mode.
-    #[inline]
-    pub(crate) fn means(&self, asked: Mode) -> Mode {
-        match self.lane.uring().and_then(UringLane::made_for) {
-            Some(own) => own,
-            None if asked.is_the_kernels() => Mode::INTERRUPT,
-            None => asked,
-        }
-    }
-
     /// Its lanes.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &RingLane> {
         std::iter::once(&self.lane).chain(&self.polled)
     }
 
     /// Its queue pairs, where a controller carries out its commands.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = &Pair> {
-        self.lanes().filter_map(Lane::ring).map(RingLane::pair)
-    }
-
-    /// Whether the thread that has taken it is the only one that may use its lanes.
-    #[inline]
-    pub(crate) fn is_owned(&self) -> bool {
-        self.lane.owner().is_some()
-    }
-
-    /// Whether one thread alone may use its lanes, and there is none.
-    pub(crate) fn lacks_its_owner(&self) -> bool {
-        self.lane.owner().is_some_and(Owner::is_nobody)
-    }
-
-    /// It belongs to the calling thread (true), or to nobody, where one thread alone may use its lanes.
-    pub(crate) fn belongs(&self, to_this_thread: bool) {
-        self.lanes().filter_map(Lane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
-    }
-
-    /// What another thread wants and only the owner may do, which is told if it sleeps.
-    #[cold]
-    fn ask_owner(&self) {
-        self.errand.store(true, Release);
-        self.softs.iter().for_each(|soft| soft.tell());
-    }
-
-    /// The owner: whether it was asked since it last asked this.
-    #[inline]
-    pub(crate) fn take_errand(&self) -> bool {
-        self.errand.load(Acquire) && self.errand.swap(false, AcqRel)
+        self.lanes().map(RingLane::pair)
     }
 
     /// Where parts of this book go.
     #[inline]
-    fn lane_of(&self, book: &Requests) -> &Lane {
+    fn lane_of(&self, book: &Requests) -> &RingLane {
         match &self.polled {
             Some(polled) if book.route == Route::Poll => polled,
             _ => &self.lane,
@@ -174,38 +132,13 @@ impl HwQueue {
 
     /// The same for the housekeeping thread, which waits for nobody. How many commands that were.
     pub(crate) fn try_commit(&self) -> u32 {
-        if self.is_owned() {
-            self.ask_owner();
-            return 0;
-        }
-        self.lanes().map(Lane::try_commit).sum()
-    }
-
-    /// Has the kernel cancel what was posted `timeout` or longer before `now`, once each, unless some thread posts at this moment.
-    /// How many requests those are. Where the owner alone may enter the kernel, it is asked to.
-    pub(crate) fn cancel_late(&self, now: Nanos, timeout: Nanos) -> u32 {
-        let late = self.lanes().filter_map(Lane::uring).map(|lane| lane.try_cancel(now, timeout)).sum();
-        if late > 0 && self.is_owned() {
-            self.ask_owner();
-        }
-        late
+        self.lanes().map(RingLane::try_commit).sum()
     }
 
     /// Whether a completion waits, without a lock and without a system call.
     #[inline(always)] // Asked for each plan.
     pub(crate) fn hint(&self) -> bool {
-        self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
-    }
-
-    /// Whether a completion waits, for a thread that spins or goes to sleep: it may cost a system call.
-    #[inline]
-    pub(crate) fn pending(&self) -> bool {
-        self.lane.pending() || self.polled.as_ref().is_some_and(Lane::pending)
-    }
-
-    /// The same for a thread that submits nothing.
-    pub(crate) fn shows(&self) -> bool {
-        self.lanes().any(Lane::shows)
+        self.lane.hint() || self.polled.as_ref().is_some_and(RingLane::hint)
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -219,7 +152,7 @@ impl HwQueue {
 
     /// What has been counted of it, as a part of its device. `is_counted`: the messages of a vector are, by another queue.
     pub(crate) fn counted(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
-        let each = |lane: &Lane| lane.device_counters(lane.notifies() && !is_counted(lane.vector()));
+        let each = |lane: &RingLane| lane.device_counters(lane.notifies() && !is_counted(lane.vector()));
         self.lanes().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
     }
 
@@ -287,9 +220,8 @@ impl HwQueue {
         let posted = if first {
             let how = (plain, commit, self.most());
             match self.lane_of(book) {
-                Lane::Ring(lane) if lane.has_sgls() => post_aside(|| lane.lock::<true>(), book, how, now),
-                Lane::Ring(lane) => post_on(lane.lock::<false>(), book, how, now),
-                Lane::Uring(lane) => post_on(lane.lock(), book, how, now),
+                lane if lane.has_sgls() => post_aside(|| lane.lock::<true>(), book, how, now),
+                lane => post_on(lane.lock::<false>(), book, how, now),
             }
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
@@ -361,12 +293,6 @@ impl HwQueue {
 
     /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
     pub(crate) fn try_serve_line(&self, now: Nanos) -> bool {
-        if self.is_owned() {
-            if self.line.must_serve() {
-                self.ask_owner();
-            }
-            return true;
-        }
         let served = self.line.returned(&InLine { queue: self, now, patience: Patience::Tries });
         served.unwrap_or(true)
     }
@@ -379,12 +305,6 @@ impl HwQueue {
         }
     }
 
-    /// Whether somebody waits for a tag.
-    #[inline]
-    pub(crate) fn has_line(&self) -> bool {
-        self.line.has_waiters()
-    }
-
     /// What waits in the book of `me` is posted when the line is served.
     pub(crate) fn join_line(&self, me: u8) {
         self.line.join(me);
@@ -393,9 +313,6 @@ impl HwQueue {
     /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
     /// A lock that is busy is none of its business: the holder looks once more. The line is to be served afterwards.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
-        if self.is_owned() {
-            return self.ask_owner();
-        }
         for lane in self.lanes() {
             let mut left = false;
             for _ in 0..ROUNDS {
@@ -466,7 +383,7 @@ impl HwQueue {
 
     /// Wakes a thread that the look role knows.
     pub(crate) fn tell_sleeper(&self, sleeper: WaiterId) {
-        self.softs.get(sleeper.0 as usize).map_or(&self.drain.wake, |soft| &soft.wake).tell();
+        self.softs.get(sleeper.0 as usize).map_or(&self.drain.wake, |soft| &*soft.wake).tell();
     }
 }
 
@@ -482,13 +399,13 @@ impl<'q> TagWaiters for InLine<'q> {
         = Book<'a>
     where
         Self: 'a;
-    type Place = &'q Lane;
+    type Place = &'q RingLane;
 
     fn try_book(&self, me: u8) -> Option<Book<'_>> {
         self.queue.softs.get(usize::from(me))?.try_requests()
     }
 
-    fn post(&self, book: &mut Book<'_>) -> Progress<&'q Lane> {
+    fn post(&self, book: &mut Book<'_>) -> Progress<&'q RingLane> {
         let lane = self.queue.lane_of(book);
         if !self.queue.post_waiting(book, self.now, self.patience) {
             Progress::PutOff
@@ -499,21 +416,21 @@ impl<'q> TagWaiters for InLine<'q> {
         }
     }
 
-    fn served(&self, me: u8, lane: &&Lane) {
+    fn served(&self, me: u8, lane: &&RingLane) {
         if !lane.notifies() {
             // Its thread may sleep, and no notification tells of these.
             self.queue.softs.get(usize::from(me)).into_iter().for_each(|soft| soft.tell());
         }
     }
 
-    fn is_exhausted(&self, lane: &&Lane) -> Option<bool> {
+    fn is_exhausted(&self, lane: &&RingLane) -> Option<bool> {
         Some(self.patience.lock(lane)?.is_exhausted())
     }
 }
 
 /// A look at both lanes, each with half of the places, so that neither starves the other: what they have found together.
 #[inline(never)]
-fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
+fn reap_both(lane: &RingLane, polled: &RingLane, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
     let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
     let taken = first.as_ref().map_or(0, |first| first.found as usize);

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use driver::ProtocolViolation;
+use units::Nanos;
 
 use crate::wake::Wake;
 
@@ -60,13 +61,21 @@ struct Reports {
     kick: Arc<Kick>,
     /// A moderated queue that was idle is not any more.
     stirred: AtomicBool,
+    /// Requests that the kernel was asked to cancel.
+    cancelled: AtomicU32,
     violations: Mutex<Vec<ProtocolViolation>>,
     notes: Mutex<Vec<String>>,
 }
 
 impl Reporter {
     pub(super) fn new(kick: Arc<Kick>) -> Reporter {
-        Reporter(Arc::new(Reports { kick, stirred: AtomicBool::new(false), violations: Mutex::default(), notes: Mutex::default() }))
+        Reporter(Arc::new(Reports {
+            kick,
+            stirred: AtomicBool::new(false),
+            cancelled: AtomicU32::new(0),
+            violations: Mutex::default(),
+            notes: Mutex::default(),
+        }))
     }
 
     /// The housekeeping thread is to look.
@@ -84,6 +93,18 @@ impl Reporter {
     /// Whether [`Reporter::stirred`] was called since this was last asked.
     pub(crate) fn take_stirred(&self) -> bool {
         self.0.stirred.swap(false, Acquire)
+    }
+
+    /// Requests of queue `queue` have no answer after `timeout`, and the kernel was asked to cancel them.
+    #[cold]
+    pub(crate) fn cancelled(&self, late: u32, queue: u16, timeout: Nanos) {
+        self.0.cancelled.fetch_add(late, AcqRel);
+        self.noted(format!("{late} requests of queue {queue} have no answer after {timeout}: the kernel is asked to cancel them"));
+    }
+
+    /// How many since this was last asked.
+    pub(crate) fn take_cancelled(&self) -> u32 {
+        self.0.cancelled.swap(0, AcqRel)
     }
 
     /// The controller broke the protocol on some queue.

@@ -1,6 +1,7 @@
 //! What other threads may touch of a software queue.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -31,7 +32,7 @@ pub(crate) struct Soft {
     /// The completion mode that was asked for, and the one in force.
     pub mode: ModeCell<Mode>,
     /// Armed while the queue's thread sleeps, for everything that is not its vector.
-    pub wake: Wake,
+    pub wake: Arc<Wake>,
 }
 
 impl Soft {
@@ -49,7 +50,7 @@ impl Soft {
             impatient: AtomicBool::new(false),
             inbox: Inbox::new(parts as usize),
             mode: ModeCell::new(mode),
-            wake: Wake::new()?,
+            wake: Arc::new(Wake::new()?),
         })
     }
 

@@ -17,7 +17,6 @@ use units::Nanos;
 
 use super::engine::{KEY_VECTOR, KEY_WAKE};
 use super::vector::Vector;
-use crate::link::UringLane;
 use crate::shared::hw_queue::HwQueue;
 
 /// A software queue's thread enters the mode. The drain thread runs where the caller may.
@@ -44,7 +43,6 @@ impl Worker {
     fn new(queue: &Arc<HwQueue>) -> std::io::Result<Worker> {
         let poller = Poller::new()?;
         poller.add(&queue.drain.wake, KEY_WAKE)?;
-        queue.lane.uring().into_iter().for_each(UringLane::tell_by_event);
         if let Some(eventfd) = queue.lane.wait_on() {
             poller.add(eventfd, KEY_VECTOR)?;
         }

@@ -12,7 +12,7 @@ use hw::Poller;
 use units::Nanos;
 
 /// Spins between two clock reads.
-const SPINS_PER_CLOCK: u32 = 16;
+pub(super) const SPINS_PER_CLOCK: u32 = 16;
 
 /// Of this many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
 const MEASURED_SLEEPS: u32 = 32;
@@ -53,10 +53,6 @@ pub(crate) trait Driven {
 
     /// Whether its policy is to be told what sleeps cost: measuring one takes four system calls.
     fn weighs_sleeps(&self) -> bool;
-
-    /// Blocks, on the only queue of a wait, where its link has a sleep of its own, for `timeout` at most: whether its notification has ended it. `None`: it has none,
-    /// or the plan is not to sleep on its notification.
-    fn block(&self, timeout: Option<Nanos>) -> Option<bool>;
 
     /// Takes what its own poller has to report, without waiting. Whether its notification was among it.
     fn drain_events(&self) -> io::Result<bool>;
@@ -187,7 +183,7 @@ impl Place {
                     let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(|queue| queue.weighs_sleeps());
                     let measured = measures.then(Measured::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
-                    self.block(state, queues, timeout)?;
+                    self.poller.wait(timeout, &mut state.events)?;
                     cycle = measured.and_then(Measured::end);
                     break;
                 }
@@ -208,30 +204,14 @@ impl Place {
     }
 }
 
-impl Place {
-    /// Blocks for `timeout` at most: in a ring of the only queue's own, or in the poller, which is one place to sleep for all of them.
-    /// What it has to report is in the events then.
-    fn block(&self, state: &mut State, queues: &[&impl Driven], timeout: Option<Nanos>) -> io::Result<()> {
-        match queues {
-            [only] => match only.block(timeout) {
-                Some(true) => state.events.push(KEY_VECTOR),
-                Some(false) => {}
-                None => self.poller.wait(timeout, &mut state.events)?,
-            },
-            _ => self.poller.wait(timeout, &mut state.events)?,
-        }
-        Ok(())
-    }
-}
-
 /// A sleep whose CPU time is measured.
-struct Measured {
+pub(super) struct Measured {
     sleeps: u64,
     cpu: Nanos,
 }
 
 impl Measured {
-    fn begin() -> Measured {
+    pub(super) fn begin() -> Measured {
         let sleeps = hw::thread_usage().sleeps;
         Measured { sleeps, cpu: hw::thread_cpu() }
     }
@@ -239,7 +219,7 @@ impl Measured {
     /// The thread's CPU time since. `None`: what was to end the sleep came before the thread had left its CPU, so that there was
     /// none. Where entries come fast most end so, and cost so little that a policy which took them for sleeps would sleep more, and
     /// meet more of them.
-    fn end(self) -> Option<Nanos> {
+    pub(super) fn end(self) -> Option<Nanos> {
         let cpu = hw::thread_cpu() - self.cpu;
         (hw::thread_usage().sleeps != self.sleeps).then_some(cpu)
     }

@@ -12,7 +12,7 @@ use hw::DmaBuf;
 
 use crate::error::{Refused, WouldDeadlock};
 use crate::request::Request;
-use crate::shared::soft::Soft;
+use crate::wake::Wake as Wakeup;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -35,12 +35,12 @@ impl Drop for Inside {
 /// Wakes the thread of a software queue.
 pub(crate) struct Signal {
     told: AtomicBool,
-    soft: Arc<Soft>,
+    wake: Arc<Wakeup>,
 }
 
 impl Signal {
-    pub(crate) fn new(soft: Arc<Soft>) -> Signal {
-        Signal { told: AtomicBool::new(false), soft }
+    pub(crate) fn new(wake: Arc<Wakeup>) -> Signal {
+        Signal { told: AtomicBool::new(false), wake }
     }
 
     /// Whether somebody has woken the thread since [`Signal::clear`].
@@ -61,7 +61,7 @@ impl Wake for Signal {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.told.store(true, Release);
-        self.soft.tell();
+        self.wake.tell();
     }
 }
 

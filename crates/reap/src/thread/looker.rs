@@ -7,9 +7,9 @@ use std::task::Waker;
 
 use completion::{Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
 use driver::Completed;
-use hw::RunDelay;
 use units::Nanos;
 
+use super::contention::Contention;
 use super::vector::Vector;
 use crate::counters::Counters;
 use crate::request::{Outcome, Token};
@@ -20,13 +20,6 @@ use crate::wakeups::Wakeups;
 
 /// Most entries of one look, whatever a policy asks for: the room of the buffers that are allocated once.
 const MOST: usize = 256;
-
-/// The run delay is asked for at most this often.
-const DELAY_EVERY: Nanos = Nanos::from_millis(1);
-
-/// The CPU is wanted if the thread has waited for it for more than one part in this many. A wake-up on an idle CPU counts
-/// as a few microseconds of waiting, which a thread that naps must not take for a rival.
-const WANTED_PART: u64 = 8;
 
 pub(crate) struct Looker {
     me: u8,
@@ -45,9 +38,7 @@ pub(crate) struct Looker {
     /// clock read of that look.
     pub woke_at: Option<Nanos>,
     pub read: Option<Nanos>,
-    delay: Option<RunDelay>,
-    delay_seen: Nanos,
-    delay_at: Nanos,
+    contention: Contention,
 }
 
 impl Looker {
@@ -64,9 +55,7 @@ impl Looker {
             wakers: Vec::with_capacity(MOST),
             woke_at: None,
             read: None,
-            delay: None,
-            delay_seen: Nanos::ZERO,
-            delay_at: Nanos::ZERO,
+            contention: Contention::default(),
         }
     }
 
@@ -95,13 +84,10 @@ impl Looker {
         self.waiter.looks_first(|| queue.hint())
     }
 
-    /// What to do next, where the caller needs this many more completions (`wants`) to go on, and a sleep can be for as many.
+    /// What to do next. The caller goes on at `goes_on_at`, whatever has been found.
     #[inline]
-    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, (goes_on_at, wants): (Nanos, u32), vector: &mut Vector<'_>) -> Plan {
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos, vector: &mut Vector<'_>) -> Plan {
         let seen = &mut self.waiter.seen;
-        seen.wants = wants;
-        // A sleep for several counts what is there already.
-        seen.pending &= wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
         seen.urgent_waiting = soft.urgent();
@@ -280,34 +266,11 @@ impl Looker {
         }
     }
 
-    /// Whether somebody else wants this CPU: since this was last asked, the thread has waited for it for a good part of
-    /// the time. Asked while it spins, when it comes back from a nap, and while it gives way, so that this ends when the
-    /// other is done.
-    #[cold]
+    /// Tells the policy whether others want this CPU, unless its mode spins and is to spin all the same.
     pub(crate) fn sample_delay(&mut self, now: Nanos) {
-        let elapsed = now - self.delay_at;
-        if elapsed < DELAY_EVERY {
-            return;
+        if let Some(wanted) = self.contention.sample(now) {
+            self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
         }
-        self.delay_at = now;
-        // A queue may have been sent to another thread, which waits for its CPU as long as it does, and not as long as the last one.
-        if !self.delay.as_ref().is_some_and(RunDelay::is_of_current) {
-            self.delay = RunDelay::of_current().ok();
-            self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        }
-        let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        self.weigh_delay(delay, elapsed);
-    }
-
-    /// The thread has waited for its CPU so long by now, and `elapsed` has gone by since it was last asked.
-    fn weigh_delay(&mut self, delay: Nanos, elapsed: Nanos) {
-        self.tell_wanted((delay - self.delay_seen).0 > elapsed.0 / WANTED_PART);
-        self.delay_seen = delay;
-    }
-
-    /// Tells the policy that others want the CPU, unless its mode spins and is to spin all the same.
-    fn tell_wanted(&mut self, wanted: bool) {
-        self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
     }
 }
 

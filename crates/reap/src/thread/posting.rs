@@ -14,7 +14,7 @@ use nvme::Vector;
 use sync::MOST_ROUNDS;
 
 use super::engine::KEY_VECTOR;
-use crate::link::Lane;
+use crate::link::RingLane;
 
 /// Whether messages are posted, and the round that is under way.
 #[derive(Default)]
@@ -33,20 +33,20 @@ pub(crate) struct Posting {
 impl Posting {
     /// The vector whose notification stands for this queue's messages from now on.
     /// Where messages are posted already, arming and a look follow.
-    pub(crate) fn set_home(&self, home: Vector, lane: &Lane, poller: &Poller) {
+    pub(crate) fn set_home(&self, home: Vector, lane: &RingLane, poller: &Poller) {
         self.home.set(Some(home));
         self.follow(true, lane, poller);
     }
 
     /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
     /// because the one outstanding bit would stand for threads that do not know of each other.
-    pub(crate) fn settle(&self, mode: Mode, lane: &Lane, poller: &Poller) {
+    pub(crate) fn settle(&self, mode: Mode, lane: &RingLane, poller: &Poller) {
         self.wanted.set(mode.facts().posted);
         self.follow(false, lane, poller);
     }
 
     /// Has messages go where mode and home say; `moved`: home is another.
-    fn follow(&self, moved: bool, lane: &Lane, poller: &Poller) {
+    fn follow(&self, moved: bool, lane: &RingLane, poller: &Poller) {
         let home = self.home(lane);
         let on = self.wanted.get() && lane.may_post_to(home);
         if on != self.on.get() || on && moved {
@@ -59,7 +59,7 @@ impl Posting {
 
     /// Has the queue's own poller report the notification of another queue that stands for this one's. So a thread that waits for this
     /// queue alone is told as well.
-    fn watch(&self, lane: &Lane, poller: &Poller) {
+    fn watch(&self, lane: &RingLane, poller: &Poller) {
         let home = self.elsewhere(lane);
         let before = self.watched.replace(home);
         if before == home {
@@ -78,7 +78,7 @@ impl Posting {
     }
 
     /// Another queue's vector, if its notification stands for this one's messages.
-    fn elsewhere(&self, lane: &Lane) -> Option<Vector> {
+    fn elsewhere(&self, lane: &RingLane) -> Option<Vector> {
         Some(self.home(lane)).filter(|&home| self.on.get() && home != lane.vector())
     }
 
@@ -88,24 +88,24 @@ impl Posting {
     }
 
     /// The queue is given back: its vector notifies by itself.
-    pub(crate) fn end(&self, lane: &Lane) {
+    pub(crate) fn end(&self, lane: &RingLane) {
         if self.on.take() {
             lane.route(None);
         }
     }
 
     /// The vector whose notification stands for this queue's messages.
-    pub(crate) fn home(&self, lane: &Lane) -> Vector {
+    pub(crate) fn home(&self, lane: &RingLane) -> Vector {
         self.home.get().unwrap_or(lane.vector())
     }
 
-    fn take(&self, lane: &Lane) -> bool {
+    fn take(&self, lane: &RingLane) -> bool {
         lane.take_posted(self.home(lane))
     }
 
     /// Before sleeping: whether there is something and there have not been too many rounds, so that the thread looks again while
     /// the notification stays outstanding.
-    pub(crate) fn has_another_round(&self, lane: &Lane) -> bool {
+    pub(crate) fn has_another_round(&self, lane: &RingLane) -> bool {
         let another = self.on.get() && self.rounds.get() + 1 < MOST_ROUNDS && self.take(lane);
         self.rounds.set(if another { self.rounds.get() + 1 } else { 0 });
         self.pending.set(another);
@@ -113,7 +113,7 @@ impl Posting {
     }
 
     /// After arming, which lets the next notification come: the last look.
-    pub(crate) fn look(&self, lane: &Lane) {
+    pub(crate) fn look(&self, lane: &RingLane) {
         self.pending.set(self.on.get() && self.take(lane));
     }
 
@@ -123,7 +123,7 @@ impl Posting {
     }
 
     /// After a wake-up: whether this queue was posted to.
-    pub(crate) fn was_called(&self, lane: &Lane) -> bool {
+    pub(crate) fn was_called(&self, lane: &RingLane) -> bool {
         self.on.get() && self.take(lane)
     }
 }

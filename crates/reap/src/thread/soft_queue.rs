@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use completion::{Batch, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, WEIGHT, Woke};
-use hw::{Birth, DmaPool, Lent};
+use hw::{Birth, DmaPool};
 use units::Nanos;
 
 use super::cycle;
@@ -17,7 +17,6 @@ use super::looker::Looker;
 use super::posting::Posting;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::link::Reaper;
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::book::{Claim, Requests};
@@ -48,12 +47,6 @@ pub(crate) struct SoftQueue {
     outside: Outside,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
-    /// The thread drives this queue and no other, where submitting and sleeping can be one system call.
-    alone: Cell<bool>,
-    /// Finished requests that the caller waits for, where it waits for several of a batch.
-    wanted: Cell<u32>,
-    /// Requests of futures may be open: each of them is waited for by itself.
-    has_futures: Cell<bool>,
     /// The clock read of the last batch.
     clock: Cell<Nanos>,
     /// The application's iterator runs: the book is its thread's, and the queue cannot be used.
@@ -66,14 +59,10 @@ impl SoftQueue {
     /// A software queue of `controller` for the calling thread, in `mode`, or in that of its controller.
     ///
     /// # Errors
-    /// All of them are taken, or the system is out of descriptors; or each belongs to one thread, and `user` does not.
-    pub(crate) fn take(controller: &Controller, user: Reaper, mode: Option<Mode>) -> Result<SoftQueue, QueueError> {
-        let (queue, me) = controller.take(user, mode.unwrap_or_else(|| controller.mode()))?;
-        queue.belongs(true);
-        let taken = SoftQueue::new(controller.clone(), queue.clone(), me, mode).inspect_err(|_| {
-            queue.belongs(false);
-            controller.give_back(&queue, me);
-        })?;
+    /// All of them are taken, or the system is out of descriptors.
+    pub(crate) fn take(controller: &Controller, mode: Option<Mode>) -> Result<SoftQueue, QueueError> {
+        let (queue, me) = controller.take(mode.unwrap_or_else(|| controller.mode()))?;
+        let taken = SoftQueue::new(controller.clone(), queue.clone(), me, mode).inspect_err(|_| controller.give_back(&queue, me))?;
         controller.begun(&queue, me);
         Ok(taken)
     }
@@ -82,9 +71,9 @@ impl SoftQueue {
         let system = |what| move |source| QueueError::System { what, source };
         let place = Place::new().map_err(system("epoll instance"))?;
         let soft = queue.softs[usize::from(me)].clone();
-        place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
+        place.poller().add(&*soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
         let tuning = Tuning { price: controller.price(), machine: cycle::known() };
-        let begins = soft.mode.begin(|| queue.means(mode.unwrap_or_else(|| controller.mode())));
+        let begins = soft.mode.begin(|| controller.mode_on(None, mode.unwrap_or_else(|| controller.mode())));
         let policy = Policy::with(begins, &tuning);
         let mut looker = Looker::new(me, policy);
         if soft.open() > 0 {
@@ -93,7 +82,7 @@ impl SoftQueue {
         }
         looker.waiter.owner = !queue.is_shared();
         let queue = SoftQueue {
-            signal: Arc::new(Signal::new(soft.clone())),
+            signal: Arc::new(Signal::new(soft.wake.clone())),
             soft,
             price: Cell::new(tuning.price),
             controller,
@@ -104,9 +93,6 @@ impl SoftQueue {
             looker: RefCell::new(looker),
             posting: Posting::default(),
             uncommitted: Cell::new(false),
-            alone: Cell::new(false),
-            wanted: Cell::new(0),
-            has_futures: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
             watched: Cell::new(false),
@@ -135,36 +121,29 @@ impl SoftQueue {
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
     /// the iterator. The iterator runs while the queue is locked and must not use it. If it panics, the requests that it has
     /// yielded are submitted.
-    ///
-    /// Where submitting and sleeping can be one system call, and the caller `waits` next, the wait announces them, or
-    /// [`SoftQueue::commit`]. A mode that looks after each commit has them announced at once: the look is what it is for.
     #[inline]
-    pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        let hold = waits && self.queue.lane.uring().is_some() && !self.mode().submit_check();
+    pub(crate) fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
         if !self.is_here() {
             return executor::refuse(Refused::Forked, requests);
-        }
-        if self.has_futures.get() {
-            self.has_futures.set(self.soft.open() > 0);
         }
         let Some(inside) = self.enter() else { return executor::refuse(Refused::InsideSubmit, requests) };
         let mut book = self.soft.requests();
         let mut requests = requests.into_iter();
         let ways = (self.controller.checker(), |batch: &Batch| self.route(now, batch));
-        let mut submitted = self.queue.submit(self.me, &mut book, now, (!hold, Claim::Batch), &mut requests, ways);
+        let mut submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), &mut requests, ways);
         if submitted.refused.is_some() {
-            self.look_up(&mut book, now, (!hold, Claim::Batch), &mut submitted, &mut requests);
+            self.look_up(&mut book, now, (true, Claim::Batch), &mut submitted, &mut requests);
         }
         let class = if self.looker.borrow().waiter.policy.wants_class() { book.last_class() } else { None };
         drop(book);
-        if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
+        if self.uncommitted.replace(false) && self.queue.polled.is_some() {
             // What was held before may have gone to the other lane.
             self.queue.commit();
         }
         drop(inside);
         if submitted.batch.commands > 0 {
-            self.committed(now, &Batch { class, ..submitted.batch }, hold);
+            self.committed(now, &Batch { class, ..submitted.batch });
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
@@ -199,10 +178,9 @@ impl SoftQueue {
 
     /// A batch was committed: its policy is told, and may want to look.
     #[inline(always)]
-    fn committed(&self, now: Nanos, batch: &Batch, held: bool) {
+    fn committed(&self, now: Nanos, batch: &Batch) {
         let check = self.looker.borrow_mut().waiter.policy.submitted(now, batch);
-        // What is held back is announced by a call that looks afterwards anyway.
-        if check && !held {
+        if check {
             self.check(WEIGHT);
         }
     }
@@ -266,20 +244,8 @@ impl SoftQueue {
     #[inline]
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
         let _inside = self.enter_wait()?;
-        self.wanted.set(u32::try_from(min).unwrap_or(u32::MAX));
         self.drive_alone(self.clock.get(), until, idle, || self.finished() >= min);
-        self.wanted.set(0);
         Ok(self.finished())
-    }
-
-    /// Has its lane know the memory of a buffer before a request names it, where a lane keeps such a list.
-    pub(crate) fn prepare(&self, lent: &Lent) {
-        if !self.is_here() {
-            return;
-        }
-        for lane in [Some(&self.queue.lane), self.queue.polled.as_ref()].into_iter().flatten() {
-            lane.uring().into_iter().for_each(|lane| lane.prepare(lent));
-        }
     }
 
     /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
@@ -303,7 +269,6 @@ impl SoftQueue {
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);
-        self.has_futures.set(true);
         match submitted.refused {
             None => Pending::new(tickets, at),
             Some(refused) => {
@@ -321,31 +286,17 @@ impl SoftQueue {
     /// Drives this queue and no other.
     #[inline(always)]
     fn drive_alone(&self, now: Nanos, until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
-        let fuses = self.queue.lane.uring().is_some();
         if !self.is_here() {
             // Nothing comes any more in this process.
             return;
         }
-        if fuses {
-            self.alone.set(true);
-        } else {
-            self.commit();
-        }
-        let ended = self.place.drive(&[self], now, until, for_others, enough);
-        if fuses {
-            self.alone.set(false);
-            self.commit();
-        }
-        report(ended);
+        self.commit();
+        report(self.place.drive(&[self], now, until, for_others, enough));
     }
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        let means = self.queue.means(mode);
-        if means != mode {
-            let me = self.hardware_queue();
-            self.queue.reporter.noted(format!("queue {me} is in `{means}`: its ring was not made for `{mode}`"));
-        }
+        let means = self.controller.mode_on(None, mode);
         cycle::prepare(means);
         self.soft.mode.ask(means);
         self.controller.kick_keeper();
@@ -465,16 +416,12 @@ impl Drop for SoftQueue {
             return;
         }
         self.commit();
-        if self.queue.is_owned() {
-            self.see_to_what_is_out();
-        }
         Driven::leave(self);
         if self.looker.borrow().waiter.others_look {
             self.queue.drain.dismiss();
         }
         self.posting.end(&self.queue.lane);
         self.soft.requests().disown_all();
-        self.queue.belongs(false);
         self.controller.give_back(&self.queue, self.me);
     }
 }

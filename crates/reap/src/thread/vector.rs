@@ -71,7 +71,7 @@ impl Notification for Vector<'_> {
     }
 
     fn pending(&mut self) -> bool {
-        if self.seat.is_some() { self.queue.pending() } else { self.queue.shows() }
+        self.queue.hint()
     }
 
     fn take_role(&mut self) -> bool {

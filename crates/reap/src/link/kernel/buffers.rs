@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use hw::uring::{Fixed, Ring, RingError, Span};
 use hw::{Lent, Piece};
 
-use super::command::Rest;
 use super::link::KernelLink;
-use crate::link::Part;
 
 /// Places in the table of a ring: 4 GiB in chunks of 4 MiB.
 pub(super) const PLACES: u32 = 1024;
@@ -80,29 +78,5 @@ impl Buffers {
     #[cfg(test)]
     pub(super) fn registered(&self) -> usize {
         self.known.values().flatten().count()
-    }
-}
-
-/// What a part asks for, before it is known on which ring.
-#[derive(Clone, Copy)]
-pub(super) enum What {
-    /// This many bytes of its buffer.
-    Bytes(usize),
-    /// No data.
-    Rest(Rest),
-}
-
-impl What {
-    /// What is to be done, of memory as a ring knows it.
-    #[inline(always)] // As its caller.
-    pub(super) fn rest(self, part: &Part<'_>, buffers: &mut Buffers, ring: &Ring, link: &KernelLink) -> Rest {
-        let bytes = match self {
-            What::Bytes(bytes) => bytes,
-            What::Rest(rest) => return rest,
-        };
-        part.buf.as_ref().map_or(Rest::Sync, |lent| {
-            let start = (part.addr - lent.addr()) as usize;
-            Rest::Data(buffers.span(ring, link, lent, (start, start + bytes)))
-        })
     }
 }

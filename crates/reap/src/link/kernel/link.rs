@@ -179,9 +179,7 @@ impl KernelLink {
             return Some(format!("the kernel posts no interrupts of a file, so that `{mode}` is `interrupt`"));
         }
         if mode.facts().drain_thread {
-            return Some(format!(
-                "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
-            ));
+            return Some(format!("a queue of a file belongs to one thread, which reaps, so that `{mode}` is `interrupt`"));
         }
         if !self.features.min_wait && (mode == Mode::SUSPEND || mode == Mode::ADAPTIVE) {
             return Some(format!(

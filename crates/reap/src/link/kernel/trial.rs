@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use hw::DmaPool;
-use hw::uring::{Command, Cqe, Enter, Features, FileSlot, Options, Ring, Span};
+use hw::uring::{Command, Enter, Features, FileSlot, Options, Ring, Span};
 use nvme::Lba;
 use nvme::io::{Flags, read};
 use nvme::prp::Dptr;
@@ -53,15 +53,18 @@ impl Trial<'_> {
         if !sq.push_command(Command::new(TARGET, &command, Some(span))) {
             return Err(refused(&"an empty ring has no room"));
         }
-        let (mut cqe, mut submit) = ([Cqe::default(); 1], sq.unsubmitted());
-        while cq.take(&mut cqe) == 0 {
+        let mut submit = sq.unsubmitted();
+        let cqe = loop {
+            if let Some(cqe) = cq.pop() {
+                break cqe;
+            }
             // Else the buffer stays lent: the kernel may have the command.
             submit -= ring.enter(Enter { submit, wait_for: 1, ..Enter::default() }).map_err(|e| refused(&e))?;
-        }
+        };
         drop(lent.take_back());
         // The device is to be free as soon as it is closed, and rings close late.
         _ = ring.unregister_file(TARGET);
-        Ok((cqe[0].result < 0).then(|| Errno::from_raw_os_error(-cqe[0].result)))
+        Ok((cqe.result < 0).then(|| Errno::from_raw_os_error(-cqe.result)))
     }
 }
 

@@ -11,7 +11,8 @@ use units::{Nanos, Op};
 
 use super::prp_table::PrpTable;
 use super::{Pair, RingLink};
-use crate::link::{Mask, Owner, Part, Post, Reaper};
+use crate::counters::DeviceCounters;
+use crate::link::{Mask, Part, Post};
 use crate::request::Token;
 
 /// A queue pair of the controller's, with its vector.
@@ -26,22 +27,19 @@ pub(crate) struct RingLane {
     alone: bool,
     /// The same, and it has a mask.
     maskable: bool,
-    /// The thread that alone may use it, where there is such a one.
-    owner: Option<Owner>,
     birth: Birth,
 }
 
 impl RingLane {
     /// A lane over a queue pair that has been created.
     pub(crate) fn new(pair: Pair, (vector, alone): (Vector, bool), link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
-        let (owner, maskable) = (owner(&link), alone && link.facts().mask == Mask::Bit);
-        RingLane { pair, link, prp, vector, notifies: true, alone, maskable, owner, birth: Birth::here() }
+        let maskable = alone && link.facts().mask == Mask::Bit;
+        RingLane { pair, link, prp, vector, notifies: true, alone, maskable, birth: Birth::here() }
     }
 
     /// The same where completions raise no vector: the second lane of a hardware queue.
     pub(crate) fn polled(pair: Pair, link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
-        let owner = owner(&link);
-        RingLane { pair, link, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, owner, birth: Birth::here() }
+        RingLane { pair, link, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, birth: Birth::here() }
     }
 
     /// The PRP lists that its commands use.
@@ -55,19 +53,6 @@ impl RingLane {
         self.birth
     }
 
-    #[inline]
-    fn check(&self) {
-        if let Some(owner) = &self.owner {
-            owner.check();
-        }
-    }
-
-    /// The thread that alone may use it, where there is such a one.
-    #[inline]
-    pub(crate) fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
-    }
-
     /// Whether the controller takes SGL data blocks.
     #[inline]
     pub(crate) fn has_sgls(&self) -> bool {
@@ -77,19 +62,16 @@ impl RingLane {
     /// Waits for the submission side: no thread runs the application's code while it has it.
     #[inline]
     pub(crate) fn lock<const SGLS: bool>(&self) -> RingPosting<'_, SGLS> {
-        self.check();
         RingPosting { sq: self.pair.lock_sq(), lane: self }
     }
 
     /// The submission side, if nobody has it: for a thread that must not wait for those who post.
     pub(crate) fn try_lock(&self) -> Option<RingPosting<'_, true>> {
-        self.check();
         Some(RingPosting { sq: self.pair.try_lock_sq()?, lane: self })
     }
 
     /// Announces what was posted. How many commands that were.
     pub(crate) fn commit(&self) -> u32 {
-        self.check();
         self.pair.lock_sq().commit(self.link.doorbells())
     }
 
@@ -102,13 +84,11 @@ impl RingLane {
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        self.check();
         self.pair.try_reap_into(self.link.doorbells(), out)
     }
 
     /// The same, for at most `budget` completions, appended to `out` as far as it has room.
     pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
-        self.check();
         self.pair.try_reap(self.link.doorbells(), budget, out)
     }
 
@@ -216,14 +196,27 @@ impl RingLane {
         self.pair.counters()
     }
 
+    /// What has been counted, as a part of its device; the messages of its vector only if asked for, because lanes may share one.
+    pub(crate) fn device_counters(&self, with_messages: bool) -> DeviceCounters {
+        let (counters, of_vector) = (self.counters(), |count: u64| if with_messages { count } else { 0 });
+        DeviceCounters {
+            sq_doorbells: counters.sq_doorbells,
+            cq_doorbells: counters.cq_doorbells,
+            messages: of_vector(self.messages()),
+            notifications: of_vector(self.notifications()),
+            ..DeviceCounters::default()
+        }
+    }
+
+    /// Announces what was posted, unless some thread posts at this moment, and commits by itself. How many commands that were.
+    pub(crate) fn try_commit(&self) -> u32 {
+        self.try_lock().map_or(0, |mut posting| posting.commit())
+    }
+
     /// Its queue pair, for the thread that looks after its controller.
     pub(crate) fn pair(&self) -> &Pair {
         &self.pair
     }
-}
-
-fn owner(link: &RingLink) -> Option<Owner> {
-    (link.facts().reaper == Reaper::Owner).then(Owner::default)
 }
 
 /// A lane's submission side, locked. `SGLS`: an SGL may name a command's data. To ask that costs short commands six instructions: without

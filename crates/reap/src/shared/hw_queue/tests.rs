@@ -21,7 +21,7 @@ fn leftover_entries_wake_only_the_waiter() {
         let options = OpenOptions::new().software_queues(threads).hardware_queues(1);
         let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
         let queue = device.queue().unwrap();
-        let hardware = &queue.lanes()[0].queue;
+        let hardware = &queue.lanes()[0].controller().queue;
         let bells = || hardware.softs.iter().map(|soft| soft.wake.bell());
         bells().for_each(sync::WakeFlag::arm);
         hardware.tell_of_entries();

@@ -8,7 +8,7 @@ fn open() -> (Device, Queue, Arc<HwQueue>) {
     let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queue = device.queue().unwrap();
-    let hardware = queue.lanes()[0].queue.clone();
+    let hardware = queue.lanes()[0].controller().queue.clone();
     hardware.drain.engage(|| std::thread::Builder::new().spawn(|| ())).unwrap();
     (device, queue, hardware)
 }

@@ -7,7 +7,6 @@ use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
 use super::SoftQueue;
-use crate::link::UringLane;
 use crate::thread::draining;
 use crate::thread::engine::{self, Driven, KEY_VECTOR, Slept};
 use crate::thread::executor;
@@ -21,10 +20,7 @@ impl Driven for SoftQueue {
 
     #[inline(always)]
     fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
-        let held = self.uncommitted.get() && self.alone.get();
-        if !held {
-            self.commit();
-        }
+        self.commit();
         let mut looker = self.looker.borrow_mut();
         if looker.adopt(&self.soft, || self.tuning()).is_some() {
             drop(looker);
@@ -38,22 +34,10 @@ impl Driven for SoftQueue {
         let woke_at = looker.woke_at.take();
         if let Some(plan) = looker.waiter.looks_when_woken() {
             // A sleep in the ring ends with what it found, and the look follows at once: one clock read is both's.
-            looker.read = woke_at.filter(|&at| at == now && self.alone.get());
+            looker.read = woke_at.filter(|&at| at == now);
             return plan;
         }
-        let plan = looker.next(&self.soft, now, (goes_on_at, self.wants()), &mut self.vector());
-        // A sleep in the ring submits, and so do a nap and a look: each in the system call that it makes anyway.
-        let submits = match plan {
-            Plan::Sleep { .. } | Plan::Look { .. } => true,
-            // It may be the other lane's that is posted to, and the nap in this one.
-            Plan::Nap { .. } => self.queue.polled.is_none(),
-            Plan::Spin { .. } | Plan::Rest => false,
-        };
-        if held && !submits {
-            drop(looker);
-            self.commit();
-        }
-        plan
+        looker.next(&self.soft, now, goes_on_at, &mut self.vector())
     }
 
     fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
@@ -76,7 +60,7 @@ impl Driven for SoftQueue {
 
     #[inline]
     fn look_while_spinning(&self) -> bool {
-        let found = self.queue.pending() || !self.soft.inbox.is_empty() || self.has_to_fail();
+        let found = self.queue.hint() || !self.soft.inbox.is_empty() || self.has_to_fail();
         if found {
             self.looker.borrow_mut().waiter.found_something();
         }
@@ -102,36 +86,6 @@ impl Driven for SoftQueue {
 
     fn weighs_sleeps(&self) -> bool {
         self.looker.borrow().waiter.policy.facts().weighs_sleeps
-    }
-
-    fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
-        let lane = self.queue.lane.uring()?;
-        let looker = self.looker.borrow();
-        let at_least = match looker.waiter.plan {
-            Plan::Sleep { at_least, .. } => Some(at_least),
-            Plan::Nap { .. } => None,
-            _ => return None,
-        };
-        let (wants, goes_on_at) = (looker.waiter.seen.wants, looker.waiter.seen.goes_on_at);
-        // Where others have a part in what is out, a ring of its own is not where all of it comes.
-        let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
-        let dozes = looker.waiter.policy.dozes() && looker.waiter.silent() == 0 && lane.dozes() && !self.queue.is_shared();
-        drop(looker);
-        if elsewhere {
-            // A thread that takes completions does not submit what was held back for a wait in the ring.
-            self.commit();
-            return None;
-        }
-        self.uncommitted.set(false);
-        match (at_least, timeout) {
-            (Some(at_least), _) => Some(lane.wait(at_least, timeout)),
-            // Its end may be a completion, and is told of as one: when the nap was over nobody knows.
-            (None, Some(nap)) if dozes => Some(lane.doze(wants, nap, goes_on_at.map(|at| at - hw::now()))),
-            (None, _) => {
-                lane.nap(wants, timeout);
-                Some(false)
-            }
-        }
     }
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.
@@ -160,9 +114,6 @@ impl Driven for SoftQueue {
         if found {
             return;
         }
-        drop(looker);
-        _ = self.runs_errand();
-        let mut looker = self.looker.borrow_mut();
         let notified = self.posting.was_called(&self.queue.lane) || notified;
         looker.counters.wakeups += 1;
         if let Some(wakeups) = &mut looker.wakeups
@@ -221,10 +172,7 @@ impl SleepSteps for Bedside<'_> {
     }
 
     fn has_entry(&mut self) -> bool {
-        let waiter = &mut self.0.looker.borrow_mut().waiter;
-        // A sleep for several is not over when the first is there, and counts those that are.
-        let several = matches!(waiter.plan, Plan::Sleep { at_least: 2.., .. });
-        !several && waiter.look_once_more(&mut self.0.vector()).unwrap_or(false)
+        self.0.looker.borrow_mut().waiter.look_once_more(&mut self.0.vector()).unwrap_or(false)
     }
 
     fn has_mail(&mut self) -> bool {
@@ -239,7 +187,7 @@ impl SleepSteps for Bedside<'_> {
     }
 
     fn is_wanted(&mut self) -> bool {
-        self.0.soft.mode_asked() || self.0.runs_errand()
+        self.0.soft.mode_asked()
     }
 
     fn mask(&mut self) {
@@ -251,51 +199,6 @@ impl SleepSteps for Bedside<'_> {
 }
 
 impl SoftQueue {
-    /// Does what another thread asked the owner for, if it did. Whether a look follows.
-    #[inline]
-    fn runs_errand(&self) -> bool {
-        let asked = self.queue.take_errand();
-        if asked {
-            self.run_errand();
-        }
-        asked
-    }
-
-    #[cold]
-    fn run_errand(&self) {
-        self.queue.commit();
-        self.queue.serve_own(hw::now());
-        self.looker.borrow_mut().waiter.woken(Woke::OTHER);
-    }
-
-    /// Before the owner leaves: nobody else may take its completions. What is still out after that stays out until the queue is
-    /// taken again, or a reset takes it back at its time-out; or for good, where the kernel has not answered for as long as a command has.
-    #[cold]
-    pub(super) fn see_to_what_is_out(&self) {
-        let stays = self.controller.stays();
-        let until = hw::now() + stays;
-        engine::report(self.place.drive(&[self], hw::now(), until, false, || self.soft.open() == 0));
-        let left = self.soft.open();
-        if left > 0 {
-            let me = self.hardware_queue();
-            self.queue.reporter.noted(format!("queue {me} was left by its thread with {left} requests that had no answer within {stays}"));
-        }
-    }
-
-    /// How many more completions the caller needs to go on, where a sleep may be for as many: in a ring of the kernel's, which counts
-    /// them. Fewer must end it where each is waited for by itself, or somebody waits for the place that it leaves.
-    #[inline]
-    pub(super) fn wants(&self) -> u32 {
-        let more = self.wanted.get().saturating_sub(self.soft.done());
-        if more < 2 || !self.alone.get() || self.soft.urgent() > 0 || self.has_futures.get() {
-            return 0;
-        }
-        let elsewhere =
-            self.queue.is_shared() || self.queue.has_line() || self.queue.polled.as_ref().is_some_and(|lane| lane.in_flight() > 0);
-        let counts = self.queue.lane.uring().is_some_and(UringLane::counts);
-        if counts && !elsewhere { more.min(self.soft.open()) } else { 0 }
-    }
-
     /// Whether the controller is given up, and a look has to fail what waits for a tag.
     #[inline]
     pub(super) fn has_to_fail(&self) -> bool {
@@ -328,10 +231,6 @@ impl SoftQueue {
         if !drained {
             return self.take_back();
         }
-        if self.queue.is_owned() {
-            let me = self.hardware_queue();
-            return self.queue.reporter.noted(format!("queue {me} belongs to one thread, which drains it in `threaded` as in `interrupt`"));
-        }
         let alone = !self.queue.is_shared();
         if let Err(error) = draining::engage(&self.queue) {
             tracing::error!(%error, "no thread to drain the queue: its own thread does, as in interrupt");
@@ -355,13 +254,6 @@ impl SoftQueue {
         if !self.queue.is_shared() {
             self.looker.borrow_mut().waiter.owner = true;
             self.vector().watch(true);
-        }
-    }
-
-    /// From now on its thread may sleep elsewhere than in the link: with other queues, or in a loop of its own.
-    pub(crate) fn sleeps_elsewhere(&self) {
-        if let Some(lane) = self.queue.lane.uring() {
-            lane.tell_by_event();
         }
     }
 

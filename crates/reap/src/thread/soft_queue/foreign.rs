@@ -32,7 +32,6 @@ impl SoftQueue {
             return Turned { found: 0, more: true };
         }
         self.in_loop.set(true);
-        self.sleeps_elsewhere();
         _ = self.place.drain(KEY_VECTOR);
         self.commit();
         self.adopt();
@@ -72,15 +71,14 @@ impl SoftQueue {
         let found = looker.waiter.seen.found;
         looker.waiter.seen.cycle = self.outside.computed(now);
         looker.waiter.woken(Woke::OTHER);
-        looker.next(&self.soft, now, (Nanos::MAX, 0), &mut self.vector());
+        looker.next(&self.soft, now, Nanos::MAX, &mut self.vector());
         found
     }
 
     /// The look after arming, whatever the mode: the loop may come back only when the descriptor is readable.
     fn look_before_leaving(&self) -> bool {
         let mut looker = self.looker.borrow_mut();
-        let found =
-            self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.pending();
+        let found = self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.hint();
         if found {
             looker.waiter.found_something();
         }

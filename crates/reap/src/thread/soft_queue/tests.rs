@@ -41,7 +41,7 @@ fn read(queue: &Queue, ios: u64) {
 fn drained_queues_return_to_their_thread() {
     let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
     let queue = device.queue().unwrap();
-    let lane = &queue.lanes()[0];
+    let lane = queue.lanes()[0].controller();
     let alone = || {
         let looker = lane.looker.borrow();
         assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get() && !looker.waiter.others_look);
@@ -64,7 +64,9 @@ fn drained_queues_return_to_their_thread() {
     read(&queue, 1);
     drop(queue);
     let queue = device.queue().unwrap();
-    assert!(queue.lanes().iter().all(|lane| lane.queue.is_shared() == lane.looker.borrow().waiter.others_look));
+    assert!(
+        queue.lanes().iter().map(|lane| lane.controller()).all(|lane| lane.queue.is_shared() == lane.looker.borrow().waiter.others_look)
+    );
     read(&queue, 1);
 }
 
@@ -100,7 +102,7 @@ fn drain_threads_keep_group_notifications() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::THREADED);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
-    let lanes: Vec<_> = group.queues().iter().flat_map(Queue::lanes).collect();
+    let lanes: Vec<_> = group.queues().iter().flat_map(Queue::lanes).map(|lane| lane.controller()).collect();
     for mode in [Mode::POSTED, Mode::THREADED, Mode::POSTED] {
         group.queues().iter().for_each(|queue| queue.set_mode(mode));
         group.wait(1, None).unwrap();
@@ -198,62 +200,6 @@ fn zero_timeout_is_refused() {
     assert!(refused.contains("time-out of 0"), "{refused}");
 }
 
-/// A wait is for several at once where the ring counts them, and nobody needs one of them by itself.
-#[test]
-fn kernel_counted_waits_are_exact() {
-    let _alone = by_hand();
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
-    let options = OpenOptions::new().mode(Mode::INTERRUPT);
-    for (uri, counts) in [(format!("kernel:{}", file.path().display()), true), ("mem:1M?profile=optane".into(), false)] {
-        let device = match Device::open_with(&uri, &options) {
-            Ok(device) => device,
-            Err(why) => {
-                eprintln!("skipped: {why}");
-                continue;
-            }
-        };
-        let queue = device.local_queue().unwrap();
-        let (lane, ns) = (&queue.lanes()[0], queue.namespaces()[0]);
-        // Requests that are not driven stay open.
-        let post = |ios: u64, urgent: bool| {
-            let read = |lba| Request::read(&ns, lba, queue.buffer(4096).unwrap());
-            let batch = (0..ios).map(|lba| if urgent { read(lba).urgent() } else { read(lba) });
-            queue.post(batch).map_err(|(why, _)| why).unwrap();
-        };
-        let wants = |wanted: u32| {
-            lane.alone.set(true);
-            lane.wanted.set(wanted);
-            let wants = lane.wants();
-            lane.alone.set(false);
-            wants
-        };
-        let finish = || {
-            let open = queue.in_flight() as usize;
-            queue.wait(queue.finished() + open, None).unwrap();
-            let mut done = Vec::with_capacity(64);
-            queue.reap(&mut done);
-            assert!(done.iter().all(|done| done.result.is_ok()));
-        };
-        let if_counted = |wants: [u32; 4]| if counts { wants } else { [0; 4] };
-        post(10, false);
-        assert_eq!([0, 1, 8, 64].map(wants), if_counted([0, 0, 8, 10]));
-        post(1, true);
-        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "somebody waits for one of them");
-        finish();
-        post(10, false);
-        let future = queue.read(&ns, 0, queue.buffer(4096).unwrap());
-        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "one of them is a future's");
-        post(1, false);
-        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "it still is");
-        queue.block_on(future).unwrap().0.unwrap();
-        finish();
-        post(10, false);
-        assert_eq!([0, 1, 8, 64].map(wants), if_counted([0, 0, 8, 10]));
-        finish();
-    }
-}
-
 /// Nothing that arrives between arming and blocking is missed, whatever left it there: the last look finds each of them, and nothing
 /// where there is nothing.
 #[test]
@@ -261,7 +207,7 @@ fn poll_before_sleep_finds_completions() {
     let _alone = by_hand();
     let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
-    let lane = &queue.lanes()[0];
+    let lane = queue.lanes()[0].controller();
     let submit = || {
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
         queue.submit([request]).map_err(|(why, _)| why).unwrap();
@@ -336,7 +282,7 @@ fn role_holder_is_woken() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(1).mode(Mode::INTERRUPT);
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
-    let lanes = queues.each_ref().map(|queue| &queue.lanes()[0]);
+    let lanes = queues.each_ref().map(|queue| queue.lanes()[0].controller());
     let _hand = device.embedded().unwrap().by_hand();
     for queue in &queues {
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());

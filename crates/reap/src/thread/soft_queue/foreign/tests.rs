@@ -14,7 +14,7 @@ fn open(mode: Mode) -> (Device, Queue) {
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
-    &queue.lanes()[0]
+    queue.lanes()[0].controller()
 }
 
 fn submit(queue: &Queue, reads: usize) {
@@ -156,7 +156,7 @@ fn turns_report_remaining_work() {
     while hand.step() {}
     assert!(left(1, true), "an entry");
     lane(&queue).queue.take_for_owners(&mut Vec::with_capacity(4));
-    assert!(!lane(&queue).queue.pending() && lane(&queue).look_before_leaving(), "mail");
+    assert!(!lane(&queue).queue.hint() && lane(&queue).look_before_leaving(), "mail");
     assert!(!left(2, true) && !left(0, true), "each is to be reaped");
     assert!(!left(0, false));
     submit(&queue, 1);

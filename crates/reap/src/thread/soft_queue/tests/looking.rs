@@ -13,18 +13,13 @@ use hw::now;
 fn policy_sees_caller_progress() {
     let (_device, queues) = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
     let lane = lane(&queues[0]);
-    let next = |goes_on_at, wants| {
+    let next = |goes_on_at| {
         let mut looker = lane.looker.borrow_mut();
-        looker.waiter.seen.pending = true;
-        _ = looker.next(&lane.soft, now(), (goes_on_at, wants), &mut lane.vector());
-        (looker.waiter.seen.goes_on_at, looker.waiter.seen.pending)
+        _ = looker.next(&lane.soft, now(), goes_on_at, &mut lane.vector());
+        looker.waiter.seen.goes_on_at
     };
-    // Who wants several sleeps for several, though some are there.
     let at = now() + Nanos::from_secs(5);
-    assert_eq!(next(at, 0), (Some(at), true));
-    assert_eq!(next(Nanos::MAX, 1), (None, true));
-    assert_eq!(next(at, 2), (Some(at), false));
-    assert_eq!(next(Nanos::MAX, 3), (None, false));
+    assert_eq!([at, Nanos::MAX].map(next), [Some(at), None]);
 }
 
 #[test]
@@ -34,7 +29,7 @@ fn coalescing_changes_are_forwarded_once() {
     assert_eq!(lane.soft.holds(), 0);
     assert!(lane.soft.asks_to_hold(7) && !lane.soft.asks_to_hold(8));
     // It asks for nothing, whatever was asked for before.
-    _ = lane.looker.borrow_mut().next(&lane.soft, now(), (Nanos::MAX, 0), &mut lane.vector());
+    _ = lane.looker.borrow_mut().next(&lane.soft, now(), Nanos::MAX, &mut lane.vector());
     assert_eq!(lane.soft.holds(), 0);
 }
 
@@ -86,9 +81,9 @@ fn policy_learns_own_requests_only() {
         // By one clock read, so that no delay of this thread's is taken for the device's.
         let at = now();
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        lane(queue).submit(at, false, [request]).map_err(|(why, _)| why).unwrap();
+        lane(queue).submit(at, [request]).map_err(|(why, _)| why).unwrap();
         let naps = matches!(lane(queue).plan(at, Nanos::MAX), Plan::Nap { .. });
-        while lane(queue).queue.lane.in_flight() > 0 && !lane(queue).queue.pending() {
+        while lane(queue).queue.lane.in_flight() > 0 && !lane(queue).queue.hint() {
             hand.step();
         }
         naps

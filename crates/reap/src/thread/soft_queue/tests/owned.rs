@@ -1,15 +1,14 @@
-//! What others want of a hardware queue that belongs to one thread, and of one that has been left; and what is counted of several. The
+//! What others want of a hardware queue that has been left; and what is counted of several. The
 //! device is stepped by hand.
 
 use std::cell::Cell;
 
-use completion::{Mode, Plan, Route};
+use completion::{Mode, Route};
 use units::Nanos;
 
 use super::super::SoftQueue;
 use super::by_hand;
 use crate::shared::book::Claim;
-use crate::thread::engine::{Driven, Slept};
 use crate::{Device, OpenOptions, Queue, Request};
 use hw::now;
 
@@ -27,62 +26,7 @@ fn submit(queue: &Queue, requests: u64) {
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
-    &queue.lanes()[0]
-}
-
-/// Whether the queue's thread would be told while it sleeps, and whether it is asked for something.
-fn asks(queue: &Queue, what: impl FnOnce()) -> bool {
-    let SoftQueue { queue: hardware, soft, .. } = lane(queue);
-    soft.wake.arm();
-    what();
-    let told = !soft.wake.bell().is_armed();
-    soft.wake.mask();
-    let asked = hardware.take_errand();
-    assert_eq!(told, asked, "who is asked is told");
-    assert!(!hardware.take_errand(), "an errand is run once");
-    asked
-}
-
-#[test]
-fn requests_go_to_the_owner() {
-    let _alone = by_hand();
-    let device = open("mem:1M?profile=null&queues=1&entries=3&reaper=owner", 1, Mode::INTERRUPT);
-    let queue = device.local_queue().unwrap();
-    let hand = device.embedded().unwrap().by_hand();
-    let hardware = lane(&queue).queue.clone();
-    assert!(hardware.is_owned() && !hardware.lacks_its_owner());
-    assert!(!asks(&queue, || {}));
-    let mut taken = Vec::with_capacity(8);
-    // Nobody stands in line: there is nothing to serve.
-    assert!(!asks(&queue, || assert!(hardware.try_serve_line(now()))));
-    assert!(asks(&queue, || assert_eq!(hardware.try_commit(), 0)));
-    assert!(asks(&queue, || hardware.take_for_owners(&mut taken)));
-    hardware.join_line(0);
-    assert!(asks(&queue, || assert!(hardware.try_serve_line(now()))));
-    hardware.serve_own(now());
-
-    // The owner runs the errand when it is woken: what it has not announced is announced, and a look follows.
-    let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-    lane(&queue).uncommitted.set(false);
-    assert_eq!(hardware.lane.in_flight(), 0, "it is not announced");
-    assert_eq!(hardware.try_commit(), 0);
-    lane(&queue).woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
-    assert_eq!(hardware.lane.in_flight(), 1);
-    assert!(!hardware.take_errand() && matches!(lane(&queue).plan(now(), Nanos::MAX), Plan::Look { .. }));
-    while hand.step() {}
-    // An errand that comes between arming and sleeping keeps it awake.
-    lane(&queue).arm();
-    assert_eq!(hardware.try_commit(), 0);
-    assert!(lane(&queue).look_before_sleep());
-    drop(hand);
-    queue.block_on(future).unwrap().0.unwrap();
-
-    drop(queue);
-    assert!(hardware.is_owned() && hardware.lacks_its_owner());
-    let again = device.local_queue().unwrap();
-    assert!(!hardware.lacks_its_owner());
-    submit(&again, 1);
-    assert_eq!(again.wait(1, None).unwrap(), 1);
+    queue.lanes()[0].controller()
 }
 
 #[test]
@@ -91,11 +35,10 @@ fn other_threads_commit_idle_posts() {
     let device = open("mem:1M?profile=null&queues=1", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
     let hardware = &lane(&queue).queue;
-    assert!(!hardware.is_owned() && !hardware.lacks_its_owner());
-    assert!(!asks(&queue, || assert_eq!(hardware.try_commit(), 0)));
+    assert_eq!(hardware.try_commit(), 0);
     let futures = [0, 8].map(|lba| queue.read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap()));
     {
-        let _posts = hardware.lane.lock();
+        let _posts = hardware.lane.lock::<true>();
         assert_eq!((hardware.try_commit(), hardware.lane.in_flight()), (0, 0));
     }
     assert_eq!((hardware.try_commit(), hardware.try_commit()), (2, 0));
@@ -119,7 +62,6 @@ fn dropped_queues_finish_pending_requests() {
     submit(&queue, 7);
     let hardware = lane(&queue).queue.clone();
     assert_eq!((hardware.lane.in_flight(), hardware.most()), (2, 2));
-    assert!(!hardware.has_line(), "who has all the tags waits for nobody's but its own");
     drop((queue, hand));
     let limit = now() + Nanos::from_secs(60);
     while hardware.softs[0].open() > 0 {
@@ -186,10 +128,10 @@ fn kernel_modes_fall_back_to_interrupt() {
     let device = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
     for mode in Mode::KERNELS {
-        assert_eq!(lane(&queue).queue.means(mode), Mode::INTERRUPT);
+        assert_eq!(lane(&queue).controller.mode_on(None, mode), Mode::INTERRUPT);
     }
     for mode in Mode::ALL {
-        assert_eq!(lane(&queue).queue.means(mode), mode);
+        assert_eq!(lane(&queue).controller.mode_on(None, mode), mode);
     }
 }
 
@@ -200,7 +142,7 @@ fn policy_sees_the_coalescing() {
     let queue = device.queue().unwrap();
     for entries in [0, 5, 1] {
         lane(&queue).queue.holds_back(entries);
-        _ = lane(&queue).looker.borrow_mut().next(&lane(&queue).soft, now(), (Nanos::MAX, 0), &mut lane(&queue).vector());
+        _ = lane(&queue).looker.borrow_mut().next(&lane(&queue).soft, now(), Nanos::MAX, &mut lane(&queue).vector());
         assert_eq!(lane(&queue).looker.borrow().waiter.seen.held, entries);
     }
 }
@@ -223,68 +165,4 @@ fn batches_inherit_urgency() {
     }
     drop(hand);
     assert_eq!(queue.wait(6, None).unwrap(), 6);
-}
-
-/// A command that the kernel has not answered in time is cancelled once, and its owner, where it alone may enter the kernel, is asked to.
-#[test]
-fn late_kernel_requests_cancel_once() {
-    let Some((device, _file)) = in_the_kernel(&OpenOptions::default()) else { return };
-    for owned in [true, false] {
-        let (local, sent);
-        let queue: &Queue = if owned {
-            local = device.local_queue().unwrap();
-            &local
-        } else {
-            sent = device.queue().unwrap();
-            &sent
-        };
-        let hardware = &lane(queue).queue;
-        assert_eq!(hardware.is_owned(), owned);
-        let (at, second) = (now(), Nanos::from_secs(1));
-        lane(queue).submit(at, true, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
-        let cancels = |late: Nanos, count: u32| asks(queue, || assert_eq!(hardware.cancel_late(at + late, second), count, "{late}"));
-        assert!(!cancels(Nanos::ZERO, 0), "nothing is late yet");
-        assert_eq!(cancels(second, 2), owned);
-        assert!(!cancels(second + second, 0), "it is cancelled already");
-        assert_eq!(queue.wait(2, None).unwrap(), 2);
-        let mut done = Vec::with_capacity(2);
-        queue.reap(&mut done);
-    }
-}
-
-pub(super) fn in_the_kernel(options: &OpenOptions) -> Option<(Device, tempfile::NamedTempFile)> {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
-    match Device::open_with(&format!("kernel:{}", file.path().display()), options) {
-        Ok(device) => Some((device, file)),
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
-}
-
-/// A thread that sleeps in its ring needs no event; one that sleeps with other queues, or in a loop of its own, has no other word of it.
-#[test]
-fn ring_eventfd_wakes_other_sleepers() {
-    let Some((device, _file)) = in_the_kernel(&OpenOptions::default()) else { return };
-    let queue = device.local_queue().unwrap();
-    let event = || lane(&queue).queue.lane.uring().unwrap().wait_on().and_then(|event| event.count().ok());
-    assert_eq!(event(), None);
-    lane(&queue).sleeps_elsewhere();
-    let before = event().unwrap();
-    submit(&queue, 1);
-    assert_eq!(queue.wait(1, None).unwrap(), 1);
-    assert!(event().unwrap() > before, "it was not told");
-}
-
-/// What a thread leaves in the kernel nobody else can take: it has as long for it as a command has, and then for the kernel to cancel it.
-#[test]
-fn owner_waits_for_kernel_requests() {
-    let (timeout, second) = (Nanos::from_secs(7), Nanos::from_secs(1));
-    let options = OpenOptions::new().timeout(timeout.into());
-    let embedded = Device::open_with("mem:1M?profile=null&reaper=owner", &options).unwrap();
-    assert_eq!(lane(&embedded.local_queue().unwrap()).controller.stays(), second, "a reset takes it back");
-    let Some((device, _file)) = in_the_kernel(&options) else { return };
-    assert_eq!(lane(&device.local_queue().unwrap()).controller.stays(), timeout + second);
 }

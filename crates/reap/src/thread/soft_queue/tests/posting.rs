@@ -16,7 +16,7 @@ fn open(mode: Mode) -> Device {
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
-    &queue.lanes()[0]
+    queue.lanes()[0].controller()
 }
 
 /// A request of which the entry, and what tells of it, have come.

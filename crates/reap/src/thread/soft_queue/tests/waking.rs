@@ -7,7 +7,7 @@ use units::Nanos;
 use super::super::SoftQueue;
 use super::by_hand;
 use crate::thread::engine::{Driven, Slept};
-use crate::{Device, LocalQueue, OpenOptions, Queue, Request};
+use crate::{Device, OpenOptions, Queue, Request};
 use hw::now;
 
 const URI: &str = "mem:1M?profile=null&queues=1";
@@ -16,23 +16,6 @@ fn open(uri: &str, mode: Mode) -> (Device, Queue) {
     let device = Device::open_with(uri, &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
     let queue = device.queue().unwrap();
     (device, queue)
-}
-
-/// A file that is there as long as the process, and a queue of it; `None`: the system has no io_uring.
-fn kernel() -> Option<(Device, LocalQueue)> {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
-    let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
-    match Device::open_with(&format!("kernel:{}", file.path().display()), &options) {
-        Ok(device) => {
-            let queue = device.local_queue().unwrap();
-            Some((device, queue))
-        }
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
 }
 
 fn read(queue: &Queue) -> Request {
@@ -44,19 +27,18 @@ fn submit(queue: &Queue, requests: usize) {
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
-    &queue.lanes()[0]
+    queue.lanes()[0].controller()
 }
 
 fn slept(notified: bool) -> Slept {
     Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None }
 }
 
-/// What was posted is announced before the thread does anything but sleep in the ring, which announces it.
+/// What was posted is announced before the thread plans anything.
 #[test]
 fn plans_commit_unannounced_posts() {
     let _alone = by_hand();
-    for (mode, alone, announced) in [(Mode::INTERRUPT, false, 1), (Mode::INTERRUPT, true, 0), (Mode::POLL, false, 1), (Mode::POLL, true, 1)]
-    {
+    for mode in [Mode::INTERRUPT, Mode::POLL] {
         let (device, queue) = open(URI, mode);
         let hand = device.embedded().unwrap().by_hand();
         let lane = lane(&queue);
@@ -67,11 +49,8 @@ fn plans_commit_unannounced_posts() {
         }
         let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
         assert_eq!((lane.queue.lane.in_flight(), Driven::in_flight(lane)), (1, 2));
-        lane.alone.set(alone);
         let plan = lane.plan(now(), Nanos::MAX);
-        lane.alone.set(false);
-        assert_eq!(lane.queue.lane.in_flight(), 1 + announced, "{mode}, alone: {alone}, {plan:?}");
-        queue.commit();
+        assert_eq!(lane.queue.lane.in_flight(), 2, "{mode}, {plan:?}");
         drop(hand);
         queue.block_on(future).unwrap().0.unwrap();
     }
@@ -106,64 +85,6 @@ fn cpu_contention_is_asked_again() {
     assert!(wanted(&|| {}));
     assert!(!wanted(&|| lane.spun_in_vain(now())));
     assert!(!wanted(&|| lane.woken(&slept(false))));
-}
-
-#[test]
-fn pending_rings_block_in_enter() {
-    let (_device, queue) = open(URI, Mode::INTERRUPT);
-    for plan in [Plan::sleep(Nanos::MAX), Plan::Nap { until: Nanos::MAX }, Plan::Rest] {
-        lane(&queue).looker.borrow_mut().waiter.plan = plan;
-        assert_eq!(lane(&queue).block(Some(Nanos::ZERO)), None, "it has none");
-    }
-    let Some((_device, queue)) = kernel() else { return };
-    let blocks = |plan| {
-        lane(&queue).looker.borrow_mut().waiter.plan = plan;
-        lane(&queue).block(Some(Nanos::from_millis(1)))
-    };
-    let (sleep, nap) = (Plan::sleep(Nanos::MAX), Plan::Nap { until: Nanos::MAX });
-    assert_eq!([sleep, nap].map(blocks), [None; 2], "nothing is out");
-    submit(&queue, 1);
-    assert_eq!(blocks(Plan::Rest), None);
-    assert_eq!(blocks(nap), Some(false), "a nap is no notification");
-    assert_eq!(blocks(sleep), Some(true));
-    lane(&queue).looker.borrow_mut().waiter.others_look = true;
-    assert_eq!(blocks(sleep), None, "another thread takes the completions");
-    lane(&queue).looker.borrow_mut().waiter.others_look = false;
-    assert_eq!(queue.wait(1, None).unwrap(), 1);
-}
-
-/// What a queue is prepared for its ring knows before any request names it.
-#[test]
-fn a_queue_prepares_its_ring() {
-    let Some((_device, queue)) = kernel() else { return };
-    let registered = || lane(&queue).queue.lane.uring().unwrap().registered();
-    if registered().is_none() {
-        return;
-    }
-    assert_eq!(registered(), Some(0));
-    let prepared = queue.prepare(queue.buffer(4096).unwrap());
-    assert_eq!(registered(), Some(1));
-    drop(prepared);
-}
-
-/// A wait for two is for both; where somebody stands in line it is for each.
-#[test]
-fn tag_waiters_shorten_waits() {
-    let Some((_device, queue)) = kernel() else { return };
-    let lane = lane(&queue);
-    submit(&queue, 4);
-    let wants = |wanted| {
-        lane.alone.set(true);
-        lane.wanted.set(wanted);
-        let wants = lane.wants();
-        lane.alone.set(false);
-        wants
-    };
-    assert_eq!([1, 2, 3, 9].map(wants), [0, 2, 3, 4]);
-    lane.queue.join_line(lane.me);
-    assert_eq!([1, 2, 3, 9].map(wants), [0; 4]);
-    lane.queue.serve_own(now());
-    assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
 /// What led to a wake-up is counted, and told to the policy; a queue that is not moderated stirs no moderator.
@@ -231,29 +152,4 @@ fn same_thread_queues_share_notifications() {
         queue.share_notification(home);
         assert_eq!(queue.posting.home(&queue.queue.lane), queue.queue.lane.vector());
     }
-}
-
-/// The owner of a queue takes what is out before it leaves, and says what it had to leave.
-#[test]
-fn leaving_owner_takes_pending_completions() {
-    let _alone = by_hand();
-    let device = Device::open_with("mem:1M?profile=null&queues=1&reaper=owner", &OpenOptions::default()).unwrap();
-    let hand = device.embedded().unwrap().by_hand();
-    for left in [0, 1] {
-        let queue = device.local_queue().unwrap();
-        let hardware = lane(&queue).queue.clone();
-        submit(&queue, 3);
-        while hand.step() {}
-        submit(&queue, left);
-        drop(queue);
-        assert_eq!((hardware.lane.in_flight(), hardware.softs[0].open()), (left as u32, left as u32));
-    }
-    let noted = || device.health().events.into_iter().filter(|event| event.contains("was left by its thread")).collect::<Vec<_>>();
-    let limit = now() + Nanos::from_secs(60);
-    while noted().is_empty() {
-        assert!(now() < limit, "nothing was said");
-        std::thread::yield_now();
-    }
-    let noted = noted();
-    assert!(noted.len() == 1 && noted[0].contains("with 1 requests"), "{noted:?}");
 }

@@ -1,0 +1,234 @@
+//! One thread's queue on a file or block device: one io_uring, and a second one that the kernel polls where the device has poll queues.
+//!
+//! ```text
+//!  push    Part → Command (a slot of the ring's table) → SQE
+//!  commit  io_uring_enter, unless a sleep follows, which submits in the same call
+//!  reap    CQE → Command → Completed; what the kernel did only in part is pushed again
+//!  sleep   io_uring_enter: submits, waits for completions, the queue's wake-up, or a time
+//! ```
+//!
+//! Reads and writes go to the poll ring while the policy polls. All else goes to the interrupt ring, which alone has the wake-up.
+
+use std::sync::Arc;
+
+use completion::{Mode, Route};
+use driver::Completed;
+use hw::uring::Poll;
+use hw::{Birth, EventFd, Lent};
+use nvme::QueueId;
+use units::{Nanos, Op};
+
+use super::command_ring::CommandRing;
+use super::link::KernelLink;
+use crate::error::QueueError;
+use crate::link::transport::{Polled, QueueTransport, SleepFor, TransportCounts};
+use crate::link::{Part, Post};
+use crate::request::{ERRNO, TRUNCATED, Token};
+use crate::wake::Wake;
+
+/// Without entries for so long the thread of an SQPOLL ring sleeps, so that it disturbs no other mode's block in a comparison.
+const SQPOLL_IDLE_MS: u32 = 1;
+
+/// Commands on the interrupt ring of a queue whose reads and writes the kernel polls.
+const UNPOLLED_TAGS: u32 = 16;
+
+/// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
+const EBADF: u32 = 9;
+const EROFS: u32 = 30;
+/// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
+const GOING: [u32; 4] = [5, 6, 22, 28];
+const ENODEV: u32 = 19;
+/// What a read beyond the end of a file answers that has become shorter.
+const EIO: u32 = 5;
+
+/// A queue of a file or block device.
+pub(crate) struct UringQueue {
+    link: Arc<KernelLink>,
+    interrupt: CommandRing,
+    poll: Option<CommandRing>,
+    /// Reads and writes go to the poll ring.
+    polls: bool,
+    /// The mode of the kernel's own that the rings were made for.
+    made_for: Option<Mode>,
+    /// The thread that made them is the only one that may use them (SINGLE_ISSUER).
+    bound: bool,
+}
+
+impl UringQueue {
+    /// Rings for `tags` requests at once in `mode`. `wake` ends a sleep in them; `counts` are the queue's. With `owned` the calling thread is the only one that may
+    /// ever use them.
+    ///
+    /// # Errors
+    /// The kernel refuses a ring; of a mode of its own, it says in a trial that it cannot poll the device.
+    pub(crate) fn new(
+        link: &Arc<KernelLink>,
+        id: QueueId,
+        tags: u32,
+        (wake, counts): (&Wake, &Arc<TransportCounts>),
+        owned: bool,
+        mode: Mode,
+    ) -> Result<UringQueue, QueueError> {
+        let ring = |tags, poll| CommandRing::new(link, id, tags, (wake, counts), owned, poll);
+        let queue = |interrupt, poll| UringQueue {
+            link: link.clone(),
+            interrupt,
+            poll,
+            polls: false,
+            made_for: None,
+            bound: owned && link.features().owner,
+        };
+        if !mode.is_the_kernels() {
+            // Where the device turns out not to be polled, or has no room for another ring, there is none.
+            let poll = if link.may_poll() { ring(tags, Poll::Io).ok() } else { None };
+            return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::that_polls)));
+        }
+        if let Some(why) = link.lacks(mode) {
+            return Err(QueueError::Ring(why));
+        }
+        let poll = match mode {
+            Mode::KERNEL_SQPOLL => {
+                let interrupt = CommandRing::new(link, id, tags, (wake, counts), false, Poll::Sq { idle_ms: SQPOLL_IDLE_MS })?;
+                return Ok(UringQueue { made_for: Some(mode), bound: false, ..queue(interrupt, None) });
+            }
+            Mode::KERNEL_HYBRID_IOPOLL => ring(tags, Poll::HybridIo)?,
+            _ => ring(tags, Poll::Io)?,
+        };
+        let refused = || QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device"));
+        let poll = poll.that_polls().ok_or_else(refused)?;
+        let interrupt = ring(UNPOLLED_TAGS, Poll::No)?;
+        Ok(UringQueue { made_for: Some(mode), polls: true, ..queue(interrupt, Some(poll)) })
+    }
+
+    /// Which process made it.
+    pub(crate) fn birth(&self) -> Birth {
+        self.interrupt.birth()
+    }
+
+    /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
+    /// that; a read beyond the end of a file that has become shorter is an input error.
+    #[cold]
+    fn explain(link: &KernelLink, completed: &mut Completed) {
+        completed.result = match completed.result {
+            EBADF if link.target().facts().read_only => EROFS,
+            errno if GOING.contains(&errno) && link.target().is_gone() => ENODEV,
+            errno => errno,
+        };
+        if completed.result == EIO && link.target().cut_to().is_some() {
+            completed.status = TRUNCATED;
+        }
+    }
+
+    /// The ring of reads and writes.
+    #[inline]
+    fn data_ring(&mut self) -> &mut CommandRing {
+        match &mut self.poll {
+            Some(poll) if self.polls => poll,
+            _ => &mut self.interrupt,
+        }
+    }
+}
+
+impl Post for UringQueue {
+    #[inline]
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.data_ring().push_data(part, token, now)
+    }
+
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        // Force Unit Access is a flag of the same entry.
+        let ring = if part.op.moves_data() && part.op != Op::Compare { self.data_ring() } else { &mut self.interrupt };
+        ring.push_other(part, token, now)
+    }
+
+    fn commit(&mut self) -> u32 {
+        self.interrupt.submit() + self.poll.as_mut().map_or(0, CommandRing::submit)
+    }
+}
+
+impl QueueTransport for UringQueue {
+    const SUBMITS_IN_SLEEP: bool = true;
+
+    fn has_poll_queue(&self) -> bool {
+        self.poll.is_some() && self.made_for.is_none()
+    }
+
+    fn set_route(&mut self, route: Route) {
+        self.polls = route == Route::Poll;
+    }
+
+    #[inline]
+    fn polled_in_flight(&self) -> u32 {
+        self.poll.as_ref().map_or(0, CommandRing::in_flight)
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        // A ring that is polled shows nothing by itself: only reaping tells.
+        self.interrupt.has_entries() || self.polled_in_flight() > 0
+    }
+
+    #[inline]
+    fn reap(&mut self, budget: u32, mut sink: impl FnMut(&Completed)) -> Polled {
+        let link = &self.link;
+        let mut explained = |completed: &mut Completed| {
+            if completed.status == ERRNO {
+                UringQueue::explain(link, completed);
+            }
+            sink(completed);
+        };
+        let mut found = self.interrupt.reap(budget, &mut explained);
+        if let Some(poll) = &mut self.poll
+            && poll.in_flight() > 0
+            && found < budget
+        {
+            found += poll.reap(budget - found, &mut explained);
+        }
+        Polled { found, budget_used_up: found == budget, more: self.interrupt.has_entries() }
+    }
+
+    fn can_extend_nap(&self) -> bool {
+        self.made_for.is_none() && self.link.features().min_wait
+    }
+
+    fn counts_completions(&self) -> bool {
+        self.poll.is_none() || self.made_for.is_none()
+    }
+
+    fn sleep(&mut self, sleep: SleepFor, timeout: Option<Nanos>) -> bool {
+        // A ring that is polled has no wake-up, and takes no notice of times: it is for the kernel's own polling alone.
+        if let (Some(poll), Some(_)) = (&mut self.poll, self.made_for)
+            && poll.in_flight() > 0
+        {
+            self.interrupt.submit();
+            return poll.sleep(SleepFor::Completions(1), None);
+        }
+        if let Some(poll) = &mut self.poll {
+            poll.submit();
+        }
+        self.interrupt.sleep(sleep, timeout)
+    }
+
+    fn notify_by_eventfd(&mut self) {
+        self.interrupt.notify_by_eventfd();
+    }
+
+    fn prepare(&mut self, lent: &Lent) {
+        self.interrupt.prepare(lent);
+        if let Some(poll) = &mut self.poll {
+            poll.prepare(lent);
+        }
+    }
+
+    fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
+        // What is polled cannot be cancelled, and is never late for long.
+        self.interrupt.cancel_late(now, timeout)
+    }
+
+    fn is_bound_to_thread(&self) -> bool {
+        self.bound
+    }
+
+    fn notification(&self) -> Option<&EventFd> {
+        self.interrupt.eventfd()
+    }
+}

@@ -1,0 +1,196 @@
+//! One thread's queue on one controller, whatever its transport: which one it is is asked once for each call.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use completion::{Decisions, LatencyPrice, Mode, Plan, Spin};
+use hw::{DmaPool, Lent};
+use nvme::QueueId;
+use units::Nanos;
+
+use super::engine::{Driven, Slept};
+use super::executor::Signal;
+use super::queue_pair::QueuePair;
+use super::soft_queue::{SoftQueue, Turned};
+use crate::counters::{Counters, HardwareCounters};
+use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::link::{Link, UringQueue};
+use crate::namespace::Namespace;
+use crate::request::{Completion, Request};
+use crate::shared::controller::Controller;
+use crate::shared::future::Pending;
+use crate::wakeups::Wakeups;
+
+/// One thread's queue on one controller: [`crate::Queue`] has one, or one for each path.
+#[allow(clippy::large_enum_variant, reason = "one for each queue; a box would cost each call a load")]
+pub(crate) enum PathQueue {
+    /// Of a file or block device: rings of the queue's own.
+    File(QueuePair<UringQueue>),
+    /// Of a controller: a hardware queue that others may share.
+    Controller(SoftQueue),
+}
+
+/// Methods that all have: which one it is is asked here.
+macro_rules! each {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $out:ty)?;)*) => {
+        $($(#[$meta])* $vis fn $name(&self $(, $arg: $type)*) $(-> $out)? {
+            match self {
+                PathQueue::File(queue) => queue.$name($($arg),*),
+                PathQueue::Controller(queue) => queue.$name($($arg),*),
+            }
+        })*
+    };
+}
+
+impl PathQueue {
+    /// A queue of `controller` for the calling thread, in `mode`, or in that of its controller. `bound`: no other thread will ever use it.
+    ///
+    /// # Errors
+    /// All of them are taken, the system is out of descriptors, or it refuses a ring.
+    pub(crate) fn take(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<PathQueue, QueueError> {
+        let Link::Kernel(link) = controller.link() else { return SoftQueue::take(controller, mode).map(PathQueue::Controller) };
+        let shared = controller.add_queue(mode.unwrap_or_else(|| controller.mode()))?;
+        let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
+        let rings = UringQueue::new(link, QueueId(shared.id), controller.description().depth, (&shared.wake, &shared.counts), bound, asked);
+        let queue = rings.and_then(|rings| {
+            let birth = rings.birth();
+            QueuePair::new(controller.clone(), shared.clone(), rings, birth)
+        });
+        queue.map(PathQueue::File).inspect_err(|_| controller.retire(&shared))
+    }
+
+    each! {
+        pub(crate) fn namespaces(&self) -> &[Namespace];
+        pub(crate) fn pool(&self) -> &DmaPool;
+        #[inline]
+        pub(crate) fn reap(&self, out: &mut Vec<Completion>) -> usize;
+        #[inline]
+        pub(crate) fn finished(&self) -> usize;
+        #[inline]
+        pub(crate) fn in_flight(&self) -> u32;
+        pub(crate) fn is_submitting(&self) -> bool;
+        #[inline]
+        pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock>;
+        pub(crate) fn start(&self, request: Request) -> Pending;
+        pub(crate) fn commit(&self);
+        pub(crate) fn set_mode(&self, mode: Mode);
+        pub(crate) fn set_latency_price(&self, price: LatencyPrice);
+        pub(crate) fn set_spin(&self, spin: Spin);
+        pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>);
+        pub(crate) fn wants_room_at(&self) -> Option<Nanos>;
+        pub(crate) fn mode(&self) -> Mode;
+        pub(crate) fn looks_on_commit(&self) -> bool;
+        pub(crate) fn counters(&self) -> Counters;
+        pub(crate) fn take_counters(&self) -> Counters;
+        pub(crate) fn hardware_counters(&self) -> HardwareCounters;
+        pub(crate) fn decisions(&self) -> Option<Decisions>;
+        pub(crate) fn count_wakeups(&self);
+        pub(crate) fn wakeups(&self) -> Wakeups;
+        pub(crate) fn hardware_queue(&self) -> u16;
+        pub(crate) fn is_here(&self) -> bool;
+        pub(crate) fn signal(&self) -> &Arc<Signal>;
+        pub(crate) fn turn(&self, budget: u32) -> Turned;
+        pub(crate) fn leave_loop(&self);
+        pub(crate) fn next_deadline(&self) -> Option<Nanos>;
+    }
+
+    /// See [`crate::Queue::submit_or_post_at`].
+    #[inline]
+    pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        match self {
+            PathQueue::File(queue) => queue.submit(now, waits, requests),
+            PathQueue::Controller(queue) => queue.submit(now, requests),
+        }
+    }
+
+    /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
+    pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
+        match self {
+            PathQueue::File(queue) => queue.drive(until, enough),
+            PathQueue::Controller(queue) => queue.drive(until, enough),
+        }
+    }
+
+    /// Gives all finished requests to `take`, which must not use the queue.
+    #[inline]
+    pub(crate) fn reap_each(&self, take: impl FnMut(Completion)) {
+        match self {
+            PathQueue::File(queue) => queue.reap_each(take),
+            PathQueue::Controller(queue) => queue.reap_each(take),
+        }
+    }
+
+    /// Has its transport register the memory of a buffer before a request names it, where that is done.
+    pub(crate) fn prepare(&self, lent: &Lent) {
+        if let PathQueue::File(queue) = self {
+            queue.prepare(lent);
+        }
+    }
+
+    /// From now on its thread may sleep elsewhere than in its transport.
+    pub(crate) fn sleeps_elsewhere(&self) {
+        if let PathQueue::File(queue) = self {
+            queue.sleeps_elsewhere();
+        }
+    }
+
+    /// Whether the two lead to one controller, whose notifications can be shared.
+    pub(crate) fn is_beside(&self, other: &PathQueue) -> bool {
+        matches!((self, other), (PathQueue::Controller(one), PathQueue::Controller(other)) if one.is_beside(other))
+    }
+
+    /// Another queue of the same thread, on the same controller, is notified for this one as well, where messages are posted.
+    pub(crate) fn share_notification(&self, home: &PathQueue) {
+        if let (PathQueue::Controller(queue), PathQueue::Controller(home)) = (self, home) {
+            queue.share_notification(home);
+        }
+    }
+
+    /// The queue of a controller.
+    #[cfg(test)]
+    pub(crate) fn controller(&self) -> &SoftQueue {
+        if let PathQueue::Controller(queue) = self { queue } else { panic!("a queue of a file") }
+    }
+
+    /// The queue of a file.
+    #[cfg(test)]
+    pub(crate) fn file(&self) -> &QueuePair<UringQueue> {
+        if let PathQueue::File(queue) = self { queue } else { panic!("a queue of a controller") }
+    }
+
+    /// Its thread needs it no more.
+    pub(crate) fn close(self) {
+        match self {
+            PathQueue::File(queue) => queue.close(),
+            PathQueue::Controller(queue) => drop(queue),
+        }
+    }
+}
+
+impl Driven for PathQueue {
+    each! {
+        #[inline] fn in_flight(&self) -> u32;
+        fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan;
+        fn look(&self, budget: u32) -> (u32, Option<Nanos>);
+        fn spins(&self);
+        #[inline] fn look_while_spinning(&self) -> bool;
+        fn spun_in_vain(&self, now: Nanos);
+        fn gives_way(&self) -> bool;
+        fn arm(&self);
+        fn look_before_sleep(&self) -> bool;
+        fn weighs_sleeps(&self) -> bool;
+        fn drain_events(&self) -> io::Result<bool>;
+        fn woken(&self, slept: &Slept);
+        fn leave(&self);
+    }
+}
+
+impl AsFd for PathQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            PathQueue::File(queue) => queue.as_fd(),
+            PathQueue::Controller(queue) => queue.as_fd(),
+        }
+    }
+}

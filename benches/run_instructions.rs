@@ -117,10 +117,6 @@ fn load(job: &Job, targets: &[Target]) {
 #[inline(never)]
 fn counted_load(generator: &mut Generator, posted: &mut Vec<workload::Io>, now: Nanos) -> bool {
     loop {
-        while let Some(io) = generator.granted(now) {
-            generator.issued(&io, now);
-            posted.push(io);
-        }
         match generator.next(now) {
             Next::Issue(io) => {
                 generator.issued(&io, now);

@@ -173,7 +173,7 @@ pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Res
     for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {
         let job = &jobs[thread.job];
         let Some(Amount::Bytes(wanted)) = job.size else { continue };
-        let has: u64 = generator.regions().map(|region| region.len).sum();
+        let has: u64 = generator.regions().map(|region| region.end - region.start).sum();
         // What no whole block can be made of is nobody's loss.
         if wanted.saturating_sub(has) >= job.block.read.min.max(job.block.write.min) * thread.targets.len() as u64 {
             let (name, wanted, has) = (&job.name, rows::bytes(wanted), rows::bytes(has));
@@ -391,9 +391,7 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
             entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
         }
     }
-    let globals = parsed.sections.iter().filter(|section| section.name.is_none());
-    let global_options = globals.flat_map(|section| section.options.clone()).collect();
-    Report { program: PROGRAM.into(), global_options, entries, ..Report::default() }
+    Report { program: PROGRAM.into(), global_options: parsed.globals.clone(), entries, ..Report::default() }
 }
 
 /// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.
@@ -407,7 +405,7 @@ fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String
         };
         if let Some(failure) = end.generator.failure() {
             let said = end.ran.first_error.map_or(String::new(), |error| format!(" ({error})"));
-            lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.target)));
+            lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.io.target)));
         }
         let bad = end.generator.bad_blocks();
         // Data that are wrong are somewhere, even if there is only one device.

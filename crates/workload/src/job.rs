@@ -214,16 +214,6 @@ pub struct Stretch {
     pub share: f64,
 }
 
-/// What several threads of a job do with the CPUs they are allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CpuPolicy {
-    /// Each thread may use all of them.
-    #[default]
-    Shared,
-    /// Each thread gets one, round-robin.
-    Split,
-}
-
 /// Which latencies are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Measure {
@@ -243,6 +233,14 @@ pub struct Measure {
     pub clat_percentiles: bool,
     /// A table of percentiles of lat.
     pub lat_percentiles: bool,
+}
+
+impl Measure {
+    /// Whether single I/Os are timed.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.slat || self.clat || self.lat
+    }
 }
 
 /// Whether the results show reads, writes and trims together.
@@ -565,8 +563,8 @@ pub struct Job {
 
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
-    /// `cpus_allowed_policy`.
-    pub cpus_policy: CpuPolicy,
+    /// `cpus_allowed_policy=split`: each thread gets one of them, round-robin; else each may use all.
+    pub cpus_split: bool,
     /// `group_reporting`.
     pub group_reporting: bool,
     /// `new_group`: starts a group of its own in the results.

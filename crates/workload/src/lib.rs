@@ -16,9 +16,9 @@ pub mod plan;
 pub mod report;
 mod stats;
 
-pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail};
+pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, ListLine, LogLine, Misfit, Next, Seat, Target, Trail};
 pub use job::{
-    Amount, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs, Measure,
-    Pattern, PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Unified, Verify, VerifyKind,
+    Amount, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs, Measure, Pattern,
+    PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Unified, Verify, VerifyKind,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

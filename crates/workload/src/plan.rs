@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::generator::{Seat, extents};
-use crate::job::{CpuPolicy, Job};
+use crate::generator::{Extent, Seat, extents};
+use crate::job::Job;
 
 /// One thread of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,6 @@ pub struct Thread {
     /// Of each, the bytes that it has when the thread is set up, if all targets are files that are laid out for the run: fio sets up one
     /// thread after the other, and each goes by what the file has by then.
     pub found: Vec<u64>,
-    /// Of each, the bytes that the thread uses. Empty: its job does not say.
-    pub extents: Vec<Range<u64>>,
 }
 
 impl Thread {
@@ -60,6 +58,8 @@ pub struct Plan {
 pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     let mut plan = Plan::default();
     let mut missing = Vec::new();
+    // Of each thread, the targets and the bytes of them that it uses.
+    let mut uses: Vec<Vec<(usize, Range<u64>)>> = Vec::new();
     let (mut stage, mut group, mut in_group) = (0, 0, 0u32);
     for (index, job) in jobs.iter().enumerate() {
         if job.stonewall && !plan.threads.is_empty() {
@@ -83,13 +83,18 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             plan.lengths.resize(plan.targets.len(), None);
             let found: Vec<u64> = targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
             // What is wrong with it is said when the devices are known.
-            let files = extents(job, subjob, &found, |_| true).map_or(Vec::new(), |extents| extents.files);
-            for (target, file) in targets.iter().zip(&files) {
-                plan.lengths[*target] = plan.lengths[*target].max(Some(file.end));
-            }
-            let extents = files.iter().map(|file| file.first.min(file.start)..file.first.max(file.start) + file.len).collect();
+            uses.push(match extents(job, subjob, &found, |_| true) {
+                Ok((files, _)) => {
+                    let used = |(target, file): (&usize, &Extent)| {
+                        plan.lengths[*target] = plan.lengths[*target].max(Some(file.end));
+                        (*target, file.first.min(file.start)..file.first.max(file.start) + file.len)
+                    };
+                    targets.iter().zip(&files).map(used).collect()
+                }
+                Err(_) => targets.iter().map(|target| (*target, 0..u64::MAX)).collect(),
+            });
             let report = plan.reports - 1;
-            plan.threads.push(Thread { job: index, number, subjob, stage, group, report, cpus, targets, found, extents });
+            plan.threads.push(Thread { job: index, number, subjob, stage, group, report, cpus, targets, found });
             in_group += 1;
         }
     }
@@ -104,35 +109,28 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             units::cpu_ranges(available)
         ));
     }
-    plan.warnings.extend(overwritten(jobs, &plan.threads));
+    plan.warnings.extend(overwritten(jobs, &plan.threads, &uses));
     plan
 }
 
 /// Another thread may write over the blocks that one verifies: a warning, as in fio (`fixup_options` in its init.c). Each thread knows
 /// only its own I/Os in flight.
-fn overwritten(jobs: &[Job], threads: &[Thread]) -> Option<String> {
-    let writes =
-        |thread: &&Thread| jobs[thread.job].pattern.changes() && !jobs[thread.job].verify.as_ref().is_some_and(|verify| verify.only);
-    let parts = |thread: &Thread| -> Vec<(usize, Range<u64>)> {
-        let extent = |at: usize| thread.extents.get(at).cloned().unwrap_or(0..u64::MAX);
-        thread.targets.iter().enumerate().map(|(at, target)| (*target, extent(at))).collect()
-    };
-    let meet = |a: &Thread, b: &Thread| {
-        let (of_a, of_b) = (parts(a), parts(b));
-        let touch = |(a, at): &(usize, Range<u64>)| of_b.iter().any(|(b, other)| a == b && at.start < other.end && other.start < at.end);
-        a.stage == b.stage && of_a.iter().any(touch)
-    };
-    let mut verifiers = threads.iter().filter(|thread| jobs[thread.job].verify.is_some());
-    let (thread, other) = verifiers.find_map(|thread| {
-        let mut others = threads.iter().filter(writes).filter(|other| other.number != thread.number);
-        others.find(|other| meet(thread, other)).map(|other| (thread, other))
-    })?;
-    let (name, writer) = (&jobs[thread.job].name, &jobs[other.job].name);
-    let writer = if thread.job == other.job { "another thread of it".to_owned() } else { format!("job '{writer}'") };
-    Some(format!(
-        "job '{name}' verifies, and {writer} may write over the same blocks: that is reported as wrong data; \
-         give each thread blocks of its own with offset_increment= and size=, or a filename="
-    ))
+fn overwritten(jobs: &[Job], threads: &[Thread], uses: &[Vec<(usize, Range<u64>)>]) -> Option<String> {
+    for (thread, mine) in threads.iter().zip(uses).filter(|(thread, _)| jobs[thread.job].verify.is_some()) {
+        for (other, theirs) in threads.iter().zip(uses).filter(|(other, _)| other.number != thread.number && other.stage == thread.stage) {
+            let (name, writer) = (&jobs[thread.job].name, &jobs[other.job]);
+            let writes = writer.pattern.changes() && !writer.verify.as_ref().is_some_and(|verify| verify.only);
+            let meets = |(a, at): &(usize, Range<u64>)| theirs.iter().any(|(b, to)| a == b && at.start < to.end && to.start < at.end);
+            if writes && mine.iter().any(meets) {
+                let writer = if thread.job == other.job { "another thread of it".into() } else { format!("job '{}'", writer.name) };
+                return Some(format!(
+                    "job '{name}' verifies, and {writer} may write over the same blocks: that is reported as wrong data; \
+                     give each thread blocks of its own with offset_increment= and size=, or a filename="
+                ));
+            }
+        }
+    }
+    None
 }
 
 /// The indices of the targets of a job's thread; new ones are added to `known`.
@@ -163,14 +161,9 @@ fn cpus(job: &Job, number: u32, available: &[u32], missing: &mut Vec<u32>) -> Ve
     if available.is_empty() {
         return Vec::new();
     }
-    let chosen = match job.cpus_policy {
-        CpuPolicy::Shared => allowed,
-        // As fio: by the number among all threads, not among the job's.
-        CpuPolicy::Split => {
-            let index = (number as usize - 1) % allowed.len();
-            &allowed[index..=index]
-        }
-    };
+    // As fio: by the number among all threads, not among the job's.
+    let index = (number as usize - 1) % allowed.len();
+    let chosen = if job.cpus_split { &allowed[index..=index] } else { allowed };
     let mut cpus: Vec<u32> = Vec::with_capacity(chosen.len());
     for cpu in chosen {
         cpus.push(match available.contains(cpu) {

@@ -185,14 +185,6 @@ impl Stats {
         }
     }
 
-    /// Counts `n` submissions of `op` that took `span` each.
-    #[inline]
-    pub(crate) fn add_slat(&mut self, op: Op, span: Nanos, n: u64) {
-        if n > 0 && self.measure.slat {
-            self.op_mut(op).slat.add(span, n);
-        }
-    }
-
     /// I/Os that were announced, Flushes included.
     pub fn issued(&self) -> u64 {
         self.read.issued + self.write.issued + self.trim.issued + self.sync.issued
@@ -396,20 +388,6 @@ impl Histogram {
         found
     }
 
-    /// The value of a percentile, if those of a bucket lie evenly in it: finer than [`Histogram::percentiles`], which know it to
-    /// 1/64, as fio does. `None` if nothing was counted.
-    pub fn percentile_within(&self, percent: f64) -> Option<f64> {
-        let mut left = percent / 100.0 * self.total() as f64;
-        for (index, &n) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-            if left <= n as f64 {
-                let (low, width) = extent(index);
-                return Some(low as f64 + width as f64 * left / n as f64);
-            }
-            left -= n as f64;
-        }
-        None
-    }
-
     /// Each bucket that counted anything: its middle and its count, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| {
@@ -417,11 +395,6 @@ impl Histogram {
             (low + width / 2, *n)
         })
     }
-}
-
-#[cfg(test)]
-fn bucket_extent(nanos: u64) -> (u64, u64) {
-    extent(bucket(nanos))
 }
 
 #[cfg(test)]

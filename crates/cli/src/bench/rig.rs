@@ -2,6 +2,7 @@
 //! written is served from one page of zeroes, which stays in the cache and flatters every figure.
 
 use std::fs::DirBuilder;
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
 use reap::{Backing, Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, Request};
 use workload::plan::{Plan, Thread};
-use workload::{Generator, Job, Region, Target};
+use workload::{Generator, Job, Target};
 
 use super::target::TargetDevice;
 use super::worker::{Worker, first_namespace};
@@ -174,9 +175,11 @@ impl<'a> Rig<'a> {
             }
             let uri = DeviceUri::behind(&device.description().uri)?;
             let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
-            let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region).reduce(cover);
+            let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region);
+            // The smallest that holds all of them.
+            let read = read.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
             if let Some(region) = read.filter(|_| matters(&uri)) {
-                let most = if region.len <= most { most } else { most / PART_FILLED };
+                let most = if region.end - region.start <= most { most } else { most / PART_FILLED };
                 let filled = fill(device, region, most, stop)?;
                 all.wanted += filled.wanted;
                 all.written += filled.written;
@@ -216,12 +219,13 @@ fn matters(uri: &DeviceUri) -> bool {
 ///
 /// # Errors
 /// A write failed for another reason.
-fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Result<Filled> {
+fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Result<Filled> {
     let namespace = first_namespace(device)?;
     let unit = u64::from(namespace.block_bytes());
     let queue = device.queue()?;
-    let (mut at, end) = (region.start / unit * unit, region.start + region.len.min(most) / unit * unit);
-    let mut filled = Filled { wanted: region.len, written: 0 };
+    let wanted = region.end - region.start;
+    let (mut at, end) = (region.start / unit * unit, region.start + wanted.min(most) / unit * unit);
+    let mut filled = Filled { wanted, written: 0 };
     let mut idle = Vec::with_capacity(FILL_DEPTH);
     for seed in 0..FILL_DEPTH as u64 {
         let mut buf = device.buffer(FILL_BLOCK as usize).context("no room for the buffers that fill the medium")?;
@@ -256,12 +260,6 @@ fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Result
             idle.extend(completion.buf);
         }
     }
-}
-
-/// The smallest region that holds both.
-fn cover(a: Region, b: Region) -> Region {
-    let start = a.start.min(b.start);
-    Region { start, len: (a.start + a.len).max(b.start + b.len) - start }
 }
 
 /// The most that the threads of any one stage need of `target`.

@@ -241,12 +241,7 @@ impl Worker {
         let mut now = run.now;
         let next = loop {
             match generator.next(now) {
-                Next::Issue(io) => {
-                    self.post(generator, io, now);
-                    while let Some(io) = generator.granted(now) {
-                        self.post(generator, io, now);
-                    }
-                }
+                Next::Issue(io) => self.post(generator, io, now),
                 next => break next,
             }
         };
@@ -331,7 +326,7 @@ impl Worker {
     fn commit_and_reap(&mut self, generator: &mut Generator, now: Nanos) -> Result<Nanos> {
         let now = if self.timed { hw::now() } else { now };
         generator.committed(now);
-        let follows = generator.granted(now).map_or_else(|| generator.next(now), Next::Issue);
+        let follows = generator.next(now);
         let Next::Reap { min, .. } = follows else {
             self.submit(generator, now, false);
             // Whatever else follows, it is said again at the next turn.

@@ -337,7 +337,7 @@ impl Jobs<'_> {
                     let error = self.source.error(Some(list.span()), format!("the machine has CPUs 0 to {}", self.machine.cpus - 1));
                     return Err(error.help("set cpus under [machine]"));
                 }
-                (job.cpus_allowed, job.cpus_policy) = (Some(allowed.into_iter().collect()), workload::CpuPolicy::Shared);
+                (job.cpus_allowed, job.cpus_split) = (Some(allowed.into_iter().collect()), false);
             }
         }
         let spec = |job: Job| {

@@ -4,7 +4,7 @@
 use completion::{Decisions, WINDOW};
 use driver::multipath::{Counters, Link, PathStatus, Standing};
 use units::Op;
-use workload::{ErrorCode, Failure, Generator, Histogram, Latency, Stats};
+use workload::{ErrorCode, Failure, Generator, Histogram, Io, Latency, Stats};
 
 use super::tasks::{Body, Task};
 use super::*;
@@ -233,6 +233,7 @@ impl World<'_> {
 fn failure(generator: &Generator) -> Option<Failure> {
     generator.failure().copied().or_else(|| {
         let bad = generator.bad_blocks().first()?;
-        Some(Failure { code: ErrorCode::EILSEQ, op: Op::Read, target: bad.target, offset: bad.offset, len: bad.len })
+        let io = Io { slot: 0, op: Op::Read, target: bad.target, offset: bad.offset, len: bad.len };
+        Some(Failure { code: ErrorCode::EILSEQ, io })
     })
 }

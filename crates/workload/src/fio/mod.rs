@@ -30,21 +30,12 @@ const MOST_ERRORS: usize = 100;
 pub struct Parsed {
     /// The jobs in order; never empty.
     pub jobs: Vec<Job>,
-    /// All sections as they were written, in order.
-    pub sections: Vec<Given>,
+    /// The options of the `[global]` sections as written: names, and values where there is an equals sign.
+    pub globals: Vec<(String, Option<String>)>,
     /// What the user should know: options that Reap does not have yet (one for each), and what contradicts itself.
     pub warnings: Vec<Diagnostic>,
     /// What the user may want to know: that the device decides, not `ioengine`.
     pub notes: Vec<Diagnostic>,
-}
-
-/// A section as it was written, with what its files include and with its variables replaced.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
-    /// The job's name; `None`: a `[global]` section.
-    pub name: Option<String>,
-    /// Names, and values where there is an equals sign.
-    pub options: Vec<(String, Option<String>)>,
 }
 
 /// A job file, in memory.
@@ -188,16 +179,6 @@ struct Parser<'a> {
     told: BTreeSet<String>,
 }
 
-/// A line taken apart.
-struct Assignment {
-    location: Location,
-    name: String,
-    value: Option<String>,
-    /// Column of the value.
-    value_at: Location,
-    unset: Vec<String>,
-}
-
 impl Parser<'_> {
     /// Reads one section; `wall`: its job waits for all earlier ones. Whether it was a job.
     fn section(&mut self, section: Section, wall: bool) -> bool {
@@ -206,13 +187,11 @@ impl Parser<'_> {
         let mut draft = self.globals.clone();
         let mut options = Vec::new();
         for line in section.lines {
-            let Some(assignment) = self.take_apart(line) else { continue };
-            self.apply(&assignment, &mut draft);
-            options.push((assignment.name, assignment.value));
+            options.extend(self.option(&line, &mut draft));
         }
-        self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: options.clone() });
         if global {
             self.globals = draft;
+            self.parsed.globals.extend(options);
             return false;
         }
         if self.parsed.jobs.len() as u64 > options::MOST_JOBS {
@@ -229,20 +208,22 @@ impl Parser<'_> {
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
             draft.job.filenames.clone_from(&list.files);
         }
-        let (mut job, remarks) = draft.finish(&section.name);
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let mut job = draft.finish(&section.name, &mut errors, &mut warnings);
         if let Some(list) = list {
             job.replays(list);
         }
         let on = |message: String| Diagnostic::at(at, format!("job '{}': {message}", shorten(&section.name, 60)));
-        self.errors.extend(remarks.errors.into_iter().map(on));
-        self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
+        self.errors.extend(errors.into_iter().map(on));
+        self.parsed.warnings.extend(warnings.into_iter().map(on));
         job.stonewall |= wall;
         job.options = options;
         self.parsed.jobs.push(job);
         true
     }
 
-    fn take_apart(&mut self, line: Line) -> Option<Assignment> {
+    /// Reads one option: its name, and its value where there is an equals sign.
+    fn option(&mut self, line: &Line, draft: &mut Draft) -> Option<(String, Option<String>)> {
         let (text, unset) = expand(&line.text, self.outside);
         if text.len() > MAX_LINE {
             let message = format!("with its variables this line has more than {MAX_LINE} bytes");
@@ -250,62 +231,57 @@ impl Parser<'_> {
             return None;
         }
         let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name.trim_end(), Some(value.trim().to_owned())),
+            Some((name, value)) => (name.trim_end(), Some(value.trim())),
             None => (text.as_str(), None),
         };
+        let help = not_set(&unset);
         if name.is_empty() {
-            self.errors.push(Diagnostic { help: not_set(&unset), ..Diagnostic::at(&line.location, "an option without a name") });
+            self.errors.push(Diagnostic { help, ..Diagnostic::at(&line.location, "an option without a name") });
             return None;
         }
-        let before = line.text.split_once('=').map_or(0, |(name, value)| name.len() + 1 + value.len() - value.trim_start().len());
-        let columns = line.text.get(..before).map_or(0, |text| text.chars().count()) as u32;
-        let value_at = Location { column: line.location.column + columns, ..line.location.clone() };
-        Some(Assignment { name: name.to_owned(), value, value_at, location: line.location, unset })
-    }
-
-    fn apply(&mut self, assignment: &Assignment, draft: &mut Draft) {
-        let Assignment { name, value, .. } = assignment;
-        let Some(option) = options::find(name) else { return self.unknown(assignment) };
-        let set = match (value.as_deref(), option.follows) {
-            (None, Follows::Nothing) => (option.set)(draft, "1"),
-            (None | Some(""), _) => Err("needs a value".to_owned()),
-            (Some(text), _) => (option.set)(draft, text),
-        };
-        if let Err(bad) = set {
-            let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten(&bad, 200)));
-            self.errors.push(Diagnostic { help: not_set(&assignment.unset), ..error });
-        } else if name == "ioengine" && self.told.insert(name.clone()) {
-            let engine = &draft.job.engine;
-            let synchronous = matches!(engine.name.as_deref(), Some("sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice"));
-            let depth = if synchronous { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
-            let name = engine.name.as_deref().unwrap_or_default();
-            let note = format!("ioengine={name} is noted for the results only: the device URI decides{depth}");
-            self.parsed.notes.push(Diagnostic::at(&assignment.location, note));
+        if let Some(option) = options::find(name) {
+            let set = match (value, option.follows) {
+                (None, Follows::Nothing) => (option.set)(draft, "1"),
+                (None | Some(""), _) => Err("needs a value".to_owned()),
+                (Some(text), _) => (option.set)(draft, text),
+            };
+            if let Err(bad) = set {
+                let before = line.text.split_once('=').map_or(0, |(name, value)| name.len() + 1 + value.len() - value.trim_start().len());
+                let columns = line.text.get(..before).map_or(0, |text| text.chars().count()) as u32;
+                let at = Location { column: line.location.column + columns, ..line.location.clone() };
+                self.errors.push(Diagnostic { help, ..Diagnostic::at(&at, format!("{name}: {}", shorten(&bad, 200))) });
+            } else if name == "ioengine" && self.told.insert(name.to_owned()) {
+                let engine = draft.job.engine.name.as_deref().unwrap_or_default();
+                let synchronous = matches!(engine, "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice");
+                let depth = if synchronous { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
+                let note = format!("ioengine={engine} is noted for the results only: the device URI decides{depth}");
+                self.parsed.notes.push(Diagnostic::at(&line.location, note));
+            }
+        } else {
+            self.unknown(name, value, &line.location);
         }
+        Some((name.to_owned(), value.map(str::to_owned)))
     }
 
-    fn unknown(&mut self, assignment: &Assignment) {
-        let name = &assignment.name;
+    fn unknown(&mut self, name: &str, value: Option<&str>, at: &Location) {
         // What is off is not missed.
         let off = |value: &str| value == "0" || value == "none";
-        if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| other == name) {
-            let value = assignment.value.as_deref().unwrap_or("1");
+        if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| *other == name) {
+            let value = value.unwrap_or("1");
             if !off(value) && value != *usual {
-                self.errors.push(Diagnostic::at(&assignment.location, options::refused(&format!("{name}={}", shorten(value, 60)))));
+                self.errors.push(Diagnostic::at(at, options::refused(&format!("{name}={}", shorten(value, 60)))));
             }
-            return;
-        }
-        if known::OPTIONS.contains(&name.as_str()) {
-            if !assignment.value.as_deref().is_some_and(off) && self.told.insert(name.clone()) {
-                let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' does not change the I/O; it is ignored"));
-                self.parsed.warnings.push(warning);
+        } else if known::OPTIONS.contains(&name) {
+            if !value.is_some_and(off) && self.told.insert(name.to_owned()) {
+                let warning = format!("fio's option '{name}' does not change the I/O; it is ignored");
+                self.parsed.warnings.push(Diagnostic::at(at, warning));
             }
-            return;
+        } else {
+            // A file with this many errors is no job file.
+            let near = if self.errors.len() < MOST_ERRORS { nearest_option(name) } else { None };
+            let error = Diagnostic::at(at, format!("there is no option '{}'", shorten(name, 60)));
+            self.errors.push(Diagnostic { help: near.map(|near| format!("did you mean '{near}'?")), ..error });
         }
-        let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name, 60)));
-        // A file with this many errors is no job file.
-        let near = if self.errors.len() < MOST_ERRORS { nearest_option(name) } else { None };
-        self.errors.push(Diagnostic { help: near.map(|near| format!("did you mean '{near}'?")), ..error });
     }
 
     fn finish(mut self) -> Result<Parsed, ParseErrors> {

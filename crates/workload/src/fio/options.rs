@@ -14,8 +14,7 @@ macro_rules! set {
 use super::values::{self, Bad};
 use super::{Follows, known};
 use crate::job::{
-    Amount, BlockSizes, CpuPolicy, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified, Verify,
-    VerifyKind,
+    Amount, BlockSizes, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified, Verify, VerifyKind,
 };
 use units::{Nanos, Op};
 
@@ -142,7 +141,7 @@ static OPTIONS: &[Opt] = &[
     value(&["rate_process"], set!(job.rate_process = |v| choose(v, &[("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)]))),
     // Threads, groups, order.
     value(&["cpus_allowed"], set!(job.cpus_allowed = |v| units::cpus(v).map(Some))),
-    value(&["cpus_allowed_policy"], set!(job.cpus_policy = |v| choose(v, &[("shared", CpuPolicy::Shared), ("split", CpuPolicy::Split)]))),
+    value(&["cpus_allowed_policy"], set!(job.cpus_split = |v| choose(v, &[("shared", false), ("split", true)]))),
     flag(&["group_reporting"], set!(job.group_reporting = values::flag)),
     flag(&["new_group"], set!(job.new_group = values::flag)),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = values::flag)),
@@ -354,17 +353,9 @@ pub(super) struct Draft {
     pub no_stall: bool,
 }
 
-/// What is wrong, or odd, about the options taken together.
-#[derive(Debug, Default)]
-pub(super) struct Remarks {
-    pub errors: Vec<Bad>,
-    pub warnings: Vec<String>,
-}
-
 impl Draft {
-    /// The job of section `name`.
-    pub fn finish(self, name: &str) -> (Job, Remarks) {
-        let mut remarks = Remarks::default();
+    /// The job of section `name`; and what is wrong, or odd, about the options taken together.
+    pub fn finish(self, name: &str, errors: &mut Vec<Bad>, warnings: &mut Vec<String>) -> Job {
         let mut job = self.job;
         if job.name.is_empty() {
             job.name = name.to_owned();
@@ -376,18 +367,18 @@ impl Draft {
         });
         let any = |rates: &PerOp<u64>| (rates.read | rates.write | rates.trim) != 0;
         if any(&self.rate) && any(&self.rate_iops) {
-            remarks.errors.push("rate and rate_iops exclude each other".into());
+            errors.push("rate and rate_iops exclude each other".into());
         }
         let kind = self.verify.unwrap_or_else(|| self.checks.pattern.as_ref().map(|_| VerifyKind::PatternHeader));
         job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
-            remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
+            errors.push("verify_only needs verify=: without it nothing would be done".into());
         }
         name_files(&mut job);
         let shared = |format: &String| !format.to_ascii_lowercase().contains("$jobnum");
         if let Some(format) = job.file_format.as_ref().filter(|format| job.numjobs > 1 && shared(format)) {
             // In fio only the first thread has the files, and the others do nothing.
-            remarks.errors.push(refused(&format!("numjobs={} with filename_format={format}, which lacks $jobnum,", job.numjobs)));
+            errors.push(refused(&format!("numjobs={} with filename_format={format}, which lacks $jobnum,", job.numjobs)));
         }
         let Think { time, spin, blocks } = self.think;
         job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
@@ -401,37 +392,37 @@ impl Draft {
         let ring = matches!(engine, Some("io_uring" | "io_uring_cmd"));
         let given = [("hipri", job.engine.hipri, ring || engine == Some("pvsync2")), ("sqthread_poll", job.engine.sqthread_poll, ring)];
         for (name, ..) in given.iter().filter(|(_, set, has)| *set && !has) {
-            remarks.warnings.push(format!("{name} is an option of ioengine=io_uring in fio"));
+            warnings.push(format!("{name} is an option of ioengine=io_uring in fio"));
         }
         if job.time_based && job.runtime.is_none() {
             job.time_based = false;
-            remarks.warnings.push("time_based needs a runtime; it is ignored".into());
+            warnings.push("time_based needs a runtime; it is ignored".into());
         }
         let least = job.block.read.min.min(job.block.write.min).min(job.block.trim.min);
         if let Some(Amount::Bytes(size)) = job.size
             && (1..least).contains(&size)
             && job.iolog.is_none()
         {
-            remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
+            errors.push(format!("size {size} is less than the smallest block, {least}"));
         }
         if let Some(verify) = &job.verify {
-            verified(&job, verify, &mut remarks);
+            verified(&job, verify, errors, warnings);
         }
-        (job, remarks)
+        job
     }
 }
 
 /// What is wrong or odd about a job that verifies.
-fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
+fn verified(job: &Job, verify: &Verify, errors: &mut Vec<Bad>, warnings: &mut Vec<String>) {
     let pattern = matches!(verify.kind, VerifyKind::Pattern | VerifyKind::PatternHeader);
     if pattern && verify.pattern.is_none() {
-        remarks.errors.push(format!("verify={} needs verify_pattern=", verify.kind.name()));
+        errors.push(format!("verify={} needs verify_pattern=", verify.kind.name()));
     }
     if !job.pattern.writes() {
         return;
     }
     if verify.only && !verify.after_write {
-        remarks.errors.push("verify_only and do_verify=0 exclude each other".into());
+        errors.push("verify_only and do_verify=0 exclude each other".into());
     }
     let own_order = match job.distribution {
         Distribution::Zipf { .. } => Some("random_distribution=zipf"),
@@ -441,11 +432,11 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
         let message =
             format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
-        remarks.warnings.push(message);
+        warnings.push(message);
     }
     let checks = verify.after_write && !verify.only;
     if checks && job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
-        remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
+        warnings.push("the writing may take all of the runtime, so that verification never starts".into());
     }
 }
 

@@ -9,7 +9,7 @@ const BAD_KEPT: usize = 16;
 /// A write that is to be read back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
-    place: Place,
+    io: Io,
     sequence: u64,
     seed: u64,
 }
@@ -27,7 +27,7 @@ pub(super) struct Checks {
     /// What is written is read back.
     reads_back: bool,
     /// fio goes from writing to reading, whether or not there is something to read.
-    closes: bool,
+    pub(super) closes: bool,
     /// Seeds of writes are compared.
     seeds: bool,
     /// The thread's number, as headers have it.
@@ -78,34 +78,34 @@ impl Checks {
         })
     }
 
-    /// An I/O that is no read goes to `place`, with data of `seed` if it is a write: its number.
-    pub(super) fn changes(&mut self, place: Place, seed: u64) -> u64 {
+    /// `io` is no read; it has data of `seed` if it is a write. Its number.
+    pub(super) fn changes(&mut self, io: Io, seed: u64) -> u64 {
         let sequence = self.sequence;
-        self.sequence += u64::from(place.op == Op::Write);
+        self.sequence += u64::from(io.op == Op::Write);
         if !self.reads_back && !self.only {
             return sequence;
         }
-        let (target, start, end) = (place.target, place.offset, place.offset + u64::from(place.len));
+        let (target, start, end) = (io.target, io.offset, io.offset + u64::from(io.len));
         // Those in the log have no byte in common, so only the last one before can reach in here.
         while let Some((&key, other)) = self.log.range((target, 0)..(target, end)).next_back()
-            && other.place.offset + u64::from(other.place.len) > start
+            && other.io.offset + u64::from(other.io.len) > start
         {
             self.log.remove(&key);
         }
-        if place.op == Op::Write {
-            self.log.insert((target, start), Written { place, sequence, seed });
+        if io.op == Op::Write {
+            self.log.insert((target, start), Written { io, sequence, seed });
         }
         sequence
     }
 
     /// The first `most` writes of the log are read back now.
-    fn read_back(&mut self, most: u64) {
+    pub(super) fn read_back(&mut self, most: u64) {
         let mut writes: Vec<Written> = self.log.values().copied().collect();
         if self.in_order {
             writes.sort_unstable_by_key(|write| write.sequence);
         }
         writes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        writes.iter().for_each(|write| _ = self.log.remove(&(write.place.target, write.place.offset)));
+        writes.iter().for_each(|write| _ = self.log.remove(&(write.io.target, write.io.offset)));
         self.due = writes.into();
     }
 
@@ -121,19 +121,17 @@ impl Generator {
         self.checks.began = now;
         self.checks.log.clear();
         self.phase = Phase::Run;
-        self.exhausted = false;
-        (self.bytes_left, self.ios_left) = self.goal.begin_pass(self.ios_left, &self.stream, self.special);
+        (self.bytes_left, self.ios_left) = (self.goal.pass, self.goal.begin_pass(self.ios_left));
         if self.checks.only {
             // What was written earlier is gone through as if it were written, and read.
             while self.bytes_left > 0
                 && self.goal.left > 0
                 && self.ios_left > 0
-                && let Some(place) = self.stream.next()
+                && let Some(io) = self.stream.next()
             {
-                self.took(place);
-                self.ios_left -= 1;
-                if place.op != Op::Read {
-                    self.checks.changes(place, self.stream.data_seed());
+                self.took(&io);
+                if io.op != Op::Read {
+                    self.checks.changes(io, self.stream.data_seed());
                 }
             }
             self.checks.read_back(u64::MAX);
@@ -153,52 +151,35 @@ impl Generator {
         None
     }
 
-    /// The pass is over before all of that is read.
-    pub(super) fn end_backlog(&mut self) {
-        self.checks.owed += self.checks.due.len() as u64;
-        let unread = self.checks.due.drain(..).map(|written| ((written.place.target, written.place.offset), written));
-        self.checks.log.extend(unread);
-        (self.checks.interim, self.phase) = (false, Phase::Run);
-    }
-
-    /// All is issued and has completed.
-    pub(super) fn after_run(&mut self, now: Nanos) {
-        if self.checks.closes {
-            self.stream.close();
-            if let Some(syncs) = &mut self.syncs {
-                syncs.start_pass();
-            }
-        }
-        if self.checks.log.is_empty() {
-            return self.after_pass(now);
-        }
-        self.checks.read_back(u64::MAX);
-        self.phase = Phase::Verify;
-    }
-
     /// A pass is over, verification included: another one, or the end.
     pub(super) fn after_pass(&mut self, now: Nanos) {
         if self.checks.count > 0 || !self.goal.goes_on(self.ios_left, &self.stream) {
             return self.finish(now);
         }
         self.stream.start_pass();
-        if let Some(syncs) = &mut self.syncs {
-            syncs.start_pass();
-        }
+        self.syncs.iter_mut().for_each(|syncs| syncs.last = false);
         self.begin_pass(now);
     }
 
-    /// The next write that is to be read back, as a read.
-    pub(super) fn issue_check(&mut self, now: Nanos) -> Option<Next> {
-        let Written { place, sequence, seed } = self.checks.due.pop_front()?;
+    /// The next write that is to be read back, as a read; `None`: ask again.
+    pub(super) fn verify_next(&mut self, now: Nanos) -> Option<Next> {
+        if self.checks.interim && (self.bytes_left <= 0 || self.ios_left == 0) {
+            // The pass is over before all of the batch is read.
+            self.checks.owed += self.checks.due.len() as u64;
+            let unread = self.checks.due.drain(..).map(|written| ((written.io.target, written.io.offset), written));
+            self.checks.log.extend(unread);
+            (self.checks.interim, self.phase) = (false, Phase::Run);
+            return None;
+        }
+        let Some(Written { io, sequence, seed }) = self.checks.due.pop_front() else { return self.turn(now) };
         let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, ..Extra::default() };
-        self.goal.moved += u64::from(place.len);
+        self.goal.moved += u64::from(io.len);
         self.ios_left = self.ios_left.saturating_sub(1);
         if self.checks.interim {
-            self.bytes_left -= i64::from(place.len);
+            self.bytes_left -= i64::from(io.len);
         }
-        self.stream.looked_at = place.offset;
-        Some(self.post(Place { op: Op::Read, ..place }, extra, now))
+        self.stream.looked_at = io.offset;
+        Some(self.post(Io { op: Op::Read, ..io }, extra, now))
     }
 
     /// Checks the data of the read `io`, which completed at `now`.

@@ -3,6 +3,7 @@
 //! The generators are L'Ecuyer's combined Tausworthe ones: *taus88* (Mathematics of Computation 65, 213, 1996) and *lfsr258*
 //! (68, 225, 1999). How each thread of a job is seeded was found in fio 3.33, and holds for what `fio --verify_only` expects.
 
+use super::Seat;
 use crate::job::{BlockSizes, Direction, Job, PerOp, RandomGenerator};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -72,31 +73,23 @@ impl Tausworthe {
     }
 }
 
-/// What fio seeds a generator for; the values are their places in its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// The lengths of reads; of writes as well where a job verifies.
-    Reads = 0,
-    /// The lengths of writes; of trims as well where each is written.
-    Writes = 1,
-    /// The lengths of trims.
-    Trims = 2,
-    /// The data of verified writes.
-    Data = 3,
-    /// Whether a mixed job reads or writes.
-    Mix = 4,
-    /// Random offsets.
-    Offsets = 6,
-}
+/// What fio seeds generators for, as places in its table: the lengths of reads, those of writes and of trims, the data of verified writes,
+/// whether a mixed job reads or writes, random offsets.
+const READS: u64 = 0;
+const WRITES: u64 = 1;
+const TRIMS: u64 = 2;
+const DATA: u64 = 3;
+const MIX: u64 = 4;
+const OFFSETS: u64 = 6;
 
 /// fio spreads seeds by this factor.
 const SPREAD: u64 = 0x9e37_0001;
 /// What is repeatable is seeded with this, times the thread's number.
 const REPEATABLE: u64 = 0xb189_9bed;
 
-/// The seed for `purpose` of thread `number`, counted from 1 over all jobs: from `base`, or else from outside.
-fn seed(base: Option<u64>, entropy: u64, purpose: Purpose, number: u32) -> u64 {
-    let (place, number) = (purpose as u64, u64::from(number));
+/// The seed for `place` of thread `number`, counted from 1 over all jobs: from `base`, or else from outside.
+fn seed(base: Option<u64>, entropy: u64, place: u64, number: u32) -> u64 {
+    let number = u64::from(number);
     let Some(base) = base else { return SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64() };
     let spread = (0..4 + place).fold(base, |seed, _| seed.wrapping_mul(SPREAD));
     spread.wrapping_mul(number).wrapping_add(place)
@@ -133,29 +126,33 @@ struct Dice {
 }
 
 impl FioRandom {
-    /// Thread `number` of all, `subjob` of its job; `entropy` seeds a job without `randrepeat`.
-    pub fn new(job: &Job, number: u32, subjob: u32, entropy: u64) -> FioRandom {
-        let seed = |purpose| seed(job.base_seed(), entropy, purpose, number);
+    /// Those of the thread of `job` in this seat.
+    pub fn new(job: &Job, Seat { number, subjob, entropy }: Seat) -> FioRandom {
+        let seed = |place| seed(job.base_seed(), entropy, place, number);
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
         // fio lets randseed switch randrepeat off only after it has seeded the first thread of a job.
         let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
-        let offset_seed = if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(Purpose::Offsets) };
-        let sizes = |purpose| Tausworthe::new(seed(purpose), wide);
-        let (read, trim) = (sizes(Purpose::Reads), sizes(Purpose::Trims));
-        let write = if job.verify.is_some() { read.clone() } else { sizes(Purpose::Writes) };
+        let offset_seed = if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(OFFSETS) };
+        let sizes = |place| Tausworthe::new(seed(place), wide);
+        let (read, trim) = (sizes(READS), sizes(TRIMS));
+        let write = if job.verify.is_some() { read.clone() } else { sizes(WRITES) };
         let trim = if job.pattern.direction == Direction::TrimWrite { write.clone() } else { trim };
         let dice = Dice {
             offsets: Tausworthe::new(offset_seed, wide),
             sizes: PerOp { read, write, trim },
-            mix: Tausworthe::new(seed(Purpose::Mix), false),
-            data: Tausworthe::new(seed(Purpose::Data), wide),
+            mix: Tausworthe::new(seed(MIX), false),
+            data: Tausworthe::new(seed(DATA), wide),
         };
         FioRandom {
             first: (job.repeatable && job.seed.is_none()).then(|| dice.clone()),
             dice,
             known: job.base_seed().is_some(),
             lfsr: job.random_generator == RandomGenerator::Lfsr,
-            splits: PerOp::of(|op| rarest_first(job.block.get(op))),
+            splits: PerOp::of(|op| {
+                let mut split = job.block.get(op).split.clone();
+                split.sort_by_key(|(_, share)| *share);
+                split
+            }),
             data_seed: 0,
             read_percent: job.read_percent.min(100),
             current: Op::Read,
@@ -224,12 +221,6 @@ impl FioRandom {
         let first = self.dice.data.next();
         self.data_seed = first.wrapping_mul(self.dice.data.next());
     }
-}
-
-fn rarest_first(sizes: &BlockSizes) -> Vec<(u64, u32)> {
-    let mut split = sizes.split.clone();
-    split.sort_by_key(|(_, share)| *share);
-    split
 }
 
 /// A size of `bssplit`: the first that the dice allow and that fits, else the last.

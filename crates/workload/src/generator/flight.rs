@@ -1,6 +1,7 @@
 //! What is in flight: which slots are taken since when, and what is posted but not announced.
 
-use crate::stats::{Stats, ddir};
+use super::Io;
+use crate::stats::Stats;
 use smart_default::SmartDefault;
 use units::{Nanos, Op};
 
@@ -30,38 +31,44 @@ pub(super) struct Extra {
     pub data_sync: bool,
 }
 
+/// An I/O that was posted and not announced yet.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    start: Nanos,
+    slot: u32,
+    op: Op,
+}
+
 /// The slots of a job thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flight {
     /// I/Os in flight, posted ones included.
     pub in_flight: u32,
-    /// I/Os posted and not announced: the first ones of `batch`.
-    pub queued: u32,
-    /// Of these, reads, writes, trims and Flushes.
-    queued_of: [u32; 4],
     times: Box<[Times]>,
-    /// As many as `times`, or none.
-    extras: Box<[Extra]>,
+    /// As many as `times`, or none: what a job with a rate or with verification keeps of each.
+    pub extras: Box<[Extra]>,
     /// From index `in_flight` on, the slots that are not taken.
     free: Box<[u32]>,
-    /// Their slots, four times, and the operation.
-    batch: Box<[u32]>,
-    /// Start of the batch's first I/O, and whether another one's differs.
-    batch_start: Nanos,
-    uneven: bool,
+    batch: Vec<Posted>,
 }
 
 impl Flight {
-    /// `depth` slots; `extras`: see [`Flight::extra`].
+    /// `depth` slots.
     pub fn new(depth: u32, extras: bool) -> Flight {
         let slots = depth as usize;
         Flight {
+            in_flight: 0,
             times: vec![Times { start: Nanos::MAX, committed: Nanos::MAX }; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
             free: (0..depth).collect(),
-            batch: vec![0; slots].into(),
-            ..Flight::default()
+            batch: Vec::with_capacity(slots),
         }
+    }
+
+    /// I/Os posted and not announced.
+    #[inline]
+    pub fn queued(&self) -> u32 {
+        self.batch.len() as u32
     }
 
     /// Takes a slot; `None` if all are taken.
@@ -75,55 +82,37 @@ impl Flight {
     /// The I/O in `slot` was posted at `now`.
     #[inline]
     pub fn posted(&mut self, slot: u32, op: Op, now: Nanos) {
-        let (Some(times), Some(place)) = (self.times.get_mut(slot as usize), self.batch.get_mut(self.queued as usize)) else { return };
+        let Some(times) = self.times.get_mut(slot as usize) else { return };
         *times = Times { start: now, committed: now };
-        *place = slot << 2 | ddir(op) as u32;
-        if self.queued == 0 {
-            self.batch_start = now;
-        }
-        self.uneven |= now != self.batch_start;
-        self.queued += 1;
-        self.queued_of[ddir(op)] += 1;
+        self.batch.push(Posted { start: now, slot, op });
     }
 
-    /// What was posted is announced at `now`; `timed`: single I/Os are.
-    #[inline(always)] // Once for each batch.
-    pub fn commit(&mut self, now: Nanos, timed: bool, stats: &mut Stats) {
-        if self.queued == 0 {
+    /// What was posted is announced at `now`.
+    #[inline]
+    pub fn commit(&mut self, now: Nanos, stats: &mut Stats) {
+        if self.batch.is_empty() {
             return;
         }
-        stats.submit.add_batch(self.queued);
-        stats.depth.add_depth(self.in_flight, self.queued);
-        let [reads, writes, trims, syncs] = self.queued_of.map(u64::from);
-        stats.read.issued += reads;
-        stats.write.issued += writes;
-        stats.sync.issued += syncs;
-        stats.trim.issued += trims;
-        if timed {
-            self.time(now, stats);
-        }
-        self.queued = 0;
-        self.queued_of = [0; 4];
-        self.uneven = false;
-    }
-
-    /// Single I/Os of the batch are timed.
-    #[inline(never)]
-    fn time(&mut self, now: Nanos, stats: &mut Stats) {
-        // Else they were announced at the instant at which they were posted, as far as the clock was read.
-        if self.uneven || now != self.batch_start {
-            for tagged in self.batch.iter().take(self.queued as usize) {
-                let Some(times) = self.times.get_mut((*tagged >> 2) as usize) else { continue };
-                times.committed = now;
-                if self.uneven {
-                    stats.add_slat(KINDS[(*tagged & 3) as usize], now - times.start, 1);
+        stats.submit.add_batch(self.queued());
+        stats.depth.add_depth(self.in_flight, self.queued());
+        let measure = stats.measure;
+        // Mostly the I/Os of a batch are of one kind and have one start: they are counted at once.
+        for alike in self.batch.chunk_by(|a, b| (a.start, a.op) == (b.start, b.op)) {
+            let [Posted { start, op, .. }, ..] = *alike else { continue };
+            let stats = stats.op_mut(op);
+            stats.issued += alike.len() as u64;
+            if measure.slat {
+                stats.slat.add(now - start, alike.len() as u64);
+            }
+            if measure.any() && now != start {
+                for posted in alike {
+                    if let Some(times) = self.times.get_mut(posted.slot as usize) {
+                        times.committed = now;
+                    }
                 }
             }
         }
-        // Mostly the I/Os of a batch have one start, and their submission latency is counted at once.
-        for (op, n) in KINDS.into_iter().zip(self.queued_of).filter(|_| !self.uneven) {
-            stats.add_slat(op, now - self.batch_start, n.into());
-        }
+        self.batch.clear();
     }
 
     /// The I/O in `slot` is over: its instants. `None` if the slot was not taken.
@@ -139,54 +128,47 @@ impl Flight {
         *self.free.get_mut(self.in_flight as usize)? = slot;
         Some(ended)
     }
-
-    /// What a job with a rate or with verification keeps of the I/O in `slot`.
-    pub fn extra(&self, slot: u32) -> Extra {
-        self.extras.get(slot as usize).copied().unwrap_or_default()
-    }
-
-    /// Keeps that.
-    pub fn set_extra(&mut self, slot: u32, extra: Extra) {
-        if let Some(place) = self.extras.get_mut(slot as usize) {
-            *place = extra;
-        }
-    }
 }
 
 /// The last completions: of one kind, posted, announced and found at the same instants, so that they have the same latencies.
 /// What one look finds of one batch is such a run; the figures are those of counting each.
 #[derive(Debug, SmartDefault)]
-pub(super) struct BatchStats {
+pub(super) struct Alike {
     #[default(Op::Read)]
     op: Op,
     times: Times,
     found: Nanos,
     ios: u64,
+    bytes: u64,
 }
 
-impl BatchStats {
+impl Alike {
     /// One more completion.
     #[inline]
-    pub fn add(&mut self, op: Op, times: Times, found: Nanos, stats: &mut Stats) {
-        if times == self.times && found == self.found && op == self.op {
-            self.ios += 1;
-        } else {
+    pub fn add(&mut self, io: &Io, times: Times, found: Nanos, stats: &mut Stats) {
+        if times != self.times || found != self.found || io.op != self.op {
             self.count(stats);
-            *self = BatchStats { op, times, found, ios: 1 };
+            *self = Alike { op: io.op, times, found, ios: 0, bytes: 0 };
         }
+        self.ios += 1;
+        self.bytes += u64::from(io.len);
     }
 
     /// Adds those that have not been counted yet.
     #[inline(never)] // Once for each run, and large.
     pub fn count(&mut self, stats: &mut Stats) {
         let ios = std::mem::take(&mut self.ios);
-        if ios > 0 {
-            let stats = stats.op_mut(self.op);
+        if ios == 0 {
+            return;
+        }
+        let (measure, stats) = (stats.measure, stats.op_mut(self.op));
+        stats.ios += ios;
+        stats.bytes += std::mem::take(&mut self.bytes);
+        if measure.clat {
             stats.clat.add(self.found - self.times.committed, ios);
+        }
+        if measure.lat {
             stats.lat.add(self.found - self.times.start, ios);
         }
     }
 }
-
-/// What operations are counted as, by [`ddir`].
-const KINDS: [Op; 4] = [Op::Read, Op::Write, Op::Deallocate, Op::Flush];

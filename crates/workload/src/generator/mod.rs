@@ -20,15 +20,13 @@
 mod checking;
 mod fio_random;
 mod flight;
-mod io;
 mod offsets;
 mod phases;
 mod throttle;
 mod trail;
 mod verify;
 
-pub use io::{ErrorCode, Failure, Io, Region};
-pub(crate) use offsets::extents;
+pub(crate) use offsets::{Extent, extents};
 pub use offsets::{Misfit, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::BadBlock;
@@ -36,16 +34,66 @@ pub use verify::BadBlock;
 use crate::job::{Job, PerOp};
 use crate::stats::Stats;
 use checking::Checks;
-use fio_random::FioRandom;
-use flight::{BatchStats, Extra, Flight, Times};
-use io::Place;
+use flight::{Alike, Extra, Flight, Times};
 use offsets::Stream;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use smart_default::SmartDefault;
 use std::collections::{BTreeMap, VecDeque};
-use throttle::{Hold, Overlaps, Pacing, Pauses, Syncs};
+use std::fmt;
+use throttle::{Hold, Pacing, Pauses, Syncs, overlap};
 use units::{Nanos, Op};
+
+/// One I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer. 0 until it is issued.
+    pub slot: u32,
+    /// Read, write, or the Flush of [`Job::sync_every`](crate::job::Job::sync_every), which has neither place nor length.
+    pub op: Op,
+    /// Index of the target it goes to.
+    pub target: u16,
+    /// First byte on that target.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Why an I/O failed, as an errno: what fio prints as `err=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ErrorCode(pub i32);
+
+impl ErrorCode {
+    /// Input/output error.
+    pub const EIO: ErrorCode = ErrorCode(5);
+    /// No space left on device.
+    pub const ENOSPC: ErrorCode = ErrorCode(28);
+    /// Invalid or incomplete multibyte or wide character: what fio reports for a failed verification.
+    pub const EILSEQ: ErrorCode = ErrorCode(84);
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        f.write_str(text.split(" (os error").next().unwrap_or(&text))
+    }
+}
+
+/// The first I/O of a job that failed; the job ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub code: ErrorCode,
+    /// What it was.
+    pub io: Io,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Io { op, offset, len, .. } = self.io;
+        write!(f, "{} at offset {offset}, length {len}: {}", op.name().to_lowercase(), self.code)
+    }
+}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,20 +148,16 @@ enum Phase {
 /// The state machine of one job thread.
 #[derive(Debug)]
 pub struct Generator {
-    /// I/Os that may be issued before anything but the time is looked at again.
-    credit: u32,
     /// Before this instant nothing but I/O happens.
     event: Nanos,
     /// A rate, verification or Flushes make I/Os more than a place.
     special: bool,
-    /// Single I/Os are timed at all.
-    timed: bool,
     flight: Flight,
     /// Completions since they were last counted.
     reaped: u32,
-    /// Of these, the ones whose latencies have yet to be counted.
-    batch_stats: BatchStats,
-    /// Bytes that the pass may still issue.
+    /// Of these, the ones whose figures have yet to be counted.
+    alike: Alike,
+    /// Bytes and I/Os that the pass may still issue.
     bytes_left: i64,
     ios_left: u64,
     stream: Stream,
@@ -130,11 +174,11 @@ pub struct Generator {
     complete_min: u32,
     complete_max: u32,
     /// An I/O that waits for its time.
-    held: Option<Place>,
+    held: Option<Io>,
     pacing: Option<Box<Pacing>>,
     syncs: Option<Box<Syncs>>,
-    /// `None`: I/Os wait for none in flight.
-    overlaps: Option<Box<Overlaps>>,
+    /// The I/Os in flight, if others wait for those that they [`overlap`].
+    overlaps: Option<Vec<Io>>,
     pauses: Option<Box<Pauses>>,
     /// What is noted down of the I/Os.
     noted: Option<Box<Trail>>,
@@ -146,8 +190,6 @@ pub struct Generator {
     failure: Option<Failure>,
     stopping: bool,
     goal: Goal,
-    /// The pass has no more I/Os.
-    exhausted: bool,
 }
 
 /// The job's instants.
@@ -162,7 +204,6 @@ struct Clock {
     began: Nanos,
     /// When the measured part began; `None`: in the ramp.
     epoch: Option<Nanos>,
-    ramp_end: Nanos,
     /// When the current phase began to be measured.
     phase_start: Nanos,
     /// When bandwidth and IOPS were sampled last, and bytes and I/Os by then.
@@ -191,8 +232,7 @@ struct Goal {
     /// Passes that follow in any case.
     loops: u64,
     time_based: bool,
-    /// What the pass began with.
-    bytes_before: i64,
+    /// What `left` began with.
     whole: i64,
 }
 
@@ -206,37 +246,31 @@ impl Generator {
     pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
         let base = job.base_seed().unwrap_or(seat.entropy);
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(seat.number).rotate_left(40));
-        let mut stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
-        let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
-        stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
-        if stream.follows() {
-            stream.follow(FioRandom::new(job, seat.number, seat.subjob, seat.entropy));
-        }
+        let (stream_seed, pacing_seed) = (seeds.next_u64(), seeds.next_u64());
+        let pacing = Pacing::new(job, pacing_seed).map(Box::new);
+        let turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
+        let stream = Stream::new(job, seat, targets, stream_seed, turns)?;
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
         let batch = if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) };
         let goal = Goal::new(job, &stream);
         let checks = Checks::new(job, seat.number, &stream, goal.passes())?;
         let syncs = Syncs::new(job).map(Box::new);
-        let overlaps = Overlaps::new(job).map(Box::new);
-        let pauses = job.think.map(|think| Box::new(Pauses::new(think)));
+        let waits = job.pattern.changes() && (job.serialize_overlap || job.verify.is_some());
+        let overlaps = waits.then(|| Vec::with_capacity(depth.min(1_024) as usize));
+        let pauses = job.think.map(|think| Box::new(Pauses { think, left: think.blocks, pause: None }));
         let noted = Trail::new(job).map(Box::new);
         let stats = Stats::new(job.measure, pacing.is_some());
-        let special =
-            pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some() || job.iolog.is_some();
-        let special = special || overlaps.is_some() || goal.counts_writes;
-        // A Flush may come before the I/O that the pass does not have any more.
-        stream.plain &= !special;
+        let special = pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some();
+        let special = special || job.iolog.is_some() || overlaps.is_some() || goal.counts_writes;
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         Ok(Generator {
-            credit: 0,
             event: Nanos::ZERO,
             special,
-            timed: job.measure.slat || job.measure.clat || job.measure.lat,
             flight: Flight::new(depth, special),
             reaped: 0,
-            batch_stats: BatchStats::default(),
+            alike: Alike::default(),
             bytes_left: 0,
             ios_left: goal.ios,
             stream,
@@ -262,240 +296,149 @@ impl Generator {
             failure: None,
             stopping: false,
             goal,
-            exhausted: false,
         })
     }
 
     /// What to do next, at `now`.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Next {
-        if now < self.event {
-            if self.credit > 0 {
-                return self.issue_granted(now);
-            }
-            if self.reaped == 0
-                && let Some(next) = self.halted()
-            {
-                return next;
-            }
-        }
-        self.decide(now)
-    }
-
-    /// What [`Generator::next`] would say to issue, if nothing but the time has to be looked at to know: shorter, for a loop that
-    /// posts a batch. `None`: ask [`Generator::next`].
-    #[inline(always)]
-    pub fn granted(&mut self, now: Nanos) -> Option<Io> {
-        if self.credit == 0 || self.special || now >= self.event {
-            return None;
-        }
-        self.credit -= 1;
-        self.issue_plain()
-    }
-
-    /// The next I/O of a job that keeps nothing of it but its times; `None`: the pass has none.
-    #[inline(always)]
-    fn issue_plain(&mut self) -> Option<Io> {
-        let Some(Place { op, target, offset, len }) = self.stream.next() else {
-            self.exhausted();
-            return None;
-        };
-        self.bytes_left -= i64::from(len);
-        let slot = self.flight.occupy()?;
-        Some(Io { slot, op, target, offset, len })
-    }
-
-    /// Looks at everything: what is due, whether to commit or to wait, how many I/Os may follow.
-    fn decide(&mut self, now: Nanos) -> Next {
         if self.reaped > 0 {
-            self.stats.complete.add_batch(self.reaped);
-            self.reaped = 0;
-            self.batch_stats.count(&mut self.stats);
-        }
-        self.ios_left += u64::from(self.credit);
-        self.credit = 0;
-        if let Some(most) = self.grows.filter(|_| self.flight.queued == 0) {
-            // What is out keeps the device busy for about as long as it takes to make as many.
-            self.batch = self.flight.in_flight.clamp(1, most);
+            self.count_reaped();
         }
         loop {
             if now >= self.event {
                 self.on_event(now);
             }
-            if let Some(next) = self.halted() {
-                return next;
+            let (in_flight, queued) = (self.flight.in_flight, self.flight.queued());
+            if queued >= self.batch || queued > 0 && in_flight >= self.limit {
+                return Next::Commit;
+            }
+            if in_flight >= self.limit {
+                return self.reap(!self.waiting);
             }
             if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
-                if self.flight.in_flight > self.low {
-                    return self.reap();
+                if in_flight > self.low {
+                    return self.reap(true);
                 }
-                self.waiting = false;
-                self.limit = self.depth;
+                (self.waiting, self.limit) = (false, self.depth);
             }
-            match self.phase {
-                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 && self.goal.left > 0 && !self.exhausted => {
-                    if self.checks.backlog_is_due() {
-                        if let Some(next) = self.begin_backlog() {
-                            return next;
-                        }
-                        continue;
-                    }
-                    let room = (self.batch - self.flight.queued).min(self.limit - self.flight.in_flight);
-                    let room = match self.pauses.as_mut().map(|pauses| pauses.before(now, self.flight.in_flight)) {
-                        None => room,
-                        Some(Hold::Go(most)) => most.min(room.into()) as u32,
-                        Some(hold) => return self.held(hold),
-                    };
-                    let bytes = self.bytes_left.min(self.goal.left) as u64;
-                    let ios = self.stream.least_ios(bytes, self.ios_left.min(room.into()));
-                    self.ios_left -= ios;
-                    self.credit = ios as u32 - 1;
-                    return self.issue(now);
-                }
-                Phase::Verify if self.checks.interim && (self.bytes_left <= 0 || self.ios_left == 0) => self.end_backlog(),
-                Phase::Verify if !self.checks.due.is_empty() => {
-                    if let Some(next) = self.issue_check(now) {
-                        return next;
+            if queued == 0
+                && let Some(most) = self.grows
+            {
+                // What is out keeps the device busy for about as long as it takes to make as many.
+                self.batch = in_flight.clamp(1, most);
+            }
+            let next = match self.phase {
+                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 && self.goal.left > 0 => {
+                    if self.special {
+                        self.issue_special(now)
+                    } else if let Some(io) = self.stream.next()
+                        && let Some(slot) = self.flight.occupy()
+                    {
+                        self.took(&io);
+                        return Next::Issue(Io { slot, ..io });
+                    } else {
+                        self.bytes_left = 0;
+                        None
                     }
                 }
-                _ => {
-                    if let Some(next) = self.turn(now) {
-                        return next;
-                    }
-                }
+                Phase::Verify => self.verify_next(now),
+                _ => self.turn(now),
+            };
+            if let Some(next) = next {
+                return next;
             }
         }
     }
 
-    /// What has to be done before the next I/O may be issued: as much is posted as is announced at once, or as many are in flight as may
-    /// be.
-    #[inline(always)] // Two comparisons.
-    fn halted(&mut self) -> Option<Next> {
-        if self.flight.queued >= self.batch {
-            Some(Next::Commit)
-        } else if self.flight.in_flight >= self.limit {
-            Some(self.full())
-        } else {
-            None
-        }
+    /// Counts what has completed since it was last asked what to do.
+    fn count_reaped(&mut self) {
+        self.stats.complete.add_batch(std::mem::take(&mut self.reaped));
+        self.alike.count(&mut self.stats);
     }
 
-    /// No more may be in flight: commit what is posted, then wait.
-    fn full(&mut self) -> Next {
-        if self.flight.queued > 0 {
-            return Next::Commit;
+    /// Waits for what is missing of the next `complete_min` of what is in flight; they are counted from now on if `anew`.
+    fn reap(&mut self, anew: bool) -> Next {
+        let in_flight = self.flight.in_flight;
+        if anew {
+            (self.waiting, self.limit) = (true, in_flight + 1 - self.complete_min.min(in_flight));
         }
-        if !self.waiting {
-            return self.reap();
-        }
-        let min = self.flight.in_flight + 1 - self.limit;
+        let min = in_flight + 1 - self.limit;
         Next::Reap { min, max: self.complete_max.max(min) }
     }
 
-    /// Waits for the next `complete_min` of what is in flight.
-    #[inline(always)]
-    fn reap(&mut self) -> Next {
-        let min = self.complete_min.min(self.flight.in_flight);
-        self.waiting = true;
-        self.limit = self.flight.in_flight + 1 - min;
-        Next::Reap { min, max: self.complete_max.max(min) }
-    }
-
-    /// The next I/O, which was granted already.
-    #[inline(never)] // What it needs of the stack, a question with another answer does without.
-    fn issue_granted(&mut self, now: Nanos) -> Next {
-        self.credit -= 1;
-        self.issue(now)
-    }
-
-    /// The next I/O of the stream.
-    #[inline(always)]
-    fn issue(&mut self, now: Nanos) -> Next {
-        if self.special {
-            return self.issue_special(now);
-        }
-        match self.issue_plain() {
-            Some(io) => Next::Issue(io),
-            None => self.decide(now),
+    /// `io` is issued, or taken for issued.
+    #[inline]
+    fn took(&mut self, io: &Io) {
+        let len = u64::from(io.len);
+        self.ios_left -= 1;
+        self.bytes_left -= len as i64;
+        self.goal.moved += len;
+        if !self.goal.counts_writes || io.op == Op::Write {
+            self.goal.left -= len as i64;
         }
     }
 
-    /// The pass has no more I/Os: what was granted is not taken.
-    #[cold]
-    fn exhausted(&mut self) {
-        self.ios_left += u64::from(self.credit) + 1;
-        (self.credit, self.exhausted) = (0, true);
-    }
-
-    /// `place` is issued, or taken for issued.
-    fn took(&mut self, place: Place) {
-        self.bytes_left -= i64::from(place.len);
-        self.goal.moved += u64::from(place.len);
-        if !self.goal.counts_writes || place.op == Op::Write {
-            self.goal.left -= i64::from(place.len);
+    /// The next I/O of a job with a rate, with verification, with Flushes or the like; `None`: ask again.
+    fn issue_special(&mut self, now: Nanos) -> Option<Next> {
+        if self.checks.backlog_is_due() {
+            return self.begin_backlog();
         }
-    }
-
-    /// The same for a job with a rate, with verification or with Flushes.
-    fn issue_special(&mut self, now: Nanos) -> Next {
-        let place = match (self.held.take(), self.syncs.as_ref().and_then(|syncs| syncs.due())) {
-            (Some(place), _) => Some(place),
-            (None, None) => self.stream.next(),
+        if let Some(hold) = self.pauses.as_mut().and_then(|pauses| pauses.before(now, self.flight.in_flight)) {
+            return Some(self.held(hold));
+        }
+        let io = match (self.held.take(), self.syncs.as_ref().and_then(|syncs| syncs.due())) {
             (None, Some(data_sync)) => match self.stream.flush() {
-                Some(target) => {
-                    // What was granted is still to come.
-                    self.ios_left += 1;
-                    return self.issue_flush(target, data_sync, now);
-                }
+                Some(target) => return Some(self.issue_flush(target, data_sync, now)),
                 None => None,
             },
+            (held, _) => held.or_else(|| self.stream.next()),
         };
-        let Some(place) = place else {
-            self.exhausted();
-            return self.decide(now);
+        let Some(io) = io else {
+            self.bytes_left = 0;
+            return None;
         };
-        let listed = self.stream.listed_at().map(|at| self.clock.began + at);
-        let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(place.op));
+        let listed = self.stream.listed_at.map(|at| self.clock.began + at);
+        let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(io.op));
         let hold = match listed.into_iter().chain(paced).find(|due| *due > now) {
             Some(due) => Some(Hold::Until(due)),
-            None => self.overlaps.as_ref().filter(|overlaps| overlaps.touch(&place)).map(|_| Hold::Reap),
+            None => self.overlaps.iter().flatten().any(|other| overlap(&io, other)).then_some(Hold::Reap),
         };
         if let Some(hold) = hold {
-            self.held = Some(place);
-            self.credit += 1;
-            return self.held(hold);
+            self.held = Some(io);
+            return Some(self.held(hold));
         }
         if let Some(pacing) = &mut self.pacing {
-            pacing.issued(place.op, place.len);
+            pacing.issued(io.op, io.len);
         }
-        self.took(place);
+        self.took(&io);
         let seed = self.stream.data_seed();
-        let sequence = if place.op == Op::Read { 0 } else { self.checks.changes(place, seed) };
+        let sequence = if io.op == Op::Read { 0 } else { self.checks.changes(io, seed) };
         if let Some(pauses) = self.pauses.as_mut() {
             pauses.left = pauses.left.saturating_sub(1);
         }
-        let check = self.checks.reads && place.op == Op::Read;
-        self.post(place, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now, data_sync: false }, now)
+        let check = self.checks.reads && io.op == Op::Read;
+        Some(self.post(io, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now, data_sync: false }, now))
     }
 
     /// An I/O of a job that keeps more than the times of each.
-    fn post(&mut self, place: Place, extra: Extra, now: Nanos) -> Next {
-        // One slot at least is free: for what was granted, or because nothing is in flight.
+    fn post(&mut self, io: Io, extra: Extra, now: Nanos) -> Next {
+        // One slot at least is free: fewer than `depth` are in flight.
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        let io = Io { slot, ..io };
         if let Some(syncs) = &mut self.syncs {
-            syncs.issued(place.op);
+            syncs.issued(io.op);
         }
-        let Place { op, target, offset, len } = place;
         if let Some(trail) = &mut self.noted {
-            let offset = if op == Op::Flush { self.stream.looked_at } else { offset };
-            trail.issued(ListLine { at: now, op, target, offset, len, data_sync: extra.data_sync });
+            let offset = if io.op == Op::Flush { self.stream.looked_at } else { io.offset };
+            trail.issued(ListLine { at: now, io: Io { offset, ..io }, data_sync: extra.data_sync });
         }
-        if let Some(overlaps) = &mut self.overlaps {
-            overlaps.0.push((slot, place));
+        self.overlaps.iter_mut().for_each(|in_flight| in_flight.push(io));
+        if let Some(place) = self.flight.extras.get_mut(slot as usize) {
+            *place = extra;
         }
-        self.flight.set_extra(slot, extra);
-        Next::Issue(Io { slot, op, target, offset, len })
+        Next::Issue(io)
     }
 
     /// `io` was posted at `now`; nothing was announced yet.
@@ -507,43 +450,33 @@ impl Generator {
     /// What was posted was announced at `now`.
     #[inline]
     pub fn committed(&mut self, now: Nanos) {
-        self.flight.commit(now, self.timed, &mut self.stats);
+        self.flight.commit(now, &mut self.stats);
     }
 
-    /// `io` completed, and was found at `now`. `buf` is its data: looked at only if the job [`Generator::verifies`]. Latencies are
-    /// among the statistics once [`Generator::next`] has been asked again.
+    /// `io` completed, and was found at `now`. `buf` is its data: looked at only if the job [`Generator::verifies`]. It is among the
+    /// statistics once [`Generator::next`] has been asked again.
     #[inline]
     pub fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
         let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
-        if let Some(overlaps) = &mut self.overlaps {
-            overlaps.0.retain(|(slot, _)| *slot != io.slot);
-        }
-        if let Err(code) = result {
-            if *self.goes_on.get(io.op) && matches!(code, ErrorCode::EIO | ErrorCode::EILSEQ) {
-                return self.stats.add_error(code.0);
-            }
-            return self.fail(Failure { code, op: io.op, target: io.target, offset: io.offset, len: io.len });
-        }
-        let stats = self.stats.op_mut(io.op);
-        stats.ios += 1;
-        stats.bytes += u64::from(io.len);
-        if self.timed {
-            self.batch_stats.add(io.op, times, now, &mut self.stats);
-        }
         if self.special {
-            self.completed_special(io, times, now, buf);
+            self.completed_special(io, times, now, result.is_ok(), buf);
+        }
+        match result {
+            Ok(()) => self.alike.add(&io, times, now, &mut self.stats),
+            Err(code) => self.fail(Failure { code, io }),
         }
     }
 
     /// By value: of a job that needs none of this the I/O stays in registers.
     #[inline(never)]
-    fn completed_special(&mut self, io: Io, times: Times, now: Nanos, buf: &[u8]) {
+    fn completed_special(&mut self, io: Io, times: Times, now: Nanos, good: bool, buf: &[u8]) {
+        self.overlaps.iter_mut().for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
+        let Some(extra) = self.flight.extras.get(io.slot as usize).copied().filter(|_| good) else { return };
         if let Some(trail) = &mut self.noted {
             trail.completed(io.op, io.len, [times.start, times.committed, now]);
         }
-        let extra = self.flight.extra(io.slot);
-        if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
+        if self.stats.measure.any() && self.pacing.is_some() && extra.intended != Nanos::MAX {
             self.stats.op_mut(io.op).intended.add(now - extra.intended, 1);
         }
         if extra.check {
@@ -560,9 +493,9 @@ impl Generator {
     /// When the job's rate means its next I/O to start, or meant it to: a runner that waits for completions to make room for it may be
     /// late already. `None`: there is no rate, or nothing is left to issue.
     pub fn next_due(&self) -> Option<Nanos> {
-        let left = self.ios_left > 0 && self.bytes_left > 0 || self.credit > 0 || self.held.is_some();
+        let left = self.ios_left > 0 && self.bytes_left > 0 || self.held.is_some();
         let pacing = self.pacing.as_ref().filter(|_| left && self.phase == Phase::Run && !self.stopping)?;
-        pacing.next_due(self.held.as_ref().map(|place| place.op))
+        pacing.next_due(self.held.map(|io| io.op))
     }
 
     /// Whether data are verified: [`Generator::fill`] does something, and [`Generator::completed`] looks at what was read.
@@ -574,8 +507,8 @@ impl Generator {
     /// Puts into `buf` what the write `io` writes. Without `verify` any data will do, and `buf` stays as it is.
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
-        if let Some(layout) = &self.checks.layout {
-            layout.fill(io, self.flight.extra(io.slot), self.checks.thread, buf);
+        if let (Some(layout), Some(extra)) = (&self.checks.layout, self.flight.extras.get(io.slot as usize)) {
+            layout.fill(io, *extra, self.checks.thread, buf);
         }
     }
 

@@ -8,17 +8,18 @@
 mod cover;
 mod fit;
 
+use super::Io;
+use super::Seat;
 use super::fio_random::FioRandom;
-use super::io::{Place, Region};
 use super::throttle::Pacing;
-use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, PerOp};
+use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, Pattern, PerOp};
 use cover::{Bitmap, Shuffle};
-use fit::Extent;
-pub(crate) use fit::extents;
+pub(crate) use fit::{Extent, extents};
 pub use fit::{Misfit, Target};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+use std::ops::Range;
 use std::sync::Arc;
 use units::{Nanos, Op};
 
@@ -33,18 +34,16 @@ pub(super) struct Stream {
     done: usize,
     /// fio counts these files once only, if nothing is read back and nothing repeated (`reset_io_counters` in its libfio.c).
     stays_done: bool,
-    direction: Direction,
+    pattern: Pattern,
     /// Says whether a mixed job reads or writes next, if two rates do.
     pub turns: Option<Box<Pacing>>,
     /// Else a random number below this means a read.
     read_below: u32,
-    random: bool,
-    step: i64,
     /// Where all is done, the job goes on from the start.
     endless: bool,
-    /// One target, one operation of one size, at random places that do not depend on each other: nothing to choose but
-    /// the block, and nothing to be done at the end of a pass.
-    pub plain: bool,
+    /// One target, one operation (this one) of one size, at random places that do not depend on each other: nothing to choose but the
+    /// block.
+    plain: Option<Op>,
     /// Places are chosen in a way that only Reap has: a job that verifies has fio's seeds, but not fio's offsets.
     own: bool,
     /// Random with a step: I/Os until the next new offset.
@@ -56,71 +55,66 @@ pub(super) struct Stream {
     listed: usize,
     waited: Nanos,
     /// Of the list's last I/O, when it is due from the start.
-    listed_at: Option<Nanos>,
+    pub listed_at: Option<Nanos>,
     block: PerOp<BlockSizes>,
     /// Smallest I/O in bytes.
     unit: u64,
-    /// Longest one.
-    longest: u64,
     /// Bytes of a pass.
     pub size: u64,
-    /// fio's random numbers, where they are followed.
+    /// fio's random numbers, where they are followed: if the job verifies, or if there is more in it than fixed blocks in order.
     fio: Option<Box<FioRandom>>,
     verifies: bool,
 }
 
 impl Stream {
-    /// The stream of thread `subjob` (0 is the first) of `job`.
-    pub fn new(job: &Job, subjob: u32, targets: &[Target], seed: u64) -> Result<Stream, Misfit> {
-        let block = job.block.clone();
-        let ops = job.pattern.direction.ops();
-        let of = |size: fn(&BlockSizes) -> u64| ops.iter().map(move |op| size(job.block.get(*op)));
-        let unit = of(|sizes| sizes.min).min().unwrap_or(1);
+    /// The stream of the thread of `job` in this seat.
+    pub fn new(job: &Job, seat: Seat, targets: &[Target], seed: u64, turns: Option<Box<Pacing>>) -> Result<Stream, Misfit> {
+        let (ops, pattern) = (job.pattern.direction.ops(), job.pattern);
+        let unit = ops.iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (walks, size) = fit::walks(job, subjob, targets, unit, &mut rng)?;
-        // A per cent of 2^32, so that 0 never reads and 100 always does.
-        let read_below = (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32;
+        let (walks, size) = fit::walks(job, seat.subjob, targets, unit, &mut rng)?;
         let skewed = !matches!(job.distribution, Distribution::Uniform | Distribution::Zipf { .. });
         let aligned = ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
-        let random = job.pattern.random;
-        let chosen = random && (skewed || aligned || job.pattern.trims()) || job.iolog.is_some();
-        let fixed = matches!(ops, [op] if job.block.get(*op).is_fixed());
-        let free = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Any);
-        let list = job.iolog.clone();
-        let listed = list.iter().flat_map(|list| &list.steps).map(IologStep::len).max();
+        let own = pattern.random && (skewed || aligned || pattern.trims()) || job.iolog.is_some();
+        let fixed = ops.iter().all(|op| job.block.get(*op).is_fixed());
+        let follows = job.verify.is_some() || !pattern.random && (ops.len() > 1 || !fixed);
+        let free = matches!(walks.as_slice(), [walk] if matches!(walk.choice, Choice::Shuffle(_) | Choice::Any));
+        let plain = free && fixed && pattern.random && pattern.step <= 1 && !own && !follows;
         let again = job.loops > 1 || job.time_based || job.verify.as_ref().is_none_or(|verify| verify.after_write);
         Ok(Stream {
-            plain: fixed && walks.len() == 1 && walks.iter().all(free) && random && job.pattern.step <= 1 && !chosen,
-            own: chosen,
+            plain: ops.first().copied().filter(|_| plain && ops.len() == 1),
+            own,
             rng,
             walks,
             file: 0,
             done: 0,
             stays_done: !again,
-            direction: job.pattern.direction,
-            turns: None,
-            read_below,
-            random,
-            step: job.pattern.step,
+            pattern,
+            turns,
+            // A per cent of 2^32, so that 0 never reads and 100 always does.
+            read_below: (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32,
             endless: job.time_based && job.runtime.is_some(),
             run_left: 0,
             looked_at: 0,
-            longest: listed.or(of(|sizes| sizes.max).max()).unwrap_or(1).max(1),
-            list,
+            list: job.iolog.clone(),
             listed: 0,
             waited: Nanos::ZERO,
             listed_at: None,
-            block,
+            block: job.block.clone(),
             unit,
             size,
-            fio: None,
+            fio: follows.then(|| Box::new(FioRandom::new(job, seat))),
             verifies: job.verify.is_some(),
         })
     }
 
     /// The part of each target that is used, in the order of the targets.
-    pub fn regions(&self) -> impl Iterator<Item = Region> + '_ {
-        self.walks.iter().map(|w| w.region)
+    pub fn regions(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.walks.iter().map(|walk| {
+            let Extent { first, len, end, .. } = walk.extent;
+            let start = walk.base + first;
+            start..start + len.min(end.saturating_sub(first))
+        })
     }
 
     /// The target of each file.
@@ -128,32 +122,9 @@ impl Stream {
         self.walks.iter().map(|walk| walk.target)
     }
 
-    /// When the list has the last I/O start, from the start of all.
-    pub fn listed_at(&self) -> Option<Nanos> {
-        self.listed_at
-    }
-
-    /// Bytes of a pass of [`Stream::plain`] blocks that are visited once each.
-    pub fn once(&self) -> Option<u64> {
-        let left = self.walks.first()?.left.filter(|_| self.plain && !self.endless)?;
-        Some(left.saturating_mul(self.unit))
-    }
-
     /// Whether fio has a map of the blocks visited.
     pub fn has_map(&self) -> bool {
-        self.random && self.walks.iter().all(|walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)))
-    }
-
-    /// Whether the job has fio's random numbers: if it verifies, or if there is more in it than fixed blocks in order.
-    pub fn follows(&self) -> bool {
-        let ops = self.direction.ops();
-        self.verifies || !self.random && (ops.len() > 1 || ops.iter().any(|op| !self.block.get(*op).is_fixed()))
-    }
-
-    /// Draws as fio does from now on.
-    pub fn follow(&mut self, fio: FioRandom) {
-        self.plain = false;
-        self.fio = Some(Box::new(fio));
+        self.pattern.random && self.walks.iter().all(|walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)))
     }
 
     /// The seed of the last I/O's data; 0 if the job does not verify.
@@ -165,8 +136,8 @@ impl Stream {
     pub fn is_reproducible(&self, passes: u64) -> bool {
         let Some(fio) = &self.fio else { return false };
         let drawn = |walk: &Walk| matches!(walk.choice, Choice::Bitmap(_) | Choice::Any) && !fio.lfsr;
-        let placed = !self.random || self.walks.iter().all(drawn);
-        let alike = self.direction != Direction::Mixed || self.turns.is_none();
+        let placed = !self.pattern.random || self.walks.iter().all(drawn);
+        let alike = self.pattern.direction != Direction::Mixed || self.turns.is_none();
         placed && alike && !self.own && fio.repeats(passes)
     }
 
@@ -185,12 +156,6 @@ impl Stream {
         }
     }
 
-    /// All that is visited once has been.
-    pub fn end(&mut self) {
-        self.walks.iter_mut().for_each(|walk| walk.done = true);
-        self.done = self.walks.len();
-    }
-
     /// Whether no file has anything left.
     pub fn all_done(&self) -> bool {
         self.walks.iter().all(|walk| walk.done)
@@ -201,42 +166,32 @@ impl Stream {
         self.walks.iter_mut().for_each(|walk| walk.done = false);
     }
 
-    /// How many I/Os at least it takes to issue `bytes` bytes, if that is less than `most`.
-    #[inline]
-    pub fn least_ios(&self, bytes: u64, most: u64) -> u64 {
-        // Mostly there is far more to do, and no division.
-        if most.saturating_mul(self.longest) <= bytes { most } else { bytes.div_ceil(self.longest).min(most) }
-    }
-
     /// The next I/O; `None`: the pass has none.
     #[inline(always)] // It is what most jobs do all the time, and short.
-    pub fn next(&mut self) -> Option<Place> {
-        if self.plain
-            && let [walk] = self.walks.as_mut_slice()
+    pub fn next(&mut self) -> Option<Io> {
+        if let (Some(op), [walk]) = (self.plain, self.walks.as_mut_slice())
+            && walk.left > 0
         {
-            let op = match self.direction {
-                Direction::Read => Op::Read,
-                Direction::Trim => Op::Deallocate,
-                _ => Op::Write,
-            };
+            walk.left -= 1;
             let block = match &mut walk.choice {
                 Choice::Shuffle(shuffle) => shuffle.next(),
                 _ => below(&mut self.rng, *walk.blocks.get(op)),
             };
-            return Some(Place { op, target: 0, offset: walk.region.start + block * self.unit, len: self.unit as u32 });
+            let offset = walk.base + walk.start + block * self.unit;
+            return Some(Io { slot: 0, op, target: 0, offset, len: self.unit as u32 });
         }
         self.next_of_many()
     }
 
     #[inline(never)]
-    fn next_of_many(&mut self) -> Option<Place> {
+    fn next_of_many(&mut self) -> Option<Io> {
         if self.list.is_some() {
             return Some(self.next_listed());
         }
         loop {
             let file = self.turn()?;
-            if let Some(place) = self.next_in(file) {
-                return Some(place);
+            if let Some(io) = self.next_in(file) {
+                return Some(io);
             }
             self.walks[file].done = true;
             self.done += 1;
@@ -245,17 +200,11 @@ impl Stream {
 
     /// The file whose turn it is, of those that have something left.
     fn turn(&mut self) -> Option<usize> {
-        if self.done >= self.walks.len() {
-            return None;
-        }
-        for _ in 0..self.walks.len() {
-            let next = if self.file + 1 >= self.walks.len() { 0 } else { self.file + 1 };
-            let file = std::mem::replace(&mut self.file, next);
-            if !self.walks[file].done {
-                return Some(file);
-            }
-        }
-        None
+        let files = self.walks.len();
+        let mut in_turn = (self.file..files).chain(0..self.file);
+        let file = in_turn.find(|file| self.done < files && !self.walks[*file].done)?;
+        self.file = (file + 1) % files;
+        Some(file)
     }
 
     /// The target that is to be flushed: of the file whose turn it is, as in fio.
@@ -264,11 +213,12 @@ impl Stream {
     }
 
     /// The next I/O in this file, if there is one in this pass.
-    fn next_in(&mut self, file: usize) -> Option<Place> {
+    fn next_in(&mut self, file: usize) -> Option<Io> {
+        let Pattern { direction, random, step } = self.pattern;
         let alone = self.endless && self.walks.len() == 1;
         let walk = &mut self.walks[file];
         let mut fio = self.fio.as_deref_mut().filter(|_| !self.own);
-        let op = match self.direction {
+        let op = match direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
             Direction::Trim => Op::Deallocate,
@@ -283,20 +233,20 @@ impl Stream {
             Direction::TrimWrite => Op::Write,
         };
         let (sizes, rng, unit) = (self.block.get(op), &mut self.rng, self.unit);
-        let new = !self.random || self.run_left == 0;
-        if self.random {
-            self.run_left = if new { self.step.max(1) as u64 - 1 } else { self.run_left - 1 };
+        let new = !random || self.run_left == 0;
+        if random {
+            self.run_left = if new { step.max(1) as u64 - 1 } else { self.run_left - 1 };
         }
         // What was trimmed is written there.
-        let rewrites = self.random && op == Op::Write && self.direction == Direction::TrimWrite;
-        let step = if self.random { 0 } else { self.step };
-        let in_order = if self.random && new { None } else { walk.in_order(op, step, alone) };
+        let rewrites = random && op == Op::Write && direction == Direction::TrimWrite;
+        let step = if random { 0 } else { step };
+        let in_order = if random && new { None } else { walk.in_order(op, step, alone) };
         // The block of a map that it is.
         let mut block = None;
         let offset = match in_order {
             _ if rewrites => walk.last.trim? - walk.start,
             Some(offset) => offset,
-            None if !self.random => return None,
+            None if !random => return None,
             None => {
                 let (align, blocks) = (*walk.align.get(op), *walk.blocks.get(op));
                 if blocks == 0 {
@@ -306,11 +256,11 @@ impl Stream {
                     Choice::Shuffle(_) | Choice::Skewed(_) => 0,
                     _ => fio.as_mut().map_or_else(|| below(rng, blocks), |fio| fio.block(blocks)),
                 };
-                if self.endless && walk.left == Some(0) {
+                if self.endless && walk.left == 0 {
                     walk.forget();
                 }
                 match &mut walk.choice {
-                    _ if walk.left == Some(0) => return None,
+                    _ if walk.left == 0 => return None,
                     Choice::Shuffle(shuffle) => shuffle.next() * unit,
                     Choice::Any => drawn * align,
                     Choice::Skewed(skew) => {
@@ -350,36 +300,35 @@ impl Stream {
             return None;
         }
         // I/Os of a run are not in the map.
-        if self.random && new && !rewrites {
-            match (&mut walk.choice, block) {
-                (Choice::Bitmap(map), Some(block)) => {
-                    let unit = if fio.is_some() { sizes.min } else { unit };
-                    len = len.min(map.visit(block, len.div_ceil(unit)) * unit);
-                    walk.left = Some(map.left());
-                }
-                _ => walk.left = walk.left.map(|left| left - 1),
+        if random && new && !rewrites {
+            let mut visited = 1;
+            if let (Choice::Bitmap(map), Some(block)) = (&mut walk.choice, block) {
+                let unit = if fio.is_some() { sizes.min } else { unit };
+                visited = map.visit(block, len.div_ceil(unit));
+                len = len.min(visited * unit);
             }
+            walk.left -= visited;
         }
         // What is trimmed at the place of the last write is to be written all the same.
-        if op == Op::Deallocate && self.random {
+        if op == Op::Deallocate && random {
             walk.last.write = None;
         }
         (*walk.last.get_mut(op), *walk.next.get_mut(op)) = (Some(offset), offset + len);
         if let Some(fio) = &mut self.fio {
             fio.issued(op);
             // Reads of a mixed job are not checked, and trims have no data.
-            if self.verifies && (op == Op::Write || self.direction == Direction::Read) {
+            if self.verifies && (op == Op::Write || direction == Direction::Read) {
                 fio.draw_seed();
             }
         }
         if let Some(turns) = &mut self.turns {
             turns.issued(op, len as u32);
         }
-        Some(Place { op, target: walk.target, offset: walk.base + offset, len: len as u32 })
+        Some(Io { slot: 0, op, target: walk.target, offset: walk.base + offset, len: len as u32 })
     }
 
     /// The next I/O of the list; after the last one the first.
-    fn next_listed(&mut self) -> Place {
+    fn next_listed(&mut self) -> Io {
         let steps = self.list.as_ref().map_or(&[][..], |list| &list.steps);
         for _ in 0..=steps.len() {
             let step = steps.get(self.listed);
@@ -388,13 +337,13 @@ impl Stream {
                 Some(&IologStep::Io { op, file, offset, len, at }) => {
                     self.listed_at = at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
                     let target = (usize::from(file) % self.walks.len().max(1)) as u16;
-                    return Place { op, target, offset, len: len.min(u64::from(u32::MAX)) as u32 };
+                    return Io { slot: 0, op, target, offset, len: len.min(u64::from(u32::MAX)) as u32 };
                 }
                 Some(IologStep::Wait(span)) => self.waited += *span,
                 None => (self.listed, self.waited) = (0, Nanos::ZERO),
             }
         }
-        Place { op: Op::Read, target: 0, offset: 0, len: 0 }
+        Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }
     }
 }
 
@@ -411,24 +360,13 @@ enum Choice {
     Skewed(Skew),
 }
 
-impl Choice {
-    /// How many blocks a pass visits; `None`: any number.
-    pub fn blocks(&self) -> Option<u64> {
-        match self {
-            Choice::Shuffle(shuffle) => Some(shuffle.len()),
-            Choice::Bitmap(map) => Some(map.len()),
-            Choice::Any | Choice::Skewed(_) => None,
-        }
-    }
-}
-
 /// Which blocks are popular.
 #[derive(Clone, Debug)]
 enum Skew {
-    /// By rank; the shuffle says which block has it.
-    Zipf(Zipf<f64>, Shuffle),
+    /// By rank.
+    Zipf(Zipf<f64>),
     /// Self-similar: a number from 0 to 1 to this power is the rank, from 0 to 1.
-    Pareto(f64, Shuffle),
+    Pareto(f64),
     /// Around the middle.
     Normal(Normal<f64>),
 }
@@ -436,23 +374,20 @@ enum Skew {
 impl Skew {
     /// A block below `blocks`.
     pub fn block(&self, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> u64 {
-        match self {
-            Skew::Zipf(zipf, scatter) => scatter.at((zipf.sample(rng) as u64).clamp(1, scatter.len()) - 1),
-            Skew::Pareto(power, scatter) => {
-                let rank = rng.random::<f64>().powf(*power) * scatter.len() as f64;
-                scatter.at((rank as u64).min(scatter.len() - 1))
-            }
+        let rank = match self {
+            Skew::Zipf(zipf) => zipf.sample(rng) as u64,
+            Skew::Pareto(power) => (rng.random::<f64>().powf(*power) * blocks as f64) as u64,
             // The ends of the bell come in again at the other end.
-            Skew::Normal(normal) => (normal.sample(rng) as i64).rem_euclid(blocks.clamp(1, i64::MAX as u64) as i64) as u64,
-        }
+            Skew::Normal(normal) => return (normal.sample(rng) as i64).rem_euclid(blocks.clamp(1, i64::MAX as u64) as i64) as u64,
+        };
+        // As in fio a hash says which block has the rank.
+        below(&mut SplitMix64::seed_from_u64(rank), blocks)
     }
 }
 
 /// The way through one file.
 #[derive(Clone, Debug)]
 struct Walk {
-    /// The part of the target that is used.
-    pub region: Region,
     /// Where on its target the file begins.
     pub base: u64,
     pub extent: Extent,
@@ -462,8 +397,8 @@ struct Walk {
     pub align: PerOp<u64>,
     pub blocks: PerOp<u64>,
     pub choice: Choice,
-    /// Blocks that were not visited in this pass, if each is visited once.
-    pub left: Option<u64>,
+    /// Blocks that were not visited in this pass, if each is visited once; else there is no end of them.
+    pub left: u64,
     /// Where this pass begins.
     pub start: u64,
     /// Nothing is left in this pass.
@@ -514,18 +449,17 @@ impl Walk {
 
     /// No block was visited.
     fn forget(&mut self) {
-        match &mut self.choice {
+        self.left = match &mut self.choice {
             Choice::Shuffle(shuffle) => shuffle.start_pass(),
             Choice::Bitmap(map) => map.start_pass(),
-            Choice::Any | Choice::Skewed(_) => {}
-        }
-        self.left = self.choice.blocks();
+            Choice::Any | Choice::Skewed(_) => u64::MAX,
+        };
     }
 }
 
 /// A number below `n`, each as likely up to 2^-64.
 #[inline]
-pub(super) fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
+pub(super) fn below(rng: &mut impl Rng, n: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }
 

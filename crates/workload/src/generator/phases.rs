@@ -2,11 +2,16 @@
 
 use super::*;
 use crate::job::{Amount, Direction, IologStep};
+use std::ops::Range;
 
 impl Clock {
-    /// When the measured part is to end; [`Nanos::MAX`]: that is not known.
+    /// When the ramp ends, or else the measured part; [`Nanos::MAX`]: that is not known.
     fn end(&self) -> Nanos {
-        self.epoch.zip(self.runtime).map_or(Nanos::MAX, |(epoch, runtime)| epoch + runtime)
+        match (self.epoch, self.runtime) {
+            (None, _) => self.began + self.ramp,
+            (Some(epoch), Some(runtime)) => epoch + runtime,
+            (Some(_), None) => Nanos::MAX,
+        }
     }
 }
 
@@ -59,7 +64,6 @@ impl Goal {
             longest: longest.unwrap_or(1),
             loops: if job.iolog.is_some() { 0 } else { loops - 1 },
             time_based,
-            bytes_before: 0,
             whole: left,
         }
     }
@@ -70,27 +74,16 @@ impl Goal {
         if self.time_based { u64::MAX } else { (self.loops + 1).max(self.limit.div_ceil(each)) }
     }
 
-    /// The bytes and the I/Os that a pass issues at most, where `number_ios` leaves this many in all.
-    pub(super) fn begin_pass(&mut self, ios: u64, stream: &Stream, special: bool) -> (i64, u64) {
+    /// A pass begins, with `ios` of `number_ios` left: those that it may issue.
+    pub(super) fn begin_pass(&mut self, ios: u64) -> u64 {
         self.moved_before = self.moved;
-        // Of other jobs both are counted with each I/O.
-        let most = if special { self.pass } else { self.pass.min(self.left) };
-        self.bytes_before = most.min(stream.once().map_or(i64::MAX, bytes));
+        if !self.counts_writes || self.ios == u64::MAX {
+            return ios;
+        }
         // fio doubles the number with each pass.
-        let ios = if self.counts_writes && self.ios < u64::MAX { ios.saturating_add(self.ios) } else { ios };
-        self.ios = if self.counts_writes { self.ios.saturating_mul(2) } else { self.ios };
-        (self.bytes_before, ios)
-    }
-
-    /// A pass ends with this many bytes left.
-    fn end_pass(&mut self, bytes_left: i64, stream: &mut Stream, special: bool) {
-        if bytes_left <= 0 && stream.once().map(bytes) == Some(self.bytes_before) {
-            stream.end();
-        }
-        if !special {
-            let issued = self.bytes_before.saturating_sub(bytes_left);
-            (self.left, self.moved) = (self.left.saturating_sub(issued), self.moved.saturating_add_signed(issued));
-        }
+        let ios = ios.saturating_add(self.ios);
+        self.ios = self.ios.saturating_mul(2);
+        ios
     }
 
     /// Whether another pass follows, with this many I/Os left.
@@ -143,7 +136,7 @@ impl Generator {
     }
 
     /// The part of each target that the job uses, in the order of the targets.
-    pub fn regions(&self) -> impl Iterator<Item = Region> + '_ {
+    pub fn regions(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.stream.regions()
     }
 
@@ -151,11 +144,6 @@ impl Generator {
     #[inline]
     pub fn measured_since(&self) -> Option<Nanos> {
         self.clock.epoch
-    }
-
-    /// Whether the job is past its end: [`Next::Done`] was or will be the answer.
-    pub fn is_done(&self) -> bool {
-        self.phase == Phase::Done
     }
 
     /// What of the job's work or time is done, from 0 to 1, for a progress line.
@@ -167,9 +155,8 @@ impl Generator {
             Some(runtime) if self.phase != Phase::New => ratio((now - asked).0, (delay - asked + ramp + runtime).0),
             _ => 0.0,
         };
-        let issued = self.goal.moved.saturating_add_signed(if self.special { 0 } else { self.goal.bytes_before - self.bytes_left });
-        let by_bytes = if self.goal.whole == i64::MAX { 0.0 } else { ratio(issued, self.goal.whole as u64) };
-        let by_ios = ratio(self.goal.ios - (self.ios_left + u64::from(self.credit)).min(self.goal.ios), self.goal.ios);
+        let by_bytes = if self.goal.whole == i64::MAX { 0.0 } else { ratio(self.goal.moved, self.goal.whole as u64) };
+        let by_ios = ratio(self.goal.ios - self.ios_left.min(self.goal.ios), self.goal.ios);
         match self.phase {
             Phase::Done => 1.0,
             _ if self.goal.time_based => by_time.min(1.0),
@@ -188,9 +175,21 @@ impl Generator {
             self.phase = Phase::Delay;
         }
         match self.phase {
-            Phase::Delay if now >= self.clock.delay => self.begin(now),
+            Phase::Delay if now >= self.clock.delay => {
+                (self.clock.began, self.clock.sampled_at) = (now, now);
+                self.begin_pass(now);
+                if let Some(trail) = &mut self.noted {
+                    trail.begin(now);
+                }
+                if let Some(pacing) = &mut self.pacing {
+                    pacing.start = now;
+                }
+                if self.clock.ramp == Nanos::ZERO {
+                    self.measure_from(now);
+                }
+            }
             Phase::Run | Phase::Verify => {
-                if self.clock.epoch.is_none() && now >= self.clock.ramp_end {
+                if self.clock.epoch.is_none() && now >= self.clock.end() {
                     let Stats { measure, errors, first_error, .. } = self.stats;
                     self.stats = Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
                     self.measure_from(now);
@@ -212,27 +211,8 @@ impl Generator {
         match self.phase {
             Phase::New => Nanos::ZERO,
             Phase::Delay => clock.delay,
-            Phase::Run | Phase::Verify => {
-                let end = if clock.epoch.is_none() { clock.ramp_end } else { clock.end() };
-                end.min(clock.sampled_at + SAMPLE_EVERY)
-            }
+            Phase::Run | Phase::Verify => clock.end().min(clock.sampled_at + SAMPLE_EVERY),
             Phase::Drain | Phase::Done => Nanos::MAX,
-        }
-    }
-
-    fn begin(&mut self, now: Nanos) {
-        self.clock.began = now;
-        self.begin_pass(now);
-        if let Some(trail) = &mut self.noted {
-            trail.begin(now);
-        }
-        self.clock.ramp_end = now + self.clock.ramp;
-        if let Some(pacing) = &mut self.pacing {
-            pacing.start = now;
-        }
-        self.clock.sampled_at = now;
-        if self.clock.ramp == Nanos::ZERO {
-            self.measure_from(now);
         }
     }
 
@@ -256,7 +236,7 @@ impl Generator {
             Phase::Delay => return Some(Next::Wait { until: self.clock.delay }),
             _ => {}
         }
-        if self.flight.queued > 0 {
+        if self.flight.queued() > 0 {
             return Some(Next::Commit);
         }
         if self.flight.in_flight > 0 {
@@ -269,13 +249,21 @@ impl Generator {
             return Some(self.issue_flush(target, false, now));
         }
         self.account(now);
-        if self.phase == Phase::Run {
-            self.goal.end_pass(self.bytes_left, &mut self.stream, self.special);
-        }
         match self.phase {
             _ if self.stopping => self.finish(now),
             Phase::Verify if self.checks.interim => (self.checks.interim, self.phase) = (false, Phase::Run),
-            Phase::Run => self.after_run(now),
+            Phase::Run => {
+                if self.checks.closes {
+                    self.stream.close();
+                    self.syncs.iter_mut().for_each(|syncs| syncs.last = false);
+                }
+                if self.checks.log.is_empty() {
+                    self.after_pass(now);
+                } else {
+                    self.checks.read_back(u64::MAX);
+                    self.phase = Phase::Verify;
+                }
+            }
             Phase::Verify => self.after_pass(now),
             _ => self.finish(now),
         }
@@ -328,13 +316,17 @@ impl Generator {
 
     #[cold]
     pub(super) fn fail(&mut self, failure: Failure) {
+        if *self.goes_on.get(failure.io.op) && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ) {
+            return self.stats.add_error(failure.code.0);
+        }
         self.failure.get_or_insert(failure);
         self.stop();
     }
 
     /// Until when the thread is meant to compute while [`Next::Wait`] has it wait (`thinktime_spin`).
     pub fn computes_until(&self) -> Option<Nanos> {
-        self.pauses.as_ref()?.computes_until()
+        let Pauses { think, pause, .. } = self.pauses.as_deref()?;
+        pause.map(|(from, _)| from + think.spin).filter(|_| think.spin > Nanos::ZERO)
     }
 
     /// What the job noted down of its I/Os, if it does.
@@ -344,21 +336,21 @@ impl Generator {
 
     /// A Flush of `target`.
     pub(super) fn issue_flush(&mut self, target: u16, data_sync: bool, now: Nanos) -> Next {
-        let flush = Place { op: Op::Flush, target, offset: 0, len: 0 };
+        let flush = Io { slot: 0, op: Op::Flush, target, offset: 0, len: 0 };
         self.post(flush, Extra { intended: Nanos::MAX, data_sync, ..Extra::default() }, now)
     }
 
     /// What to do while I/Os are held back.
     #[cold]
     pub(super) fn held(&mut self, hold: Hold) -> Next {
-        if self.flight.queued > 0 {
+        if self.flight.queued() > 0 {
             return Next::Commit;
         }
         let in_flight = self.flight.in_flight;
         match hold {
             Hold::Until(until) => Next::Wait { until: until.min(self.event) },
             Hold::Reap => Next::Reap { min: 1, max: self.complete_max.max(1) },
-            Hold::Drain | Hold::Go(_) => Next::Reap { min: in_flight.max(1), max: self.complete_max.max(in_flight) },
+            Hold::Drain => Next::Reap { min: in_flight.max(1), max: self.complete_max.max(in_flight) },
         }
     }
 }

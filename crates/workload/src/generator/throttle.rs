@@ -3,7 +3,7 @@
 //! The schedule of a rate depends on nothing that completes: a job that falls behind it catches up, and the delay shows in the latency
 //! from the intended start.
 
-use super::io::Place;
+use super::Io;
 use crate::job::{Direction, Job, PerOp, Rate, RateProcess, Stretch, Think};
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
@@ -116,8 +116,6 @@ fn stretched(stretches: &[Stretch], used: Nanos) -> Nanos {
 /// What has to happen before the next I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Nothing: this many I/Os may be issued.
-    Go(u64),
     /// All that is in flight has to complete.
     Drain,
     /// One I/O has to complete.
@@ -129,40 +127,31 @@ pub(super) enum Hold {
 /// `thinktime`.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    think: Think,
+    pub think: Think,
     /// I/Os until the next pause.
     pub left: u64,
     /// The pause under way: from and until.
-    pause: Option<(Nanos, Nanos)>,
+    pub pause: Option<(Nanos, Nanos)>,
 }
 
 impl Pauses {
-    pub fn new(think: Think) -> Pauses {
-        Pauses { think, left: think.blocks, pause: None }
-    }
-
-    /// What has to happen before the next I/O, with `in_flight` of them out.
-    pub fn before(&mut self, now: Nanos, in_flight: u32) -> Hold {
+    /// What has to happen before the next I/O, if anything has, with `in_flight` of them out.
+    pub fn before(&mut self, now: Nanos, in_flight: u32) -> Option<Hold> {
         if let Some((_, until)) = self.pause {
             if now < until {
-                return Hold::Until(until);
+                return Some(Hold::Until(until));
             }
             (self.pause, self.left) = (None, self.think.blocks);
         }
         if self.left > 0 {
-            return Hold::Go(self.left);
+            return None;
         }
         if in_flight > 0 {
-            return Hold::Drain;
+            return Some(Hold::Drain);
         }
         let until = now + self.think.time;
         self.pause = Some((now, until));
-        Hold::Until(until)
-    }
-
-    /// Until when the thread computes, if it pauses.
-    pub fn computes_until(&self) -> Option<Nanos> {
-        self.pause.map(|(from, _)| from + self.think.spin).filter(|_| self.think.spin > Nanos::ZERO)
+        Some(Hold::Until(until))
     }
 }
 
@@ -175,8 +164,8 @@ pub(super) struct Syncs {
     fdatasync: u64,
     at_end: bool,
     writes: u64,
-    /// The last I/O was one.
-    last: bool,
+    /// The last I/O of this pass was one.
+    pub last: bool,
     /// The files that are still to be flushed at the end of a pass.
     ending: std::vec::IntoIter<u16>,
 }
@@ -215,35 +204,17 @@ impl Syncs {
         }
         self.ending.next()
     }
-
-    /// A pass begins.
-    pub fn start_pass(&mut self) {
-        self.last = false;
-    }
 }
 
-/// The ranges that are in flight, by slot: `serialize_overlap`, and what is verified.
+/// Whether two I/Os in flight have a byte in common, and do not both read.
 ///
 /// Commands in flight have no order (NVM Command Set 1.1, 2.1.2; the block layer sorts and merges them too). Of two writes in flight
 /// that have a byte in common either may come last, or each in part. A job that verifies, or has `serialize_overlap=1`, therefore
 /// issues an I/O only when no other one in flight touches its blocks, unless both read. As in fio (`in_flight_overlap` in its io_u.c)
 /// each job thread looks at its own I/Os.
-#[derive(Debug)]
-pub(super) struct Overlaps(pub Vec<(u32, Place)>);
-
-impl Overlaps {
-    /// Those of `job`; `None`: its I/Os wait for none.
-    pub fn new(job: &Job) -> Option<Overlaps> {
-        let changes = job.pattern.changes() && (job.serialize_overlap || job.verify.is_some());
-        changes.then(|| Overlaps(Vec::with_capacity(job.iodepth.min(1_024) as usize)))
-    }
-
-    /// Whether an I/O in flight has a byte in common with `place`.
-    pub fn touch(&self, place: &Place) -> bool {
-        let end = |place: &Place| place.offset + u64::from(place.len);
-        let meets = |other: &Place| other.target == place.target && other.offset < end(place) && place.offset < end(other);
-        self.0.iter().any(|(_, other)| meets(other) && !(other.op == Op::Read && place.op == Op::Read))
-    }
+pub(super) fn overlap(a: &Io, b: &Io) -> bool {
+    let end = |io: &Io| io.offset + u64::from(io.len);
+    a.target == b.target && a.offset < end(b) && b.offset < end(a) && !(a.op == Op::Read && b.op == Op::Read)
 }
 
 #[cfg(test)]

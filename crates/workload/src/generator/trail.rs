@@ -1,5 +1,6 @@
 //! What a job notes down of its I/Os: `write_bw_log` and its kin, and `write_iolog`.
 
+use super::Io;
 use crate::job::{Job, Logs};
 use crate::stats::ddir;
 use units::{Nanos, Op};
@@ -29,14 +30,8 @@ pub struct LogLine {
 pub struct ListLine {
     /// From the start of the job.
     pub at: Nanos,
-    /// What it was.
-    pub op: Op,
-    /// Index of the job's target.
-    pub target: u16,
-    /// First byte; of a Flush, of the I/O before it, as in fio.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
+    /// What it was. A Flush has the offset of the I/O before it, as in fio.
+    pub io: Io,
     /// A Flush of `fdatasync`.
     pub data_sync: bool,
 }
@@ -49,21 +44,14 @@ pub struct Trail {
     average: Nanos,
     began: Nanos,
     window_end: Nanos,
-    /// Of the stretch under way: for each direction.
-    sums: [Sum; 3],
+    /// Of the stretch under way, for each direction: `mean` is a sum yet.
+    sums: [LogLine; 3],
     /// The samples in their order.
     pub lines: Vec<LogLine>,
     /// The I/Os in their order.
     pub ios: Vec<ListLine>,
     /// Lines that found no room.
     pub lost: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    ios: u64,
-    bytes: u64,
-    sum: [u64; 3],
 }
 
 impl Trail {
@@ -102,9 +90,7 @@ impl Trail {
         let sum = &mut self.sums[direction];
         sum.ios += 1;
         sum.bytes += u64::from(bytes);
-        for (sum, span) in sum.sum.iter_mut().zip(spans) {
-            *sum = sum.saturating_add(span.0);
-        }
+        sum.mean.iter_mut().zip(spans).for_each(|(sum, span)| *sum += span);
     }
 
     /// Ends the stretches that are over at `now`.
@@ -129,11 +115,9 @@ impl Trail {
 
     fn close(&mut self, now: Nanos) {
         for (direction, sum) in std::mem::take(&mut self.sums).into_iter().enumerate().filter(|(_, sum)| sum.ios > 0) {
-            let mean = sum.sum.map(|span| Nanos(span / sum.ios));
-            let at = now - self.began;
+            let mean = sum.mean.map(|span| Nanos(span.0 / sum.ios));
             let span = self.average - (self.window_end - now);
-            let line = LogLine { at, span, direction: direction as u8, ios: sum.ios, bytes: sum.bytes, mean };
-            self.keep(line);
+            self.keep(LogLine { at: now - self.began, span, direction: direction as u8, mean, ..sum });
         }
     }
 

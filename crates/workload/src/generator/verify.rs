@@ -4,8 +4,8 @@
 //! seed or is a pattern. A reader needs to know the interval and the kind, so whatever was written last over a block, in
 //! whatever lengths, each interval is judged by itself.
 
+use super::Io;
 use super::flight::Extra;
-use super::io::Io;
 use super::offsets::Misfit;
 use crate::job::{FillPattern, Job, VerifyKind};
 use md5::Md5;

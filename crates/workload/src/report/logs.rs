@@ -1,7 +1,7 @@
 //! The files of `write_bw_log`, `write_lat_log`, `write_iops_log` and `write_iolog`, as fio's manual has them (sections *Log File
 //! Formats* and *Trace file format v3*).
 
-use crate::generator::{LogLine, Trail};
+use crate::generator::{Io, LogLine, Trail};
 use crate::job::Job;
 use crate::plan::Thread;
 use std::io::{self, Write};
@@ -93,17 +93,20 @@ fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()
             writeln!(out, "0 {name} {action}")?;
         }
     }
-    for io in &trail.ios {
-        let micros = io.at.0 / 1000;
-        let name = targets.get(usize::from(io.target)).map_or("device", String::as_str);
-        match io.op {
-            Op::Flush => writeln!(out, "{micros} {name} {} {} 0", if io.data_sync { "datasync" } else { "sync" }, io.offset)?,
-            Op::Read | Op::Compare | Op::Verify => writeln!(out, "{micros} {name} read {} {}", io.offset, io.len)?,
-            Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => writeln!(out, "{micros} {name} write {} {}", io.offset, io.len)?,
-            Op::Deallocate => writeln!(out, "{micros} {name} trim {} {}", io.offset, io.len)?,
-        }
+    for line in &trail.ios {
+        let Io { op, target, offset, len, .. } = line.io;
+        let micros = line.at.0 / 1000;
+        let name = targets.get(usize::from(target)).map_or("device", String::as_str);
+        let action = match op {
+            Op::Flush if line.data_sync => "datasync",
+            Op::Flush => "sync",
+            Op::Read | Op::Compare | Op::Verify => "read",
+            Op::Write | Op::WriteZeroes | Op::WriteUncorrectable => "write",
+            Op::Deallocate => "trim",
+        };
+        writeln!(out, "{micros} {name} {action} {offset} {len}")?;
     }
-    let end = trail.ios.last().map_or(0, |io| io.at.0 / 1000);
+    let end = trail.ios.last().map_or(0, |line| line.at.0 / 1000);
     targets.iter().try_for_each(|name| writeln!(out, "{end} {name} close"))
 }
 

@@ -44,13 +44,8 @@ fn report(text: &str) -> (Report, String) {
             oversubscribed: thread.cpus.len() > 1,
         };
     }
-    let report = Report {
-        program: "reap-0.1.0".into(),
-        unix_ms: 1_696_260_159_123,
-        global_options: parsed.sections.iter().filter(|given| given.name.is_none()).flat_map(|given| given.options.clone()).collect(),
-        entries,
-        ..Report::default()
-    };
+    let report =
+        Report { program: "reap-0.1.0".into(), unix_ms: 1_696_260_159_123, global_options: parsed.globals, entries, ..Report::default() };
     let opening = opening(&parsed.jobs, &plan, &report.program, "mem");
     (report, opening)
 }

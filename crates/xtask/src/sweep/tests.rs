@@ -206,3 +206,17 @@ fn a_fare_is_of_all_seeds() {
     let (fare, p50) = fare(cell, Mode::POLL, LatencyPrice::UNLIMITED, 100_000.0, 100, 1).unwrap();
     assert!(fare.cpu > 0.0 && fare.iops > 0.0 && p50 > 5_000.0 && fare.p99 >= p50, "{fare:?} {p50}");
 }
+
+/// Where values lie evenly, a percentile is known better than its bucket.
+#[test]
+fn percentiles_are_found_within_buckets() {
+    let mut histogram = Histogram::default();
+    assert_eq!(percentile_within(&histogram, 99.0), None);
+    (0..1 << 17).for_each(|nanos| histogram.add(nanos, 1));
+    for percent in [0.01, 1.0, 50.0, 90.0, 99.0, 99.9] {
+        let (within, exact) = (percentile_within(&histogram, percent).unwrap(), percent * 1_310.72);
+        assert!((within / exact - 1.0).abs() < 0.001, "{percent}: {within}");
+    }
+    let coarse = histogram.percentiles(&[99.0])[0] as f64 / (99.0 * 1_310.72);
+    assert!((coarse - 1.0).abs() > 0.001, "{coarse}: the other one knows it as well");
+}

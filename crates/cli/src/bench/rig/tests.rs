@@ -18,13 +18,6 @@ fn device_needs_follow_the_stages() {
     assert_eq!(need(&jobs, &plan, 1), Need { threads: 1, tags: 64, buffer_bytes: 4 * (2 << 20) });
 }
 
-#[test]
-fn regions_are_covered() {
-    let region = |start, len| Region { start, len };
-    assert_eq!(cover(region(10, 5), region(2, 3)), region(2, 13));
-    assert_eq!(cover(region(0, 100), region(20, 5)), region(0, 100));
-}
-
 const MIB: u64 = 1 << 20;
 
 /// Whether the block at `at` holds anything.
@@ -38,9 +31,9 @@ fn written(device: &Device, queue: &Queue, at: u64) -> bool {
 #[test]
 fn fill_writes_only_its_region() {
     let device = Device::open("mem:8M?profile=optane").unwrap();
-    let region = Region { start: MIB, len: 2 * MIB + 4096 };
+    let (region, len) = (MIB..3 * MIB + 4096, 2 * MIB + 4096);
     let filled = fill(&device, region, u64::MAX >> 1, &AtomicBool::new(false)).unwrap();
-    assert_eq!(filled, Filled { wanted: region.len, written: region.len });
+    assert_eq!(filled, Filled { wanted: len, written: len });
     let queue = device.queue().unwrap();
     for (at, wanted) in [(0, false), (MIB - 4096, false), (MIB, true), (3 * MIB, true), (3 * MIB + 4096, false)] {
         assert_eq!(written(&device, &queue, at), wanted, "at {at}");
@@ -49,8 +42,8 @@ fn fill_writes_only_its_region() {
 
 #[test]
 fn fill_ends_early() {
-    let region = Region { start: 0, len: 8 * MIB };
-    let of = |uri: &str, most: u64, stop: bool| fill(&Device::open(uri).unwrap(), region, most, &AtomicBool::new(stop)).unwrap().written;
+    let of =
+        |uri: &str, most: u64, stop: bool| fill(&Device::open(uri).unwrap(), 0..8 * MIB, most, &AtomicBool::new(stop)).unwrap().written;
     assert_eq!(of("mem:8M", 3 * MIB, false), 3 * MIB);
     assert_eq!(of("mem:8M", u64::MAX >> 1, true), 0);
     let full = of("mem:8M?alloc=4M", u64::MAX >> 1, false);
@@ -65,9 +58,9 @@ fn stopped_fill_is_no_error() {
     let profile = dir.path().join("never.toml");
     std::fs::write(&profile, "[read]\n[write]\nbase_ns = 3600000000000\n").unwrap();
     let device = Device::open_with(&format!("mem:8M?profile={}", profile.display()), &options).unwrap();
-    let (region, stop) = (Region { start: 0, len: 8 * MIB }, AtomicBool::new(false));
+    let stop = AtomicBool::new(false);
     let filled = std::thread::scope(|scope| {
-        let fills = scope.spawn(|| fill(&device, region, u64::MAX >> 1, &stop));
+        let fills = scope.spawn(|| fill(&device, 0..8 * MIB, u64::MAX >> 1, &stop));
         while device.in_flight() == 0 && !fills.is_finished() {
             std::thread::yield_now();
         }

@@ -14,8 +14,6 @@ pub(super) struct Shuffle {
     state: u64,
     /// Odd, which together with a multiplier of 1 modulo 4 gives the full period.
     increment: u64,
-    /// Numbers of `k` bits left in this pass.
-    left: u64,
 }
 
 /// Odd, with well-spread bits: the fractional parts of the golden ratio, and of the square root of 2.
@@ -27,55 +25,28 @@ impl Shuffle {
         let n = n.max(1);
         let mask = n.checked_next_power_of_two().unwrap_or(0).wrapping_sub(1);
         let bits = 64 - mask.leading_zeros();
-        Shuffle { n, mask, shift: (bits / 2).max(1), state: seed, increment: (seed >> 20) | 1, left: mask }
+        Shuffle { n, mask, shift: (bits / 2).max(1), state: seed, increment: (seed >> 20) | 1 }
     }
 
-    /// How many numbers there are; never 0.
-    pub fn len(&self) -> u64 {
-        self.n
-    }
-
-    /// The next number; after the last one, the first one of another order.
+    /// The next number of the pass.
     #[inline]
     pub fn next(&mut self) -> u64 {
         loop {
             self.state = self.state.wrapping_mul(ODD[0]).wrapping_add(self.increment);
             let x = self.state & self.mask;
             let x = x ^ (x >> self.shift);
-            if self.left == 0 {
-                self.start_pass();
-            } else {
-                self.left -= 1;
-            }
             if x < self.n {
                 return x;
             }
         }
     }
 
-    /// Starts over, in another order.
-    #[cold]
-    pub fn start_pass(&mut self) {
-        self.left = self.mask;
+    /// Starts over, in another order: how many numbers there are.
+    pub fn start_pass(&mut self) -> u64 {
         self.state = self.state.rotate_left(29) ^ ODD[1];
         // Stays odd.
         self.increment = self.increment.wrapping_mul(ODD[1]);
-    }
-
-    /// Where `i < n` lands: a bijection of the numbers below `n`, the same in every pass.
-    pub fn at(&self, i: u64) -> u64 {
-        // Odd factors, additions and folding are bijections of the numbers of k bits; walking the cycle of one of those
-        // until it comes back below n is one of the numbers below n.
-        let mix = |x: u64| {
-            let x = x.wrapping_mul(ODD[0]).wrapping_add(self.increment) & self.mask;
-            let x = (x ^ (x >> self.shift)).wrapping_mul(ODD[1]) & self.mask;
-            x ^ (x >> self.shift)
-        };
-        let mut x = mix(i);
-        while x >= self.n {
-            x = mix(x);
-        }
-        x
+        self.n
     }
 }
 
@@ -86,7 +57,6 @@ pub(super) struct Bitmap {
     /// Which words are full, so that the last free block of a large map is found soon.
     full: Vec<u64>,
     blocks: u64,
-    left: u64,
 }
 
 impl Bitmap {
@@ -94,28 +64,18 @@ impl Bitmap {
     pub fn new(blocks: u64) -> Bitmap {
         let blocks = blocks.max(1);
         let words = blocks.div_ceil(64) as usize;
-        Bitmap { words: vec![0; words], full: vec![0; words.div_ceil(64)], blocks, left: blocks }
-    }
-
-    /// How many blocks there are; never 0.
-    pub fn len(&self) -> u64 {
-        self.blocks
+        Bitmap { words: vec![0; words], full: vec![0; words.div_ceil(64)], blocks }
     }
 
     /// The first block that is not visited, at or after `hint` or else from the start; `None`: all are.
     pub fn free(&self, hint: u64) -> Option<u64> {
-        self.free_from(hint).or_else(|| self.free_from(0)).filter(|_| self.left > 0)
+        self.free_from(hint).or_else(|| self.free_from(0))
     }
 
-    /// How many blocks are not visited.
-    pub fn left(&self) -> u64 {
-        self.left
-    }
-
-    /// Visits up to `wanted` (at least 1) blocks from `first` on, up to one that was visited: how many.
+    /// Visits up to `wanted` blocks from `first` on, up to one that was visited: how many.
     pub fn visit(&mut self, first: u64, wanted: u64) -> u64 {
         let mut n = 0;
-        while n < wanted.max(1) && first + n < self.blocks && !self.visited(first + n) {
+        while n < wanted && first + n < self.blocks && !self.visited(first + n) {
             let index = ((first + n) / 64) as usize;
             self.words[index] |= 1 << ((first + n) % 64);
             if self.words[index] == !0 {
@@ -123,15 +83,14 @@ impl Bitmap {
             }
             n += 1;
         }
-        self.left -= n;
-        n.max(1)
+        n
     }
 
-    /// Forgets what was visited.
-    pub fn start_pass(&mut self) {
+    /// Forgets what was visited: how many blocks there are.
+    pub fn start_pass(&mut self) -> u64 {
         self.words.fill(0);
         self.full.fill(0);
-        self.left = self.blocks;
+        self.blocks
     }
 
     fn visited(&self, block: u64) -> bool {

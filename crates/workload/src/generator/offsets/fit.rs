@@ -1,9 +1,8 @@
 //! What of its devices a job thread uses, and why it may not be able to.
 
-use super::super::io::Region;
 use super::cover::{Bitmap, Shuffle};
 use super::{Choice, Skew, Walk};
-use crate::job::{Amount, Distribution, Iolog, IologStep, Job, Pattern, PerOp, RandomGenerator};
+use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
 use rand::Rng;
 use rand_distr::{Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -49,49 +48,34 @@ pub(crate) struct Extent {
     pub end: u64,
 }
 
-/// What of its files a thread uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Extents {
-    pub files: Vec<Extent>,
-    /// Bytes that one pass issues at most: fio's `size` once it knows the files.
-    pub size: u64,
-}
-
 /// The shortest block of all operations, those that the job does not issue too: what fio aligns by.
 fn least(job: &Job) -> u64 {
     job.block.read.min.min(job.block.write.min).min(job.block.trim.min).max(1)
 }
 
-/// What thread `subjob` of `job` uses of files that have these bytes when it is set up; `grows`: of each, whether it is laid out as far as
-/// the job goes. As fio does it (`setup_files` in its filesetup.c).
-pub(crate) fn extents(job: &Job, subjob: u32, found: &[u64], grows: impl Fn(usize) -> bool) -> Result<Extents, Misfit> {
+/// What thread `subjob` of `job` uses of files that have these bytes when it is set up, and the bytes that one pass issues at most: fio's
+/// `size` once it knows the files. `grows`: of each, whether it is laid out as far as the job goes. As fio does it (`setup_files` in its
+/// filesetup.c).
+pub(crate) fn extents(job: &Job, subjob: u32, found: &[u64], grows: impl Fn(usize) -> bool) -> Result<(Vec<Extent>, u64), Misfit> {
     let least = least(job);
-    let given = |amount: Option<Amount>| match amount {
+    let (size, percent) = match job.size {
         Some(Amount::Bytes(bytes)) => (bytes, 100),
-        Some(Amount::Percent(percent)) if percent > 0 => (0, percent),
+        Some(Amount::Percent(percent @ 1..)) => (0, percent),
         _ => (0, 100),
     };
-    let ((size, percent), (_, io_percent)) = (given(job.size), given(job.io_size));
+    let io_percent = match job.io_size {
+        Some(Amount::Percent(percent @ 1..)) => percent,
+        _ => 100,
+    };
     if size > 0 && size < least {
         return Err(Misfit::of(job, format!("size {size} is less than the smallest block, {least}")));
     }
     if size == 0 && job.file_size.is_none() && found.iter().all(|bytes| *bytes == 0) {
         return Err(Misfit::of(job, "there is no such file; `size=` lays one out".into()));
     }
-    let part = |bytes: u64, percent: u64| (u128::from(bytes) * u128::from(percent) / 100).min(u64::MAX.into()) as u64;
+    let by_share = [job.offset, job.offset_increment].iter().any(|amount| matches!(amount, Amount::Percent(1..)));
     let start = |has: u64| {
-        let (step, steps) = (job.offset_increment, u64::from(subjob));
-        let (step, by_share) = match step {
-            Amount::Percent(percent) if percent > 0 => (part(has, percent), true),
-            Amount::Percent(_) => (0, false),
-            Amount::Bytes(step) => (step, false),
-        };
-        let (offset, by_share) = match job.offset {
-            Amount::Percent(percent) if percent > 0 => (part(has, percent), true),
-            Amount::Percent(_) => (0, by_share),
-            Amount::Bytes(offset) => (offset, by_share),
-        };
-        let offset = offset.saturating_add(step.saturating_mul(steps));
+        let offset = job.offset.on(has).saturating_add(job.offset_increment.on(has).saturating_mul(u64::from(subjob)));
         // A percentage lands anywhere: up to the next block.
         if by_share { offset.checked_next_multiple_of(least).unwrap_or(offset) } else { offset }
     };
@@ -121,10 +105,10 @@ pub(crate) fn extents(job: &Job, subjob: u32, found: &[u64], grows: impl Fn(usiz
         };
         if percent != 100 {
             let whole = first.saturating_add(len);
-            len = part(whole, percent).min(whole - first);
+            len = Amount::Percent(percent).on(whole).min(whole - first);
             len -= len % least;
         }
-        total = total.saturating_add(part(len, io_percent));
+        total = total.saturating_add(Amount::Percent(io_percent).on(len));
         let end = if grows(index) { has.max(first.saturating_add(len)) } else { has };
         files.push(Extent { first, start: start(end), len, end });
     }
@@ -132,7 +116,7 @@ pub(crate) fn extents(job: &Job, subjob: u32, found: &[u64], grows: impl Fn(usiz
     if size < least {
         return Err(Misfit::of(job, format!("not even one block of {least} bytes is in what it may use, {size} bytes")));
     }
-    Ok(Extents { files, size })
+    Ok((files, size))
 }
 
 /// The ways of thread `subjob` through its targets: each whole, or as many files as the job has there; and the bytes of a pass.
@@ -146,24 +130,21 @@ pub(super) fn walks(
     if targets.is_empty() {
         return Err(Misfit::of(job, "there is no device to run on".into()));
     }
-    for target in targets {
-        fits(job, *target)?;
-    }
     if let Some(list) = &job.iolog {
         let walk = |(index, target): (usize, &Target)| {
-            let extent = Extent { first: 0, start: 0, len: target.bytes, end: target.bytes };
             listed(job, list, *target)?;
-            walk(job, 0, extent, index as u16, rng)
+            walk(job, 0, Extent { first: 0, start: 0, len: target.bytes, end: target.bytes }, index as u16, rng)
         };
         return Ok((targets.iter().enumerate().map(walk).collect::<Result<_, _>>()?, u64::MAX));
     }
     let found: Vec<u64> = targets.iter().map(|target| target.found.unwrap_or(target.bytes)).collect();
-    let all = extents(job, subjob, &found, |index| targets[index].found.is_some())?;
+    let (files, mut size) = extents(job, subjob, &found, |index| targets[index].found.is_some())?;
     // Files with names of their own are targets.
     let parts = if job.file_format.is_some() { 1 } else { u64::from(job.files.max(1)) };
     let longest = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).max().unwrap_or(unit);
-    let (mut walks, mut size) = (Vec::with_capacity(targets.len()), all.size);
-    for ((index, target), extent) in targets.iter().enumerate().zip(all.files) {
+    let mut walks = Vec::with_capacity(targets.len());
+    for ((index, target), extent) in targets.iter().enumerate().zip(files) {
+        fits(job, *target)?;
         aligned(job, "offset", extent.first, *target)?;
         aligned(job, "offset", extent.start, *target)?;
         if job.pattern.step < 0 {
@@ -202,17 +183,14 @@ fn walk(job: &Job, base: u64, extent: Extent, target: u16, rng: &mut Xoshiro256P
         let (align, min) = (*align.get(op), job.block.get(op).min);
         most.saturating_sub(min.saturating_sub(align)) / align
     });
-    let region = Region { start: base + extent.first, len: extent.len.min(extent.end.saturating_sub(extent.first)) };
-    let choice = choice(job, &align, most, rng)?;
     let mut walk = Walk {
-        region,
         base,
         extent,
         target,
         align,
         blocks,
-        left: choice.blocks(),
-        choice,
+        choice: choice(job, &align, most, rng)?,
+        left: 0,
         start: extent.first,
         done: false,
         next: PerOp::both(0),
@@ -229,39 +207,31 @@ fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> Mis
 }
 
 fn aligned(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), Misfit> {
-    if bytes.is_multiple_of(u64::from(target.block.max(1))) { Ok(()) } else { Err(unaligned(job, what, bytes, target)) }
+    if bytes.is_multiple_of(u64::from(target.block.max(1))) {
+        return Ok(());
+    }
+    Err(Misfit::of(job, format!("{what} {bytes} is not a multiple of the device's block of {} bytes", target.block)))
 }
 
-fn unaligned(job: &Job, what: &str, bytes: u64, target: Target) -> Misfit {
-    Misfit::of(job, format!("{what} {bytes} is not a multiple of the device's block of {} bytes", target.block))
-}
-
-fn too_long(job: &Job, bytes: u64) -> Misfit {
-    Misfit::of(job, format!("an I/O of {bytes} bytes is more than the 2 GiB that one may have"))
+/// The same of the length of an I/O.
+fn long(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), Misfit> {
+    if bytes == 0 || bytes > 1 << 31 {
+        return Err(Misfit::of(job, format!("{what} {bytes}: an I/O has from 1 byte to 2 GiB")));
+    }
+    aligned(job, what, bytes, target)
 }
 
 /// Whether the device has I/Os of the job's sizes.
 fn fits(job: &Job, target: Target) -> Result<(), Misfit> {
-    if job.iolog.is_some() {
-        return Ok(());
-    }
     for op in job.pattern.direction.ops() {
         let sizes = job.block.get(*op);
         aligned(job, "blockalign", *job.align.get(*op), target)?;
         for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]) {
-            aligned(job, "block size", bytes, target)?;
-            if bytes == 0 {
-                return Err(unaligned(job, "block size", bytes, target));
-            }
-            if bytes > 1 << 31 {
-                return Err(too_long(job, bytes));
-            }
+            long(job, "block size", bytes, target)?;
         }
     }
-    match job.pattern {
-        Pattern { random: false, step, .. } => aligned(job, "the step after the colon of rw", step.unsigned_abs(), target),
-        _ => Ok(()),
-    }
+    let step = if job.pattern.random { 0 } else { job.pattern.step.unsigned_abs() };
+    aligned(job, "the step after the colon of rw", step, target)
 }
 
 /// How random offsets are chosen among `bytes` bytes.
@@ -275,11 +245,10 @@ fn choice(job: &Job, align: &PerOp<u64>, bytes: u64, rng: &mut Xoshiro256PlusPlu
         Distribution::Uniform => {}
         Distribution::Zipf { theta } => {
             let zipf = Zipf::new(blocks as f64, *theta);
-            return Ok(zipf.map_or(Choice::Any, |zipf| Choice::Skewed(Skew::Zipf(zipf, Shuffle::new(blocks, rng.next_u64())))));
+            return Ok(zipf.map_or(Choice::Any, |zipf| Choice::Skewed(Skew::Zipf(zipf))));
         }
         Distribution::Pareto { h } => {
-            let power = h.ln() / (1.0 - h).ln();
-            return Ok(Choice::Skewed(Skew::Pareto(power, Shuffle::new(blocks, rng.next_u64()))));
+            return Ok(Choice::Skewed(Skew::Pareto(h.ln() / (1.0 - h).ln())));
         }
         Distribution::Normal { percent } => {
             let bell = Normal::new(blocks as f64 / 2.0, blocks as f64 * percent / 100.0);
@@ -310,20 +279,14 @@ fn choice(job: &Job, align: &PerOp<u64>, bytes: u64, rng: &mut Xoshiro256PlusPlu
 /// Whether the I/Os of a list fit the device.
 fn listed(job: &Job, list: &Iolog, target: Target) -> Result<(), Misfit> {
     for step in &list.steps {
-        let IologStep::Io { op, offset, len, .. } = step else { continue };
-        if *op == Op::Flush {
-            continue;
-        }
-        let block = u64::from(target.block.max(1));
-        if *len == 0 || len % block != 0 || offset % block != 0 {
-            let bytes = if *len == 0 || len % block != 0 { *len } else { *offset };
-            return Err(unaligned(job, "an I/O of read_iolog:", bytes, target));
-        }
-        if *len > 1 << 31 {
-            return Err(too_long(job, *len));
-        }
-        if offset.checked_add(*len).is_none_or(|end| end > target.bytes) {
-            return Err(no_room(job, *offset, target.bytes.saturating_sub(*offset), target, *len));
+        if let IologStep::Io { op, offset, len, .. } = *step
+            && op != Op::Flush
+        {
+            long(job, "an I/O of read_iolog:", len, target)?;
+            aligned(job, "an I/O of read_iolog:", offset, target)?;
+            if offset.checked_add(len).is_none_or(|end| end > target.bytes) {
+                return Err(no_room(job, offset, target.bytes.saturating_sub(offset), target, len));
+            }
         }
     }
     Ok(())

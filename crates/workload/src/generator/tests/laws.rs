@@ -134,7 +134,7 @@ proptest! {
 
 impl Generator {
     fn next_is_done(&self) -> bool {
-        self.is_done() && self.in_flight() == 0
+        self.phase == Phase::Done && self.in_flight() == 0
     }
 }
 

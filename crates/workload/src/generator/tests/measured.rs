@@ -94,7 +94,7 @@ fn starts(mut generator: Generator) -> (Vec<Nanos>, usize) {
         match generator.next(device.now) {
             Next::Issue(io) => {
                 device.issue(&mut generator, io);
-                due.push(generator.flight.extra(io.slot).intended);
+                due.push(generator.flight.extras[io.slot as usize].intended);
                 reads += usize::from(io.op == Op::Read);
             }
             Next::Commit => generator.committed(device.now),

@@ -102,7 +102,7 @@ fn logs_hold_ios_or_averages() {
     let (generator, log) = run(&job);
     let trail = generator.trail().unwrap();
     assert_eq!((trail.lines.len(), trail.ios.len(), trail.lost), (16, 16, 0));
-    assert!(trail.ios.iter().zip(&log).all(|(line, io)| (line.op, line.offset, line.len) == (io.op, io.offset, io.len)));
+    assert!(trail.ios.iter().zip(&log).all(|(line, io)| (line.io.op, line.io.offset, line.io.len) == (io.op, io.offset, io.len)));
     assert!(trail.lines.iter().all(|line| line.ios == 1 && line.bytes == 4096 && line.mean[2] == line.mean[0] + line.mean[1]));
     let average = Nanos::from_micros(50);
     let logs = Logs { bandwidth: Some("b".into()), average, ..Logs::default() };

@@ -64,7 +64,9 @@ fn pareto_concentrates_ios() {
     let mut counts: Vec<u32> = counts.into_values().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
     let top: u32 = counts.iter().take(256 / 5).sum();
-    assert!((f64::from(top) / log.len() as f64 - 0.8).abs() < 0.04);
+    // A hash, as in fio, gives some blocks several ranks, and others none.
+    let share = f64::from(top) / log.len() as f64;
+    assert!((0.78..0.92).contains(&share), "{share}");
 }
 
 #[test]

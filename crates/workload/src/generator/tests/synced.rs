@@ -72,6 +72,6 @@ fn failed_flush_ends_the_job() {
     let job = Job { pattern: pattern(Direction::Write, false), sync_every: 2, ..Job::default() };
     let mut device = Device { fails: Some(2), ..Device::new() };
     let (generator, ios) = run_on(&mut device, &job);
-    assert_eq!(generator.failure().map(|failure| failure.op), Some(Op::Flush));
+    assert_eq!(generator.failure().map(|failure| failure.io.op), Some(Op::Flush));
     assert_eq!(ios.len(), 3);
 }

@@ -10,6 +10,7 @@ mod bind;
 mod calibrate;
 mod command;
 mod compare;
+mod disk_util;
 mod doctor;
 mod id;
 mod install;

@@ -25,6 +25,7 @@ use workload::{Amount, Generator, Job};
 use crate::PROGRAM;
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{self, Control, Counted, Filenames, Filled, PathMark, Progress, Ran, Rig, Setup, TargetDevice};
+use crate::disk_util::DiskUtil;
 use crate::machine::{self, Machine};
 use crate::output::{self, Kept, Output, STANDARD, say};
 use crate::{jobs, rows, stop};
@@ -94,9 +95,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let readers: Vec<_> = plan.threads.iter().zip(&generators).filter(|(thread, _)| reads(&parsed.jobs[thread.job])).collect();
     say_filled(&rig.fill(&readers, &stop)?, &stop);
     let mark = PathMark::new(&rig.devices);
+    let disks = DiskUtil::now(&devices);
     let ended = run_stages(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
     drop(reach);
     let paths = mark.since(&rig.devices, &plan.targets);
+    let disks = disks.since();
     let used = devices_json(&devices, &rig.devices, &plan);
     drop(rig);
     let unix_ms = since_epoch().as_millis() as u64;
@@ -104,6 +107,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let json = |mut json: Value| {
         // fio's schema knows nothing of devices.
         json["devices"] = used;
+        // fio leaves it out where it knows of no disk.
+        if !disks.is_empty() {
+            json["disk_util"] = disks.into();
+        }
         serde_json::to_string_pretty(&json).map(|text| text + "\n")
     };
     let mut text = match args.output_format {

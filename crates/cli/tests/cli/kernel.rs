@@ -1,7 +1,7 @@
 //! Jobs on files of one's own, through the kernel: what a name means, what may be written, whole runs.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use serde_json::Value;
 
@@ -223,4 +223,20 @@ fn io_uring_options_apply_or_note() {
             place.reap(&format!("run job.fio --completion {mode}")).fails_with(&[mode]);
         }
     }
+}
+
+/// fio names the disk under a file, and leaves `disk_util` out where it knows of none.
+#[test]
+fn disk_util_is_of_the_disk() {
+    let place = place();
+    let Some(run) = runs(place.reap("run read.fio --output-format json")) else { return };
+    let number = fs::metadata(place.path("disk")).unwrap().dev();
+    let known = fs::exists(format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number))).unwrap();
+    let disks = run.json()["disk_util"].as_array().cloned().unwrap_or_default();
+    assert_eq!(disks.len(), usize::from(known));
+    for disk in &disks {
+        assert!(disk["name"].as_str().is_some_and(|name| !name.is_empty()) && disk["util"].as_f64().is_some(), "{disk}");
+    }
+    let embedded = place.reap("run read.fio --device mem:8M --output-format json").ok().json();
+    assert!(embedded.get("disk_util").is_none());
 }

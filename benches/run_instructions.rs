@@ -119,7 +119,6 @@ fn counted_load(generator: &mut Generator, posted: &mut Vec<workload::Io>, now: 
     loop {
         match generator.next(now) {
             Next::Issue(io) => {
-                generator.issued(&io, now);
                 posted.push(io);
             }
             Next::Commit => {
@@ -128,7 +127,7 @@ fn counted_load(generator: &mut Generator, posted: &mut Vec<workload::Io>, now: 
             }
             Next::Reap { .. } | Next::Wait { .. } => {
                 for io in posted.drain(..) {
-                    generator.completed(io, now, Ok(()), &[]);
+                    generator.completed(&io, now, Ok(()), &[]);
                 }
                 return true;
             }

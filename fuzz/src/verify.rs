@@ -70,7 +70,6 @@ fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
                 if io.op == Op::Write {
                     generator.fill(&io, &mut memory[io.offset as usize..][..io.len as usize]);
                 }
-                generator.issued(&io, now);
                 flying.push(io);
                 ios += 1;
                 assert!(ios < 10_000, "the job does not end");
@@ -79,7 +78,7 @@ fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
             Next::Reap { .. } => {
                 now = Nanos(now.0 + 1_000);
                 for io in flying.drain(..) {
-                    generator.completed(io, now, Ok(()), &memory[io.offset as usize..][..io.len as usize]);
+                    generator.completed(&io, now, Ok(()), &memory[io.offset as usize..][..io.len as usize]);
                 }
             }
             Next::Wait { until } => now = until,

@@ -53,6 +53,7 @@ fn counters(device: &Path) -> Option<(PathBuf, Vec<u64>)> {
 
 fn entry(disk: &Path, before: &[u64], after: &[u64], elapsed_ms: f64) -> Value {
     let since = |at: usize| after[at].saturating_sub(before[at]);
+    let util = (since(9) as f64 * 100.0 / elapsed_ms.max(1.0)).min(100.0);
     json!({
         "name": disk.file_name().unwrap_or_default().to_string_lossy(),
         "read_ios": since(0),
@@ -62,7 +63,8 @@ fn entry(disk: &Path, before: &[u64], after: &[u64], elapsed_ms: f64) -> Value {
         "read_ticks": since(3),
         "write_ticks": since(7),
         "in_queue": since(10),
-        "util": (since(9) as f64 * 100.0 / elapsed_ms.max(1.0)).min(100.0),
+        // Six digits after the point, as fio has.
+        "util": (util * 1e6).round() / 1e6,
     })
 }
 

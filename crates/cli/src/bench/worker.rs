@@ -44,6 +44,12 @@ pub struct Progress {
     pub millionths: AtomicU64,
 }
 
+impl Control<'_> {
+    fn is_set(&self) -> bool {
+        self.stop.iter().any(|stop| stop.load(Relaxed))
+    }
+}
+
 impl Progress {
     fn update(&self, generator: &Generator, now: Nanos) {
         let stats = generator.stats();
@@ -82,8 +88,10 @@ pub struct Worker {
     /// For each target `depth` of them: an I/O's slot number picks its own. The index of a slot is its request's tag.
     slots: Vec<IoSlot>,
     found: Vec<Completion>,
-    /// Latencies to or from the doorbell are measured, so that commits need a clock read.
+    /// Latencies to or from the doorbell are measured, so that commits need a clock read: before the doorbell if completions may be found
+    /// before the commit returns, and else after it, as fio has it.
     timed: bool,
+    before: bool,
     /// Submitting and waiting can be one system call: a commit is put off until it is known whether a wait follows.
     fuses: bool,
     /// Each I/O is marked urgent.
@@ -138,7 +146,7 @@ impl Worker {
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
                 scribble(&mut buf, slots.len() as u64);
-                slots.push(IoSlot { offset: 0, slot: 0, len: 0, target: 0, op: Op::Read, buf: Some(buf) });
+                slots.push(IoSlot { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
             }
             let (block_shift, batch) = (namespace.block_bytes().ilog2(), Vec::with_capacity(depth));
             targets.push(TargetState { device, namespace, block_shift, batch, completed: Completed::default() });
@@ -161,6 +169,7 @@ impl Worker {
             slots,
             found: Vec::with_capacity(at_once),
             timed: job.measure.slat || job.measure.clat,
+            before: false,
             urgent: job.urgent,
             durable: job.sync_writes,
             host_work,
@@ -216,6 +225,10 @@ impl Worker {
     /// The library lost an I/O. That an I/O failed is no error here: the generator knows, and ends.
     pub fn run(&mut self, generator: &mut Generator, control: &Control<'_>) -> Result<Ran> {
         let mut run = self.begin();
+        // Later stages of a run that is stopped issue nothing.
+        if control.is_set() {
+            generator.stop();
+        }
         while self.turn(&mut run, generator, control)? {}
         Ok(self.end(run, generator, control))
     }
@@ -224,6 +237,7 @@ impl Worker {
     pub fn begin(&mut self) -> Run {
         // Only jobs with a clock say so, and the last run may have been of one.
         self.queues.set_wants_room_at(None);
+        self.before = self.queues.all().any(Queue::looks_on_commit);
         let usage = hw::thread_usage();
         let now = hw::now();
         Run { usage, now, report_at: now, mark: None }
@@ -235,9 +249,6 @@ impl Worker {
     /// # Errors
     /// As [`Worker::run`].
     pub fn turn(&mut self, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> Result<bool> {
-        if control.stop.iter().any(|stop| stop.load(Relaxed)) {
-            generator.stop();
-        }
         let mut now = run.now;
         let next = loop {
             match generator.next(now) {
@@ -245,14 +256,16 @@ impl Worker {
                 next => break next,
             }
         };
+        if run.mark.is_none() && next == Next::Commit && generator.measured_since().is_some() {
+            run.mark = Some(Mark::new(counted_targets(&self.queues, &self.targets)));
+            now = hw::now();
+        }
         match next {
             Next::Issue(_) => {}
+            Next::Commit if self.fuses => now = self.commit_and_reap(generator, now)?,
             Next::Commit => {
-                if run.mark.is_none() && generator.measured_since().is_some() {
-                    run.mark = Some(Mark::new(counted_targets(&self.queues, &self.targets)));
-                    now = hw::now();
-                }
-                now = if self.fuses { self.commit_and_reap(generator, now)? } else { self.commit(generator, now) };
+                run.now = self.commit(generator, now);
+                return Ok(true);
             }
             Next::Reap { min, .. } => {
                 if generator.is_paced() {
@@ -272,6 +285,9 @@ impl Worker {
                 now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?;
             }
             Next::Done => return Ok(false),
+        }
+        if control.is_set() {
+            generator.stop();
         }
         if now >= run.report_at {
             run.report_at = now + PROGRESS_EVERY;
@@ -306,8 +322,7 @@ impl Worker {
         let target = self.targets.get_mut(usize::from(io.target));
         let (Some(target), Some(slot)) = (target, self.slots.get_mut(number).filter(|slot| slot.buf.is_some())) else {
             // A lost controller keeps the buffers that it may still write to.
-            generator.issued(&io, now);
-            return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
+            return generator.completed(&io, now, Err(ErrorCode::EIO), &[]);
         };
         if io.op == Op::Write
             && generator.verifies()
@@ -315,9 +330,8 @@ impl Worker {
         {
             generator.fill(&io, data);
         }
-        (slot.offset, slot.slot, slot.len, slot.target, slot.op) = (io.offset, io.slot, io.len, io.target, io.op);
+        slot.io = io;
         target.batch.push(number as u32);
-        generator.issued(&io, now);
     }
 
     /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a
@@ -349,15 +363,12 @@ impl Worker {
         if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
     }
 
-    /// Rings the doorbells. The clock read is the batch's: after the doorbell, as fio has it, unless completions may
-    /// be found before the commit returns.
+    /// Rings the doorbells. The clock read is the batch's.
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
-        // Completions may be found during a commit: their latencies count from before it.
-        let before = self.timed && self.queues.all().any(Queue::looks_on_commit);
-        let mut now = if before { hw::now() } else { now };
+        let mut now = if self.timed && self.before { hw::now() } else { now };
         self.submit(generator, now, false);
-        if self.timed && !before {
+        if self.timed && !self.before {
             now = hw::now();
         }
         generator.committed(now);
@@ -411,7 +422,7 @@ impl Worker {
             let Some(slot) = self.slots.get_mut(tag as usize).filter(|slot| slot.buf.is_none()) else {
                 bail!("a completion names I/O {tag}, which is not in flight");
             };
-            let io = slot.io();
+            let io = &slot.io;
             let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.
@@ -422,10 +433,9 @@ impl Worker {
             });
             // The buffer is as long as the longest I/O.
             let data = if verifies { slot.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
-            let (op, target) = (io.op, io.target);
             generator.completed(io, at, result, data);
-            if let Some(target) = self.targets.get_mut(usize::from(target)) {
-                let count = if op == Op::Flush { &mut target.completed.flushes } else { &mut target.completed.ios };
+            if let Some(target) = self.targets.get_mut(usize::from(io.target)) {
+                let count = if io.op == Op::Flush { &mut target.completed.flushes } else { &mut target.completed.ios };
                 *count += 1;
             }
         }
@@ -459,22 +469,10 @@ fn spin(span: Nanos) -> Nanos {
 }
 
 /// An I/O while it is in flight, and its buffer while it is not.
-/// Field by field: copied as a whole, what is between an [`Io`]'s fields would be copied byte by byte.
 struct IoSlot {
-    offset: u64,
-    slot: u32,
-    len: u32,
-    target: u16,
-    op: Op,
+    io: Io,
     /// `None`: in flight, or lost with its controller.
     buf: Option<DmaBuf>,
-}
-
-impl IoSlot {
-    #[inline(always)]
-    fn io(&self) -> Io {
-        Io { slot: self.slot, op: self.op, target: self.target, offset: self.offset, len: self.len }
-    }
 }
 
 /// What has yet to be submitted of a batch, as requests: each takes its slot's buffer.
@@ -495,7 +493,7 @@ impl Iterator for Requests<'_> {
         loop {
             let number = *self.numbers.next()?;
             let Some(slot) = self.slots.get_mut(number as usize) else { continue };
-            let (io, Some(buf)) = (slot.io(), slot.buf.take()) else { continue };
+            let (io, Some(buf)) = (slot.io, slot.buf.take()) else { continue };
             let lba = io.offset >> self.block_shift;
             let request = Request::of(io.op, self.namespace, lba, buf);
             let request = if self.urgent { request.urgent() } else { request };
@@ -508,10 +506,10 @@ impl Iterator for Requests<'_> {
 impl Requests<'_> {
     /// One that was refused: its buffer is its slot's again.
     #[cold]
-    fn give_back(&mut self, request: Request) -> Option<Io> {
+    fn give_back(&mut self, request: Request) -> Option<&Io> {
         let slot = self.slots.get_mut(request.number() as usize)?;
         slot.buf = request.into_buffer();
-        Some(slot.io())
+        Some(&slot.io)
     }
 }
 

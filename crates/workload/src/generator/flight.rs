@@ -71,47 +71,43 @@ impl Flight {
         self.batch.len() as u32
     }
 
-    /// Takes a slot; `None` if all are taken.
+    /// Posts an I/O at `now`: the slot that it has from now on. `None` if all are taken.
     #[inline]
-    pub fn occupy(&mut self) -> Option<u32> {
+    pub fn post(&mut self, op: Op, now: Nanos) -> Option<u32> {
         let slot = *self.free.get(self.in_flight as usize)?;
+        *self.times.get_mut(slot as usize)? = Times { start: now, committed: now };
         self.in_flight += 1;
-        Some(slot)
-    }
-
-    /// The I/O in `slot` was posted at `now`.
-    #[inline]
-    pub fn posted(&mut self, slot: u32, op: Op, now: Nanos) {
-        let Some(times) = self.times.get_mut(slot as usize) else { return };
-        *times = Times { start: now, committed: now };
         self.batch.push(Posted { start: now, slot, op });
+        Some(slot)
     }
 
     /// What was posted is announced at `now`.
     #[inline]
     pub fn commit(&mut self, now: Nanos, stats: &mut Stats) {
-        if self.batch.is_empty() {
-            return;
-        }
+        let Some(first) = self.batch.first() else { return };
         stats.submit.add_batch(self.queued());
         stats.depth.add_depth(self.in_flight, self.queued());
         let measure = stats.measure;
-        // Mostly the I/Os of a batch are of one kind and have one start: they are counted at once.
-        for alike in self.batch.chunk_by(|a, b| (a.start, a.op) == (b.start, b.op)) {
-            let [Posted { start, op, .. }, ..] = *alike else { continue };
-            let stats = stats.op_mut(op);
-            stats.issued += alike.len() as u64;
+        let mut count = |posted: &Posted, n: u64| {
+            let stats = stats.op_mut(posted.op);
+            stats.issued += n;
             if measure.slat {
-                stats.slat.add(now - start, alike.len() as u64);
+                stats.slat.add(now - posted.start, n);
             }
-            if measure.any() && now != start {
-                for posted in alike {
-                    if let Some(times) = self.times.get_mut(posted.slot as usize) {
-                        times.committed = now;
-                    }
-                }
+        };
+        // Mostly the I/Os of a batch are of one kind and have one start: they are counted at once.
+        let (mut first, mut n) = (first, 0);
+        for posted in &self.batch {
+            if (posted.start, posted.op) != (first.start, first.op) {
+                count(first, n);
+                (first, n) = (posted, 0);
+            }
+            n += 1;
+            if let Some(times) = self.times.get_mut(posted.slot as usize) {
+                times.committed = now;
             }
         }
+        count(first, n);
         self.batch.clear();
     }
 
@@ -147,7 +143,9 @@ impl Alike {
     #[inline]
     pub fn add(&mut self, io: &Io, times: Times, found: Nanos, stats: &mut Stats) {
         if times != self.times || found != self.found || io.op != self.op {
-            self.count(stats);
+            if self.ios > 0 {
+                self.count(stats);
+            }
             *self = Alike { op: io.op, times, found, ios: 0, bytes: 0 };
         }
         self.ios += 1;
@@ -158,9 +156,6 @@ impl Alike {
     #[inline(never)] // Once for each run, and large.
     pub fn count(&mut self, stats: &mut Stats) {
         let ios = std::mem::take(&mut self.ios);
-        if ios == 0 {
-            return;
-        }
         let (measure, stats) = (stats.measure, stats.op_mut(self.op));
         stats.ios += ios;
         stats.bytes += std::mem::take(&mut self.bytes);

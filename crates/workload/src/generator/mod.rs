@@ -5,7 +5,7 @@
 //! ```text
 //! loop {
 //!     match generator.next(now) {
-//!         Issue(io)        => { fill(&io, buffer) if it writes; post; generator.issued(&io, now) }
+//!         Issue(io)        => { fill(&io, buffer) if it writes; post }
 //!         Commit           => { ring the doorbell; read the clock; generator.committed(now) }
 //!         Reap { min, .. } => { wait for min completions; for each: generator.completed(io, now, result, buffer) }
 //!         Wait { until }   => { take completions as they come, until then; then ask again }
@@ -98,7 +98,7 @@ impl fmt::Display for Failure {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Post this I/O, then call [`Generator::issued`].
+    /// Post this I/O: it is counted as posted now.
     Issue(Io),
     /// Announce what was posted, then call [`Generator::committed`].
     Commit,
@@ -150,6 +150,8 @@ enum Phase {
 pub struct Generator {
     /// Before this instant nothing but I/O happens.
     event: Nanos,
+    /// I/Os that may be issued before anything but the time is looked at again.
+    room: u32,
     /// A rate, verification or Flushes make I/Os more than a place.
     special: bool,
     flight: Flight,
@@ -267,6 +269,7 @@ impl Generator {
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         Ok(Generator {
             event: Nanos::ZERO,
+            room: 0,
             special,
             flight: Flight::new(depth, special),
             reaped: 0,
@@ -300,10 +303,41 @@ impl Generator {
     }
 
     /// What to do next, at `now`.
-    #[inline]
+    #[inline(always)] // Most answers take a few comparisons: a call would cost more.
     pub fn next(&mut self, now: Nanos) -> Next {
+        loop {
+            if now < self.event {
+                if self.room > 0 {
+                    if let Some(io) = self.stream.next()
+                        && let Some(slot) = self.flight.post(io.op, now)
+                    {
+                        self.room -= 1;
+                        self.took(&io);
+                        return Next::Issue(Io { slot, ..io });
+                    }
+                    (self.room, self.bytes_left) = (0, 0);
+                }
+                let queued = self.flight.queued();
+                if queued >= self.batch {
+                    return Next::Commit;
+                }
+                if queued == 0 && self.flight.in_flight >= self.limit && self.reaped == 0 {
+                    return self.reap(!self.waiting);
+                }
+            }
+            if let Some(next) = self.decide(now) {
+                return next;
+            }
+        }
+    }
+
+    /// Looks at everything: what is due, whether to commit or to wait, how many I/Os may follow. `None`: ask again, there is room.
+    #[inline(never)]
+    fn decide(&mut self, now: Nanos) -> Option<Next> {
+        self.room = 0;
         if self.reaped > 0 {
-            self.count_reaped();
+            self.stats.complete.add_batch(std::mem::take(&mut self.reaped));
+            self.alike.count(&mut self.stats);
         }
         loop {
             if now >= self.event {
@@ -311,15 +345,15 @@ impl Generator {
             }
             let (in_flight, queued) = (self.flight.in_flight, self.flight.queued());
             if queued >= self.batch || queued > 0 && in_flight >= self.limit {
-                return Next::Commit;
+                return Some(Next::Commit);
             }
             if in_flight >= self.limit {
-                return self.reap(!self.waiting);
+                return Some(self.reap(!self.waiting));
             }
             if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
                 if in_flight > self.low {
-                    return self.reap(true);
+                    return Some(self.reap(true));
                 }
                 (self.waiting, self.limit) = (false, self.depth);
             }
@@ -331,34 +365,25 @@ impl Generator {
             }
             let next = match self.phase {
                 Phase::Run if self.bytes_left > 0 && self.ios_left > 0 && self.goal.left > 0 => {
-                    if self.special {
-                        self.issue_special(now)
-                    } else if let Some(io) = self.stream.next()
-                        && let Some(slot) = self.flight.occupy()
-                    {
-                        self.took(&io);
-                        return Next::Issue(Io { slot, ..io });
-                    } else {
-                        self.bytes_left = 0;
-                        None
+                    if !self.special {
+                        let bytes = self.bytes_left.min(self.goal.left) as u64;
+                        let room = (self.batch - queued).min(self.limit - in_flight);
+                        self.room = self.stream.least_ios(bytes, self.ios_left.min(room.into())) as u32;
+                        return None;
                     }
+                    self.issue_special(now)
                 }
                 Phase::Verify => self.verify_next(now),
                 _ => self.turn(now),
             };
-            if let Some(next) = next {
+            if next.is_some() {
                 return next;
             }
         }
     }
 
-    /// Counts what has completed since it was last asked what to do.
-    fn count_reaped(&mut self) {
-        self.stats.complete.add_batch(std::mem::take(&mut self.reaped));
-        self.alike.count(&mut self.stats);
-    }
-
     /// Waits for what is missing of the next `complete_min` of what is in flight; they are counted from now on if `anew`.
+    #[inline]
     fn reap(&mut self, anew: bool) -> Next {
         let in_flight = self.flight.in_flight;
         if anew {
@@ -381,6 +406,7 @@ impl Generator {
     }
 
     /// The next I/O of a job with a rate, with verification, with Flushes or the like; `None`: ask again.
+    #[inline(never)] // What it needs of registers, other jobs do without.
     fn issue_special(&mut self, now: Nanos) -> Option<Next> {
         if self.checks.backlog_is_due() {
             return self.begin_backlog();
@@ -425,7 +451,7 @@ impl Generator {
     /// An I/O of a job that keeps more than the times of each.
     fn post(&mut self, io: Io, extra: Extra, now: Nanos) -> Next {
         // One slot at least is free: fewer than `depth` are in flight.
-        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        let Some(slot) = self.flight.post(io.op, now) else { return Next::Wait { until: now } };
         let io = Io { slot, ..io };
         if let Some(syncs) = &mut self.syncs {
             syncs.issued(io.op);
@@ -441,12 +467,6 @@ impl Generator {
         Next::Issue(io)
     }
 
-    /// `io` was posted at `now`; nothing was announced yet.
-    #[inline]
-    pub fn issued(&mut self, io: &Io, now: Nanos) {
-        self.flight.posted(io.slot, io.op, now);
-    }
-
     /// What was posted was announced at `now`.
     #[inline]
     pub fn committed(&mut self, now: Nanos) {
@@ -456,21 +476,20 @@ impl Generator {
     /// `io` completed, and was found at `now`. `buf` is its data: looked at only if the job [`Generator::verifies`]. It is among the
     /// statistics once [`Generator::next`] has been asked again.
     #[inline]
-    pub fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+    pub fn completed(&mut self, io: &Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
         let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
         if self.special {
             self.completed_special(io, times, now, result.is_ok(), buf);
         }
         match result {
-            Ok(()) => self.alike.add(&io, times, now, &mut self.stats),
-            Err(code) => self.fail(Failure { code, io }),
+            Ok(()) => self.alike.add(io, times, now, &mut self.stats),
+            Err(code) => self.fail(Failure { code, io: *io }),
         }
     }
 
-    /// By value: of a job that needs none of this the I/O stays in registers.
     #[inline(never)]
-    fn completed_special(&mut self, io: Io, times: Times, now: Nanos, good: bool, buf: &[u8]) {
+    fn completed_special(&mut self, io: &Io, times: Times, now: Nanos, good: bool, buf: &[u8]) {
         self.overlaps.iter_mut().for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
         let Some(extra) = self.flight.extras.get(io.slot as usize).copied().filter(|_| good) else { return };
         if let Some(trail) = &mut self.noted {
@@ -480,7 +499,7 @@ impl Generator {
             self.stats.op_mut(io.op).intended.add(now - extra.intended, 1);
         }
         if extra.check {
-            self.check(&io, extra, now, buf);
+            self.check(io, extra, now, buf);
         }
     }
 

@@ -41,9 +41,9 @@ pub(super) struct Stream {
     read_below: u32,
     /// Where all is done, the job goes on from the start.
     endless: bool,
-    /// One target, one operation (this one) of one size, at random places that do not depend on each other: nothing to choose but the
-    /// block.
-    plain: Option<Op>,
+    /// One target, one operation (this one) of one size, at random places that do not depend on each other: nothing to choose but one of
+    /// this many blocks.
+    plain: Option<(Op, u64)>,
     /// Places are chosen in a way that only Reap has: a job that verifies has fio's seeds, but not fio's offsets.
     own: bool,
     /// Random with a step: I/Os until the next new offset.
@@ -57,8 +57,9 @@ pub(super) struct Stream {
     /// Of the list's last I/O, when it is due from the start.
     pub listed_at: Option<Nanos>,
     block: PerOp<BlockSizes>,
-    /// Smallest I/O in bytes.
+    /// Smallest I/O in bytes, and longest one.
     unit: u64,
+    longest: u64,
     /// Bytes of a pass.
     pub size: u64,
     /// fio's random numbers, where they are followed: if the job verifies, or if there is more in it than fixed blocks in order.
@@ -82,7 +83,10 @@ impl Stream {
         let plain = free && fixed && pattern.random && pattern.step <= 1 && !own && !follows;
         let again = job.loops > 1 || job.time_based || job.verify.as_ref().is_none_or(|verify| verify.after_write);
         Ok(Stream {
-            plain: ops.first().copied().filter(|_| plain && ops.len() == 1),
+            plain: match (ops, walks.as_slice()) {
+                (&[op], [walk]) if plain => Some((op, *walk.blocks.get(op))),
+                _ => None,
+            },
             own,
             rng,
             walks,
@@ -102,6 +106,7 @@ impl Stream {
             listed_at: None,
             block: job.block.clone(),
             unit,
+            longest: ops.iter().map(|op| job.block.get(*op).max).max().unwrap_or(1).max(1),
             size,
             fio: follows.then(|| Box::new(FioRandom::new(job, seat))),
             verifies: job.verify.is_some(),
@@ -166,16 +171,22 @@ impl Stream {
         self.walks.iter_mut().for_each(|walk| walk.done = false);
     }
 
+    /// How many I/Os at least it takes to issue `bytes` bytes, if that is less than `most`.
+    pub fn least_ios(&self, bytes: u64, most: u64) -> u64 {
+        // Mostly there is far more to do, and no division.
+        if most.saturating_mul(self.longest) <= bytes { most } else { bytes.div_ceil(self.longest).min(most) }
+    }
+
     /// The next I/O; `None`: the pass has none.
     #[inline(always)] // It is what most jobs do all the time, and short.
     pub fn next(&mut self) -> Option<Io> {
-        if let (Some(op), [walk]) = (self.plain, self.walks.as_mut_slice())
+        if let (Some((op, blocks)), [walk]) = (self.plain, self.walks.as_mut_slice())
             && walk.left > 0
         {
             walk.left -= 1;
             let block = match &mut walk.choice {
                 Choice::Shuffle(shuffle) => shuffle.next(),
-                _ => below(&mut self.rng, *walk.blocks.get(op)),
+                _ => below(&mut self.rng, blocks),
             };
             let offset = walk.base + walk.start + block * self.unit;
             return Some(Io { slot: 0, op, target: 0, offset, len: self.unit as u32 });

@@ -72,7 +72,6 @@ impl Device {
             late.push(Vec::new());
         }
         self.flying.push(io);
-        generator.issued(&io, self.now);
     }
 
     fn complete(&mut self, generator: &mut Generator) {
@@ -86,7 +85,7 @@ impl Device {
         }
         let result = if self.fails == Some(self.ios) { Err(ErrorCode::EIO) } else { Ok(()) };
         self.ios += 1;
-        generator.completed(io, self.now, result, &self.memory[Self::range(&io)]);
+        generator.completed(&io, self.now, result, &self.memory[Self::range(&io)]);
     }
 
     /// Runs a job to its end and tells `see` of each answer.

@@ -85,7 +85,7 @@ impl Thread {
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
-            requests.with_buffer(&io, |buffer| generator.completed(io, g.now, result, buffer));
+            requests.with_buffer(&io, |buffer| generator.completed(&io, g.now, result, buffer));
         }
         counting += self.pay_for_paths();
         self.in_call = false;
@@ -119,7 +119,6 @@ impl Thread {
             }
         };
         app.pages += u64::from(io.len.div_ceil(4096)).saturating_sub(parts as u64);
-        app.generator.issued(&io, g.now);
         let cost = if g.host == Host::User { g.costs.library.submit } else { Nanos::ZERO };
         chosen += self.pay_for_paths();
         Ok(Progress::Private(chosen + Nanos(cost.0 * parts as u64)))

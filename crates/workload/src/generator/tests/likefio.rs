@@ -26,9 +26,8 @@ fn writes(job: &Job, seat: Seat) -> Vec<(u64, u32, u64)> {
                     generator.fill(&io, &mut data[..io.len as usize]);
                     seeds.push(u64::from_le_bytes(data[8..16].try_into().unwrap()));
                 }
-                generator.issued(&io, Nanos(1));
                 generator.committed(Nanos(1));
-                generator.completed(io, Nanos(1), Ok(()), &data[..io.len as usize]);
+                generator.completed(&io, Nanos(1), Ok(()), &data[..io.len as usize]);
             }
             Next::Done => break,
             _ => {}

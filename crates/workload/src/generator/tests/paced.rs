@@ -32,10 +32,9 @@ fn thinktime_pauses_after_completions() {
     let until = loop {
         match generator.next(now) {
             Next::Issue(io) => {
-                generator.issued(&io, now);
                 generator.committed(now);
                 now += Nanos(500);
-                generator.completed(io, now, Ok(()), &[]);
+                generator.completed(&io, now, Ok(()), &[]);
             }
             Next::Wait { until } if generator.in_flight() == 0 && until > now => break until,
             _ => {}

@@ -11,7 +11,6 @@ fn logs(options: &str) -> Vec<(String, String)> {
     loop {
         match generator.next(now) {
             Next::Issue(io) => {
-                generator.issued(&io, now);
                 flying.push(io);
             }
             Next::Commit => {
@@ -20,7 +19,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
             }
             Next::Reap { .. } | Next::Wait { .. } => {
                 now += Nanos(10_000);
-                flying.drain(..).for_each(|io| generator.completed(io, now, Ok(()), &[]));
+                flying.drain(..).for_each(|io| generator.completed(&io, now, Ok(()), &[]));
             }
             Next::Done => break,
         }

@@ -235,14 +235,6 @@ pub struct Measure {
     pub lat_percentiles: bool,
 }
 
-impl Measure {
-    /// Whether single I/Os are timed.
-    #[inline]
-    pub fn any(&self) -> bool {
-        self.slat || self.clat || self.lat
-    }
-}
-
 /// Whether the results show reads, writes and trims together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unified {

@@ -330,7 +330,9 @@ impl Worker {
         {
             generator.fill(&io, data);
         }
-        slot.io = io;
+        // Field by field: of an I/O that is copied as a whole, what lies between its fields is copied byte by byte.
+        let Io { slot: index, op, target: at, offset, len } = io;
+        slot.io = Io { slot: index, op, target: at, offset, len };
         target.batch.push(number as u32);
     }
 
@@ -358,7 +360,7 @@ impl Worker {
         }
         let refused = self.submit(generator, now, true);
         self.queues.wait(min as usize, Nanos::MAX)?;
-        self.queues.reap(&mut self.found);
+        self.queues.reap(&mut self.found, &mut self.targets);
         // Those that were refused have ended, and nothing else may have.
         if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
     }
@@ -402,7 +404,7 @@ impl Worker {
     #[inline]
     fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
         self.queues.wait(min as usize, until)?;
-        self.queues.reap(&mut self.found);
+        self.queues.reap(&mut self.found, &mut self.targets);
         self.take(generator, until, now)
     }
 
@@ -434,9 +436,11 @@ impl Worker {
             // The buffer is as long as the longest I/O.
             let data = if verifies { slot.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
             generator.completed(io, at, result, data);
-            if let Some(target) = self.targets.get_mut(usize::from(io.target)) {
-                let count = if io.op == Op::Flush { &mut target.completed.flushes } else { &mut target.completed.ios };
-                *count += 1;
+            if io.op == Op::Flush
+                && let Some(target) = self.targets.get_mut(usize::from(io.target))
+            {
+                target.completed.ios -= 1;
+                target.completed.flushes += 1;
             }
         }
         Ok(if self.host_work == Nanos::ZERO { now } else { spin(Nanos(self.host_work.0 * found)) })
@@ -604,12 +608,14 @@ impl JobQueues {
         .map(drop)
     }
 
-    /// Moves what is finished to `found`.
+    /// Moves what is finished to `found`, and counts it: none of it is taken for a Flush yet.
     #[inline(never)]
-    fn reap(&self, found: &mut Vec<Completion>) {
-        for queue in self.all() {
+    fn reap(&self, found: &mut Vec<Completion>, targets: &mut [TargetState]) {
+        for (queue, target) in self.all().zip(targets) {
             if found.len() < found.capacity() {
+                let before = found.len();
                 queue.reap(found);
+                target.completed.ios += (found.len() - before) as u64;
             }
         }
     }

@@ -31,14 +31,6 @@ pub(super) struct Extra {
     pub data_sync: bool,
 }
 
-/// An I/O that was posted and not announced yet.
-#[derive(Clone, Copy, Debug)]
-struct Posted {
-    start: Nanos,
-    slot: u32,
-    op: Op,
-}
-
 /// The slots of a job thread.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -49,7 +41,8 @@ pub(super) struct Flight {
     pub extras: Box<[Extra]>,
     /// From index `in_flight` on, the slots that are not taken.
     free: Box<[u32]>,
-    batch: Vec<Posted>,
+    /// The I/Os that were posted and not announced yet.
+    batch: Vec<(u32, Op)>,
 }
 
 impl Flight {
@@ -77,37 +70,24 @@ impl Flight {
         let slot = *self.free.get(self.in_flight as usize)?;
         *self.times.get_mut(slot as usize)? = Times { start: now, committed: now };
         self.in_flight += 1;
-        self.batch.push(Posted { start: now, slot, op });
+        self.batch.push((slot, op));
         Some(slot)
     }
 
     /// What was posted is announced at `now`.
     #[inline]
     pub fn commit(&mut self, now: Nanos, stats: &mut Stats) {
-        let Some(first) = self.batch.first() else { return };
+        if self.batch.is_empty() {
+            return;
+        }
         stats.submit.add_batch(self.queued());
         stats.depth.add_depth(self.in_flight, self.queued());
-        let measure = stats.measure;
-        let mut count = |posted: &Posted, n: u64| {
-            let stats = stats.op_mut(posted.op);
-            stats.issued += n;
-            if measure.slat {
-                stats.slat.add(now - posted.start, n);
-            }
-        };
-        // Mostly the I/Os of a batch are of one kind and have one start: they are counted at once.
-        let (mut first, mut n) = (first, 0);
-        for posted in &self.batch {
-            if (posted.start, posted.op) != (first.start, first.op) {
-                count(first, n);
-                (first, n) = (posted, 0);
-            }
-            n += 1;
-            if let Some(times) = self.times.get_mut(posted.slot as usize) {
+        for &(slot, op) in &self.batch {
+            stats.op_mut(op).issued += 1;
+            if let Some(times) = self.times.get_mut(slot as usize) {
                 times.committed = now;
             }
         }
-        count(first, n);
         self.batch.clear();
     }
 
@@ -159,6 +139,9 @@ impl Alike {
         let (measure, stats) = (stats.measure, stats.op_mut(self.op));
         stats.ios += ios;
         stats.bytes += std::mem::take(&mut self.bytes);
+        if measure.slat {
+            stats.slat.add(self.times.committed - self.times.start, ios);
+        }
         if measure.clat {
             stats.clat.add(self.found - self.times.committed, ios);
         }

@@ -495,8 +495,9 @@ impl Generator {
         if let Some(trail) = &mut self.noted {
             trail.completed(io.op, io.len, [times.start, times.committed, now]);
         }
-        if self.stats.measure.any() && self.pacing.is_some() && extra.intended != Nanos::MAX {
-            self.stats.op_mut(io.op).intended.add(now - extra.intended, 1);
+        let intended = &mut self.stats.op_mut(io.op).intended;
+        if intended.histogram.is_some() && extra.intended != Nanos::MAX {
+            intended.add(now - extra.intended, 1);
         }
         if extra.check {
             self.check(io, extra, now, buf);
@@ -514,7 +515,10 @@ impl Generator {
     pub fn next_due(&self) -> Option<Nanos> {
         let left = self.ios_left > 0 && self.bytes_left > 0 || self.held.is_some();
         let pacing = self.pacing.as_ref().filter(|_| left && self.phase == Phase::Run && !self.stopping)?;
-        pacing.next_due(self.held.map(|io| io.op))
+        // Of whichever may be next, unless that is known.
+        let known = self.held.map(|io| io.op);
+        let ops = [Op::Read, Op::Write, Op::Deallocate].into_iter().filter(|op| known.is_none_or(|known| known == *op));
+        ops.filter_map(|op| pacing.due(op)).min()
     }
 
     /// Whether data are verified: [`Generator::fill`] does something, and [`Generator::completed`] looks at what was read.

@@ -64,14 +64,6 @@ impl Pacing {
         self.lines.get(op).as_ref().map(|line| self.start + stretched(&self.stretches, line.next))
     }
 
-    /// The same of the next I/O, if its operation is known, and otherwise of whichever may be next.
-    pub fn next_due(&self, op: Option<Op>) -> Option<Nanos> {
-        match op {
-            Some(op) => self.due(op),
-            None => [Op::Read, Op::Write, Op::Deallocate].into_iter().filter_map(|op| self.due(op)).min(),
-        }
-    }
-
     /// An I/O of `op` and `bytes` was issued: moves its schedule on.
     pub fn issued(&mut self, op: Op, bytes: u32) {
         let Some(line) = self.lines.get_mut(op) else { return };

@@ -319,8 +319,7 @@ impl Worker {
     #[inline(always)] // Once for each I/O: a call would cost a fifth of it.
     fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
         let number = usize::from(io.target) * self.depth + io.slot as usize;
-        let target = self.targets.get_mut(usize::from(io.target));
-        let (Some(target), Some(slot)) = (target, self.slots.get_mut(number).filter(|slot| slot.buf.is_some())) else {
+        let Some(slot) = self.slots.get_mut(number).filter(|slot| slot.buf.is_some()) else {
             // A lost controller keeps the buffers that it may still write to.
             return generator.completed(&io, now, Err(ErrorCode::EIO), &[]);
         };
@@ -330,10 +329,10 @@ impl Worker {
         {
             generator.fill(&io, data);
         }
-        // Field by field: of an I/O that is copied as a whole, what lies between its fields is copied byte by byte.
-        let Io { slot: index, op, target: at, offset, len } = io;
-        slot.io = Io { slot: index, op, target: at, offset, len };
-        target.batch.push(number as u32);
+        slot.io = io;
+        if let Some(target) = self.targets.get_mut(usize::from(io.target)) {
+            target.batch.push(number as u32);
+        }
     }
 
     /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a

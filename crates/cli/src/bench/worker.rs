@@ -267,7 +267,7 @@ impl Worker {
                 run.now = self.commit(generator, now);
                 return Ok(true);
             }
-            Next::Reap { min, .. } => {
+            Next::Reap { min } => {
                 if generator.is_paced() {
                     self.queues.set_wants_room_at(generator.next_due());
                 }
@@ -342,7 +342,7 @@ impl Worker {
         let now = if self.timed { hw::now() } else { now };
         generator.committed(now);
         let follows = generator.next(now);
-        let Next::Reap { min, .. } = follows else {
+        let Next::Reap { min } = follows else {
             self.submit(generator, now, false);
             // Whatever else follows, it is said again at the next turn.
             if let Next::Issue(io) = follows {

@@ -7,7 +7,7 @@
 //!     match generator.next(now) {
 //!         Issue(io)        => { fill(&io, buffer) if it writes; post }
 //!         Commit           => { ring the doorbell; read the clock; generator.committed(now) }
-//!         Reap { min, .. } => { wait for min completions; for each: generator.completed(io, now, result, buffer) }
+//!         Reap { min }     => { wait for min completions; for each: generator.completed(io, now, result, buffer) }
 //!         Wait { until }   => { take completions as they come, until then; then ask again }
 //!         Done             => break,
 //!     }
@@ -102,12 +102,11 @@ pub enum Next {
     Issue(Io),
     /// Announce what was posted, then call [`Generator::committed`].
     Commit,
-    /// Wait until at least `min` I/Os completed; hand them to [`Generator::completed`].
+    /// Wait until at least `min` I/Os completed; hand them to [`Generator::completed`], and if there are more, up to
+    /// [`Generator::complete_max`] of them. More may be handed in.
     Reap {
         /// Completions to wait for, at least 1.
         min: u32,
-        /// Completions that the job wants to take at once, at least `min`. More may be handed in.
-        max: u32,
     },
     /// Nothing to issue before `until`. What completes meanwhile is handed in as it comes.
     Wait {
@@ -389,8 +388,7 @@ impl Generator {
         if anew {
             (self.waiting, self.limit) = (true, in_flight + 1 - self.complete_min.min(in_flight));
         }
-        let min = in_flight + 1 - self.limit;
-        Next::Reap { min, max: self.complete_max.max(min) }
+        Next::Reap { min: in_flight + 1 - self.limit }
     }
 
     /// `io` is issued, or taken for issued.

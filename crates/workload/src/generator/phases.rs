@@ -130,6 +130,11 @@ impl Generator {
         self.checks.count
     }
 
+    /// Completions that the job wants to take at once, unless it waits for more.
+    pub fn complete_max(&self) -> u32 {
+        self.complete_max
+    }
+
     /// I/Os in flight, posted ones included.
     pub fn in_flight(&self) -> u32 {
         self.flight.in_flight
@@ -240,7 +245,7 @@ impl Generator {
             return Some(Next::Commit);
         }
         if self.flight.in_flight > 0 {
-            return Some(Next::Reap { min: self.flight.in_flight, max: self.complete_max.max(self.flight.in_flight) });
+            return Some(Next::Reap { min: self.flight.in_flight });
         }
         if self.failure.is_none()
             && matches!(self.phase, Phase::Run | Phase::Drain)
@@ -349,8 +354,8 @@ impl Generator {
         let in_flight = self.flight.in_flight;
         match hold {
             Hold::Until(until) => Next::Wait { until: until.min(self.event) },
-            Hold::Reap => Next::Reap { min: 1, max: self.complete_max.max(1) },
-            Hold::Drain => Next::Reap { min: in_flight.max(1), max: self.complete_max.max(in_flight) },
+            Hold::Reap => Next::Reap { min: 1 },
+            Hold::Drain => Next::Reap { min: in_flight.max(1) },
         }
     }
 }

@@ -99,7 +99,7 @@ impl Device {
                     self.now += Nanos(100);
                     generator.committed(self.now);
                 }
-                Next::Reap { min, .. } => {
+                Next::Reap { min } => {
                     self.now += self.service;
                     for _ in 0..min + u32::from(self.eager) {
                         self.complete(generator);

@@ -62,7 +62,7 @@ fn drive(generator: &mut Generator) {
                 now += Nanos(700 + count % 7 * 100);
                 generator.committed(now);
             }
-            Next::Reap { min, .. } => {
+            Next::Reap { min } => {
                 for _ in 0..min {
                     count += 1;
                     // Mostly some microseconds, seldom a millisecond.

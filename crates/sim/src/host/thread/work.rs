@@ -42,7 +42,8 @@ impl Thread {
                 self.app.commits = true;
                 Ok(self.enter(g))
             }
-            Next::Reap { min, max } => {
+            Next::Reap { min } => {
+                let max = self.app.generator.complete_max().max(min);
                 let wants_room_at = self.app.generator.next_due();
                 Ok(self.wait(g, Goal { min, max, until: Nanos::MAX, wants_room_at }))
             }

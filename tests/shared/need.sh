@@ -68,14 +68,11 @@ need() {
     [ ${#missing[@]} = 0 ] && return
     command -v apt-get >/dev/null || skip "no apt to install ${missing[*]}"
     [ "$(id -u)" = 0 ] || skip "no root to install ${missing[*]}"
-    # One part at a time; nothing that it starts keeps the lock.
-    exec 9>"${TMPDIR:-/tmp}/reap-packages.lock"
-    flock 9
     # Sources of other programs may not answer; what counts is whether the packages are there.
     apt-get -qq update || true
     all=$(apt-get -qq -s install --no-install-recommends "${missing[@]}" | awk '$1 == "Inst" { printf " %s", $2 }') || true
     echo "installs Debian packages:${all:- ${missing[*]}}"
-    DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${missing[@]}" >/dev/null 9>&- && exec 9>&- && return
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${missing[@]}" >/dev/null && return
     mirror >/dev/null || skip "no Debian mirror answers, to install ${missing[*]}"
     fail "cannot install ${missing[*]}"
 }
@@ -84,8 +81,6 @@ need() {
 lab() {
     export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
     [ "$(uname -m)" = x86_64 ] || skip "guests run an x86-64 kernel, and this machine is $(uname -m)"
-    exec 9>"${TMPDIR:-/tmp}/reap-packages.lock"
-    flock 9
-    timeout 600 tests/guest/setup.sh "$REAP_LAB" "$@" 9>&-
-    case $? in 0) exec 9>&- ;; 77) exit 77 ;; *) fail "tests/guest/setup.sh" ;; esac
+    timeout 600 tests/guest/setup.sh "$REAP_LAB" "$@"
+    case $? in 0) ;; 77) exit 77 ;; *) fail "tests/guest/setup.sh" ;; esac
 }

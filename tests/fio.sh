@@ -16,7 +16,7 @@ cargo build --quiet --workspace --example fio_peer
 target="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug"
 reap="$target/reap"
 
-# The I/Os and files of jobs made at random, beside fio's. docs/fio-jobs.md has the command for more of them.
+# The I/Os and files of random jobs, compared with fio's. docs/fio-jobs.md has the command for more of them.
 "$target/examples/fio_peer" "$reap" 50 7
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -40,7 +40,8 @@ pub trait CustomPolicy: fmt::Debug + Send {
     /// These commands were found by one poll.
     fn completed(&mut self, done: &[Done]) {}
 
-    /// Where a batch goes that is about to be committed, on a hardware queue with a poll queue.
+    /// Where a batch goes that is about to be committed, on a hardware queue with a poll queue. On a file this is asked before the requests are
+    /// known: `batch` has the least number that their iterator names, and none that is urgent.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }

@@ -22,7 +22,7 @@ pub struct Done {
     pub class: Class,
     /// From commit to the clock read of the batch that found it.
     pub age: Nanos,
-    /// The thread has slept meanwhile, so that the device took at most this long. Where it polled all the while, the age is the device's time.
+    /// The thread slept before it found the command, so that the device took at most this long. Where it polled, the age is the device's time.
     pub slept: bool,
 }
 

@@ -54,7 +54,7 @@ pub fn admin(file: impl AsFd, command: &Sqe, data: &mut [u8]) -> Result<u32, Com
     let addr = if data.is_empty() { 0 } else { pages.as_mut_ptr().expose_provenance() as u64 };
     let mut command = NvmeCommand::new(command, addr, data.len() as u32);
     // SAFETY: `command` begins with a `struct nvme_admin_cmd`, which the request's number names. The data that it names are the first bytes
-    // of `pages`, which live until the call returns and are reached by nobody else meanwhile.
+    // of `pages`, which live until the call returns and are reached by no other thread.
     match unsafe { libc::ioctl(file.as_fd().as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) } {
         0 => {
             data.copy_from_slice(&pages[..data.len()]);

@@ -504,8 +504,9 @@ impl AsRawFd for Queue {
 
 /// A software queue that belongs to the thread that has taken it. It does all that a [`Queue`] does, and cannot be sent.
 ///
-/// Where a link lets one thread alone submit and take completions, as an io_uring ring with `DEFER_TASKRUN` does, a device has no
-/// other queues. When it is dropped it stays for a second at most for what is in flight, because nobody else can take it.
+/// On `kernel:` its io_uring belongs to the thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which makes completions cheaper. No other thread can
+/// reap them, so that dropping it waits for requests in flight: for their time-out and a second at most. What has no answer by then
+/// fails with [`IoError::DeviceLost`](crate::IoError::DeviceLost), and its buffers are leaked.
 ///
 /// ```compile_fail
 /// let queue = reap::Device::open("mem:64M")?.local_queue()?;

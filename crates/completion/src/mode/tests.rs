@@ -62,7 +62,7 @@ proptest! {
     }
 }
 
-/// A poller that never yields is not told that others want its CPU; a rule that weighs it is told whatever spinning means.
+/// A policy that spins without yielding does not learn of CPU contention; `adaptive`, which weighs it, always does.
 #[test]
 fn spin_decides_what_is_told() {
     for (mode, spin, told, yields) in [

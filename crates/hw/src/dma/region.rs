@@ -103,8 +103,8 @@ impl DmaPool {
         self.register_with(memory, |_| Ok(None))
     }
 
-    /// The same with something beside it that describes the memory to the device. `describe` is told the region's bytes; what it lends
-    /// stays lent while any of the region exists.
+    /// The same, with a description of the memory for the device. `describe` gets the region's length in bytes; what it lends stays lent
+    /// while any of the region exists.
     pub fn register_with<M: Memory>(
         &self,
         memory: M,

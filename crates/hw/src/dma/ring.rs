@@ -49,7 +49,7 @@ impl DmaPool {
 
     /// Pages for the doorbells of a controller whose doorbells are 2^(2 + `dstrd`) bytes apart (CAP.DSTRD), zeroed.
     pub fn alloc_doorbells(&self, dstrd: u8) -> Result<DoorbellPages, AllocError> {
-        // It is not among the rings: nobody can map a queue over it.
+        // It is not among the rings: no queue can be mapped over it.
         let block = self.zeroed(2 * PAGE as usize)?;
         Ok(DoorbellPages { first: self.0.own.at(block.offset).cast(), stride: 1 << dstrd.min(15), block })
     }

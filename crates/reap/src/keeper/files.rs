@@ -36,7 +36,7 @@ impl FileKeeper {
     /// Each queue's thread cancels its own late requests: it is woken for that if it sleeps. When to come again.
     fn wake_late(&self, now: Nanos) -> Nanos {
         // What is posted from now on is late after its time-out.
-        let mut until = now + Nanos(self.timeout.0 / 2);
+        let mut until = now + Nanos(self.timeout.0 / 2).max(SWEEP_EVERY);
         for queue in self.queues.all().iter().filter(|queue| queue.open() > 0) {
             if queue.late_at() <= now {
                 queue.wake.tell();

@@ -168,10 +168,10 @@ impl Controller {
         self.0.files.remove(queue);
     }
 
-    /// The mode in force on a queue where `asked` is asked for. Rings that were made for a mode of the kernel's own have that mode and no
+    /// The mode in force on a queue where `asked` is asked for, and whose rings were `made_for` a mode of the kernel's own if any. Rings that were made for a mode of the kernel's own have that mode and no
     /// other, and no other rings have such a mode; of a file the kernel coalesces nothing.
-    pub(crate) fn mode_on(&self, queue: Option<&QueueShared>, asked: Mode) -> Mode {
-        if let Some(own) = queue.and_then(|queue| queue.made_for) {
+    pub(crate) fn mode_on(&self, made_for: Option<Mode>, asked: Mode) -> Mode {
+        if let Some(own) = made_for {
             return own;
         }
         let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
@@ -183,9 +183,13 @@ impl Controller {
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// Something that the device's users may want to know.
-    pub(crate) fn note(&self, what: String) {
-        self.reporter().noted(what);
+    /// The same for queue `number`. Where its rings are the reason for another mode, the health says so.
+    pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
+        let means = self.mode_on(made_for, asked);
+        if means != asked && (made_for.is_some() || asked.is_the_kernels()) {
+            self.reporter().noted(format!("queue {number} is in `{means}`: its ring was not made for `{asked}`"));
+        }
+        means
     }
 
     /// What its queues report to.
@@ -261,7 +265,7 @@ impl Controller {
             }
         }
         for queue in self.0.files.all() {
-            queue.mode.ask(self.mode_on(Some(&queue), mode));
+            queue.mode.ask(self.mode_on(queue.made_for, mode));
             queue.wake.tell();
         }
         self.kick_keeper();

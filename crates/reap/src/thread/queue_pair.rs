@@ -36,7 +36,7 @@ use crate::shared::queue_shared::{Orphan, QueueShared};
 use crate::shared::reports::Reporter;
 use crate::wakeups::Wakeups;
 
-/// One in this many sleeps is measured, so that a policy which weighs what sleeps cost keeps track; and one in so many turns of a foreign loop.
+/// Of a policy that weighs what sleeps cost, one sleep in this many is measured, and one turn of a foreign loop in this many.
 const MEASURED_SLEEPS: u32 = 32;
 const MEASURED_TURNS: u32 = 8;
 
@@ -49,14 +49,14 @@ pub(crate) struct QueuePair<T: QueueTransport> {
     signal: Arc<Signal>,
     /// Where a foreign loop, or a thread with several queues, waits for it.
     place: Place,
-    /// Requests that can be reaped: also known while the application's iterator runs.
+    /// Requests that can be reaped.
     done: Cell<u32>,
-    /// Futures were finished by a poll that followed a commit: they are woken once nothing is borrowed.
-    wakes: Cell<bool>,
+    /// The application's iterator runs: nothing is borrowed meantime, but the queue takes and gives no requests.
+    submitting: Cell<bool>,
     inner: RefCell<Inner<T>>,
 }
 
-/// What is borrowed while a call runs. An iterator of the application's that uses its queue finds it borrowed.
+/// What is borrowed while the library's own code runs, and never while the application's does.
 pub(crate) struct Inner<T: QueueTransport> {
     transport: T,
     requests: Requests,
@@ -253,7 +253,7 @@ impl<T: QueueTransport> Inner<T> {
     fn sleep(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         let plan = self.waiter.plan;
         let (mut notified, mut cycle) = (false, None);
-        // Armed, and then checked: whoever asks for something after that signals.
+        // Armed, and then checked: a thread that asks for something after the check finds it armed, and signals.
         self.shared.wake.arm();
         let found = !self.shared.mode.settled() || enough();
         if !found {
@@ -420,7 +420,16 @@ impl<T: QueueTransport> QueuePair<T> {
             contention: Contention::default(),
         };
         let signal = Arc::new(Signal::new(shared.wake.clone()));
-        Ok(QueuePair { controller, shared, birth, signal, place, done: Cell::new(0), wakes: Cell::new(false), inner: RefCell::new(inner) })
+        Ok(QueuePair {
+            controller,
+            shared,
+            birth,
+            signal,
+            place,
+            done: Cell::new(0),
+            submitting: Cell::new(false),
+            inner: RefCell::new(inner),
+        })
     }
 
     pub(crate) fn namespaces(&self) -> &[Namespace] {
@@ -437,11 +446,13 @@ impl<T: QueueTransport> QueuePair<T> {
         if !self.is_here() {
             return executor::refuse(Refused::Forked, requests);
         }
-        let Ok(inner) = self.inner.try_borrow_mut() else { return executor::refuse(Refused::InsideSubmit, requests) };
+        if self.submitting.get() {
+            return executor::refuse(Refused::InsideSubmit, requests);
+        }
         let requests = requests.into_iter();
-        let mut batch = Submission::begin(self, inner, now, requests.size_hint().0);
         // A mode that polls after each commit has them announced at once: that poll is what it is for.
-        batch.holds = waits && T::SUBMITS_IN_SLEEP && !batch.inner.waiter.policy.looks_on_commit();
+        let holds = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
+        let batch = Submission::begin(self, now, holds, requests.size_hint().0);
         let check = self.controller.file_checker();
         let mut refused = None;
         for request in requests {
@@ -456,9 +467,6 @@ impl<T: QueueTransport> QueuePair<T> {
             }
         }
         drop(batch);
-        if self.wakes.take() {
-            drop(self.wake_all(self.inner.borrow_mut()));
-        }
         refused.map_or(Ok(()), Err)
     }
 
@@ -467,17 +475,18 @@ impl<T: QueueTransport> QueuePair<T> {
         if !self.is_here() {
             return Pending::refused(Refused::Forked, request);
         }
-        let Ok(inner) = self.inner.try_borrow_mut() else { return Pending::refused(Refused::InsideSubmit, request) };
+        if self.submitting.get() {
+            return Pending::refused(Refused::InsideSubmit, request);
+        }
         let (checked, request) = self.controller.file_checker()(request);
         if let Err(why) = checked {
             return Pending::refused(why, request);
         }
-        let tickets = inner.requests.tickets().clone();
+        let tickets = self.inner.borrow().requests.tickets().clone();
         let ticket = tickets.issue();
-        let mut batch = Submission::begin(self, inner, hw::now(), 1);
-        batch.inner.has_futures = true;
         // Announced when the queue is next driven, or by `commit`.
-        batch.holds = true;
+        let batch = Submission::begin(self, hw::now(), true, 1);
+        self.inner.borrow_mut().has_futures = true;
         match batch.submit(request, Claim::Future(ticket)) {
             Ok(()) => Pending::new(tickets, ticket),
             Err(request) => {
@@ -489,10 +498,10 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// See [`crate::Queue::reap`].
     pub(crate) fn reap(&self, out: &mut Vec<Completion>) -> usize {
-        if self.done.get() == 0 {
+        if self.done.get() == 0 || self.submitting.get() {
             return 0;
         }
-        let Ok(mut inner) = self.inner.try_borrow_mut() else { return 0 };
+        let mut inner = self.inner.borrow_mut();
         let room = (out.capacity() - out.len()).max(1);
         let moved = inner.requests.take_done(room, out);
         self.done.set(inner.requests.done());
@@ -517,7 +526,7 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// Whether the application's iterator runs.
     pub(crate) fn is_submitting(&self) -> bool {
-        self.inner.try_borrow().is_err()
+        self.submitting.get()
     }
 
     /// Drives the queue until at least `min` requests can be reaped, until `until`, or, unless `idle` too is waited out, until nothing is
@@ -577,7 +586,7 @@ impl<T: QueueTransport> QueuePair<T> {
 
     #[inline]
     fn sleep(&self, inner: &mut Inner<T>, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
-        // Others look at it meanwhile.
+        // Other threads may read it during the sleep.
         self.publish(inner);
         inner.sleep(until, enough)
     }
@@ -605,27 +614,19 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// Announces what was posted.
     pub(crate) fn commit(&self) {
-        if let Ok(mut inner) = self.inner.try_borrow_mut() {
-            inner.transport.commit();
-        }
+        self.inner.borrow_mut().transport.commit();
     }
 
     /// Has the transport register the memory of a buffer before a request names it.
     pub(crate) fn prepare(&self, lent: &Lent) {
-        if self.is_here()
-            && let Ok(mut inner) = self.inner.try_borrow_mut()
-        {
-            inner.transport.prepare(lent);
+        if self.is_here() {
+            self.inner.borrow_mut().transport.prepare(lent);
         }
     }
 
     /// Changes the completion mode, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        let means = self.controller.mode_on(Some(&self.shared), mode);
-        if means != mode {
-            let me = self.hardware_queue();
-            self.controller.note(format!("queue {me} is in `{means}`: its ring was not made for `{mode}`"));
-        }
+        let means = self.controller.mode_for(self.hardware_queue(), self.shared.made_for, mode);
         cycle::prepare(means);
         self.shared.mode.ask(means);
     }
@@ -722,10 +723,11 @@ impl<T: QueueTransport> QueuePair<T> {
         if !self.is_here() {
             return Turned { found: 0, more: false };
         }
-        let Ok(mut inner) = self.inner.try_borrow_mut() else {
+        if self.submitting.get() {
             // Inside the application's iterator: once it is over there may be something.
             return Turned { found: 0, more: true };
-        };
+        }
+        let mut inner = self.inner.borrow_mut();
         inner.in_loop = true;
         inner.transport.notify_by_eventfd();
         _ = self.place.drain(KEY_VECTOR);
@@ -734,7 +736,7 @@ impl<T: QueueTransport> QueuePair<T> {
         if weighs {
             // The policy learns of the time outside. It answers with a poll, which follows anyway.
             before = inner.waiter.seen.found;
-            // How long the thread has computed since it left: not at all, if it slept meanwhile.
+            // How long the thread has computed since it left: not at all, if it has slept since.
             let computed = inner.left_at.take();
             inner.waiter.seen.cycle =
                 computed.map(|(left, sleeps)| if hw::thread_usage().sleeps == sleeps { hw::now() - left } else { Nanos::ZERO });
@@ -820,7 +822,6 @@ impl<T: QueueTransport> QueuePair<T> {
 /// Requests on their way into a queue. When it is dropped they are announced, even where the application's iterator has panicked.
 struct Submission<'a, T: QueueTransport> {
     queue: &'a QueuePair<T>,
-    inner: RefMut<'a, Inner<T>>,
     now: Nanos,
     posted: u32,
     urgent: u32,
@@ -830,20 +831,24 @@ struct Submission<'a, T: QueueTransport> {
 
 impl<'a, T: QueueTransport> Submission<'a, T> {
     #[inline]
-    fn begin(queue: &'a QueuePair<T>, mut inner: RefMut<'a, Inner<T>>, now: Nanos, requests: usize) -> Submission<'a, T> {
+    fn begin(queue: &'a QueuePair<T>, now: Nanos, holds: bool, requests: usize) -> Submission<'a, T> {
+        let inner = &mut *queue.inner.borrow_mut();
         inner.clock = now;
         inner.has_futures &= inner.requests.open() > 0;
         if inner.transport.has_poll_queue() {
-            let in_flight = inner.requests.open() + requests as u32;
+            // An iterator without an end says that it has as many as there are numbers.
+            let commands = u32::try_from(requests).unwrap_or(u32::MAX);
+            let in_flight = inner.requests.open().saturating_add(commands);
             // A foreign loop never spins: it would have to poll by its timer for what does not notify.
             let route = match inner.in_loop {
                 true => Route::Notify,
-                false => inner.waiter.policy.route(now, &Batch { commands: requests as u32, in_flight, ..Batch::default() }),
+                false => inner.waiter.policy.route(now, &Batch { commands, in_flight, ..Batch::default() }),
             };
             inner.transport.set_route(route);
         }
         let (posted, urgent) = (inner.requests.posted(), inner.requests.urgent());
-        Submission { queue, inner, now, posted, urgent, holds: false }
+        queue.submitting.set(true);
+        Submission { queue, now, posted, urgent, holds }
     }
 
     /// Takes in a request that was checked.
@@ -851,8 +856,8 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
     /// # Errors
     /// The request, where there are as many as can be.
     #[inline(always)] // A request stays in registers from the caller's iterator to its slot.
-    fn submit(&mut self, request: Request, claim: Claim) -> Result<(), Request> {
-        let Inner { requests, transport, .. } = &mut *self.inner;
+    fn submit(&self, request: Request, claim: Claim) -> Result<(), Request> {
+        let Inner { requests, transport, .. } = &mut *self.queue.inner.borrow_mut();
         requests.submit(request, claim, self.now, transport)
     }
 }
@@ -860,27 +865,31 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
 impl<T: QueueTransport> Drop for Submission<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let Submission { queue, inner, now, posted, urgent, holds } = self;
-        let inner = &mut **inner;
+        let &mut Submission { queue, now, posted, urgent, holds } = self;
+        queue.submitting.set(false);
+        let mut borrowed = queue.inner.borrow_mut();
+        let inner = &mut *borrowed;
         queue.shared.set_open(inner.requests.open());
-        let commands = inner.requests.posted() - *posted;
+        let commands = inner.requests.posted() - posted;
         if commands > 0 {
             if inner.late_at == Nanos::MAX {
                 let at = hw::now() + inner.timeout;
                 inner.set_late_at(at);
             }
-            if !*holds {
+            if !holds {
                 inner.transport.commit();
             }
             let policy = &mut inner.waiter.policy;
             let class = if policy.wants_class() { inner.requests.last_class() } else { None };
-            let urgent = (inner.requests.urgent() - *urgent).min(commands);
-            let polls = policy.submitted(*now, &Batch { commands, urgent, in_flight: inner.requests.open(), class });
-            if polls && !*holds && inner.transport.pending() {
+            let urgent = (inner.requests.urgent() - urgent).min(commands);
+            let polls = policy.submitted(now, &Batch { commands, urgent, in_flight: inner.requests.open(), class });
+            if polls && !holds && inner.transport.pending() {
                 inner.counters.submit_checks += 1;
                 inner.poll(WEIGHT);
                 queue.publish(inner);
-                queue.wakes.set(!inner.wakers.is_empty());
+                if !inner.wakers.is_empty() {
+                    drop(queue.wake_all(borrowed));
+                }
             }
         }
     }

@@ -296,7 +296,7 @@ impl SoftQueue {
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        let means = self.controller.mode_on(None, mode);
+        let means = self.controller.mode_for(self.hardware_queue(), None, mode);
         cycle::prepare(means);
         self.soft.mode.ask(means);
         self.controller.kick_keeper();

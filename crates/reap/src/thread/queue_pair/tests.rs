@@ -74,7 +74,7 @@ fn deferred_submission_is_one_call() {
     queue.wait(1, None).unwrap();
 }
 
-/// A wait is for several at once where nobody needs one of them by itself.
+/// A wait is for several at once where none of them is needed by itself.
 #[test]
 fn waits_count_what_is_wanted() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(64)) else { return };
@@ -132,6 +132,19 @@ fn iterators_cannot_use_their_queue() {
     let refused = Cell::new(false);
     let requests = (0..2).map(|lba| {
         assert!(queue.wait(1, None).is_err() && queue.reap(&mut Vec::new()) == 0 && queue.turn(1).more);
+        assert!(queue.block_on(queue.flush(&queue.namespaces()[0])).is_err());
+        // Everything else works.
+        queue.set_spin(Spin::Yields);
+        queue.set_latency_price(LatencyPrice::NONE);
+        queue.set_mode(Mode::INTERRUPT);
+        queue.set_wants_room_at(None);
+        queue.count_wakeups();
+        queue.commit();
+        queue.leave_loop();
+        drop(queue.prepare(queue.buffer(4096).unwrap()));
+        assert_eq!((queue.mode(), queue.looks_on_commit(), queue.next_deadline(), queue.decisions()), (Mode::INTERRUPT, false, None, None));
+        assert_eq!((queue.finished(), queue.take_counters().entries, queue.wakeups().completions.max), (0, 0, 0));
+        assert!(queue.hardware_counters().finished <= 8 && queue.in_flight() <= 2 && queue.wants_room_at().is_none());
         let inside = queue.submit([read(&queue, 0)]);
         refused.set(matches!(inside, Err((Refused::InsideSubmit, _))));
         read(&queue, lba)
@@ -140,6 +153,18 @@ fn iterators_cannot_use_their_queue() {
     assert!(refused.get());
     assert_eq!(queue.wait(2, None).unwrap(), 2);
     assert_eq!(reap(&queue), 2);
+    // Whatever of an iterator panics, the queue goes on.
+    struct Lies;
+    impl Iterator for Lies {
+        type Item = Request;
+        fn next(&mut self) -> Option<Request> {
+            None
+        }
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            panic!("as the test wants")
+        }
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| queue.submit(Lies).is_ok())).is_err());
     let panics = (0..4).map(|lba| if lba < 3 { read(&queue, lba) } else { panic!("as the test wants") });
     assert!(catch_unwind(AssertUnwindSafe(|| queue.submit(panics).is_ok())).is_err());
     assert_eq!(queue.wait(3, None).unwrap(), 3);

@@ -231,7 +231,7 @@ fn sleep_for_several_is_one_call() {
     }
 }
 
-/// Through the page cache the kernel has one Flush at a time: of two, the one that is told of a failed write-back may be reaped last.
+/// Through the page cache the kernel has one Flush at a time: of two, the one that reports a failed write-back may be reaped last.
 #[test]
 fn cached_flushes_go_one_by_one() {
     let Some((mut ring, _wake, _file)) = ring_on("buffered=yes&lba=4096", 64, true) else { return };

@@ -127,7 +127,7 @@ fn an_empty_batch_is_no_commit() {
 
 #[test]
 fn caller_hints_reach_the_policy() {
-    let (_device, queues) = open("mem:1M?profile=null&queues=2", 2, 2, Mode::ADAPTIVE);
+    let (device, queues) = open("mem:1M?profile=null&queues=2", 2, 2, Mode::ADAPTIVE);
     let queue = &queues[0];
     assert_eq!(queue.wants_room_at(), None);
     let due = Instant::now() + Duration::from_secs(1);
@@ -141,6 +141,17 @@ fn caller_hints_reach_the_policy() {
     }
     let [first, second] = [0, 1].map(|n: usize| lane(&queues[n]).hardware_queue());
     assert_eq!((first.min(second), first.max(second)), (0, 1));
+    // A mode that the ring was not made for means another, and that is said.
+    let kernels = Mode::KERNELS[0];
+    let said = || device.health().events.into_iter().filter(|event| event.contains("its ring was not made for")).collect::<Vec<_>>();
+    lane(queue).set_mode(Mode::POLL);
+    lane(queue).set_mode(kernels);
+    let limit = now() + Nanos::from_secs(60);
+    while said().is_empty() {
+        assert!(now() < limit, "nothing was said");
+        std::thread::yield_now();
+    }
+    assert_eq!(said(), [format!("queue {} is in `interrupt`: its ring was not made for `{kernels}`", lane(queue).hardware_queue())]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ set -u
 trace=$1 failures=0
 cd /tmp
 traced() { # traced DEVICE WANTED: 1000 completions of DEVICE, and the summary says they came as WANTED
+    for tenth in $(seq 100); do [ -b /dev/"$1" ] && break; sleep 0.1; done # virtio-scsi looks for its disks after it is loaded
     "$trace" completions -d "$1" 600 >out 2>&1 &
     pid=$!
     for tenth in $(seq 100); do grep -qs '^Tracing' out && break; sleep 0.1; done

@@ -66,9 +66,11 @@ impl Charge for FileKeeper {
         }
         let gives_up = self.closes_at.is_some_and(|at| now >= at);
         self.orphans.retain_mut(|orphan| {
-            let (wakers, memory) = orphan.turn(now);
+            let (mut wakers, mut memory) = orphan.turn(now);
             if gives_up {
-                orphan.lose_all();
+                let (more, more_memory) = orphan.lose_all();
+                wakers.extend(more);
+                memory.extend(more_memory);
             }
             elsewhere("reap-wake", wakers, executor::wake_all);
             elsewhere("reap-let-go", memory, executor::let_go);
@@ -86,11 +88,11 @@ impl Charge for FileKeeper {
             tracing::warn!("{what}");
             health.note(what);
         }
-        match self.orphans.is_empty() {
-            true if closing => Turn::Ended,
-            true => Turn::Until(self.wake_late(now)),
-            false => Turn::Until(now + SWEEP_EVERY),
+        if closing && self.orphans.is_empty() {
+            return Turn::Ended;
         }
+        let until = self.wake_late(now);
+        Turn::Until(if self.orphans.is_empty() { until } else { until.min(now + SWEEP_EVERY) })
     }
 }
 

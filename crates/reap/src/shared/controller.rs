@@ -148,13 +148,15 @@ impl Controller {
         self.0.roster.take()
     }
 
-    /// Another queue of a file, in `mode` if the file has that. [`Controller::adopt`] or [`Controller::retire`] follows.
+    /// Another queue of a file, in `mode` if the file has that, or in the file's. [`Controller::adopt`] or [`Controller::retire`] follows.
     ///
     /// # Errors
     /// All of them are taken, or the system is out of descriptors.
-    pub(crate) fn add_queue(&self, mode: Mode) -> Result<Arc<QueueShared>, QueueError> {
-        let mode = if mode.is_the_kernels() { mode } else { self.mode_on(None, mode) };
-        self.0.files.add(mode)
+    pub(crate) fn add_queue(&self, mode: Option<Mode>) -> Result<Arc<QueueShared>, QueueError> {
+        self.0.files.add(|| {
+            let mode = mode.unwrap_or_else(|| self.mode());
+            if mode.is_the_kernels() { mode } else { self.mode_on(None, mode) }
+        })
     }
 
     /// A queue of a file has no thread any more, and something is still open: it is polled by the thread that looks after the file.
@@ -168,8 +170,9 @@ impl Controller {
         self.0.files.remove(queue);
     }
 
-    /// The mode in force on a queue where `asked` is asked for, and whose rings were `made_for` a mode of the kernel's own if any. Rings that were made for a mode of the kernel's own have that mode and no
-    /// other, and no other rings have such a mode; of a file the kernel coalesces nothing.
+    /// The mode in force on a queue where `asked` is asked for, and whose rings were `made_for` a mode of the kernel's own if any. Rings
+    /// that were made for a mode of the kernel's own have that mode and no other, and no other rings have such a mode; of a file the
+    /// kernel coalesces nothing.
     pub(crate) fn mode_on(&self, made_for: Option<Mode>, asked: Mode) -> Mode {
         if let Some(own) = made_for {
             return own;

@@ -124,8 +124,8 @@ pub(crate) trait Orphan: Send {
     /// Has the next turn cancel everything.
     fn cancel_all(&mut self);
 
-    /// Fails everything that is open, and leaks its buffers.
-    fn lose_all(&mut self);
+    /// Fails everything that is open, and leaks its buffers. The same to run or to be dropped as of a turn; no turn may follow.
+    fn lose_all(&mut self) -> (Vec<Waker>, Vec<DmaBuf>);
 }
 
 /// The queues of a file or a block device.
@@ -149,11 +149,12 @@ impl FileQueues {
         self.lock().0.clone()
     }
 
-    /// Another one, in `mode`. [`FileQueues::remove`] follows.
+    /// Another one, in the `mode` of this moment: whoever changes the mode of the device afterwards finds the queue. [`FileQueues::remove`]
+    /// follows.
     ///
     /// # Errors
     /// There are as many as may be; or the system has no eventfd left.
-    pub(crate) fn add(&self, mode: Mode) -> Result<Arc<QueueShared>, QueueError> {
+    pub(crate) fn add(&self, mode: impl FnOnce() -> Mode) -> Result<Arc<QueueShared>, QueueError> {
         let (queues, _) = &mut *self.lock();
         // What a thread has left in flight keeps no other from a queue: as many may be left as there may be users.
         let left = queues.iter().filter(|queue| queue.orphaned.load(Relaxed)).count();
@@ -161,7 +162,7 @@ impl FileQueues {
         let Some(id) = id.filter(|_| queues.len() - left < self.most && left <= self.most) else {
             return Err(QueueError::AllTaken { queues: self.most });
         };
-        let queue = QueueShared::new(id, mode).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
+        let queue = QueueShared::new(id, mode()).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
         queues.push(Arc::new(queue));
         Ok(queues[queues.len() - 1].clone())
     }

@@ -50,7 +50,7 @@ impl PathQueue {
     /// All of them are taken, the system is out of descriptors, or it refuses a ring.
     pub(crate) fn take(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<PathQueue, QueueError> {
         let Link::Kernel(link) = controller.link() else { return SoftQueue::take(controller, mode).map(PathQueue::Controller) };
-        let shared = controller.add_queue(mode.unwrap_or_else(|| controller.mode()))?;
+        let shared = controller.add_queue(mode)?;
         let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
         let rings = UringQueue::new(link, QueueId(shared.id), controller.description().depth, (&shared.wake, &shared.counts), bound, asked);
         let queue = rings.and_then(|rings| {

@@ -361,16 +361,16 @@ impl<T: QueueTransport> Orphan for Inner<T> {
         (self.timeout, self.late_at) = (Nanos::ZERO, Nanos::ZERO);
     }
 
-    fn lose_all(&mut self) {
+    fn lose_all(&mut self) -> (Vec<Waker>, Vec<DmaBuf>) {
         let left = self.requests.open();
         if left == 0 {
-            return;
+            return (Vec::new(), Vec::new());
         }
         tracing::error!(queue = self.shared.id, left, "the kernel has not answered requests of a closed queue: their buffers are leaked");
         self.reporter.noted(format!("queue {} was left with {left} requests that the kernel has not answered", self.shared.id - 1));
         self.requests.lose_all(hw::now(), &mut self.wakers);
         self.shared.set_open(0);
-        executor::wake_all(self.wakers.drain(..));
+        (std::mem::take(&mut self.wakers), self.requests.take_kept())
     }
 }
 
@@ -802,7 +802,9 @@ impl<T: QueueTransport> QueuePair<T> {
         if inner.requests.open() > 0 && !bound {
             return controller.adopt(Box::new(inner));
         }
-        inner.lose_all();
+        let (wakers, memory) = inner.lose_all();
+        executor::wake_all(wakers);
+        executor::let_go(memory);
         controller.retire(&shared);
     }
 

@@ -55,8 +55,8 @@ pub(crate) struct UringQueue {
 }
 
 impl UringQueue {
-    /// Rings for `tags` requests at once in `mode`. `wake` ends a sleep in them; `counts` are the queue's. With `owned` the calling thread is the only one that may
-    /// ever use them.
+    /// Rings for `tags` requests at once in `mode`. `wake` ends a sleep in them; `counts` are the queue's. With `owned` the calling thread
+    /// is the only one that may ever use them.
     ///
     /// # Errors
     /// The kernel refuses a ring; of a mode of its own, it says in a trial that it cannot poll the device.

@@ -268,7 +268,8 @@ fn unanswered_requests_leak_their_buffers() {
     {
         let mut inner = pair(&queue).inner.borrow_mut();
         inner.requests.disown_all();
-        inner.lose_all();
+        let (wakers, memory) = inner.lose_all();
+        assert!(wakers.is_empty() && memory.is_empty());
         assert_eq!(inner.requests.open(), 0);
     }
     let mut future = Box::pin(future);

@@ -76,6 +76,34 @@ fn data_survive_every_policy_and_mode() {
     }
 }
 
+/// One path is driven without the others' event loop: by batches, futures, a group and a loop of the application's own.
+#[test]
+fn one_path_serves_alone() {
+    for mode in [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE] {
+        let device = open("multipath:?path=mem:64M?profile=optane", OpenOptions::new().mode(mode));
+        let queue = device.queue().unwrap();
+        let ns = queue.namespaces()[0];
+        round_trip(&queue, 64, 16, 1);
+        for lba in (0..64).step_by(8) {
+            let (result, buf) = queue.block_on(queue.read(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
+            assert!(result.is_ok() && is(&buf, lba, 1), "in {mode}");
+        }
+        let late = reap::Instant::now() + Duration::from_millis(5);
+        assert_eq!(queue.wait(1, Some(late)).unwrap(), 0, "nothing is in flight");
+        queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        while queue.finished() == 0 {
+            queue.turn(8);
+        }
+        queue.leave_loop();
+        let group = reap::Group::new(vec![queue]).unwrap();
+        let queue = &group.queues()[0];
+        queue.submit([Request::read(&ns, 8, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        assert_eq!(group.wait(2, None).unwrap(), 2, "in {mode}");
+        assert!(drain(queue).iter().all(|done| done.result.is_ok()));
+        assert_eq!(in_flight(&device), 0);
+    }
+}
+
 #[test]
 fn futures_and_flushes_over_paths() {
     let device = open(TWO, OpenOptions::default());

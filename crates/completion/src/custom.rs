@@ -40,8 +40,8 @@ pub trait CustomPolicy: fmt::Debug + Send {
     /// These commands were found by one poll.
     fn completed(&mut self, done: &[Done]) {}
 
-    /// Where a batch goes that is about to be committed, on a hardware queue with a poll queue. On a file this is asked before the requests are
-    /// known: `batch` has the least number that their iterator names, and none that is urgent.
+    /// Where a batch goes that is about to be posted, on a queue with a poll queue besides. How many commands it has is not known yet: of
+    /// `batch` those that are urgent are, and how many were in flight before.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }

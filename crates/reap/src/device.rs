@@ -309,7 +309,7 @@ impl Device {
     /// but fails. What is in flight still has its time ([`OpenOptions::timeout`]). May be called from any thread.
     pub fn lose_patience(&self) {
         match &self.paths {
-            None => self.first().lose_patience(),
+            None => self.first().fail_retries(),
             Some(paths) => paths.lose_patience(),
         }
     }

@@ -28,14 +28,14 @@ use crate::error::OpenError;
 use crate::health::GivenUp;
 use crate::link::{RingLink, Rings};
 use crate::options::OpenOptions;
-use crate::request::How;
+use crate::request::LOST;
 use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control, RawCommand};
 use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
+use crate::shared::queue_shared::QueueShared;
 use admin::{Admin, Power};
 use moderation::{MODERATION, Moderation};
-use orphans::Orphans;
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -112,11 +112,7 @@ pub(crate) struct Keeper {
     put_off: Option<RecoveryAsk>,
     /// The lanes that it has not been done to yet, each with its queue's number.
     to_do: Vec<(usize, QueueId)>,
-    /// Tags may have come back that nobody has been given.
-    unserved: bool,
     ended_aborts: Vec<(QueueId, Cid)>,
-    /// Software queues without a thread.
-    orphans: Orphans,
     taken: Vec<Completed>,
     /// Where commands are sent as bytes.
     /// When the next Keep Alive is due.
@@ -165,7 +161,6 @@ impl Charge for Keeper {
             Life::ShuttingDown(..) => self.shut_down(now),
             Life::Ended => return Turn::Ended,
         };
-        let until = if self.unserved { until.min(now + AGAIN) } else { until };
         // After all that may have sent something.
         match self.life {
             Life::Ended => Turn::Ended,
@@ -209,9 +204,7 @@ impl Keeper {
             abandoned: Vec::new(),
             put_off: None,
             to_do: Vec::new(),
-            unserved: false,
             ended_aborts: Vec::new(),
-            orphans: Orphans::new(),
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
             raw_command: None,
@@ -283,6 +276,11 @@ impl Keeper {
         self.asks.health().note(what);
     }
 
+    /// The queues that post to its hardware queues.
+    fn users(&self) -> impl Iterator<Item = &Arc<QueueShared>> {
+        self.queues.iter().flat_map(|queue| &queue.users)
+    }
+
     fn queue(&self, id: QueueId) -> Option<&Arc<HwQueue>> {
         self.queues.iter().find(|queue| queue.lanes().any(|lane| lane.id() == id))
     }
@@ -338,7 +336,8 @@ impl Keeper {
             recovery.violated(violation);
         }
         self.asks.reporter.notes().drain(..).for_each(|what| self.note(what));
-        let swept = self.orphans.sweep(&self.asks, &self.queues, now, &mut self.unserved);
+        let swept = orphans::sweep(&self.queues, &mut self.taken);
+        let swept = if swept { now + orphans::SWEEP_EVERY } else { Nanos::MAX };
         let mut until = swept.min(self.look_after_path(now)).min(self.end_aborts(now));
         let reminded = self.remind(now);
         if now < reminded {
@@ -411,11 +410,8 @@ impl Keeper {
     /// Whether nobody uses the controller, and nobody waits for a request: what this turn's sweep has seen may be old by now, since the
     /// last queue and the device may have gone after it, with completions in an inbox that only the next sweep takes out.
     fn is_unused(&self) -> bool {
-        // In this order: once the device is closing nothing is opened any more, and every change has been told.
-        self.asks.is_closing()
-            && self.asks.changes().is_empty()
-            && self.orphans.is_empty()
-            && self.queues.iter().flat_map(|queue| &queue.softs).all(|soft| soft.open() == 0)
+        // In this order: once the device is closing no queue is taken any more.
+        self.asks.is_closing() && self.users().all(|user| user.open() == 0)
     }
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
@@ -460,13 +456,13 @@ impl Drop for Keeper {
         if !matches!(self.life, Life::Ended) {
             self.asks.health().dead.get_or_insert(GivenUp::Panicked);
             self.take_everything_back();
-            self.return_abandoned(How::Lost);
+            self.return_abandoned(LOST);
             self.leak_rings();
         }
         self.refuse_raw_commands();
-        for queue in &self.queues {
-            queue.fail();
-        }
+        self.users().for_each(|user| user.fail_all());
+        // Futures that have outlived their queue end now, or never.
+        orphans::sweep(&self.queues, &mut self.taken);
     }
 }
 

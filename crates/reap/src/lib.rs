@@ -133,7 +133,7 @@ pub use reactor::{Reactor, Submitted, SubmittedFlush, SubmittedIo};
 pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::future::{FlushFuture, IoFuture, Pending};
-pub use thread::soft_queue::Turned;
+pub use thread::queue_pair::Turned;
 pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError};
 pub use wakeups::{Tally, Wakeups};

@@ -39,7 +39,7 @@ pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringQueue};
 pub(crate) use pcie::SCHEME as PCIE;
 pub(crate) use peer::{News, SCHEME as VFIO_USER};
 pub(crate) use ring::{HeldPair, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, RingPosting, Rings};
-pub(crate) use transport::{QueueTransport, SleepFor, TransportCounts};
+pub(crate) use transport::{KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};
 
 /// What a device is reached by.
 #[derive(Clone)]
@@ -180,14 +180,14 @@ pub(crate) struct Part<'a> {
     pub buf: &'a Option<Lent>,
 }
 
-/// A lane that is locked for posting.
+/// The submission side of a queue, ready for posting.
 pub(crate) trait Post {
-    /// Lays a Read or a Write down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
+    /// Stores a Read or a Write where the next [`Post::commit`] announces it. False: there is no room, or the queue is closed.
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
     /// The same for any other part, and for a Read with Force Unit Access. A method of its own keeps what it needs out of the loop that posts all others.
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
-    /// Announces what was posted. How many commands that were.
-    fn commit(&mut self) -> u32;
+    /// Announces what was posted.
+    fn commit(&mut self);
 }

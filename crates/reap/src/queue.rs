@@ -20,7 +20,7 @@ use crate::shared::controller::Controller;
 use crate::shared::future::{FlushFuture, IoFuture, Pending};
 use crate::thread::executor::{self, Signal};
 use crate::thread::path_queue::PathQueue;
-use crate::thread::soft_queue::Turned;
+use crate::thread::queue_pair::Turned;
 use crate::wakeups::Wakeups;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
@@ -103,7 +103,7 @@ impl Queue {
         lent.take_back()
     }
 
-    /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once (once for
+    /// Submits requests: posts as many as there are tags, the others wait, and rings the doorbell once (once for
     /// each path that is taken). Latencies and time-outs count from now on.
     ///
     /// ```
@@ -331,7 +331,7 @@ impl Queue {
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
         match &self.fan {
-            None => self.lane().drive(until, enough),
+            None => self.lane().drive(until, None, enough),
             Some(fan) => fan.drive(&self.lanes, until, true, enough),
         }
     }

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use driver::Completed;
 use hw::{DmaBuf, DmaPool};
 use nvme::Status;
-use units::{Nanos, Op};
+use units::Op;
 
 use crate::error::{IoError, Refused};
 use crate::instant::Instant;
@@ -256,55 +255,36 @@ impl Completion {
     }
 }
 
-/// What a look by another thread, or a reset, has to say of a part of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
-    pub token: Token,
-    pub posted_at: Nanos,
-    pub how: How,
+/// A status of the host's own, in place of a controller's: one bit more than a completion queue entry has (Base 4.2.3), so that no controller
+/// can answer with it.
+const fn host_status(code: u8) -> Status {
+    Status(1 << 15 | Status::new(5, code).with_dnr().0)
 }
 
-/// In place of a status: the system has answered with an errno, which is the result. A Status Code Type that the specification
-/// reserves (Base 4.2.3), so that no controller means anything by it.
-pub(crate) const ERRNO: Status = Status::new(5, 0).with_dnr();
+/// The system has answered with an errno, which is the result.
+pub(crate) const ERRNO: Status = host_status(0);
 
-/// In place of a status: an earlier Flush of the file, or a write with FUA, has failed.
-pub(crate) const FLUSH_LOST: Status = Status::new(5, 1).with_dnr();
+/// An earlier Flush of the file, or a write with FUA, has failed.
+pub(crate) const FLUSH_LOST: Status = host_status(1);
 
-/// In place of a status: the file holds less than when it was opened.
-pub(crate) const TRUNCATED: Status = Status::new(5, 2).with_dnr();
+/// The file holds less than when it was opened.
+pub(crate) const TRUNCATED: Status = host_status(2);
 
-/// How a part of a request ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum How {
-    /// The system answered with an errno.
-    Errno(i32),
-    /// The controller answered.
-    Answered(Status),
-    /// A reset took the answer; the controller is known to have stopped, so the part can be posted again.
-    Requeue {
-        /// The application asked for the reset: no request is suspected of having caused it.
-        asked: bool,
-    },
-    /// The controller stopped, and did not come up again.
-    Dead,
-    /// The controller is lost: it may still write to the buffer.
-    Lost,
-    /// The way to it is lost, and there may be others. It may still write to the buffer of a Read; what it may carry out of a Write is for those
-    /// to consider who sent it.
-    Away,
-}
+/// A reset took the command back. The controller has stopped, so that it can be posted again.
+pub(crate) const REQUEUED: Status = host_status(3);
 
-impl How {
-    /// What a completion says.
-    #[inline]
-    pub(crate) fn of(completed: &Completed) -> How {
-        match completed.status {
-            ERRNO => How::Errno(completed.result as i32),
-            status => How::Answered(status),
-        }
-    }
-}
+/// The same of a reset that the application asked for: no request is suspected of having caused it.
+pub(crate) const REQUEUED_AS_ASKED: Status = host_status(4);
+
+/// The controller has stopped, and does not come up again.
+pub(crate) const STOPPED: Status = host_status(5);
+
+/// The controller is lost. It may still write to the buffer.
+pub(crate) const LOST: Status = host_status(6);
+
+/// The path to the controller is lost, and there may be others. The controller may still write to the buffer of a Read; what it may carry out
+/// of a Write is for those to consider who sent it.
+pub(crate) const PATH_LOST: Status = host_status(7);
 
 /// Names a part of a request: software queue (bits 63:56), place in its book (55:32), first block of the part within
 /// the request (31:0; all ones: see [`Token::is_whole`]).

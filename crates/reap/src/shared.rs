@@ -3,9 +3,9 @@
 //! | question | file |
 //! | --- | --- |
 //! | which requests are open, and who has their buffers? | `book.rs` |
-//! | what may other threads touch of a software queue? | `soft.rs`; of a queue of a file: `queue_shared.rs` |
+//! | what may other threads touch of a queue? | `queue_shared.rs` |
 //! | what do futures wait on? | `tickets.rs`, `future.rs` |
-//! | what do the threads of one hardware queue share? | `hw_queue.rs`, `line.rs`, `drain.rs` |
+//! | what do the threads of one hardware queue share? | `hw_queue.rs`, `drain.rs` |
 //! | how is the thread reached that looks after the controller? | `control.rs`, `reports.rs` |
 //! | what is an open controller? which queues has it? | `controller.rs`, `roster.rs` |
 //! | who is told of a path that comes or goes? | `board.rs` |
@@ -20,5 +20,4 @@ pub(crate) mod hw_queue;
 pub(crate) mod queue_shared;
 pub(crate) mod reports;
 pub(crate) mod roster;
-pub(crate) mod soft;
 pub(crate) mod tickets;

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use hw::EventFd;
 use sync::WakeFlag;
 
-/// A bell, and what it signals. The thread that sleeps has the descriptor in its poller, and arms the bell before its last look.
+/// A flag, and what it signals. The thread that sleeps has the descriptor in its poller, and arms the flag before its last check.
 pub(crate) struct Wake {
-    bell: WakeFlag,
+    flag: WakeFlag,
     signal: EventFd,
 }
 
@@ -18,7 +18,7 @@ impl Wake {
     /// # Errors
     /// What `eventfd` says (too many open files).
     pub(crate) fn new() -> io::Result<Wake> {
-        Ok(Wake { bell: WakeFlag::new(), signal: EventFd::new()? })
+        Ok(Wake { flag: WakeFlag::new(), signal: EventFd::new()? })
     }
 
     /// What it signals, for a thread that sleeps elsewhere than in its poller.
@@ -32,24 +32,24 @@ impl Wake {
     /// The sleeper: others may signal from now on. A look follows.
     #[inline]
     pub(crate) fn arm(&self) {
-        self.bell.arm();
+        self.flag.arm();
     }
 
     /// The sleeper is awake.
     #[inline]
     pub(crate) fn mask(&self) {
-        self.bell.mask();
+        self.flag.mask();
     }
 
-    /// The bell alone.
-    pub(crate) fn bell(&self) -> &WakeFlag {
-        &self.bell
+    /// The flag alone.
+    pub(crate) fn flag(&self) -> &WakeFlag {
+        &self.flag
     }
 
     /// Wakes the thread if it sleeps. What it is to see has been stored before.
     #[inline]
     pub(crate) fn tell(&self) {
-        if self.bell.claim_wake() {
+        if self.flag.claim_wake() {
             self.signal.signal();
         }
     }

@@ -82,27 +82,6 @@ impl<T> Inbox<T> {
     }
 }
 
-/// Ends what a software queue whose thread is gone has left in flight, while another thread may have taken the queue. Whether anything is
-/// still open, so that the sweeper has to come again.
-///
-/// `end`: locks what is open, ends of it what other threads have left in the inbox, unlocks it and publishes what is still open; whether
-/// anything was found. `None`: the lock is held by a thread that has taken the queue and looks after it. `wake`: wakes that thread, if it
-/// sleeps. `is_open`: whether anything is open.
-///
-/// A thread that has taken the queue may have checked its inbox after the sweeper emptied it, and what is open before the sweeper
-/// published it. It sleeps then, and is woken. Its own check comes after its flag is armed, so that one that armed the flag later sees
-/// that less is open than it thought.
-pub fn sweep_orphan(end: impl FnOnce() -> Option<bool>, wake: impl FnOnce(), is_open: impl FnOnce() -> bool) -> bool {
-    let Some(found) = end() else { return true };
-    if found {
-        wake();
-    }
-    is_open()
-}
-
-#[cfg(test)]
-#[path = "../tests/unit/orphan.rs"]
-mod orphan_tests;
 #[cfg(test)]
 #[path = "../tests/unit/inbox.rs"]
 mod tests;

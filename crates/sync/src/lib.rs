@@ -5,8 +5,8 @@
 //! | [`WakeFlag`], [`sleep`] | one side arms, checks and blocks; the other publishes, and signals if the flag is armed |
 //! | [`PollLock`] | one thread polls a completion queue; others try the lock and do not wait |
 //! | [`NotificationRole`] | which of the threads that sleep on a shared queue blocks on its vector and polls for all |
-//! | [`Inbox`], [`sweep_orphan`] | completions, from the thread that reaped them to the software queue they belong to |
-//! | [`TagWaitList`] | software queues that wait for a tag: first come, first served |
+//! | [`Inbox`] | completions, from the thread that reaped them to the software queue they belong to |
+//! | [`TagWaitList`] | queues that wait for a tag |
 //! | [`ModeCell`] | a mode, from the thread that asks for it to the one that runs it |
 //! | [`Vectors`], [`Posted`] | interrupt vectors with masks; posted interrupts |
 //! | [`shadow`] | a doorbell in memory, from a host that writes it to a controller that sleeps |
@@ -34,12 +34,12 @@ mod wake;
 pub mod model;
 
 pub use gate::{Gate, Pass};
-pub use inbox::{Inbox, sweep_orphan};
+pub use inbox::Inbox;
 pub use interrupts::{MOST_ROUNDS, Posted, Signal, Vectors};
 pub use mode::ModeCell;
 pub use poll::{NotificationRole, PollLock, Polled, WaiterId};
 pub use primitives::*;
-pub use wait_list::{Progress, TagWaitList, TagWaiters};
+pub use wait_list::TagWaitList;
 pub use wake::{SleepSteps, WakeFlag, sleep};
 
 #[cfg(not(loom))]

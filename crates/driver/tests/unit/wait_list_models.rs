@@ -1,10 +1,9 @@
-//! The line of queues that wait for a tag: `sync`'s, over the tags that the library's queues take.
+//! Queues that wait for a tag: `sync`'s list of them, over the tags that the library's queues take.
 
-use sync::atomic::AtomicU32;
-use sync::atomic::Ordering::{Acquire, Release};
+use sync::atomic::Ordering::AcqRel;
+use sync::atomic::{AtomicBool, AtomicU32};
 use sync::model::{EventFds, LostWakeUp, fails, holds};
-use sync::{Arc, Mutex, MutexGuard, lock, thread, try_lock};
-use sync::{Progress, TagWaitList, TagWaiters};
+use sync::{Arc, Mutex, TagWaitList, WakeFlag, lock, thread};
 
 use super::*;
 
@@ -12,180 +11,174 @@ use super::*;
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
-    /// Serving the line after unlocking one's own book.
-    ServeOwn,
-    /// Serving the line after returning a tag.
-    ServeReturned,
-    /// The fence between returning a tag and asking whether there is a line.
+    /// The second try, after joining.
+    SecondTry,
+    /// The check before sleeping, whether a notice has been left.
+    Check,
+    /// Waking the queues that wait, after returning a tag.
+    Wake,
+    /// Waking those after the first in the list.
+    WakeOthers,
+    /// The fence between returning a tag and asking whether a queue waits.
     Fence,
-    /// Keeping the book locked until its queue is struck off the line.
-    StrikeOffLocked,
 }
 
-/// A hardware queue with one tag, and the software queue that waits for it. Commands complete when the returner says so.
+/// A hardware queue with one tag, and the queues that share it.
 struct HwQueue {
     tags: Tags,
     taker: Mutex<Taker>,
-    returner: Mutex<Returner>,
-    line: TagWaitList,
-    /// Commands that wait.
-    book: Mutex<u32>,
-    /// Commands posted so far.
-    posted: AtomicU32,
+    list: TagWaitList,
+    /// Of each queue's thread: its own flag, and whether tags may have come back since it last tried.
+    flags: [WakeFlag; 2],
+    notices: [AtomicBool; 2],
+    /// How often the tag has been taken by a queue.
+    taken: AtomicU32,
     fds: Arc<EventFds>,
     omit: Omit,
 }
 
-const OWNER: &[usize] = &[0];
-const RETURNER: &[usize] = &[1];
+/// What the thread of each queue blocks on.
+const QUEUES: [&[usize]; 2] = [&[0], &[1]];
+const RETURNER: &[usize] = &[2];
 
 impl HwQueue {
-    /// Its one tag is in use.
-    fn new(omit: Omit) -> Arc<HwQueue> {
+    /// Its one tag is in use. As many queues as this wait for it.
+    fn new(queues: u8, omit: Omit) -> (Arc<HwQueue>, Returner) {
         let (tags, mut taker, returner) = Tags::new(1);
         taker.take(&tags);
-        Arc::new(HwQueue {
+        let queue = HwQueue {
             tags,
             taker: Mutex::new(taker),
-            returner: Mutex::new(returner),
-            line: TagWaitList::new(),
-            book: Mutex::new(0),
-            posted: AtomicU32::new(0),
-            fds: EventFds::new(2, 2),
+            list: TagWaitList::new(),
+            flags: [WakeFlag::new(), WakeFlag::new()],
+            notices: [AtomicBool::new(false), AtomicBool::new(false)],
+            taken: AtomicU32::new(0),
+            fds: EventFds::new(3, usize::from(queues) + 1),
             omit,
-        })
+        };
+        (Arc::new(queue), returner)
     }
 
-    /// Posts as many as there are tags. Whether all were.
-    fn post_all(&self, waiting: &mut u32) -> bool {
-        let mut taker = lock(&self.taker);
-        let mut posted = 0;
-        while *waiting > 0 && taker.take(&self.tags).is_some() {
-            (*waiting, posted) = (*waiting - 1, posted + 1);
-        }
-        drop(taker);
-        if posted > 0 {
-            self.posted.fetch_add(posted, Release);
-            self.fds.signal(0);
-            self.fds.signal(1);
-        }
-        *waiting == 0
+    fn take(&self) -> bool {
+        lock(&self.taker).take(&self.tags).is_some()
     }
 
-    /// The queue's thread: submits a command, as [`TagWaitList`] says.
-    fn submit(&self) {
-        let mut book = lock(&self.book);
-        *book += 1;
-        if !(self.line.may_post(0) && self.post_all(&mut book)) {
-            self.line.join(0);
+    /// The thread of a queue: sleeps until it has the tag.
+    fn wait(&self, queue: u8) -> Result<(), LostWakeUp> {
+        let at = usize::from(queue);
+        while !self.take() {
+            self.list.join(queue);
+            if self.omit != Omit::SecondTry && self.take() {
+                break;
+            }
+            self.flags[at].arm();
+            if self.omit == Omit::Check || !self.notices[at].load(Acquire) {
+                self.fds.block(QUEUES[at])?;
+            }
+            self.flags[at].mask();
+            self.notices[at].swap(false, AcqRel);
         }
-        drop(book);
-        if self.omit != Omit::ServeOwn {
-            self.line.unlocked(self);
-        }
-    }
-
-    /// The queue's thread: sleeps until this many commands have been posted in all. What becomes of those does not help it.
-    fn wait(&self, posted: u32) -> Result<(), LostWakeUp> {
-        while self.posted.load(Acquire) < posted {
-            self.fds.block(OWNER)?;
-        }
+        self.list.leave(queue);
+        self.taken.fetch_add(1, Release);
+        self.fds.signal(RETURNER[0]);
         Ok(())
     }
 
-    /// Another thread: takes the completion of the command that has the tag.
-    fn give_back(&self) {
-        let mut returner = lock(&self.returner);
-        returner.add(&self.tags, Tag(0));
-        returner.flush(&self.tags);
-        drop(returner);
-        match self.omit {
-            Omit::ServeReturned => {}
-            // As if this were the same.
-            Omit::Fence => _ = self.line.unlocked(self),
-            _ => _ = self.line.returned(self),
-        }
-    }
-
-    /// Another thread: takes this many completions, one after the other, as soon as there are the commands.
-    fn complete(&self, commands: u32) -> Result<(), LostWakeUp> {
-        for before in 0..commands {
-            while self.posted.load(Acquire) < before {
+    /// Another thread: returns the tag this often, each time after a queue has taken it.
+    fn give_back(&self, returner: &mut Returner, times: u32) -> Result<(), LostWakeUp> {
+        for before in 0..times {
+            while self.taken.load(Acquire) < before {
                 self.fds.block(RETURNER)?;
             }
-            self.give_back();
+            returner.add(&self.tags, Tag(0));
+            returner.flush(&self.tags);
+            let mut called = 0;
+            let wake = |queue: u8| {
+                called += 1;
+                let skips = self.omit == Omit::WakeOthers && called > 1;
+                if !skips {
+                    self.notices[usize::from(queue)].store(true, Release);
+                    if self.flags[usize::from(queue)].claim_wake() {
+                        self.fds.signal(usize::from(queue));
+                    }
+                }
+            };
+            match self.omit {
+                Omit::Wake => {}
+                Omit::Fence => self.list.returned_unfenced(wake),
+                _ => self.list.returned(wake),
+            }
         }
         Ok(())
     }
 }
 
-impl TagWaiters for HwQueue {
-    type Book<'a> = Option<MutexGuard<'a, u32>>;
-    type Place = ();
-
-    fn try_book(&self, _: u8) -> Option<Option<MutexGuard<'_, u32>>> {
-        try_lock(&self.book).map(Some)
-    }
-
-    fn post(&self, book: &mut Option<MutexGuard<'_, u32>>) -> Progress<()> {
-        let all = book.as_mut().is_some_and(|book| self.post_all(book));
-        if self.omit == Omit::StrikeOffLocked {
-            *book = None;
-        }
-        if all { Progress::All(()) } else { Progress::Some(()) }
-    }
-
-    fn served(&self, _: u8, (): &()) {}
-
-    fn is_exhausted(&self, (): &()) -> Option<bool> {
-        Some(lock(&self.taker).exhausted(&self.tags))
-    }
+/// As many queues as this wait for the tag, and another thread returns it once for each. Whether each queue gets it.
+fn queues_wait(queues: u8, omit: Omit) -> bool {
+    let (queue, returner) = HwQueue::new(queues, omit);
+    all_get_the_tag(&queue, returner, queues) && !queue.list.has_waiters()
 }
 
-/// This many commands wait already; the queue's thread submits another, while another thread takes completions until there is a tag for
-/// each. Whether all are posted.
-fn a_queue_waits(before: u32, omit: Omit) -> bool {
-    let queue = HwQueue::new(omit);
-    if before > 0 {
-        *lock(&queue.book) = before;
-        queue.line.join(0);
-    }
-    let returner = {
+/// The same of one queue, after another in the list whose thread does not come for its tags.
+fn queue_waits_after_absent(omit: Omit) -> bool {
+    let (queue, returner) = HwQueue::new(1, omit);
+    queue.list.join(1);
+    all_get_the_tag(&queue, returner, 1) && queue.list.has_waiters()
+}
+
+fn all_get_the_tag(queue: &Arc<HwQueue>, mut returner: Returner, queues: u8) -> bool {
+    let spawn = |part: Box<dyn FnOnce(&HwQueue) -> bool>| {
         let queue = queue.clone();
         thread::spawn(move || {
-            let done = queue.complete(before + 1);
+            let done = part(&queue);
             queue.fds.end();
-            done.is_ok()
+            done
         })
     };
-    queue.submit();
-    let posted = queue.wait(before + 1).is_ok();
+    let mut others = vec![spawn(Box::new(move |queue| queue.give_back(&mut returner, u32::from(queues)).is_ok()))];
+    others.extend((1..queues).map(|other| spawn(Box::new(move |queue| queue.wait(other).is_ok()))));
+    let done = queue.wait(0).is_ok();
     queue.fds.end();
-    returner.join().unwrap() && posted
+    let others_done = others.into_iter().map(|other| other.join().unwrap()).fold(true, |all, done| all & done);
+    done && others_done && !queue.take()
 }
 
 #[test]
-fn each_waiting_command_is_posted() {
-    holds(3, || a_queue_waits(0, Omit::Nothing));
-    holds(3, || a_queue_waits(1, Omit::Nothing));
+fn waiting_queue_gets_the_tag() {
+    holds(3, || queues_wait(1, Omit::Nothing));
 }
 
 #[test]
-fn unserved_list_after_submit_is_caught() {
-    fails(2, || a_queue_waits(0, Omit::ServeOwn));
+fn each_waiting_queue_gets_it_once() {
+    holds(2, || queues_wait(2, Omit::Nothing));
 }
 
 #[test]
-fn unserved_list_after_reap_is_caught() {
-    fails(2, || a_queue_waits(0, Omit::ServeReturned));
+fn absent_thread_keeps_no_tag() {
+    holds(3, || queue_waits_after_absent(Omit::Nothing));
 }
 
 #[test]
-fn missing_fence_after_reap_is_caught() {
-    fails(2, || a_queue_waits(0, Omit::Fence));
+fn missing_second_try_is_caught() {
+    fails(2, || queues_wait(1, Omit::SecondTry));
 }
 
 #[test]
-fn removal_without_lock_is_caught() {
-    fails(2, || a_queue_waits(1, Omit::StrikeOffLocked));
+fn missing_check_before_sleep_is_caught() {
+    fails(2, || queues_wait(1, Omit::Check));
+}
+
+#[test]
+fn missing_wake_is_caught() {
+    fails(2, || queues_wait(1, Omit::Wake));
+}
+
+#[test]
+fn missing_fence_is_caught() {
+    fails(2, || queues_wait(1, Omit::Fence));
+}
+
+#[test]
+fn waking_only_the_first_is_caught() {
+    fails(2, || queue_waits_after_absent(Omit::WakeOthers));
 }

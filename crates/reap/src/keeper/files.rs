@@ -88,6 +88,8 @@ impl Charge for FileKeeper {
             tracing::warn!("{what}");
             health.note(what);
         }
+        // A thread that takes a queue may note something of its mode under the lock of the queues.
+        drop(health);
         if closing && self.orphans.is_empty() {
             return Turn::Ended;
         }

@@ -15,7 +15,7 @@ use units::Nanos;
 
 use crate::link::RingLink;
 use crate::shared::hw_queue::HwQueue;
-use crate::shared::soft::Soft;
+use crate::shared::queue_shared::QueueShared;
 
 /// Ticks without a completion after which nobody ticks, until somebody has been woken by a moderated queue.
 const IDLE_TICKS: u32 = 3;
@@ -139,7 +139,8 @@ impl Moderation {
         self.took(out);
         let held = self.in_force.map_or(0, |setting| u32::from(setting.entries()));
         for queue in queues {
-            queue.holds_back(if self.exempt.contains(&queue.lane.vector()) { 0 } else { held });
+            let held = if self.exempt.contains(&queue.lane.vector()) { 0 } else { held };
+            queue.users.iter().for_each(|user| user.set_held(held));
         }
     }
 
@@ -163,7 +164,7 @@ impl Moderation {
 
     /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
     pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
-        queues.iter().for_each(|queue| queue.holds_back(0));
+        queues.iter().for_each(|queue| queue.users.iter().for_each(|user| user.set_held(0)));
         (self.in_force, self.out) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {
@@ -171,7 +172,7 @@ impl Moderation {
         }
     }
 
-    /// When to come again. Idle queues are left alone, until [`HwQueue::idle`] is rung.
+    /// When to come again. Idle queues are left alone, until something completes ([`QueueShared::idle`]).
     pub(crate) fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
         let ticks = self.moderator.as_ref().is_some_and(|(asked, _)| *asked != completion::Moderation::Fixed);
         let waits = self.moderator.is_some() && self.in_force.is_none();
@@ -182,33 +183,33 @@ impl Moderation {
             return self.ticked + PACE;
         }
         let moderated = queues.iter().filter(|queue| moderation(queue).is_some());
-        moderated.for_each(|queue| queue.idle.arm());
+        moderated.flat_map(|queue| &queue.users).for_each(|user| user.idle.arm());
         Nanos::MAX
     }
 }
 
 /// Which moderator the modes of a hardware queue ask for; where its policies would ask, only while they do.
 fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
-    let wanted = |soft: &Arc<Soft>| {
-        let moderation = soft.mode.asked().and_then(Mode::moderation)?;
-        (moderation != completion::Moderation::Asked || soft.holds() > 1).then_some(moderation)
+    let wanted = |user: &Arc<QueueShared>| {
+        let moderation = user.mode.asked().and_then(Mode::moderation)?;
+        (moderation != completion::Moderation::Asked || user.holds() > 1).then_some(moderation)
     };
-    queue.softs.iter().find_map(wanted)
+    queue.users.iter().find_map(wanted)
 }
 
 /// For how many entries all policies of a hardware queue that have something in flight would have messages held back.
 fn asked(queue: &HwQueue) -> u16 {
-    queue.softs.iter().filter(|soft| soft.open() > 0).map(|soft| soft.holds() as u16).min().unwrap_or(0)
+    queue.users.iter().filter(|user| user.open() > 0).map(|user| user.holds() as u16).min().unwrap_or(0)
 }
 
 /// Queues that ask for moderation where there is none get what there is.
 fn fall_back(queues: &[Arc<HwQueue>]) {
-    for soft in queues.iter().flat_map(|queue| &queue.softs) {
+    for user in queues.iter().flat_map(|queue| &queue.users) {
         let unfit =
-            soft.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != completion::Moderation::Asked));
+            user.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != completion::Moderation::Asked));
         // The application may ask for another at this moment, which stands.
-        if unfit.is_some_and(|unfit| soft.mode.ask_instead(unfit, Mode::INTERRUPT)) {
-            soft.tell();
+        if unfit.is_some_and(|unfit| user.mode.ask_instead(unfit, Mode::INTERRUPT)) {
+            user.notice();
         }
     }
 }

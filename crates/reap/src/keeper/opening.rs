@@ -11,8 +11,8 @@ use crate::error::OpenError;
 use crate::link::{Link, MAX_TRANSFER, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
-use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
-use crate::shared::soft::Soft;
+use crate::shared::hw_queue::{HwQueue, MOST_USERS};
+use crate::shared::queue_shared::QueueShared;
 
 impl Keeper {
     pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
@@ -94,17 +94,17 @@ impl Keeper {
         let mut queues = Vec::with_capacity(count);
         for n in 0..count {
             let sharing = map.software_of(n).len();
-            if sharing > MOST_SOFT {
-                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
+            if sharing > MOST_USERS {
+                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_USERS} at most")));
             }
             let first = pair(n).ok_or_else(too_small)??;
             let lane = RingLane::new(first, self.link.vector_of(n, count), self.link.clone(), prp.clone());
             let polled = pair(count + n).transpose()?.map(|pair| RingLane::polled(pair, self.link.clone(), prp.clone()));
             let parts = lane.tags() + polled.as_ref().map_or(0, RingLane::tags);
-            let soft = |me| Soft::new(me as u8, parts, self.options.mode).map(Arc::new);
-            let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
-            let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let queue = HwQueue::new(lane, polled, softs, self.asks.reporter.clone());
+            let user = |_| QueueShared::new(lane.id().0, parts, self.options.mode).map(Arc::new);
+            let users = (0..sharing).map(user).collect::<Result<_, _>>();
+            let users = users.map_err(|source| OpenError::System { what: "software queues", source })?;
+            let queue = HwQueue::new(lane, polled, users, self.asks.reporter.clone());
             queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         self.queues = queues;
@@ -140,7 +140,7 @@ impl Keeper {
             firmware: model.firmware.clone(),
             version: self.inventory.version.to_string(),
             hardware_queues: self.queues.len(),
-            depth: self.queues.first().map_or(0, |queue| queue.most()),
+            depth: self.queues.first().map_or(0, |queue| queue.tags()),
             refused: self.inventory.refused.iter().map(ToString::to_string).chain(unfit).collect(),
         }
     }

@@ -2,12 +2,13 @@
 
 use driver::multipath::{Link as PathLink, PathTraits};
 use driver::{AdminCommand, Dead, Inventory, Purpose, Reading, ResetCause};
+use nvme::Status;
 use nvme::log::lid;
 use units::Nanos;
 
 use super::{Keeper, Life};
 use crate::link::News;
-use crate::request::How;
+use crate::request::{PATH_LOST, STOPPED};
 
 impl Keeper {
     /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left something unanswered may
@@ -42,7 +43,7 @@ impl Keeper {
         if self.seat.is_none() {
             return;
         }
-        self.give_back(How::Dead);
+        self.give_back(STOPPED);
         self.link.let_in();
         self.tell(PathLink::Connecting);
     }
@@ -127,29 +128,29 @@ impl Keeper {
     /// Requests may be sent there.
     pub(super) fn path_is_up(&mut self) {
         let Some(seat) = self.seat.clone() else { return };
-        self.queues.iter().for_each(|queue| queue.revive());
+        self.users().for_each(|user| user.revive());
         seat.set_link(PathLink::Live);
-        self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
+        self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
     /// How what was sent to a controller that does not answer is given back at once, where there are other ways to its namespace: with all buffers,
     /// where it can be kept from the host's memory. Nobody can keep one of another process from it, so the buffers of Reads are left to that.
-    pub(super) fn given_back(&self) -> Option<How> {
+    pub(super) fn given_back(&self) -> Option<Status> {
         self.seat.as_ref()?;
-        Some(if self.link.cut_off() { How::Dead } else { How::Away })
+        Some(if self.link.cut_off() { STOPPED } else { PATH_LOST })
     }
 
     /// Requests that were in flight, and have been taken back, and those that wait for a tag end.
-    fn give_back(&mut self, how: How) {
+    fn give_back(&mut self, status: Status) {
         self.ended_aborts.clear();
-        self.return_abandoned(how);
-        self.queues.iter().for_each(|queue| queue.fail());
+        self.return_abandoned(status);
+        self.users().for_each(|user| user.fail_all());
     }
 
     pub(super) fn tell(&self, link: PathLink) {
         let Some(seat) = &self.seat else { return };
         seat.set_link(link);
-        self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
+        self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
     /// Sends Keep Alive in time, and does what queues have asked for. When to come again.

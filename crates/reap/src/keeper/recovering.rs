@@ -1,13 +1,13 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
 use driver::multipath::Link as PathLink;
-use driver::{AdminCommand, Buffers, Command, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
-use nvme::{Cid, QueueId};
+use driver::{AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
+use nvme::{Cid, QueueId, Status};
 use units::Nanos;
 
 use super::{AGAIN, Keeper, Life};
 use crate::link::HeldPair;
-use crate::request::{How, Outcome, Token};
+use crate::request::{LOST, REQUEUED, REQUEUED_AS_ASKED, STOPPED};
 use crate::shared::hw_queue::HwQueue;
 
 /// How long a controller has for commands that were announced at their time-out or after it.
@@ -31,9 +31,8 @@ impl Keeper {
             // Seen so late: the batch's clock read was old when it was posted, or this thread was away.
             long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + PUNCTUAL);
             announced += queue.try_commit();
-            if queue.hint() {
+            if queue.pending() {
                 queue.take_for_owners(&mut self.taken);
-                self.unserved = true;
             }
         }
         // Now and then: a thread that goes on posting must not keep a controller from being reset.
@@ -78,7 +77,7 @@ impl Keeper {
             }
             drop(held);
             if lane.is_some_and(|lane| lane.look_again()) {
-                queues[n].softs.iter().for_each(|soft| soft.tell());
+                queues[n].notice_all();
             }
             false
         });
@@ -137,7 +136,7 @@ impl Keeper {
         }
     }
 
-    /// Gives back the CIDs of commands whose Aborts have completed, and serves those who wait for tags. When to come again.
+    /// Gives back the CIDs of commands whose Aborts have completed. When to come again.
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
@@ -149,9 +148,6 @@ impl Keeper {
                 }
                 None => self.ended_aborts.push((queue, cid)),
             }
-        }
-        if std::mem::take(&mut self.unserved) {
-            self.unserved = !self.queues.iter().map(|queue| queue.try_serve_line(now)).fold(true, |all, served| all & served);
         }
         if self.ended_aborts.is_empty() { Nanos::MAX } else { now + AGAIN }
     }
@@ -170,20 +166,20 @@ impl Keeper {
             self.admin.pair.exclusive().reopen();
             self.path_stopped();
         } else {
-            self.return_abandoned(How::Lost);
+            self.return_abandoned(LOST);
             self.leak_rings();
         }
     }
 
     /// Everything that the reset took back goes to its owner, who posts it again or fails it.
-    pub(super) fn return_abandoned(&mut self, how: How) {
+    pub(super) fn return_abandoned(&mut self, status: Status) {
         for (n, commands) in self.abandoned.drain(..) {
             let Some(queue) = self.queues.get(n) else { continue };
             for command in &commands {
-                let token = Token(command.token);
-                queue.give(token.soft(), Outcome { token, posted_at: command.posted_at, how });
+                let &Command { cid, token, posted_at } = command;
+                queue.give(&Completed { token, cid, status, result: 0, posted_at });
             }
-            queue.softs.iter().for_each(|soft| soft.tell());
+            queue.notice_all();
         }
     }
 
@@ -203,9 +199,10 @@ impl Keeper {
             self.shows(was.nsid, blocks);
         }
         let asked = matches!(self.asks.health().last_reset, Some(ResetCause::Asked));
-        self.return_abandoned(How::Requeue { asked });
-        self.unserved = true;
+        self.return_abandoned(if asked { REQUEUED_AS_ASKED } else { REQUEUED });
         self.path_up(now);
+        // Requests may wait that could not be posted.
+        self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
     /// The controller is lost: whatever waits or is yet to come fails.
@@ -223,8 +220,8 @@ impl Keeper {
                 self.tell(PathLink::Lost);
             }
             // After a stop the buffers are the host's again.
-            self.return_abandoned(How::Dead);
-            self.queues.iter().for_each(|queue| queue.fail());
+            self.return_abandoned(STOPPED);
+            self.users().for_each(|user| user.fail_all());
         }
         if self.is_unused() {
             self.life = Life::Ended;
@@ -256,10 +253,10 @@ impl Keeper {
 
     /// A lane's locks were held without posting or reaping: a thread may have found them busy, and gone to sleep.
     fn look_again(&mut self, queue: &HwQueue) {
-        self.unserved = true;
+        queue.tags_returned();
         // Each of them, whatever the others say.
         if queue.pairs().map(|lane| lane.look_again()).fold(false, |any, more| any | more) {
-            queue.softs.iter().for_each(|soft| soft.tell());
+            queue.notice_all();
         }
     }
 }

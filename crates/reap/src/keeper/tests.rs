@@ -2,20 +2,21 @@ use std::sync::mpsc::sync_channel;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use completion::Route;
+use hw::DmaBuf;
 use nvme::Nsid;
 
 use super::*;
-use crate::error::Refused;
-use crate::link::{EmbeddedOptions, Reach};
+use crate::error::{IoError, Refused};
+use crate::link::{EmbeddedOptions, KEY_WAKE, Reach};
 use crate::queue::Queue;
 use crate::request::Request;
-use crate::shared::book::Claim;
 use crate::shared::controller::Controller;
 use crate::shared::future::Pending;
 use crate::shared::queue_shared::FileQueues;
 use crate::shared::reports::Kick;
 use crate::shared::roster::Roster;
+use crate::thread::queue_pair::QueuePair;
+use crate::thread::ring_queue::RingQueue;
 
 /// What has not happened by then does not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,56 +36,78 @@ fn turn_until<T>(keeper: &mut Keeper, mut looked_for: impl FnMut(&mut Keeper) ->
 
 /// A controller that is up, and its keeper without a housekeeping thread: a test takes each of its turns.
 fn up() -> (Keeper, Opened) {
-    up_at("mem:1M?profile=null&namespaces=2")
+    up_at("mem:1M?profile=null&namespaces=2", &OpenOptions::default())
 }
 
-fn up_at(uri: &str) -> (Keeper, Opened) {
+fn up_at(uri: &str, options: &OpenOptions) -> (Keeper, Opened) {
     let uri = uri.parse().unwrap();
     let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), Reach::new(8 << 20).unwrap(), None).unwrap();
     let control = Control::new(Arc::new(Kick::new().unwrap()));
     let (tell, told) = sync_channel(1);
-    let mut keeper = Keeper::new(Arc::new(link), None, &OpenOptions::default(), control, tell).unwrap();
+    let mut keeper = Keeper::new(Arc::new(link), None, options, control, tell).unwrap();
     let (opened, _) = turn_until(&mut keeper, |_| told.try_recv().ok()).unwrap();
     (keeper, opened)
 }
 
-/// A future whose completion another thread has taken, and left in its queue's inbox: nothing is in flight any more.
-fn in_an_inbox(opened: &Opened) -> Pending {
-    let (queue, pool, ns) = (&opened.queues[0], opened.link.pool(), opened.namespaces[0]);
-    let mut book = queue.softs[0].requests();
-    let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
-    let ways = (|request: Request| request.check(pool), |_: &completion::Batch| Route::Notify);
-    let submitted = queue.submit(0, &mut book, hw::now(), (true, Claim::Future(at)), [Request::flush(&ns)], ways);
-    assert!(submitted.refused.is_none());
-    drop(book);
+/// A controller that is up, with its first hardware queue, for as many threads as share that.
+fn controller(uri: &str, options: &OpenOptions) -> (Keeper, Controller, Arc<HwQueue>) {
+    let (keeper, opened) = up_at(uri, options);
+    let hardware = opened.queues[0].clone();
+    let free = (0..hardware.users.len()).rev().map(|me| (0, me as u8)).collect();
+    let roster = Roster::new(opened.queues.clone(), free);
+    (keeper, Controller::new(opened, roster, Arc::new(FileQueues::new(0)), options), hardware)
+}
+
+fn interrupt() -> OpenOptions {
+    OpenOptions::default().mode(completion::Mode::INTERRUPT)
+}
+
+/// A Flush under way.
+fn flush(queue: &Queue) -> Pending {
+    let future = queue.start(Request::flush(&queue.namespaces()[0]));
+    queue.commit();
+    future
+}
+
+/// As many Flushes as find tags, and as many again and some, which wait.
+fn more_than_tags(queue: &Queue, hardware: &HwQueue) -> Vec<Pending> {
+    let futures = (0..2 * hardware.tags() + 3).map(|_| flush(queue)).collect();
+    assert_eq!(hardware.users[0].open(), 2 * hardware.tags() + 3);
+    futures
+}
+
+/// The controller has answered, and nobody has looked.
+fn wait_for_entries(hardware: &HwQueue) {
     let since = Instant::now();
-    while !queue.hint() {
+    while !hardware.pending() {
         assert!(since.elapsed() < PATIENCE, "the controller does not answer");
         std::thread::yield_now();
     }
-    queue.take_for_owners(&mut Vec::with_capacity(8));
-    assert_eq!((queue.lane.in_flight(), queue.softs[0].open()), (0, 1));
-    Pending::new(tickets, at)
 }
 
-fn is_complete(future: &mut Pending) -> bool {
-    let polled = Future::poll(std::pin::Pin::new(future), &mut Context::from_waker(Waker::noop()));
-    matches!(polled, Poll::Ready(completion) if completion.result.is_ok())
+/// How the request has ended.
+fn result(future: &mut Pending) -> Option<Result<(), IoError>> {
+    match Future::poll(std::pin::Pin::new(future), &mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(completion) => Some(completion.result),
+        Poll::Pending => None,
+    }
 }
 
-/// Between the keeper's look at what has changed and its decision the last queue goes and the device closes, with a completion in an
-/// inbox. What the keeper decides is `decide`'s; it ends only when the completion has been taken out.
+/// Between the keeper's sweep and its decision the last queue goes and the device closes, with a completion in an inbox that another thread has
+/// left there. What the keeper decides is `decide`'s; it ends only when the completion has been taken out.
 fn closed_before(decide: impl FnOnce(&mut Keeper)) {
-    let (mut keeper, opened) = up();
-    let mut future = in_an_inbox(&opened);
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let mut future = flush(&queue);
+    wait_for_entries(&hardware);
+    hardware.take_for_owners(&mut Vec::with_capacity(8));
+    assert_eq!((hardware.lane.in_flight(), hardware.users[0].open()), (0, 1));
     keeper.turn(hw::now());
-    let Opened { queues, control, .. } = opened;
-    control.orphan(&queues[0], 0);
-    drop(control);
+    drop((queue, controller));
     decide(&mut keeper);
     assert!(!matches!(keeper.life, Life::Ended), "a future waits for what lies in an inbox");
     turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
-    assert!(is_complete(&mut future));
+    assert_eq!(result(&mut future), Some(Ok(())));
 }
 
 #[test]
@@ -97,30 +120,152 @@ fn controller_failure_finishes_futures() {
     closed_before(|keeper| keeper.give_up(driver::Dead::Gone));
 }
 
-/// A thread has taken the queue and sleeps, and the keeper has not heard of it. What the keeper ends the thread would wait for.
+/// Of two threads with one hardware queue one is gone, and the other sleeps. What the keeper takes of the latter's it would wait for.
 #[test]
 fn sweep_wakes_the_sleeping_thread() {
-    let (mut keeper, opened) = up();
-    let mut future = in_an_inbox(&opened);
-    let soft = &opened.queues[0].softs[0];
-    soft.wake.arm();
+    let options = interrupt().software_queues(2).hardware_queues(1);
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null&queues=1", &options);
+    let [gone, sleeper] = [(); 2].map(|()| Queue::over_one(&controller, false, None).unwrap());
+    let (mut left, mut waits) = (flush(&gone), flush(&sleeper));
+    drop(gone);
+    let wake = &hardware.users[1].wake;
+    wake.arm();
+    turn_until(&mut keeper, |_| (!wake.flag().is_armed()).then_some(()));
+    turn_until(&mut keeper, |_| (!hardware.users[0].is_orphaned()).then_some(()));
+    assert_eq!((result(&mut left), result(&mut waits)), (Some(Ok(())), None));
+    assert_eq!(sleeper.block_on(waits).unwrap().result, Ok(()));
+}
+
+/// What a thread leaves in flight is ended, and its buffers come back.
+#[test]
+fn orphaned_requests_return_their_buffers() {
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let ns = queue.namespaces()[0];
+    let buffers: Vec<_> = (0..20).map(|_| queue.buffer(4096).unwrap()).collect();
+    let addrs: Vec<u64> = buffers.iter().map(DmaBuf::addr).collect();
+    let are_free = || addrs.iter().map(|&addr| controller.pool().check(addr, 4096).is_err()).collect::<Vec<_>>();
+    queue.submit(buffers.into_iter().map(|buf| Request::read(&ns, 0, buf))).map_err(|(why, _)| why).unwrap();
+    let mut future = flush(&queue);
+    drop(queue);
+    let user = &hardware.users[0];
+    assert_eq!((user.open(), user.is_orphaned(), are_free()), (21, true, vec![false; 20]));
+    turn_until(&mut keeper, |_| (user.open() == 0).then_some(()));
+    assert_eq!((are_free(), result(&mut future)), (vec![true; 20], Some(Ok(()))));
+    assert!(!user.is_orphaned() && user.left().is_none());
+    assert!(!orphans::sweep(&keeper.queues, &mut Vec::new()));
+    // Another thread has the queue as if nothing had been.
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    assert_eq!(queue.block_on(queue.flush(&ns)), Ok(Ok(())));
+}
+
+/// A thread that takes the queue takes what the last one has left as well. The sweep may have seen it without a thread just before, and
+/// finds nothing to end.
+#[test]
+fn next_thread_takes_left_requests() {
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let mut futures = more_than_tags(&queue, &hardware);
+    drop(queue);
+    wait_for_entries(&hardware);
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let (user, open) = (&hardware.users[0], futures.len() as u32);
+    assert_eq!((user.open(), user.is_orphaned(), user.left().is_none()), (open, false, true));
+    user.set_orphaned(true);
     keeper.turn(hw::now());
-    assert!(soft.wake.bell().is_armed(), "nothing has been ended yet");
-    opened.control.orphan(&opened.queues[0], 0);
+    user.set_orphaned(false);
+    assert_eq!(user.open(), open);
+    assert!(futures.iter_mut().all(|future| result(future).is_none()));
+    for future in futures {
+        assert_eq!(queue.block_on(future).unwrap().result, Ok(()));
+    }
+    assert_eq!((queue.in_flight(), hardware.lane.in_flight()), (0, 0));
+}
+
+/// Where a thread cannot have the queue after all, what the last one has left stays there.
+#[test]
+fn failed_takes_leave_requests() {
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let mut future = flush(&queue);
+    drop(queue);
+    let user = hardware.users[0].clone();
+    let poller = Arc::new(hw::Poller::new().unwrap());
+    // The poller refuses the wake-up, which it has already.
+    poller.add(&*user.wake, KEY_WAKE).unwrap();
+    let rings = RingQueue::new(hardware.clone(), 0, poller.clone());
+    assert!(QueuePair::new(controller.clone(), user.clone(), 0, rings, poller, hardware.lane.birth()).is_err());
+    assert!(user.is_orphaned() && user.left().is_some());
+    turn_until(&mut keeper, |_| (user.open() == 0).then_some(()));
+    assert_eq!(result(&mut future), Some(Ok(())));
+}
+
+/// What waits for a tag is posted in place of the thread that has left it. The keeper does not wait for a thread that posts meanwhile.
+#[test]
+fn waiting_orphans_are_posted() {
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let futures = more_than_tags(&queue, &hardware);
+    drop(queue);
+    let posting = hardware.lane.posting();
+    wait_for_entries(&hardware);
     keeper.turn(hw::now());
-    assert!(is_complete(&mut future));
-    assert!(!soft.wake.bell().is_armed(), "the bell is rung once");
+    drop(posting);
+    turn_until(&mut keeper, |_| (hardware.users[0].open() == 0).then_some(()));
+    assert_eq!(hardware.lane.counters().finished, futures.len() as u64);
+    assert!(futures.into_iter().all(|mut future| result(&mut future) == Some(Ok(()))));
+}
+
+/// What waits for a tag of a controller that is given up fails, with a thread or without.
+#[test]
+fn given_up_controllers_fail_orphans() {
+    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let queue = Queue::over_one(&controller, false, None).unwrap();
+    let mut futures = more_than_tags(&queue, &hardware);
+    drop(queue);
+    keeper.give_up(driver::Dead::Gone);
+    keeper.turn(hw::now());
+    let mut waiting = futures.split_off(hardware.tags() as usize);
+    assert!(waiting.iter_mut().all(|future| result(future) == Some(Err(IoError::DeviceLost))));
+    turn_until(&mut keeper, |_| (hardware.users[0].open() == 0).then_some(()));
+    assert!(futures.iter_mut().all(|future| result(future) == Some(Ok(()))));
+    assert_eq!(hardware.lane.counters().finished, futures.len() as u64);
+}
+
+/// Requests of a controller that was given up and is back are posted again after a reset. Those of an application that has lost patience are
+/// not, whatever thread has the queue.
+#[test]
+fn revived_queues_post_again() {
+    for (patient, same_thread) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+        let mut queue = Queue::over_one(&controller, false, None).unwrap();
+        let user = &hardware.users[0];
+        if !patient {
+            controller.fail_retries();
+        }
+        user.fail_all();
+        let future = flush(&queue);
+        assert_eq!(queue.block_on(future).unwrap().result, Ok(()), "a tag was free");
+        user.revive();
+        if !same_thread {
+            drop(queue);
+            queue = Queue::over_one(&controller, false, None).unwrap();
+        }
+        // Posted, and not announced.
+        let future = queue.start(Request::flush(&queue.namespaces()[0]));
+        controller.reset();
+        turn_until(&mut keeper, |_| (!user.inbox.is_empty()).then_some(()));
+        let expected = if patient { Ok(()) } else { Err(IoError::TimedOut) };
+        assert_eq!(queue.block_on(future).unwrap().result, expected, "patient: {patient}, the same thread: {same_thread}");
+    }
 }
 
 /// A keeper goes in the middle of things where one of its turns has panicked. Each thread that waits for a request hears of it.
 #[test]
 fn keeper_exit_ends_all_waits() {
-    let (keeper, opened) = up();
-    let ns = opened.namespaces[0];
-    let roster = Roster::new(opened.queues.clone(), vec![(0, 0)]);
-    let controller =
-        Controller::new(opened, roster, Arc::new(FileQueues::new(0)), &OpenOptions::default().mode(completion::Mode::INTERRUPT));
+    let (keeper, controller, _) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
+    let ns = queue.namespaces()[0];
     queue.submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
     drop(keeper);
     let since = Instant::now();
@@ -150,11 +295,9 @@ fn oversized_blocks_disable_one_namespace() {
 /// A handle counts blocks of the size that the namespace had: with another format its requests would go astray.
 #[test]
 fn stale_namespace_handles_are_refused() {
-    let (mut keeper, opened) = up();
-    let ns = opened.namespaces[0];
-    let roster = Roster::new(opened.queues.clone(), vec![(0, 0)]);
-    let controller = Controller::new(opened, roster, Arc::new(FileQueues::new(0)), &OpenOptions::default().mode(completion::Mode::POLL));
+    let (mut keeper, controller, _) = controller("mem:1M?profile=null&namespaces=2", &OpenOptions::default().mode(completion::Mode::POLL));
     let queue = Queue::over_one(&controller, false, None).unwrap();
+    let ns = queue.namespaces()[0];
     let read = || queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
@@ -196,7 +339,7 @@ fn stale_namespace_handles_are_refused() {
 fn sgls_need_controller_support() {
     let (keeper, _opened) = up();
     assert!(!keeper.link.sgls());
-    let (mut keeper, _opened) = up_at("mem:1M?profile=null&sgl=yes");
+    let (mut keeper, _opened) = up_at("mem:1M?profile=null&sgl=yes", &OpenOptions::default());
     assert!(keeper.link.sgls());
     let mut inventory = keeper.inventory.clone();
     inventory.limits.as_mut().unwrap().sgls = false;
@@ -210,7 +353,7 @@ fn long_transfers_use_sgls() {
     for (uri, lists) in [("mem:1M?profile=null", true), ("mem:1M?profile=null&sgl=yes", false)] {
         let device = crate::Device::open(uri).unwrap();
         let queue = device.queue().unwrap();
-        let hardware = &queue.lanes()[0].controller().queue;
+        let hardware = queue.lanes()[0].controller().transport().hardware().clone();
         let touched = || !hardware.lane.lists().is_untouched();
         for (bytes, lists) in [(8192, false), (65_536, lists)] {
             let (result, _) = queue.block_on(queue.read(&device.namespaces()[0], 0, queue.buffer(bytes).unwrap())).unwrap();

@@ -16,7 +16,7 @@ use crate::shared::future::Pending;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
 use crate::thread::path_queue::PathQueue;
-use crate::thread::soft_queue::Turned;
+use crate::thread::queue_pair::Turned;
 
 /// Between two looks at what waits for a path, should nothing else wake the thread.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -164,7 +164,7 @@ impl Fan {
             }
         });
         drop(head);
-        drop(lanes);
+        lanes.into_iter().for_each(PathQueue::close);
         self.shared.give_back(self.index);
     }
 
@@ -305,6 +305,7 @@ impl Fan {
 
     /// Drives the paths until `enough`, `until`, or, unless others may come (`for_others`), nothing is open.
     pub(crate) fn drive(&self, lanes: &[PathQueue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
+        let mut seen = self.head.borrow().changes;
         loop {
             let deadline = self.look_after(lanes);
             let open = self.in_flight();
@@ -313,14 +314,18 @@ impl Fan {
             }
             let wait_until = until.min(deadline);
             let idle = || !for_others && self.in_flight() == 0;
+            if let [only] = lanes {
+                only.drive(wait_until, Some(1), || enough() || idle() || self.shared.board.changes() != seen);
+                // Read before the queue's completions are: what changes later ends the next drive.
+                seen = self.shared.board.changes();
+                self.sift(lanes);
+                continue;
+            }
             let stop = || {
                 self.sift(lanes);
                 enough() || idle()
             };
-            engine::report(match lanes {
-                [only] => self.place.drive(&[only], self.clock.get(), wait_until, true, stop),
-                _ => engine::together(lanes.iter(), |lanes| self.place.drive(lanes, self.clock.get(), wait_until, true, stop)),
-            });
+            engine::report(engine::together(lanes.iter(), |lanes| self.place.drive(lanes, self.clock.get(), wait_until, true, stop)));
         }
         self.shared.keep_counters(self.index, || self.head.borrow().counters());
     }

@@ -197,7 +197,7 @@ impl Multipath {
     /// Nobody waits any longer for what may never come. The paths' queues are told by their controllers.
     pub(crate) fn lose_patience(&self) {
         self.board.lose_patience();
-        self.controllers.iter().for_each(Controller::lose_patience);
+        self.controllers.iter().for_each(Controller::fail_retries);
     }
 
     pub(super) fn ask_news(&self, path: PathId) {

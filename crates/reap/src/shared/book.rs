@@ -1,8 +1,7 @@
 //! The book in which a software queue keeps its open requests.
 //!
-//! A request owns its buffer until it is finished. If a future is dropped or forgotten, the entry in the book, the
-//! buffer and the CID stay until the controller has answered. A batch is entered first, while the application's iterator runs,
-//! and posted afterwards, so that no lock of the hardware queue is held while the application's code does.
+//! A request owns its buffer until it is finished. If a future is dropped or forgotten, the slot, the buffer and the CID stay until the
+//! controller has answered.
 
 mod slot;
 
@@ -10,14 +9,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use completion::{Done, Route};
+use completion::Done;
 use driver::{Buffers, Completed, Fate, RetryPolicy};
 use hw::DmaBuf;
 use units::{Class, Nanos};
 
 use super::tickets::Tickets;
 use crate::link::{Part, Post};
-use crate::request::{Completion, How, Request, Token};
+use crate::request::{Completion, ERRNO, LOST, PATH_LOST, REQUEUED, REQUEUED_AS_ASKED, Request, STOPPED, Token};
 pub(crate) use slot::{Claim, Failure};
 use slot::{NONE, Slot, State};
 
@@ -49,8 +48,6 @@ struct Finished {
 #[derive(Debug)]
 pub(crate) struct Requests {
     soft: u8,
-    /// The lane that what is posted goes to, where there are two.
-    pub route: Route,
     /// The tokens of the request in slot 0: of its first part, and as a whole.
     first: u64,
     whole: u64,
@@ -88,7 +85,6 @@ impl Requests {
     pub(crate) fn new(soft: u8) -> Requests {
         Requests {
             soft,
-            route: Route::Notify,
             first: Token::new(soft, 0, 0).0,
             whole: Token::new(soft, 0, 0).0 | Token::WHOLE,
             slots: Vec::new(),
@@ -139,12 +135,6 @@ impl Requests {
         !self.waiting.is_empty()
     }
 
-    /// Whether it waits for a tag, and not for this queue's own thread to empty its inbox, which holds `most`.
-    #[inline]
-    pub(crate) fn waits_for_a_tag(&self, most: u32) -> bool {
-        self.is_waiting() && self.posted < most
-    }
-
     /// Before a batch: nothing of it is entered.
     #[inline]
     pub(crate) fn begin(&mut self) {
@@ -191,20 +181,19 @@ impl Requests {
     /// The same where the book has to grow first. The request, if it cannot.
     #[cold]
     pub(crate) fn enter_growing(&mut self, request: Request, claim: Claim, now: Nanos) -> Option<Request> {
-        if self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
+        if self.free != NONE || self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
     }
 
     /// Posts the batch that was entered, as far as nothing waits before it, each request moves data and is one part, and `post`
-    /// takes it. The rest goes the way of what waits. At most `most` parts may be in flight: what the queue's inbox holds. How many
-    /// commands were posted.
+    /// takes it, but no more than `room` parts. The rest goes the way of what waits. How many commands were posted.
     ///
     /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
-    pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, most: u32) -> u32 {
+    pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, room: u32) -> u32 {
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
         let mut at = self.entered;
-        let room = if self.waiting.is_empty() && at != end { most.saturating_sub(self.posted) } else { 0 };
-        let mut left = room;
+        let most = if self.waiting.is_empty() && at != end { room } else { 0 };
+        let mut left = most;
         // Which is the last is known where none is left to wait, and noted only there: the loop has no register for it.
         while left > 0 {
             let Some(slot) = self.slots.get(at as usize) else { break };
@@ -219,68 +208,69 @@ impl Requests {
             }
             at = slot.next;
         }
-        let mut done = room - left;
+        let mut done = most - left;
         self.open += done;
         self.posted += done;
         self.entered = at;
         if at != self.free {
             self.let_wait();
             let posted = self.posted;
-            self.post_waiting(post, now, most);
+            self.post_waiting(post, now, room - done);
             done += self.posted - posted;
         }
         done
     }
 
-    /// Takes in a checked request and posts it, or as much of it as `post` takes; the rest waits.
-    ///
-    /// # Errors
-    /// There are as many requests as can be.
-    #[inline(always)]
-    pub(crate) fn submit(&mut self, request: Request, claim: Claim, now: Nanos, post: &mut impl Post) -> Result<(), Request> {
-        if self.free == NONE && !self.grow() {
-            return Err(request);
-        }
-        let at = self.free;
-        let slot = &mut self.slots[at as usize];
-        let plain = claim == Claim::Batch && !request.urgent;
-        let token = if plain { self.whole } else { self.first } | u64::from(at) << 32;
-        self.urgent += u32::from(request.urgent);
-        slot.fill(request, claim, now);
-        (self.free, self.last) = (slot.next, at);
-        self.open += 1;
-        if self.waiting.is_empty()
-            && let Some(part) = slot.only_part()
-            && post.post(&part, Token(token), now)
+    /// The controller answered parts, all of them this queue's. Wakers of futures that are thereby finished are appended to
+    /// `wakers`; call them when nothing is borrowed.
+    #[inline]
+    pub(crate) fn answered(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        // Alone it is not worth a batch.
+        if let [only] = taken
+            && self.disowned == 0
+            && oddity(only, self.whole) == 0
         {
-            self.posted += 1;
-            return Ok(());
-        }
-        self.submit_parts(at, claim, now, post);
-        Ok(())
-    }
-
-    /// A request that is several parts, or for which there is no room at once.
-    #[cold]
-    #[inline(never)]
-    fn submit_parts(&mut self, at: u32, claim: Claim, now: Nanos, post: &mut impl Post) {
-        let slot = &mut self.slots[at as usize];
-        let (blocks, parts) = (slot.blocks, slot.parts(0, slot.blocks));
-        slot.state = State::Open { claim, left: parts };
-        self.waiting.push_back(Waiting { slot: at, from: 0, blocks });
-        self.post_waiting(post, now, u32::MAX);
-    }
-
-    /// Takes note of an answer to a part. The waker of a future that is thereby finished; call it when nothing is borrowed.
-    #[inline(always)]
-    pub(crate) fn answer(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
-        if self.disowned == 0 && oddity(completed, self.whole) == 0 {
-            self.done.push(finished(completed, now));
+            self.done.push(finished(only, now));
             self.posted -= 1;
             self.open -= 1;
-            return None;
+        } else {
+            self.answered_several(taken, now, wakers);
         }
-        self.end(Token(completed.token), How::of(completed), now)
+    }
+
+    /// The same for any number of them.
+    #[inline(never)]
+    fn answered_several(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        if self.finish_all(taken, now) {
+            return;
+        }
+        loop {
+            let well = if self.disowned == 0 { taken.iter().take_while(|c| oddity(c, self.whole) == 0).count() } else { 0 };
+            let (well, rest) = taken.split_at(well);
+            self.done.extend(well.iter().map(|completed| finished(completed, now)));
+            self.posted -= well.len() as u32;
+            self.open -= well.len() as u32;
+            let Some((odd, rest)) = rest.split_first() else { return };
+            wakers.extend(self.end(odd, now));
+            taken = rest;
+        }
+    }
+
+    /// Finishes all of them in one pass, in which it shows whether any is odd; if so, none. Whether it did.
+    #[inline(always)]
+    fn finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
+        let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.disowned));
+        self.done.extend(taken.iter().map(|completed| {
+            any |= oddity(completed, whole);
+            finished(completed, now)
+        }));
+        if any != 0 {
+            self.done.truncate(before);
+            return false;
+        }
+        self.posted -= taken.len() as u32;
+        self.open -= taken.len() as u32;
+        true
     }
 
     /// Parts posted and not yet ended.
@@ -297,7 +287,8 @@ impl Requests {
         let finished: Vec<u32> = self.done[self.reaped..].iter().map(|finished| finished.at).collect();
         for at in (0..self.slots.len() as u32).filter(|at| !finished.contains(at)) {
             while matches!(self.slots[at as usize].state, State::Open { left: 1.., .. }) {
-                wakers.extend(self.end(Token::new(self.soft, at, 0), How::Lost, now));
+                let lost = Completed { token: Token::new(self.soft, at, 0).0, status: LOST, ..Completed::default() };
+                wakers.extend(self.end(&lost, now));
             }
         }
         self.take_ended(wakers);
@@ -325,8 +316,9 @@ impl Requests {
         }
     }
 
-    /// Posts what waits, in order, as long as `post` takes it.
-    pub(crate) fn post_waiting(&mut self, post: &mut impl Post, now: Nanos, most: u32) {
+    /// Posts what waits, in order, as long as `post` takes it, but no more than `room` parts.
+    pub(crate) fn post_waiting(&mut self, post: &mut impl Post, now: Nanos, room: u32) {
+        let most = self.posted.saturating_add(room);
         while let Some(mut range) = self.waiting.pop_front() {
             if !self.post_range(&mut range, post, now, most) {
                 self.waiting.push_front(range);
@@ -375,90 +367,41 @@ impl Requests {
         }
     }
 
-    /// The controller answered parts, as the queue's own thread found: those of `taken` that are this queue's. Wakers of
-    /// futures that are thereby finished are appended to `wakers`; call them outside the lock.
-    #[inline]
-    pub(crate) fn answered(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
-        // Alone it is not worth a batch.
-        if let [only] = taken
-            && self.disowned == 0
-            && oddity(only, self.whole) == 0
-        {
-            self.done.push(finished(only, now));
-            self.posted -= 1;
-            self.open -= 1;
-        } else {
-            self.answered_several(taken, now, wakers);
-        }
-    }
-
-    /// The same for any number of them.
+    /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it when nothing is borrowed.
     #[inline(never)]
-    fn answered_several(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
-        if self.finish_all(taken, now) {
-            return;
-        }
-        loop {
-            let well = if self.disowned == 0 { taken.iter().take_while(|c| oddity(c, self.whole) == 0).count() } else { 0 };
-            let (well, rest) = taken.split_at(well);
-            self.done.extend(well.iter().map(|completed| finished(completed, now)));
-            self.posted -= well.len() as u32;
-            self.open -= well.len() as u32;
-            let Some((odd, rest)) = rest.split_first() else { return };
-            if Token(odd.token).soft() == self.soft {
-                wakers.extend(self.end(Token(odd.token), How::of(odd), now));
-            }
-            taken = rest;
-        }
-    }
-
-    /// Finishes all of them in one pass, in which it shows whether any is odd; if so, none. Whether it did.
-    #[inline(always)]
-    fn finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
-        let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.disowned));
-        self.done.extend(taken.iter().map(|completed| {
-            any |= oddity(completed, whole);
-            finished(completed, now)
-        }));
-        if any != 0 {
-            self.done.truncate(before);
-            return false;
-        }
-        self.posted -= taken.len() as u32;
-        self.open -= taken.len() as u32;
-        true
-    }
-
-    /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it outside the lock.
-    #[inline(never)]
-    pub(crate) fn end(&mut self, token: Token, how: How, now: Nanos) -> Option<Waker> {
-        let (at, from, retry) = (token.slot(), token.from(), self.retry);
+    fn end(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
+        let (token, retry) = (Token(completed.token), self.retry);
+        let (at, from) = (token.slot(), token.from());
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
         let again = |slot: &Slot, fate: Fate| slot.failure().is_none() && fate == Fate::Again;
-        let result = match how {
-            How::Answered(status) if status.is_success() => Ok(()),
-            How::Answered(status) if again(slot, retry.after_status(status, slot.retries(), true)) => {
+        let result = match completed.status {
+            status if status.is_success() => Ok(()),
+            ERRNO => Err(Failure::System(completed.result as i32)),
+            // Resets that the application asks for do not count: a slow thread may meet many of them with one request.
+            REQUEUED_AS_ASKED if again(slot, retry.after_reset(Buffers::Returned, 0, true)) => {
+                self.again(at, from, false);
+                return None;
+            }
+            REQUEUED if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
                 self.again(at, from, true);
                 return None;
             }
-            How::Answered(status) => Err(Failure::Status(status)),
-            How::Errno(errno) => Err(Failure::System(errno)),
-            // Resets that the application asks for use up nobody's patience: a slow thread may meet many of them with one request.
-            How::Requeue { asked } if again(slot, retry.after_reset(Buffers::Returned, if asked { 0 } else { slot.retries() }, true)) => {
-                self.again(at, from, !asked);
-                return None;
-            }
-            How::Requeue { .. } => Err(Failure::TimedOut),
-            How::Dead => Err(Failure::DeviceLost),
-            How::Lost => {
+            REQUEUED | REQUEUED_AS_ASKED => Err(Failure::TimedOut),
+            STOPPED => Err(Failure::DeviceLost),
+            LOST => {
                 slot.trouble().lost = true;
                 Err(Failure::DeviceLost)
             }
-            How::Away => {
+            PATH_LOST => {
                 slot.trouble().lost |= slot.is_read();
                 Err(Failure::DeviceLost)
             }
+            status if again(slot, retry.after_status(status, slot.retries(), true)) => {
+                self.again(at, from, true);
+                return None;
+            }
+            status => Err(Failure::Status(status)),
         };
         if let Err(failure) = result {
             slot.trouble().failure.get_or_insert(failure);
@@ -614,7 +557,7 @@ impl Requests {
     }
 
     /// From now on nothing is posted again.
-    pub(crate) fn lose_patience(&mut self) {
+    pub(crate) fn fail_retries(&mut self) {
         self.retry = RetryPolicy { limit: 0 };
     }
 

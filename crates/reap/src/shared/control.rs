@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme::Sqe;
 
-use super::hw_queue::HwQueue;
 use super::queue_shared::Orphan;
 use super::reports::{Kick, Reporter};
 use crate::error::AdminError;
@@ -22,18 +21,10 @@ pub(crate) struct Asks {
     health: Mutex<Health>,
     reset: AtomicBool,
     closing: AtomicBool,
-    /// Software queues that were dropped with requests in flight, and those that were taken, in order.
-    changes: Mutex<Vec<Change>>,
     raw_commands: Mutex<VecDeque<RawCommand>>,
     /// Queues of a file that have lost their thread since this was last looked at.
     orphans: Mutex<Vec<Box<dyn Orphan>>>,
     pub reporter: Reporter,
-}
-
-/// A software queue changes hands.
-pub(crate) enum Change {
-    Orphaned(Arc<HwQueue>, u8),
-    Taken(Arc<HwQueue>, u8),
 }
 
 /// Dword 0 of the completion, and the data, filled where the command does that; or why there is none.
@@ -63,7 +54,6 @@ impl Control {
             health: Mutex::default(),
             reset: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            changes: Mutex::default(),
             raw_commands: Mutex::default(),
             orphans: Mutex::default(),
             reporter: Reporter::new(kick),
@@ -112,20 +102,6 @@ impl Control {
     pub(crate) fn refuse_coalescing(&self) {
         self.0.health().coalescing_refused = true;
     }
-
-    /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
-    pub(crate) fn orphan(&self, queue: &Arc<HwQueue>, me: u8) {
-        if queue.softs[usize::from(me)].open() > 0 {
-            self.0.changes().push(Change::Orphaned(queue.clone(), me));
-            self.kick();
-        }
-    }
-
-    /// A software queue has a thread, which looks after whatever the last one left in flight.
-    pub(crate) fn taken(&self, queue: &Arc<HwQueue>, me: u8) {
-        self.0.changes().push(Change::Taken(queue.clone(), me));
-        self.kick();
-    }
 }
 
 impl Drop for Control {
@@ -139,10 +115,6 @@ impl Asks {
     /// What the device's users are told.
     pub(crate) fn health(&self) -> MutexGuard<'_, Health> {
         lock(&self.health)
-    }
-
-    pub(crate) fn changes(&self) -> MutexGuard<'_, Vec<Change>> {
-        lock(&self.changes)
     }
 
     /// Queues of a file that have lost their thread since this was last asked.

@@ -159,15 +159,16 @@ impl Controller {
         })
     }
 
-    /// A queue of a file has no thread any more, and something is still open: it is polled by the thread that looks after the file.
+    /// A queue has no thread any more, and something is still open: it is polled by the thread that looks after the controller.
     pub(crate) fn adopt(&self, queue: Box<dyn Orphan>) {
-        self.0.files.orphaned(queue.shared());
         self.0.control.adopt(queue);
     }
 
-    /// A queue of a file is gone.
+    /// A queue has no thread any more: another thread may take it, or of a file its place.
     pub(crate) fn retire(&self, queue: &Arc<QueueShared>) {
-        self.0.files.remove(queue);
+        if !self.0.roster.give_back(queue) {
+            self.0.files.remove(queue);
+        }
     }
 
     /// The mode in force on a queue where `asked` is asked for, and whose rings were `made_for` a mode of the kernel's own if any. Rings
@@ -203,17 +204,6 @@ impl Controller {
     /// How long a request may take.
     pub(crate) fn timeout(&self) -> Nanos {
         self.0.timeout
-    }
-
-    /// A software queue has a thread that drives it.
-    pub(crate) fn begun(&self, queue: &Arc<HwQueue>, me: u8) {
-        self.0.control.taken(queue, me);
-    }
-
-    /// A software queue is no longer used. What it has in flight is looked after by the housekeeping thread.
-    pub(crate) fn give_back(&self, queue: &Arc<HwQueue>, me: u8) {
-        self.0.control.orphan(queue, me);
-        self.0.roster.give_back(queue, me);
     }
 
     /// The namespaces that can be used.
@@ -261,15 +251,9 @@ impl Controller {
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.0.mode.store(mode.into(), Relaxed);
-        for queue in self.0.roster.all() {
-            for soft in &queue.softs {
-                soft.mode.ask(self.mode_on(None, mode));
-                soft.tell();
-            }
-        }
-        for queue in self.0.files.all() {
+        for queue in self.queues() {
             queue.mode.ask(self.mode_on(queue.made_for, mode));
-            queue.wake.tell();
+            queue.notice();
         }
         self.kick_keeper();
     }
@@ -279,16 +263,19 @@ impl Controller {
         self.0.control.kick();
     }
 
+    /// Its queues, with a thread or without.
+    fn queues(&self) -> impl Iterator<Item = Arc<QueueShared>> {
+        self.0.roster.all().iter().flat_map(|queue| queue.users.iter().cloned()).chain(self.0.files.all())
+    }
+
     /// From now on no request is posted again.
-    pub(crate) fn lose_patience(&self) {
-        self.0.roster.all().iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.lose_patience());
-        self.0.files.all().iter().for_each(|queue| queue.fail_pending());
+    pub(crate) fn fail_retries(&self) {
+        self.queues().for_each(|queue| queue.fail_retries());
     }
 
     /// Requests that are not finished, over all queues.
     pub(crate) fn in_flight(&self) -> u32 {
-        let softs = self.0.roster.all().iter().flat_map(|queue| &queue.softs).map(|soft| soft.open());
-        softs.chain(self.0.files.all().iter().map(|queue| queue.open())).sum()
+        self.queues().map(|queue| queue.open()).sum()
     }
 
     /// Which controller it is.
@@ -323,21 +310,23 @@ impl Controller {
         self.0.control.ask_reset();
     }
 
-    /// [`Controller::checker`] where that refuses every request because some namespace is not what it was: each is looked up.
-    pub(crate) fn looking_checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        let (number, check) = (self.0.number, self.checker_for(self.0.number));
-        move |request| {
-            let (nsid, ours) = (request.namespace.nsid(), request.namespace.device() == number);
-            let (checked, request) = check(request);
-            let is_gone = ours && self.0.sizes.get(nsid) == Some(0);
-            (if is_gone { Err(Refused::Changed(nsid.0)) } else { checked }, request)
-        }
-    }
-
-    /// Whether [`Controller::looking_checker`] is to be asked of a request that [`Controller::checker`] has refused so.
+    /// A request that [`Controller::checker`] has refused for `why`. Where some namespace is not what it was, that refuses every one, and each is
+    /// looked up here.
+    ///
+    /// # Errors
+    /// It is refused, and for this.
     #[cold]
-    pub(crate) fn looks_up(&self, (why, request): &(Refused, Request)) -> bool {
-        matches!(why, Refused::NoNamespace(_)) && request.namespace.device() == self.0.number
+    pub(crate) fn look_up(&self, why: Refused, request: Request) -> Result<Request, (Refused, Request)> {
+        if !matches!(why, Refused::NoNamespace(_)) || request.namespace.device() != self.0.number {
+            return Err((why, request));
+        }
+        let nsid = request.namespace.nsid();
+        let (checked, request) = self.checker_for(self.0.number)(request);
+        match checked {
+            _ if self.0.sizes.get(nsid) == Some(0) => Err((Refused::Changed(nsid.0), request)),
+            Ok(()) => Ok(request),
+            Err(why) => Err((why, request)),
+        }
     }
 
     /// What has been counted since it was opened.
@@ -378,10 +367,10 @@ impl Controller {
         self.checker_for(self.0.sizes.number())
     }
 
-    /// The same on a file, whose only namespace stays what it is.
+    /// The same for namespaces of the number `number`.
     #[inline]
-    pub(crate) fn file_checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        let (number, pool, key) = (self.0.number, self.pool(), self.pool().key());
+    fn checker_for(&self, number: u32) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
+        let (pool, key) = (self.pool(), self.pool().key());
         #[inline(always)] // A request stays in registers from the caller's iterator to its slot.
         move |request| {
             let (checked, request) = Request::check(request, pool);
@@ -392,26 +381,6 @@ impl Controller {
                 _ => Ok(()),
             };
             (checked, request)
-        }
-    }
-
-    /// The same for namespaces of the number `number`.
-    #[inline]
-    fn checker_for(&self, number: u32) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        let pool = self.pool();
-        let key = pool.key();
-        let reaches = move |request: &Request| {
-            if request.namespace.device() != number {
-                return Err(Refused::NoNamespace(request.namespace.nsid().0));
-            }
-            match &request.buf {
-                Some(buf) if !buf.is_of(key) => Err(Refused::ForeignBuffer),
-                _ => Ok(()),
-            }
-        };
-        move |request| {
-            let (checked, request) = Request::check(request, pool);
-            (checked.and_then(|()| reaches(&request)), request)
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::hw_queue::HwQueue;
+use super::queue_shared::QueueShared;
 use crate::error::QueueError;
 
 /// The hardware queues of a controller; of a file there are none.
@@ -37,10 +38,11 @@ impl Roster {
         Ok((self.queues[hardware].clone(), me))
     }
 
-    /// No thread has the software queue any more.
-    pub(crate) fn give_back(&self, queue: &Arc<HwQueue>, me: u8) {
-        if let Some(hardware) = self.queues.iter().position(|other| Arc::ptr_eq(other, queue)) {
-            self.free.lock().unwrap_or_else(PoisonError::into_inner).push((hardware, me));
-        }
+    /// No thread has the queue any more. False: it is none of these.
+    pub(crate) fn give_back(&self, queue: &Arc<QueueShared>) -> bool {
+        let of = |hardware: &Arc<HwQueue>| hardware.users.iter().position(|user| Arc::ptr_eq(user, queue));
+        let found = (0..).zip(&self.queues).find_map(|(n, hardware)| Some((n, of(hardware)? as u8)));
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        found.is_some()
     }
 }

@@ -9,14 +9,13 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use completion::{Lawful, Mode, Plan, Policy, WEIGHT, Waiter};
+use completion::{Lawful, Mode, Notification, Plan, Policy, WEIGHT, Waiter};
 use driver::Completed;
 use hw::Poller;
 use sync::{Posted, SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
-use super::engine::{KEY_VECTOR, KEY_WAKE};
-use super::vector::Vector;
+use crate::link::{KEY_NOTIFICATION, KEY_WAKE};
 use crate::shared::hw_queue::HwQueue;
 
 /// A software queue's thread enters the mode. The drain thread runs where the caller may.
@@ -44,7 +43,7 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(&queue.drain.wake, KEY_WAKE)?;
         if let Some(eventfd) = queue.lane.wait_on() {
-            poller.add(eventfd, KEY_VECTOR)?;
+            poller.add(eventfd, KEY_NOTIFICATION)?;
         }
         let (taken, events) = (Vec::with_capacity(WEIGHT as usize), Vec::with_capacity(8));
         Ok(Worker { queue: queue.clone(), poller, taken, events })
@@ -57,7 +56,6 @@ impl Worker {
         loop {
             side.waiter.begin_look();
             queue.take_for_owners(&mut side.worker.taken);
-            queue.serve_line(hw::now());
             if queue.drain.is_dismissed() {
                 break;
             }
@@ -68,7 +66,7 @@ impl Worker {
                 tracing::error!(%error, "a drain thread cannot sleep");
             }
             sleep::wake(&mut side);
-            if side.worker.events.contains(&KEY_VECTOR) {
+            if side.worker.events.contains(&KEY_NOTIFICATION) {
                 side.worker.pass_on();
             }
         }
@@ -82,7 +80,7 @@ impl Worker {
     fn pass_on(&self) {
         let queue = &self.queue;
         if queue.lane.posted(queue.lane.vector()).is_some_and(Posted::any) {
-            queue.softs.iter().for_each(|soft| soft.tell());
+            queue.notice_all();
         }
     }
 }
@@ -96,10 +94,57 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> Side<'a> {
-        let vector = Vector { queue, me: queue.drain_id(), seat: None };
+        let vector = Vector { queue };
         let mut waiter = Waiter::new(Policy::new(Mode::THREADED), Lawful);
         waiter.plan = Plan::sleep(Nanos::MAX);
         Side { worker, vector, waiter }
+    }
+}
+
+/// The vector of a hardware queue, as its drain thread sees it.
+struct Vector<'a> {
+    queue: &'a HwQueue,
+}
+
+impl Notification for Vector<'_> {
+    type Thread = WaiterId;
+
+    fn is_shared(&self) -> bool {
+        self.queue.is_shared()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.queue.lane.is_maskable()
+    }
+
+    fn arm(&mut self) {
+        self.queue.lane.arm();
+    }
+
+    fn mask(&mut self) {
+        if self.queue.lane.is_maskable() {
+            self.queue.lane.mask();
+        }
+    }
+
+    fn pending(&mut self) -> bool {
+        self.queue.pending()
+    }
+
+    fn take_role(&mut self) -> bool {
+        self.queue.role.try_take(self.queue.drain_id())
+    }
+
+    fn has_role(&self) -> bool {
+        self.queue.role.owner() == Some(self.queue.drain_id())
+    }
+
+    fn release_role(&mut self) -> Option<WaiterId> {
+        self.queue.role.release(self.queue.drain_id())
+    }
+
+    fn other_owner(&mut self) -> Option<WaiterId> {
+        self.queue.role.owner().filter(|owner| *owner != self.queue.drain_id())
     }
 }
 
@@ -107,7 +152,7 @@ impl SleepSteps for Side<'_> {
     type Thread = WaiterId;
 
     fn flag(&self) -> &WakeFlag {
-        self.vector.queue.drain.wake.bell()
+        self.vector.queue.drain.wake.flag()
     }
 
     fn register(&mut self) -> Option<WaiterId> {

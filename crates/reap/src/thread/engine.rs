@@ -17,11 +17,6 @@ pub(super) const SPINS_PER_CLOCK: u32 = 16;
 /// Of this many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
 const MEASURED_SLEEPS: u32 = 32;
 
-/// Keys of a queue's poller.
-pub(crate) const KEY_WAKE: u64 = 0;
-/// The queue's vector has sent a message.
-pub(crate) const KEY_VECTOR: u64 = 1;
-
 /// A queue of the thread's, as the engine drives it: in the order in which it does.
 pub(crate) trait Driven {
     /// Requests that are not finished.
@@ -144,7 +139,7 @@ impl Place {
                 break Ended::Deadline;
             }
             match state.plan(queues, now, until) {
-                Plan::Look { budget } => now = state.look(queues, budget, now),
+                Plan::Look { .. } => now = state.round(queues, now),
                 // To the next instant of the caller, who does not wait for it.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
                     break Ended::Idle;
@@ -193,11 +188,8 @@ impl Place {
         let woke_at = hw::now();
         let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
         for (at, queue) in queues.iter().enumerate() {
-            // One queue waits on its own poller; several on one over theirs, where the key is the queue's place.
-            let notified = match queues.len() {
-                1 => state.events.contains(&KEY_VECTOR),
-                _ => state.events.contains(&(at as u64)) && queue.drain_events()?,
-            };
+            // The key of a queue's own poller is the queue's place.
+            let notified = state.events.contains(&(at as u64)) && queue.drain_events()?;
             queue.woken(&Slept { found, nap, notified, woke_at, until, cycle });
         }
         Ok(woke_at)
@@ -233,16 +225,8 @@ impl AsFd for Place {
 
 impl State {
     /// What the queues plan together.
-    #[inline(always)] // Of one queue the plan stays in registers.
     fn plan(&mut self, queues: &[&impl Driven], now: Nanos, until: Nanos) -> Plan {
         self.plans.clear();
-        if let [only] = queues {
-            let plan = only.plan(now, until);
-            if matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest) {
-                self.plans.push(plan);
-            }
-            return plan;
-        }
         let plans = &mut self.plans;
         combine(queues.iter().map(|queue| {
             let plan = queue.plan(now, until);
@@ -254,24 +238,13 @@ impl State {
     /// Spins. What is found is taken at once: whatever a queue's policy, it would plan nothing else.
     #[inline]
     fn spin(&mut self, queues: &[&impl Driven], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
-        match (queues, spin(queues, &mut self.plans, now, until, enough)) {
-            ([only], (_, true)) => only.look(WEIGHT).1.unwrap_or_else(hw::now),
-            (_, (now, true)) => self.round(queues, now),
-            (_, (now, false)) => now,
+        match spin(queues, &mut self.plans, now, until, enough) {
+            (now, true) => self.round(queues, now),
+            (now, false) => now,
         }
     }
 
     /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
-    #[inline]
-    fn look(&mut self, queues: &[&impl Driven], budget: u32, now: Nanos) -> Nanos {
-        match queues {
-            // Nobody to take turns with: `drive` asks again after each look.
-            // An empty poll takes time as well, on a ring that is polled a system call's.
-            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or_else(hw::now),
-            _ => self.round(queues, now),
-        }
-    }
-
     fn round(&mut self, queues: &[&impl Driven], mut now: Nanos) -> Nanos {
         self.round.begin(now);
         // Each has one turn at most.
@@ -297,17 +270,12 @@ fn spin(queues: &[&impl Driven], plans: &mut [Plan], mut now: Nanos, until: Nano
     loop {
         for _ in 0..SPINS_PER_CLOCK {
             let mut found = false;
-            match queues {
-                [only] => found = only.look_while_spinning(),
-                _ => {
-                    for (queue, plan) in queues.iter().zip(&mut *plans) {
-                        if queue.look_while_spinning() {
-                            found = true;
-                            // One that sleeps or naps meanwhile is asked what it makes of it.
-                            if matches!(plan, Plan::Spin { .. }) {
-                                *plan = Plan::Look { budget: WEIGHT };
-                            }
-                        }
+            for (queue, plan) in queues.iter().zip(&mut *plans) {
+                if queue.look_while_spinning() {
+                    found = true;
+                    // One that sleeps or naps is asked what it makes of it.
+                    if matches!(plan, Plan::Spin { .. }) {
+                        *plan = Plan::Look { budget: WEIGHT };
                     }
                 }
             }

@@ -6,67 +6,64 @@
 //! Where a controller is in this process messages set bits beside that eventfd, and most signal nothing. Messages of a drive on the bus
 //! all signal it, so that home's own queue has nothing to do but to sleep as in `interrupt`.
 
-use std::cell::Cell;
-
 use completion::Mode;
 use hw::Poller;
 use nvme::Vector;
 use sync::MOST_ROUNDS;
 
-use super::engine::KEY_VECTOR;
-use crate::link::RingLane;
+use crate::link::{KEY_NOTIFICATION, RingLane};
 
 /// Whether messages are posted, and the round that is under way.
 #[derive(Default)]
 pub(crate) struct Posting {
-    home: Cell<Option<Vector>>,
+    home: Option<Vector>,
     /// The mode is one that posts.
-    wanted: Cell<bool>,
-    on: Cell<bool>,
-    rounds: Cell<u32>,
+    wanted: bool,
+    on: bool,
+    rounds: u32,
     /// There was something when the queue was armed.
-    pending: Cell<bool>,
+    pending: bool,
     /// The vector of another queue whose notification its own poller reports.
-    watched: Cell<Option<Vector>>,
+    watched: Option<Vector>,
 }
 
 impl Posting {
     /// The vector whose notification stands for this queue's messages from now on.
     /// Where messages are posted already, arming and a look follow.
-    pub(crate) fn set_home(&self, home: Vector, lane: &RingLane, poller: &Poller) {
-        self.home.set(Some(home));
+    pub(crate) fn set_home(&mut self, home: Vector, lane: &RingLane, poller: &Poller) {
+        self.home = Some(home);
         self.follow(true, lane, poller);
     }
 
     /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
     /// because the one outstanding bit would stand for threads that do not know of each other.
-    pub(crate) fn settle(&self, mode: Mode, lane: &RingLane, poller: &Poller) {
-        self.wanted.set(mode.facts().posted);
+    pub(crate) fn settle(&mut self, mode: Mode, lane: &RingLane, poller: &Poller) {
+        self.wanted = mode.facts().posted;
         self.follow(false, lane, poller);
     }
 
     /// Has messages go where mode and home say; `moved`: home is another.
-    fn follow(&self, moved: bool, lane: &RingLane, poller: &Poller) {
+    fn follow(&mut self, moved: bool, lane: &RingLane, poller: &Poller) {
         let home = self.home(lane);
-        let on = self.wanted.get() && lane.may_post_to(home);
-        if on != self.on.get() || on && moved {
+        let on = self.wanted && lane.may_post_to(home);
+        if on != self.on || on && moved {
             // What cannot be moved signals its own eventfd, as in `interrupt`.
-            self.on.set(lane.route(on.then_some(home)) && on);
-            self.pending.set(false);
+            self.on = lane.route(on.then_some(home)) && on;
+            self.pending = false;
         }
         self.watch(lane, poller);
     }
 
     /// Has the queue's own poller report the notification of another queue that stands for this one's. So a thread that waits for this
     /// queue alone is told as well.
-    fn watch(&self, lane: &RingLane, poller: &Poller) {
+    fn watch(&mut self, lane: &RingLane, poller: &Poller) {
         let home = self.elsewhere(lane);
-        let before = self.watched.replace(home);
+        let before = std::mem::replace(&mut self.watched, home);
         if before == home {
             return;
         }
         let removed = before.and_then(|vector| lane.notification(vector)).map_or(Ok(()), |fd| poller.remove(fd));
-        let added = home.and_then(|vector| lane.notification(vector)).map_or(Ok(()), |fd| poller.add(fd, KEY_VECTOR));
+        let added = home.and_then(|vector| lane.notification(vector)).map_or(Ok(()), |fd| poller.add(fd, KEY_NOTIFICATION));
         if let Err(error) = removed.and(added) {
             tracing::error!(%error, "the notification of posted messages cannot be watched, or left to others");
         }
@@ -74,29 +71,29 @@ impl Posting {
 
     /// Whether messages are posted.
     pub(crate) fn is_on(&self) -> bool {
-        self.on.get()
+        self.on
     }
 
     /// Another queue's vector, if its notification stands for this one's messages.
     fn elsewhere(&self, lane: &RingLane) -> Option<Vector> {
-        Some(self.home(lane)).filter(|&home| self.on.get() && home != lane.vector())
+        Some(self.home(lane)).filter(|&home| self.on && home != lane.vector())
     }
 
     /// Whether another queue's notification stands for this one's messages.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        self.watched.get().is_some()
+        self.watched.is_some()
     }
 
     /// The queue is given back: its vector notifies by itself.
-    pub(crate) fn end(&self, lane: &RingLane) {
-        if self.on.take() {
+    pub(crate) fn end(&mut self, lane: &RingLane) {
+        if std::mem::take(&mut self.on) {
             lane.route(None);
         }
     }
 
     /// The vector whose notification stands for this queue's messages.
     pub(crate) fn home(&self, lane: &RingLane) -> Vector {
-        self.home.get().unwrap_or(lane.vector())
+        self.home.unwrap_or(lane.vector())
     }
 
     fn take(&self, lane: &RingLane) -> bool {
@@ -105,25 +102,25 @@ impl Posting {
 
     /// Before sleeping: whether there is something and there have not been too many rounds, so that the thread looks again while
     /// the notification stays outstanding.
-    pub(crate) fn has_another_round(&self, lane: &RingLane) -> bool {
-        let another = self.on.get() && self.rounds.get() + 1 < MOST_ROUNDS && self.take(lane);
-        self.rounds.set(if another { self.rounds.get() + 1 } else { 0 });
-        self.pending.set(another);
+    pub(crate) fn has_another_round(&mut self, lane: &RingLane) -> bool {
+        let another = self.on && self.rounds + 1 < MOST_ROUNDS && self.take(lane);
+        self.rounds = if another { self.rounds + 1 } else { 0 };
+        self.pending = another;
         another
     }
 
     /// After arming, which lets the next notification come: the last look.
-    pub(crate) fn look(&self, lane: &RingLane) {
-        self.pending.set(self.on.get() && self.take(lane));
+    pub(crate) fn look(&mut self, lane: &RingLane) {
+        self.pending = self.on && self.take(lane);
     }
 
     /// Whether arming found something.
-    pub(crate) fn found(&self) -> bool {
-        self.pending.take()
+    pub(crate) fn found(&mut self) -> bool {
+        std::mem::take(&mut self.pending)
     }
 
     /// After a wake-up: whether this queue was posted to.
     pub(crate) fn was_called(&self, lane: &RingLane) -> bool {
-        self.on.get() && self.take(lane)
+        self.on && self.take(lane)
     }
 }

@@ -7,29 +7,29 @@
 //!  reap     finished slots → the caller
 //! ```
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::Waker;
 
-use completion::{
-    Batch, Decisions, Done, LatencyPrice, Lawful, Mode, Notification, Plan, Policy, Route, Spin, Tuning, WEIGHT, Waiter, Woke,
-};
-use hw::{Birth, DmaBuf, DmaPool, Lent};
+use completion::{Batch, Decisions, Done, LatencyPrice, Lawful, Mode, Plan, Policy, Route, Spin, Tuning, WEIGHT, Waiter, Woke};
+use hw::{Birth, DmaBuf, DmaPool, Lent, Poller};
+use nvme::Vector;
+use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
 use super::contention::Contention;
 use super::cycle;
-use super::engine::{Driven, KEY_VECTOR, KEY_WAKE, Measured, Place, SPINS_PER_CLOCK, Slept, cause};
+use super::engine::{Driven, Measured, SPINS_PER_CLOCK, Slept, cause};
 use super::executor::{self, Inside, Signal};
-use super::soft_queue::Turned;
+use super::ring_queue::RingQueue;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::link::{QueueTransport, SleepFor};
+use crate::link::{KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request, Token};
-use crate::shared::book::{Claim, Requests};
+use crate::shared::book::{Claim, Failure, Requests};
 use crate::shared::controller::Controller;
 use crate::shared::future::Pending;
 use crate::shared::queue_shared::{Orphan, QueueShared};
@@ -42,28 +42,30 @@ const MEASURED_TURNS: u32 = 8;
 
 /// A queue of one thread on the transport `T`.
 pub(crate) struct QueuePair<T: QueueTransport> {
-    controller: Controller,
-    shared: Arc<QueueShared>,
+    pub(super) controller: Controller,
+    pub(super) shared: Arc<QueueShared>,
     /// The process that it belongs to.
     birth: Birth,
     signal: Arc<Signal>,
     /// Where a foreign loop, or a thread with several queues, waits for it.
-    place: Place,
+    poller: Arc<Poller>,
     /// Requests that can be reaped.
     done: Cell<u32>,
-    /// The application's iterator runs: nothing is borrowed meantime, but the queue takes and gives no requests.
+    /// The application's iterator runs. Nothing is borrowed then, but the requests are the batch's, and the queue takes and gives none.
     submitting: Cell<bool>,
-    inner: RefCell<Inner<T>>,
+    /// What the queue has in their place.
+    spare: Cell<Option<Box<Requests>>>,
+    pub(super) inner: RefCell<Inner<T>>,
 }
 
 /// What is borrowed while the library's own code runs, and never while the application's does.
 pub(crate) struct Inner<T: QueueTransport> {
-    transport: T,
-    requests: Requests,
+    pub(super) transport: T,
+    pub(super) requests: Box<Requests>,
     shared: Arc<QueueShared>,
     reporter: Reporter,
-    waiter: Waiter,
-    price: LatencyPrice,
+    pub(super) waiter: Waiter,
+    pub(super) price: LatencyPrice,
     /// What spinning means where others want the CPU.
     spin: Spin,
     counters: Counters,
@@ -79,64 +81,34 @@ pub(crate) struct Inner<T: QueueTransport> {
     /// Requests of futures may be open: each of them is waited for by itself.
     has_futures: bool,
     /// A foreign loop turns the queue, and has not left it; its turns.
-    in_loop: bool,
+    pub(super) in_loop: bool,
     turns: u32,
     /// When the loop left with something to compute, and how often its thread had slept until then: of a turn that is measured.
     left_at: Option<(Nanos, u64)>,
-    /// The place reports the transport's notification.
-    watched: bool,
     sleeps: u32,
     records: Vec<Done>,
     wakers: Vec<Waker>,
-    contention: Contention,
+    /// What the poller has reported.
+    events: Vec<u64>,
+    pub(super) contention: Contention,
 }
 
-/// The notification of a transport that masks nothing, and that no other queue shares.
-struct NeverMasked;
-
-impl Notification for NeverMasked {
-    type Thread = ();
-
-    #[inline]
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    #[inline]
-    fn is_alone(&self) -> bool {
-        false
-    }
-
-    fn arm(&mut self) {}
-
-    fn mask(&mut self) {}
-
-    fn pending(&mut self) -> bool {
-        false
-    }
-
-    fn take_role(&mut self) -> bool {
-        true
-    }
-
-    fn has_role(&self) -> bool {
-        true
-    }
-
-    fn release_role(&mut self) -> Option<()> {
-        None
-    }
-
-    fn other_owner(&mut self) -> Option<()> {
-        None
-    }
+/// What [`crate::Queue::turn`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Turned {
+    /// Entries found.
+    pub found: u32,
+    /// There is more to do at once: call again, after whatever else the loop has to do. Otherwise the file descriptor
+    /// becomes readable when there is, or [`crate::Queue::next_deadline`] comes.
+    pub more: bool,
 }
 
 impl<T: QueueTransport> Inner<T> {
     /// What to do next. The caller goes on at `goes_on_at`, whatever has been found. `alone`: the thread drives no other queue, so that a sleep
     /// of the transport's submits what was posted.
     #[inline]
-    fn plan(&mut self, now: Nanos, goes_on_at: Nanos, alone: bool) -> Plan {
+    pub(super) fn plan(&mut self, now: Nanos, goes_on_at: Nanos, alone: bool) -> Plan {
         if let Some(mode) = self.shared.mode.adopt(self.waiter.policy.word()) {
             self.adopt(mode);
         }
@@ -146,8 +118,12 @@ impl<T: QueueTransport> Inner<T> {
         if !(T::SUBMITS_IN_SLEEP && alone) {
             self.transport.commit();
         }
-        if let Some(plan) = self.waiter.looks_first(|| self.transport.pending()).or_else(|| self.waiter.looks_when_woken()) {
+        let pending = || self.transport.pending() || self.shared.is_noticed();
+        if let Some(plan) = self.waiter.looks_first(pending).or_else(|| self.waiter.looks_when_woken()) {
             return plan;
+        }
+        if self.shared.is_noticed() {
+            self.waiter.found_something();
         }
         let wants = self.wants(alone);
         let seen = &mut self.waiter.seen;
@@ -156,8 +132,13 @@ impl<T: QueueTransport> Inner<T> {
         seen.pending &= wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         (seen.in_flight, seen.urgent_waiting) = (self.requests.open(), self.requests.urgent());
+        seen.held = self.shared.held();
         self.waiter.set_silent(self.transport.polled_in_flight());
-        let plan = self.waiter.next(now, &mut NeverMasked);
+        let plan = self.waiter.next(now, &mut self.transport);
+        let holds = self.waiter.policy.holds().into();
+        if holds != self.shared.holds() && self.shared.asks_to_hold(holds) {
+            self.reporter.stirred();
+        }
         if T::SUBMITS_IN_SLEEP && alone && matches!(plan, Plan::Spin { .. } | Plan::Rest) {
             self.transport.commit();
         }
@@ -179,49 +160,78 @@ impl<T: QueueTransport> Inner<T> {
     fn poll(&mut self, budget: u32) -> Nanos {
         let (slept, met) = self.waiter.begin_look();
         self.counters.looks += 1;
-        if self.shared.fails_pending() {
-            self.requests.lose_patience();
+        let noticed = self.shared.is_noticed();
+        if noticed {
+            self.shared.take_notice();
+            if self.shared.fails_retries() {
+                self.requests.fail_retries();
+            }
         }
         let wants_records = self.waiter.policy.wants_done();
         let (mut read, requests, records, wakers) = (self.woke_at.take(), &mut self.requests, &mut self.records, &mut self.wakers);
         let polled = self.transport.reap(budget, |completed| {
             let now = *read.get_or_insert_with(hw::now);
             if wants_records {
-                records.extend(requests.record(Token(completed.token), completed.posted_at, now, slept));
+                records.extend(completed.iter().filter_map(|one| requests.record(Token(one.token), one.posted_at, now, slept)));
             }
-            wakers.extend(requests.answer(completed, now));
+            requests.answered(completed, now, wakers);
         });
         let seen = &mut self.waiter.seen;
-        (seen.found, seen.budget_used_up, seen.pending) = (polled.found, polled.budget_used_up, polled.more);
-        if polled.found == 0 {
+        (seen.found, seen.budget_used_up, seen.pending) = (polled.found + polled.passed, polled.budget_used_up, polled.more);
+        seen.lock_busy = polled.busy;
+        let found = seen.found > 0;
+        let now = if found { read.unwrap_or_else(hw::now) } else { hw::now() };
+        if found {
+            seen.met_at = met.then_some(now);
+            self.clock = now;
+            self.counters.entries += u64::from(polled.found);
+            self.counters.drains += 1;
+            self.counters.drain_max = self.counters.drain_max.max(polled.found);
+            if let Some(wakeups) = &mut self.wakeups {
+                wakeups.took(polled.found, now);
+            }
+        } else {
             self.counters.empty_looks += 1;
-            return hw::now();
         }
-        let now = read.unwrap_or_else(hw::now);
-        seen.met_at = met.then_some(now);
-        self.clock = now;
-        self.counters.entries += u64::from(polled.found);
-        self.counters.drains += 1;
-        self.counters.drain_max = self.counters.drain_max.max(polled.found);
-        if let Some(wakeups) = &mut self.wakeups {
-            wakeups.took(polled.found, now);
-        }
-        if self.requests.is_waiting() {
+        if self.requests.is_waiting() && (found || noticed) {
             self.post_waiting(now);
         }
-        if wants_records {
+        if wants_records && found {
             self.waiter.policy.completed(&self.records);
             self.records.clear();
         }
         now
     }
 
-    /// There is room again for what waits.
+    /// There may be room again for what waits.
     #[cold]
     fn post_waiting(&mut self, now: Nanos) {
-        self.requests.post_waiting(&mut self.transport, now, u32::MAX);
+        self.post_as_far_as_room(now);
+        self.leave_waiting(now);
+    }
+
+    fn post_as_far_as_room(&mut self, now: Nanos) {
+        let room = self.transport.room(self.requests.posted());
+        let mut posting = self.transport.posting();
+        self.requests.post_waiting(&mut posting, now, room);
+        posting.commit();
+    }
+
+    /// Something may still wait for room.
+    #[cold]
+    fn leave_waiting(&mut self, now: Nanos) {
+        self.shared.set_open(self.requests.open());
+        if self.shared.fails_all() {
+            self.requests.fail_waiting(Failure::DeviceLost, now);
+        } else if self.requests.is_waiting() && self.transport.wait_for_tag(self.requests.posted()) {
+            // A tag may have come back before the wait was known. With it this queue may have its share.
+            self.post_as_far_as_room(now);
+            _ = self.requests.is_waiting() && self.transport.wait_for_tag(self.requests.posted());
+        }
+        if !self.requests.is_waiting() {
+            self.transport.stop_waiting();
+        }
         self.requests.take_ended(&mut self.wakers);
-        self.transport.commit();
     }
 
     /// Looks for completions without reaping them until there are some, or until `until`. When it was over.
@@ -230,7 +240,7 @@ impl<T: QueueTransport> Inner<T> {
         let yields = self.spin.gives_way(self.waiter.policy.mode());
         loop {
             for _ in 0..SPINS_PER_CLOCK {
-                if self.transport.pending() {
+                if self.transport.pending() || self.shared.is_noticed() {
                     self.waiter.found_something();
                     // Whatever the policy, it would plan nothing else.
                     return self.poll(WEIGHT);
@@ -253,9 +263,15 @@ impl<T: QueueTransport> Inner<T> {
     fn sleep(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         let plan = self.waiter.plan;
         let (mut notified, mut cycle) = (false, None);
-        // Armed, and then checked: a thread that asks for something after the check finds it armed, and signals.
-        self.shared.wake.arm();
-        let found = !self.shared.mode.settled() || enough();
+        // Armed, and then checked: a thread that leaves something after the check finds it armed, and signals.
+        let left = if T::SUBMITS_IN_SLEEP {
+            self.shared.wake.arm();
+            self.is_wanted()
+        } else {
+            sleep::arm(self);
+            sleep::check(self)
+        };
+        let found = left | enough();
         if !found {
             self.sleeps = self.sleeps.wrapping_add(1);
             let weighs = self.waiter.policy.facts().weighs_sleeps && self.sleeps.is_multiple_of(MEASURED_SLEEPS);
@@ -273,7 +289,11 @@ impl<T: QueueTransport> Inner<T> {
             };
             cycle = measured.and_then(Measured::end);
         }
-        self.shared.wake.mask();
+        if T::SUBMITS_IN_SLEEP {
+            self.shared.wake.mask();
+        } else {
+            sleep::wake(self);
+        }
         let woke_at = hw::now();
         let nap = matches!(plan, Plan::Nap { .. });
         self.awake(&Slept { found, nap, notified, woke_at, until: plan_end(plan), cycle });
@@ -287,6 +307,9 @@ impl<T: QueueTransport> Inner<T> {
 
     /// Awake again: counts, and notes for the policy why.
     fn awake(&mut self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
+        if self.waiter.policy.mode().moderation().is_some() && self.shared.idle.claim_wake() {
+            self.reporter.stirred();
+        }
         self.waiter.seen.cycle = cycle;
         self.woke_at = Some(woke_at);
         self.counters.sleeps += u64::from(!nap);
@@ -297,11 +320,12 @@ impl<T: QueueTransport> Inner<T> {
         if found {
             return;
         }
+        let notified = self.transport.was_notified() || notified;
         self.counters.wakeups += 1;
         if let Some(wakeups) = &mut self.wakeups
             && notified
         {
-            wakeups.woken(None, woke_at);
+            wakeups.woken(self.transport.message_time(), woke_at);
         }
         self.waiter.woken(cause(notified, woke_at, until));
     }
@@ -310,7 +334,23 @@ impl<T: QueueTransport> Inner<T> {
     #[cold]
     fn adopt(&mut self, mode: Mode) {
         self.waiter.adopt(Policy::with(mode, &self.tuning()));
-        self.waiter.settle(&mut NeverMasked);
+        self.settle();
+    }
+
+    /// A mode has been adopted: who reaps, where messages go, and whether the notification is masked, are as it wants them.
+    fn settle(&mut self) {
+        self.transport.adopt(self.waiter.policy.mode(), &mut self.waiter);
+        self.waiter.settle(&mut self.transport);
+    }
+
+    /// The thread goes back to its caller: hands on the notification of a shared hardware queue, if others need it.
+    #[inline]
+    fn leave(&mut self) {
+        if self.transport.is_shared()
+            && let Some(heir) = self.waiter.leave(&mut self.transport)
+        {
+            self.transport.tell(heir);
+        }
     }
 
     /// When a request may be late, for the thread that wakes this one then.
@@ -333,11 +373,74 @@ impl<T: QueueTransport> Inner<T> {
         }
     }
 
+    /// Takes what the poller has to report, without waiting. Whether the notification was among it.
+    fn drain_events(&mut self, poller: &Poller) -> io::Result<bool> {
+        // What is reported is another queue's notification: whether it was for this one shows without a system call.
+        if self.transport.is_notified_elsewhere() {
+            return Ok(false);
+        }
+        poller.wait(Some(Nanos::ZERO), &mut self.events)?;
+        Ok(self.events.contains(&KEY_NOTIFICATION))
+    }
+
     /// Tells the policy whether others want this CPU, unless its mode spins and is to spin all the same.
     fn sample_delay(&mut self, now: Nanos) {
         if let Some(wanted) = self.contention.sample(now) {
             self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
         }
+    }
+}
+
+/// The steps of going to sleep, whose order [`sleep`] has.
+impl<T: QueueTransport> SleepSteps for Inner<T> {
+    type Thread = WaiterId;
+
+    #[inline]
+    fn flag(&self) -> &WakeFlag {
+        self.shared.wake.flag()
+    }
+
+    fn register(&mut self) -> Option<WaiterId> {
+        self.waiter.register(&mut self.transport)
+    }
+
+    fn allow(&mut self) {
+        self.waiter.arm(&mut self.transport);
+        let sleeps = matches!(self.waiter.plan, Plan::Sleep { .. });
+        self.transport.watch(sleeps && self.waiter.owner && !self.waiter.others_look);
+    }
+
+    fn tell(&self, thread: WaiterId) {
+        self.transport.tell(thread);
+    }
+
+    fn was_posted(&mut self) -> bool {
+        let posted = self.transport.found_when_armed();
+        if posted {
+            self.waiter.found_something();
+        }
+        posted
+    }
+
+    fn has_entry(&mut self) -> bool {
+        self.waiter.look_once_more(&mut self.transport).unwrap_or(false)
+    }
+
+    fn has_mail(&mut self) -> bool {
+        let noticed = self.shared.is_noticed();
+        if noticed {
+            self.waiter.found_something();
+        }
+        noticed
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        !self.shared.mode.settled() || self.shared.is_noticed()
+    }
+
+    fn mask(&mut self) {
+        self.waiter.wakes(&self.transport);
+        self.waiter.mask_or_keep(self.requests.open(), &mut self.transport);
     }
 }
 
@@ -383,20 +486,36 @@ fn plan_end(plan: Plan) -> Nanos {
 }
 
 impl<T: QueueTransport> QueuePair<T> {
-    /// A queue of `controller` for the calling thread, over `transport`, in the mode that `shared` has.
+    /// A queue of `controller` for the calling thread, over `transport`, in the mode that `shared` has, with the requests that the last thread
+    /// has left. `me`: its number in tokens. `poller` is where it sleeps, unless the transport has a place of its own.
     ///
     /// # Errors
     /// The system is out of descriptors.
-    pub(crate) fn new(controller: Controller, shared: Arc<QueueShared>, transport: T, birth: Birth) -> Result<QueuePair<T>, QueueError> {
-        let system = |what| move |source| QueueError::System { what, source };
-        let place = Place::new().map_err(system("epoll instance"))?;
-        place.poller().add(&*shared.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
+    pub(crate) fn new(
+        controller: Controller,
+        shared: Arc<QueueShared>,
+        me: u8,
+        transport: T,
+        poller: Arc<Poller>,
+        birth: Birth,
+    ) -> Result<QueuePair<T>, QueueError> {
+        poller.add(&*shared.wake, KEY_WAKE).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
+        // Nothing fails from here on: they stay with the queue until a thread has it.
+        let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(me)));
+        shared.set_orphaned(false);
         let (price, mode) = (controller.price(), shared.mode.asked().unwrap_or(Mode::INTERRUPT));
         let mut waiter = Waiter::new(Policy::with(mode, &Tuning { price, machine: cycle::known() }), Lawful);
-        waiter.owner = true;
-        let inner = Inner {
+        waiter.owner = !transport.is_shared();
+        if requests.open() > 0 {
+            // The last thread's completions may have come while the notification was masked: begin with a poll.
+            waiter.woken(Woke::OTHER);
+        }
+        if shared.fails_retries() {
+            requests.fail_retries();
+        }
+        let mut inner = Inner {
             transport,
-            requests: Requests::new(0),
+            requests,
             shared: shared.clone(),
             reporter: controller.reporter(),
             waiter,
@@ -413,23 +532,21 @@ impl<T: QueueTransport> QueuePair<T> {
             in_loop: false,
             turns: 0,
             left_at: None,
-            watched: false,
             sleeps: 0,
             records: Vec::with_capacity(256),
             wakers: Vec::new(),
+            events: Vec::with_capacity(8),
             contention: Contention::default(),
         };
+        inner.settle();
         let signal = Arc::new(Signal::new(shared.wake.clone()));
-        Ok(QueuePair {
-            controller,
-            shared,
-            birth,
-            signal,
-            place,
-            done: Cell::new(0),
-            submitting: Cell::new(false),
-            inner: RefCell::new(inner),
-        })
+        let (done, submitting, spare) = (Cell::new(0), Cell::new(false), Cell::new(Some(Box::new(Requests::new(0)))));
+        Ok(QueuePair { controller, shared, birth, signal, poller, done, submitting, spare, inner: RefCell::new(inner) })
+    }
+
+    /// Its transport.
+    pub(crate) fn transport(&self) -> Ref<'_, T> {
+        Ref::map(self.inner.borrow(), |inner| &inner.transport)
     }
 
     pub(crate) fn namespaces(&self) -> &[Namespace] {
@@ -441,7 +558,7 @@ impl<T: QueueTransport> QueuePair<T> {
     }
 
     /// See [`crate::Queue::submit_at`]. If the caller `waits` next and the transport can submit as it sleeps, the wait announces them.
-    #[inline(never)] // Next to the other kind of queue, the loops of both would have fewer registers.
+    #[inline]
     pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         if !self.is_here() {
             return executor::refuse(Refused::Forked, requests);
@@ -449,25 +566,12 @@ impl<T: QueueTransport> QueuePair<T> {
         if self.submitting.get() {
             return executor::refuse(Refused::InsideSubmit, requests);
         }
-        let requests = requests.into_iter();
         // A mode that polls after each commit has them announced at once: that poll is what it is for.
         let holds = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
-        let batch = Submission::begin(self, now, holds, requests.size_hint().0);
-        let check = self.controller.file_checker();
-        let mut refused = None;
-        for request in requests {
-            let (checked, request) = check(request);
-            if let Err(why) = checked {
-                refused = Some((why, request));
-                break;
-            }
-            if let Err(request) = batch.submit(request, Claim::Batch) {
-                refused = Some((Refused::TooMany, request));
-                break;
-            }
-        }
+        let mut batch = Submission::begin(self, now, holds);
+        let refused = batch.enter(requests.into_iter(), Claim::Batch);
         drop(batch);
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
     /// See [`crate::Queue::start`].
@@ -478,20 +582,18 @@ impl<T: QueueTransport> QueuePair<T> {
         if self.submitting.get() {
             return Pending::refused(Refused::InsideSubmit, request);
         }
-        let (checked, request) = self.controller.file_checker()(request);
-        if let Err(why) = checked {
-            return Pending::refused(why, request);
-        }
         let tickets = self.inner.borrow().requests.tickets().clone();
         let ticket = tickets.issue();
         // Announced when the queue is next driven, or by `commit`.
-        let batch = Submission::begin(self, hw::now(), true, 1);
+        let mut batch = Submission::begin(self, hw::now(), true);
         self.inner.borrow_mut().has_futures = true;
-        match batch.submit(request, Claim::Future(ticket)) {
-            Ok(()) => Pending::new(tickets, ticket),
-            Err(request) => {
+        let refused = batch.enter(std::iter::once(request), Claim::Future(ticket));
+        drop(batch);
+        match refused {
+            None => Pending::new(tickets, ticket),
+            Some(refused) => {
                 tickets.withdraw(ticket);
-                Pending::refused(Refused::TooMany, request)
+                Pending::refused(refused.0, refused.1)
             }
         }
     }
@@ -544,15 +646,10 @@ impl<T: QueueTransport> QueuePair<T> {
         Ok(self.finished())
     }
 
-    /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
-    pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
-        self.run(until, true, None, enough);
-    }
-
     /// Polls, spins and sleeps as the policy plans, until `wanted` requests can be reaped, `enough`, `until`, or, unless the caller waits for
     /// others too, nothing is in flight. The queue is borrowed between the steps: wakers run when it is not.
     #[inline]
-    fn run(&self, until: Nanos, for_others: bool, wanted: Option<u32>, enough: impl Fn() -> bool) {
+    pub(crate) fn run(&self, until: Nanos, for_others: bool, wanted: Option<u32>, enough: impl Fn() -> bool) {
         if !self.is_here() {
             // Nothing comes any more in this process.
             return;
@@ -581,6 +678,7 @@ impl<T: QueueTransport> QueuePair<T> {
         // The clock read of a wake-up is that of the poll which follows it, and of no later one.
         (inner.wanted, inner.woke_at) = (0, None);
         inner.transport.commit();
+        inner.leave();
         self.publish(&inner);
     }
 
@@ -629,6 +727,8 @@ impl<T: QueueTransport> QueuePair<T> {
         let means = self.controller.mode_for(self.hardware_queue(), self.shared.made_for, mode);
         cycle::prepare(means);
         self.shared.mode.ask(means);
+        // The controller coalesces as the modes of its queues say.
+        self.controller.kick_keeper();
     }
 
     /// See [`crate::Queue::set_latency_price`].
@@ -678,11 +778,6 @@ impl<T: QueueTransport> QueuePair<T> {
         std::mem::take(&mut self.inner.borrow_mut().counters)
     }
 
-    /// What has been counted of its transport.
-    pub(crate) fn hardware_counters(&self) -> HardwareCounters {
-        self.shared.hardware_counters()
-    }
-
     /// How often its policy has decided what, since the mode was adopted: in [`Mode::ADAPTIVE`] alone.
     pub(crate) fn decisions(&self) -> Option<Decisions> {
         self.inner.borrow().waiter.policy.decisions().copied()
@@ -730,7 +825,7 @@ impl<T: QueueTransport> QueuePair<T> {
         let mut inner = self.inner.borrow_mut();
         inner.in_loop = true;
         inner.transport.notify_by_eventfd();
-        _ = self.place.drain(KEY_VECTOR);
+        _ = inner.drain_events(&self.poller);
         let weighs = inner.waiter.policy.facts().weighs_sleeps;
         let mut before = 0;
         if weighs {
@@ -753,14 +848,18 @@ impl<T: QueueTransport> QueuePair<T> {
         if !matches!(inner.plan(now, Nanos::MAX, false), Plan::Nap { .. }) {
             // No other thread takes completions while the loop waits, whatever the plan.
             inner.waiter.plan = Plan::sleep(Nanos::MAX);
+        } else if inner.waiter.silent() == 0 {
+            // The loop computes: it is not to be notified until its nap is over.
+            SleepSteps::mask(&mut *inner);
         }
         inner.turns = inner.turns.wrapping_add(u32::from(weighs && there));
         if weighs && there && inner.turns.is_multiple_of(MEASURED_TURNS) {
             inner.left_at = Some((hw::now(), hw::thread_usage().sleeps));
         }
-        self.arm_in(&mut inner);
+        sleep::arm(&mut *inner);
         self.publish(&inner);
-        let pending = inner.transport.pending();
+        let inner_ref = &mut *inner;
+        let pending = inner_ref.was_posted() | inner_ref.has_mail() || inner_ref.waiter.owner && inner_ref.transport.pending();
         if pending {
             inner.waiter.found_something();
         }
@@ -774,8 +873,12 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// See [`crate::Queue::leave_loop`].
     pub(crate) fn leave_loop(&self) {
-        self.inner.borrow_mut().in_loop = false;
-        self.shared.wake.mask();
+        let mut inner = self.inner.borrow_mut();
+        inner.in_loop = false;
+        if self.is_here() {
+            inner.leave();
+            self.shared.wake.mask();
+        }
     }
 
     /// See [`crate::Queue::next_deadline`].
@@ -798,8 +901,20 @@ impl<T: QueueTransport> QueuePair<T> {
         }
         let QueuePair { controller, shared, inner, .. } = self;
         let mut inner = inner.into_inner();
+        inner.leave();
+        inner.transport.close();
         inner.requests.disown_all();
-        if inner.requests.open() > 0 && !bound {
+        shared.set_open(inner.requests.open());
+        if inner.requests.open() == 0 {
+            return controller.retire(&shared);
+        }
+        shared.set_orphaned(true);
+        if T::REAPED_BY_OTHERS {
+            *shared.left() = Some(inner.requests);
+            controller.retire(&shared);
+            return controller.kick_keeper();
+        }
+        if !bound {
             return controller.adopt(Box::new(inner));
         }
         let (wakers, memory) = inner.lose_all();
@@ -807,25 +922,39 @@ impl<T: QueueTransport> QueuePair<T> {
         executor::let_go(memory);
         controller.retire(&shared);
     }
+}
 
-    /// Before a sleep in the place: wake-ups may come, and the notification is reported if the plan is to sleep on it.
-    fn arm_in(&self, inner: &mut Inner<T>) {
-        self.shared.wake.arm();
-        let watch = matches!(inner.waiter.plan, Plan::Sleep { .. });
-        let Some(event) = inner.transport.notification().filter(|_| inner.watched != watch) else { return };
-        let poller = self.place.poller();
-        match if watch { poller.add(event, KEY_VECTOR) } else { poller.remove(event) } {
-            Ok(()) => inner.watched = watch,
-            Err(error) => tracing::error!(%error, watch, "a queue's notification cannot be watched, or left alone"),
+impl QueuePair<UringQueue> {
+    /// What has been counted of its rings.
+    pub(crate) fn hardware_counters(&self) -> HardwareCounters {
+        self.shared.hardware_counters()
+    }
+}
+
+impl QueuePair<RingQueue> {
+    /// What has been counted of its hardware queue, by all threads that share it.
+    pub(crate) fn hardware_counters(&self) -> HardwareCounters {
+        self.controller.hardware_counters(self.transport().hardware())
+    }
+
+    /// The notification of `home`, another queue of the same thread or this one, stands for this one's where messages are posted.
+    pub(crate) fn share_notification(&self, home: Vector) {
+        let inner = &mut *self.inner.borrow_mut();
+        if inner.transport.share_notification(home) {
+            inner.waiter.settle(&mut inner.transport);
+            inner.waiter.woken(Woke::OTHER);
         }
     }
 }
 
-/// Requests on their way into a queue. When it is dropped they are announced, even where the application's iterator has panicked.
+/// Requests on their way into a queue. When it is dropped they are posted and announced, even where the application's iterator has panicked.
 struct Submission<'a, T: QueueTransport> {
     queue: &'a QueuePair<T>,
+    /// The queue's; taken when this is dropped.
+    requests: Option<Box<Requests>>,
     now: Nanos,
-    posted: u32,
+    /// A future waits for them.
+    is_future: bool,
     urgent: u32,
     /// They are announced later.
     holds: bool,
@@ -833,66 +962,111 @@ struct Submission<'a, T: QueueTransport> {
 
 impl<'a, T: QueueTransport> Submission<'a, T> {
     #[inline]
-    fn begin(queue: &'a QueuePair<T>, now: Nanos, holds: bool, requests: usize) -> Submission<'a, T> {
+    fn begin(queue: &'a QueuePair<T>, now: Nanos, holds: bool) -> Submission<'a, T> {
         let inner = &mut *queue.inner.borrow_mut();
         inner.clock = now;
-        inner.has_futures &= inner.requests.open() > 0;
-        if inner.transport.has_poll_queue() {
-            // An iterator without an end says that it has as many as there are numbers.
-            let commands = u32::try_from(requests).unwrap_or(u32::MAX);
-            let in_flight = inner.requests.open().saturating_add(commands);
-            // A foreign loop never spins: it would have to poll by its timer for what does not notify.
-            let route = match inner.in_loop {
-                true => Route::Notify,
-                false => inner.waiter.policy.route(now, &Batch { commands, in_flight, ..Batch::default() }),
-            };
-            inner.transport.set_route(route);
-        }
-        let (posted, urgent) = (inner.requests.posted(), inner.requests.urgent());
         queue.submitting.set(true);
-        Submission { queue, now, posted, urgent, holds }
+        let spare = queue.spare.take().unwrap_or_else(|| Box::new(Requests::new(0)));
+        let mut requests = std::mem::replace(&mut inner.requests, spare);
+        inner.has_futures &= requests.open() > 0;
+        requests.begin();
+        let urgent = requests.urgent();
+        Submission { queue, requests: Some(requests), now, is_future: false, urgent, holds }
     }
 
-    /// Takes in a request that was checked.
-    ///
-    /// # Errors
-    /// The request, where there are as many as can be.
-    #[inline(always)] // A request stays in registers from the caller's iterator to its slot.
-    fn submit(&self, request: Request, claim: Claim) -> Result<(), Request> {
-        let Inner { requests, transport, .. } = &mut *self.queue.inner.borrow_mut();
-        requests.submit(request, claim, self.now, transport)
+    /// Takes in what the application's iterator yields, until one is refused. A function of its own, so that nothing else is known to have the
+    /// requests: it saves four instructions a request.
+    #[inline(always)]
+    fn enter(&mut self, requests: impl Iterator<Item = Request>, claim: Claim) -> Option<Box<(Refused, Request)>> {
+        let (controller, now) = (&self.queue.controller, self.now);
+        self.is_future = claim != Claim::Batch;
+        let entered = self.requests.as_deref_mut()?;
+        let check = controller.checker();
+        for request in requests {
+            let (checked, request) = check(request);
+            if let Err(why) = checked {
+                match controller.look_up(why, request) {
+                    Ok(request) => match entered.enter_growing(request, claim, now) {
+                        None => continue,
+                        Some(request) => return Some(refusal(Refused::TooMany, request)),
+                    },
+                    Err((why, request)) => return Some(refusal(why, request)),
+                }
+            }
+            // A request is taken apart on its way into its slot, and stored only where the slots have to grow.
+            if let Err(request) = entered.enter(request, claim, now)
+                && let Some(request) = entered.enter_growing(request, claim, now)
+            {
+                return Some(refusal(Refused::TooMany, request));
+            }
+        }
+        None
     }
 }
 
+/// Apart from the data path, and small on it.
+#[cold]
+fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
+    Box::new((why, request))
+}
+
 impl<T: QueueTransport> Drop for Submission<'_, T> {
-    #[inline]
+    #[inline(never)] // Next to the loop that takes requests in, the one that posts them would have fewer registers.
     fn drop(&mut self) {
-        let &mut Submission { queue, now, posted, urgent, holds } = self;
+        let &mut Submission { queue, now, is_future, holds, urgent, .. } = self;
         queue.submitting.set(false);
         let mut borrowed = queue.inner.borrow_mut();
         let inner = &mut *borrowed;
-        queue.shared.set_open(inner.requests.open());
-        let commands = inner.requests.posted() - posted;
+        let Some(requests) = self.requests.take() else { return };
+        queue.spare.set(Some(std::mem::replace(&mut inner.requests, requests)));
+        let Inner { requests, transport, waiter, .. } = inner;
+        let urgent = requests.urgent() - urgent;
+        if transport.has_poll_queue() {
+            // A foreign loop never spins: it would have to poll by its timer for what does not notify.
+            let batch = Batch { urgent, in_flight: requests.open(), ..Batch::default() };
+            transport.set_route(if inner.in_loop { Route::Notify } else { waiter.policy.route(now, &batch) });
+        }
+        let room = transport.room(requests.posted());
+        let mut posting = transport.posting();
+        let commands = requests.post_entered(&mut posting, !is_future && urgent == 0, now, room);
+        if !holds {
+            posting.commit();
+        }
+        drop(posting);
+        if holds {
+            transport.defer_commit();
+        }
+        queue.shared.set_open(requests.open());
+        if requests.is_waiting() {
+            transport.commit();
+            inner.leave_waiting(now);
+            queue.publish(inner);
+            if queue.shared.fails_all() {
+                // No completion follows what has failed, and a loop of the application's waits for its descriptor.
+                queue.shared.notice();
+            }
+        }
         if commands > 0 {
-            if inner.late_at == Nanos::MAX {
+            if T::CANCELS_LATE && inner.late_at == Nanos::MAX {
                 let at = hw::now() + inner.timeout;
                 inner.set_late_at(at);
             }
-            if !holds {
-                inner.transport.commit();
-            }
             let policy = &mut inner.waiter.policy;
             let class = if policy.wants_class() { inner.requests.last_class() } else { None };
-            let urgent = (inner.requests.urgent() - urgent).min(commands);
-            let polls = policy.submitted(now, &Batch { commands, urgent, in_flight: inner.requests.open(), class });
+            let polls = policy.submitted(now, &Batch { commands, urgent: urgent.min(commands), in_flight: inner.requests.open(), class });
             if polls && !holds && inner.transport.pending() {
                 inner.counters.submit_checks += 1;
+                inner.transport.set_reaps_itself(true);
                 inner.poll(WEIGHT);
-                queue.publish(inner);
-                if !inner.wakers.is_empty() {
-                    drop(queue.wake_all(borrowed));
+                inner.transport.set_reaps_itself(false);
+                if let Some(owner) = inner.waiter.leaves_behind(&mut inner.transport) {
+                    inner.transport.tell(owner);
                 }
+                queue.publish(inner);
             }
+        }
+        if !inner.wakers.is_empty() {
+            drop(queue.wake_all(borrowed));
         }
     }
 }
@@ -924,7 +1098,7 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
 
     fn look_while_spinning(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
-        let found = inner.transport.pending();
+        let found = inner.transport.pending() || self.shared.is_noticed();
         if found {
             inner.waiter.found_something();
         }
@@ -941,16 +1115,17 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
     }
 
     fn arm(&self) {
-        self.arm_in(&mut self.inner.borrow_mut());
+        sleep::arm(&mut *self.inner.borrow_mut());
     }
 
     fn look_before_sleep(&self) -> bool {
-        let mut inner = self.inner.borrow_mut();
-        let found = matches!(inner.waiter.plan, Plan::Sleep { .. }) && inner.transport.pending();
-        if found {
+        let inner = &mut *self.inner.borrow_mut();
+        // The notification of a transport that tells by itself in its own sleep has signalled only what came since.
+        let unannounced = T::SUBMITS_IN_SLEEP && matches!(inner.waiter.plan, Plan::Sleep { .. }) && inner.transport.pending();
+        if unannounced {
             inner.waiter.found_something();
         }
-        found || !self.shared.mode.settled()
+        sleep::check(inner) | unannounced
     }
 
     fn weighs_sleeps(&self) -> bool {
@@ -958,24 +1133,26 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
     }
 
     fn drain_events(&self) -> io::Result<bool> {
-        self.place.drain(KEY_VECTOR)
+        self.inner.borrow_mut().drain_events(&self.poller)
     }
 
     fn woken(&self, slept: &Slept) {
-        self.shared.wake.mask();
         let mut inner = self.inner.borrow_mut();
+        sleep::wake(&mut *inner);
         inner.awake(slept);
         // The other queues are polled first, each with a clock read of its own.
         inner.woke_at = None;
     }
 
-    fn leave(&self) {}
+    fn leave(&self) {
+        self.inner.borrow_mut().leave();
+    }
 }
 
 /// Readable when [`QueuePair::turn`] has something to do.
 impl<T: QueueTransport> AsFd for QueuePair<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.place.as_fd()
+        self.poller.as_fd()
     }
 }
 

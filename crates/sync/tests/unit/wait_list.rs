@@ -1,100 +1,71 @@
-use std::cell::{Cell, RefCell};
-
 use super::*;
 
-/// Queues with this many commands that wait each, and this many tags for all.
-struct Queues {
-    books: Vec<RefCell<u32>>,
-    tags: Cell<u32>,
-    /// The place's lock is busy.
-    busy: Cell<bool>,
-    served: RefCell<Vec<u8>>,
+/// A list that these queues have joined, in this order.
+fn joined_by(queues: &[u8]) -> TagWaitList {
+    let list = TagWaitList::new();
+    for &queue in queues {
+        list.join(queue);
+    }
+    list
 }
 
-impl Queues {
-    fn new(waiting: &[u32], tags: u32) -> (TagWaitList, Queues) {
-        let line = TagWaitList::new();
-        (0..waiting.len()).for_each(|queue| line.join(queue as u8));
-        let books = waiting.iter().map(|&waiting| RefCell::new(waiting)).collect();
-        (line, Queues { books, tags: Cell::new(tags), busy: Cell::new(false), served: RefCell::default() })
-    }
-
-    fn waiting(&self) -> Vec<u32> {
-        self.books.iter().map(|book| *book.borrow()).collect()
-    }
-}
-
-impl TagWaiters for Queues {
-    type Book<'a> = std::cell::RefMut<'a, u32>;
-    type Place = ();
-
-    fn try_book(&self, queue: u8) -> Option<Self::Book<'_>> {
-        self.books[usize::from(queue)].try_borrow_mut().ok()
-    }
-
-    fn post(&self, book: &mut Self::Book<'_>) -> Progress<()> {
-        if self.busy.get() {
-            return Progress::PutOff;
-        }
-        let posted = self.tags.get().min(**book);
-        self.tags.set(self.tags.get() - posted);
-        **book -= posted;
-        if **book == 0 { Progress::All(()) } else { Progress::Some(()) }
-    }
-
-    fn served(&self, queue: u8, (): &()) {
-        assert!(self.books[usize::from(queue)].try_borrow_mut().is_ok(), "its book is unlocked");
-        self.served.borrow_mut().push(queue);
-    }
-
-    fn is_exhausted(&self, (): &()) -> Option<bool> {
-        (!self.busy.get()).then_some(self.tags.get() == 0)
-    }
+/// Returns tags: the queues that are woken, in order.
+fn woken(list: &TagWaitList) -> Vec<u8> {
+    let mut woken = Vec::new();
+    list.returned(|queue| woken.push(queue));
+    woken
 }
 
 #[test]
-fn wait_list_serves_in_order() {
-    let (line, queues) = Queues::new(&[2, 2, 1], 3);
-    line.join(0);
-    assert_eq!(line.returned(&queues), Some(true));
-    assert_eq!((queues.waiting(), queues.served.take()), (vec![0, 1, 1], vec![0, 1]));
-    assert!(!line.may_post(0) && line.may_post(1) && !line.may_post(2));
-    queues.tags.set(9);
-    assert_eq!(line.unlocked(&queues), Some(true));
-    assert_eq!((queues.waiting(), queues.served.take()), (vec![0, 0, 0], vec![1, 2]));
-    assert!(line.may_post(2) && !line.must_serve());
-    assert_eq!((line.returned(&queues), line.unlocked(&queues)), (None, None));
+fn list_has_waiters_until_all_leave() {
+    let list = TagWaitList::new();
+    assert!(!list.has_waiters());
+    list.join(3);
+    list.join(5);
+    list.leave(3);
+    assert!(list.has_waiters());
+    list.leave(5);
+    assert!(!list.has_waiters());
+    list.join(3);
+    assert!(list.has_waiters());
 }
 
 #[test]
-fn locked_queue_keeps_its_place() {
-    let (line, queues) = Queues::new(&[1, 1], 2);
-    let book = queues.books[0].borrow_mut();
-    assert_eq!(line.returned(&queues), Some(true));
-    drop(book);
-    assert_eq!(queues.waiting(), [1, 0]);
-    assert!(line.may_post(0) && !line.may_post(1));
+fn returned_tags_wake_every_waiter() {
+    let list = joined_by(&[2, 0, 255]);
+    assert_eq!(woken(&list), [2, 0, 255]);
+    list.leave(0);
+    assert_eq!(woken(&list), [2, 255], "a queue waits until it leaves");
 }
 
 #[test]
-fn try_serve_may_leave_work() {
-    let (line, queues) = Queues::new(&[1], 1);
-    queues.busy.set(true);
-    assert_eq!(line.returned(&queues), Some(false));
-    assert_eq!(queues.waiting(), [1]);
-    queues.busy.set(false);
-    assert_eq!((line.returned(&queues), queues.waiting()), (Some(true), vec![0]));
+fn empty_list_wakes_no_queue() {
+    let list = TagWaitList::default();
+    assert_eq!(woken(&list), []);
+    list.join(0);
+    list.leave(0);
+    assert_eq!(woken(&list), []);
 }
 
 #[test]
-fn queue_joins_once_at_the_end() {
-    let (line, queues) = Queues::new(&[1, 1], 0);
-    line.join(0);
-    assert!(line.must_serve() && line.may_post(0) && !line.may_post(1));
-    queues.tags.set(1);
-    assert_eq!((line.unlocked(&queues), queues.waiting()), (Some(true), vec![0, 1]));
-    assert!(!line.may_post(0) && line.may_post(1));
-    queues.tags.set(1);
-    assert!(line.has_waiters());
-    assert_eq!((line.unlocked(&queues), line.has_waiters()), (Some(true), false));
+fn queue_that_joins_twice_leaves_once() {
+    let list = joined_by(&[1, 4, 1]);
+    assert_eq!(woken(&list), [1, 4]);
+    list.leave(1);
+    assert_eq!(woken(&list), [4]);
+}
+
+#[test]
+fn leave_without_join_changes_nothing() {
+    let list = joined_by(&[1]);
+    list.leave(2);
+    assert_eq!((list.has_waiters(), woken(&list)), (true, vec![1]));
+}
+
+#[test]
+fn first_queues_are_next() {
+    let list = joined_by(&[7, 3, 5]);
+    assert_eq!([7, 3, 5, 9].map(|queue| list.is_among_first(queue, 2)), [true, true, false, false]);
+    list.leave(7);
+    assert_eq!([7, 3, 5].map(|queue| list.is_among_first(queue, 2)), [false, true, true]);
 }

@@ -73,7 +73,7 @@ fn orphans_delay_no_late_request() {
     let (signal, said, now) = (sleeper.wake.try_clone_signal().unwrap(), Arc::<Mutex<Vec<_>>>::default(), Nanos::from_secs(1000));
     sleeper.set_open(1);
     left.set_open(1);
-    queues.orphaned(&left);
+    left.set_orphaned(true);
     control.adopt(Box::new(Unanswered(left, said.clone())));
     sleeper.wake.arm();
     sleeper.set_late_at(now + Nanos(1));

@@ -11,17 +11,18 @@
 
 use std::sync::Arc;
 
-use completion::{Mode, Route};
+use completion::{Mode, Notification, Route};
 use driver::Completed;
 use hw::uring::Poll;
-use hw::{Birth, EventFd, Lent};
+use hw::{Birth, Lent, Poller};
 use nvme::QueueId;
+use sync::WaiterId;
 use units::{Nanos, Op};
 
 use super::command_ring::CommandRing;
 use super::link::KernelLink;
 use crate::error::QueueError;
-use crate::link::transport::{Polled, QueueTransport, SleepFor, TransportCounts};
+use crate::link::transport::{KEY_NOTIFICATION, Polled, QueueTransport, SleepFor, TransportCounts};
 use crate::link::{Part, Post};
 use crate::request::{ERRNO, TRUNCATED, Token};
 use crate::wake::Wake;
@@ -52,11 +53,14 @@ pub(crate) struct UringQueue {
     made_for: Option<Mode>,
     /// The thread that made them is the only one that may use them (SINGLE_ISSUER).
     bound: bool,
+    /// Where a thread that has several queues sleeps, and whether completions are reported there.
+    poller: Arc<Poller>,
+    watched: bool,
 }
 
 impl UringQueue {
     /// Rings for `tags` requests at once in `mode`. `wake` ends a sleep in them; `counts` are the queue's. With `owned` the calling thread
-    /// is the only one that may ever use them.
+    /// is the only one that may ever use them. Where the thread sleeps in `poller`, completions are reported there.
     ///
     /// # Errors
     /// The kernel refuses a ring; of a mode of its own, it says in a trial that it cannot poll the device.
@@ -67,6 +71,7 @@ impl UringQueue {
         (wake, counts): (&Wake, &Arc<TransportCounts>),
         owned: bool,
         mode: Mode,
+        poller: Arc<Poller>,
     ) -> Result<UringQueue, QueueError> {
         let ring = |tags, poll| CommandRing::new(link, id, tags, (wake, counts), owned, poll);
         let queue = |interrupt, poll| UringQueue {
@@ -76,6 +81,8 @@ impl UringQueue {
             polls: false,
             made_for: None,
             bound: owned && link.features().owner,
+            poller: poller.clone(),
+            watched: false,
         };
         if !mode.is_the_kernels() {
             // Where the device turns out not to be polled, or has no room for another ring, there is none.
@@ -104,6 +111,12 @@ impl UringQueue {
         self.interrupt.birth()
     }
 
+    /// What its completions signal besides, once they do.
+    #[cfg(test)]
+    pub(crate) fn eventfd(&self) -> Option<&hw::EventFd> {
+        self.interrupt.eventfd()
+    }
+
     /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
     /// that; a read beyond the end of a file that has become shorter is an input error.
     #[cold]
@@ -128,7 +141,7 @@ impl UringQueue {
     }
 }
 
-impl Post for UringQueue {
+impl Post for &mut UringQueue {
     #[inline]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         self.data_ring().push_data(part, token, now)
@@ -140,13 +153,34 @@ impl Post for UringQueue {
         ring.push_other(part, token, now)
     }
 
-    fn commit(&mut self) -> u32 {
-        self.interrupt.submit() + self.poll.as_mut().map_or(0, CommandRing::submit)
+    fn commit(&mut self) {
+        QueueTransport::commit(*self);
     }
 }
 
 impl QueueTransport for UringQueue {
     const SUBMITS_IN_SLEEP: bool = true;
+    const CANCELS_LATE: bool = true;
+    const REAPED_BY_OTHERS: bool = false;
+
+    type Posting<'a> = &'a mut UringQueue;
+
+    fn room(&self, _: u32) -> u32 {
+        u32::MAX
+    }
+
+    #[inline(always)]
+    fn posting(&mut self) -> &mut UringQueue {
+        self
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        self.interrupt.submit();
+        if let Some(poll) = &mut self.poll {
+            poll.submit();
+        }
+    }
 
     fn has_poll_queue(&self) -> bool {
         self.poll.is_some() && self.made_for.is_none()
@@ -168,13 +202,13 @@ impl QueueTransport for UringQueue {
     }
 
     #[inline]
-    fn reap(&mut self, budget: u32, mut sink: impl FnMut(&Completed)) -> Polled {
+    fn reap(&mut self, budget: u32, mut sink: impl FnMut(&[Completed])) -> Polled {
         let link = &self.link;
         let mut explained = |completed: &mut Completed| {
             if completed.status == ERRNO {
                 UringQueue::explain(link, completed);
             }
-            sink(completed);
+            sink(std::slice::from_ref(completed));
         };
         let mut found = self.interrupt.reap(budget, &mut explained);
         if let Some(poll) = &mut self.poll
@@ -183,7 +217,7 @@ impl QueueTransport for UringQueue {
         {
             found += poll.reap(budget - found, &mut explained);
         }
-        Polled { found, budget_used_up: found == budget, more: self.interrupt.has_entries() }
+        Polled { found, budget_used_up: found == budget, more: self.interrupt.has_entries(), ..Polled::default() }
     }
 
     fn can_extend_nap(&self) -> bool {
@@ -228,7 +262,51 @@ impl QueueTransport for UringQueue {
         self.bound
     }
 
-    fn notification(&self) -> Option<&EventFd> {
-        self.interrupt.eventfd()
+    /// Of a thread with several queues, or in a loop of its own: in its own sleep the ring tells.
+    fn watch(&mut self, sleeps: bool) {
+        let Some(event) = self.interrupt.eventfd().filter(|_| self.watched != sleeps) else { return };
+        match if sleeps { self.poller.add(event, KEY_NOTIFICATION) } else { self.poller.remove(event) } {
+            Ok(()) => self.watched = sleeps,
+            Err(error) => tracing::error!(%error, sleeps, "a queue's notification cannot be watched, or left alone"),
+        }
+    }
+}
+
+/// Nothing is masked, and no other thread has it.
+impl Notification for UringQueue {
+    type Thread = WaiterId;
+
+    #[inline]
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) {}
+
+    fn mask(&mut self) {}
+
+    fn pending(&mut self) -> bool {
+        false
+    }
+
+    fn take_role(&mut self) -> bool {
+        true
+    }
+
+    fn has_role(&self) -> bool {
+        true
+    }
+
+    fn release_role(&mut self) -> Option<WaiterId> {
+        None
+    }
+
+    fn other_owner(&mut self) -> Option<WaiterId> {
+        None
     }
 }

@@ -53,31 +53,25 @@ impl RingLane {
         self.birth
     }
 
-    /// Whether the controller takes SGL data blocks.
+    /// The submission side, locked. No thread runs the application's code while it has it.
     #[inline]
-    pub(crate) fn has_sgls(&self) -> bool {
-        self.link.sgls()
-    }
-
-    /// Waits for the submission side: no thread runs the application's code while it has it.
-    #[inline]
-    pub(crate) fn lock<const SGLS: bool>(&self) -> RingPosting<'_, SGLS> {
+    pub(crate) fn posting(&self) -> RingPosting<'_> {
         RingPosting { sq: self.pair.lock_sq(), lane: self }
     }
 
-    /// The submission side, if nobody has it: for a thread that must not wait for those who post.
-    pub(crate) fn try_lock(&self) -> Option<RingPosting<'_, true>> {
+    /// The same, if no other thread has it: for the housekeeping thread, which waits for no lock.
+    pub(crate) fn try_posting(&self) -> Option<RingPosting<'_>> {
         Some(RingPosting { sq: self.pair.try_lock_sq()?, lane: self })
     }
 
-    /// Announces what was posted. How many commands that were.
-    pub(crate) fn commit(&self) -> u32 {
-        self.pair.lock_sq().commit(self.link.doorbells())
+    /// Announces what was posted.
+    pub(crate) fn commit(&self) {
+        self.pair.lock_sq().commit(self.link.doorbells());
     }
 
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
-    pub(crate) fn hint(&self) -> bool {
+    pub(crate) fn pending(&self) -> bool {
         self.pair.pending()
     }
 
@@ -146,7 +140,7 @@ impl RingLane {
 
     /// Whether anything was posted for it to `home` since this was asked last. A drive on the bus sets no bits: its entries tell.
     pub(crate) fn take_posted(&self, home: Vector) -> bool {
-        if self.link.is_on_bus() { self.hint() } else { self.posted(home).is_some_and(|posted| posted.take(self.vector.0)) }
+        if self.link.is_on_bus() { self.pending() } else { self.posted(home).is_some_and(|posted| posted.take(self.vector.0)) }
     }
 
     /// The descriptor of `home`, into which messages are posted.
@@ -210,7 +204,7 @@ impl RingLane {
 
     /// Announces what was posted, unless some thread posts at this moment, and commits by itself. How many commands that were.
     pub(crate) fn try_commit(&self) -> u32 {
-        self.try_lock().map_or(0, |mut posting| posting.commit())
+        self.pair.try_lock_sq().map_or(0, |mut sq| sq.commit(self.link.doorbells()))
     }
 
     /// Its queue pair, for the thread that looks after its controller.
@@ -219,41 +213,33 @@ impl RingLane {
     }
 }
 
-/// A lane's submission side, locked. `SGLS`: an SGL may name a command's data. To ask that costs short commands six instructions: without
-/// it nothing is asked, and PRPs name all.
-pub(crate) struct RingPosting<'a, const SGLS: bool> {
+/// The submission side of a queue pair, locked.
+pub(crate) struct RingPosting<'a> {
     sq: SqGuard<'a, SqRing, CqRing>,
     lane: &'a RingLane,
 }
 
-impl<const SGLS: bool> RingPosting<'_, SGLS> {
-    /// Whether there is no room for another command now, or the lane is closed.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.sq.exhausted()
-    }
-}
-
-impl<const SGLS: bool> Post for RingPosting<'_, SGLS> {
+impl Post for RingPosting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp, SGLS && self.lane.link.sgls()), token.0, now).is_ok()
+        self.sq.post(command(part, &self.lane.prp, || self.lane.link.sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // A lock, which others do without.
         let frees = part.op == Op::WriteZeroes && self.lane.link.frees_zeroes(part.nsid);
-        self.sq.post(other_command(part, &self.lane.prp, self.lane.link.sgls(), frees), token.0, now).is_ok()
+        self.sq.post(other_command(part, &self.lane.prp, || self.lane.link.sgls(), frees), token.0, now).is_ok()
     }
 
     #[inline(always)]
-    fn commit(&mut self) -> u32 {
-        self.sq.commit(self.lane.link.doorbells())
+    fn commit(&mut self) {
+        self.sq.commit(self.lane.link.doorbells());
     }
 }
 
 /// What a part is to a controller; `sgls`: whether it has them.
 #[inline(always)]
-fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
+fn command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool) -> Sqe {
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
     let sqe = match part.op {
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
@@ -264,7 +250,7 @@ fn command(part: &Part<'_>, prp: &PrpTable, sgls: bool) -> Sqe {
 
 /// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
 /// Deallocate bit.
-fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: bool, frees: bool) -> Sqe {
+fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool, frees: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };

@@ -56,32 +56,27 @@ impl PrpTable {
         self.written.iter().all(|written| !written.load(Acquire))
     }
 
-    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf`, and CDW0.PSDT beside it. If `sgls` may be
-    /// used, an SGL data block names more than two pages: the buffer is one run of bus addresses, and the controller fetches no list.
+    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1), and CDW0.PSDT beside it. If
+    /// `sgls` may be used, an SGL data block names more than two pages: the buffer is one run of bus addresses, and the controller fetches no list.
     #[inline(always)]
-    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: bool) -> (Dptr, u8) {
-        if sgls && addr % PAGE + u64::from(bytes) > 2 * PAGE {
-            return (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL);
-        }
-        let (prp1, prp2) = self.pointers(addr, bytes, buf);
-        (Dptr { prp1, prp2 }, 0)
-    }
-
-    /// PRP1 and PRP2 (Base 4.1.1).
-    #[inline]
-    fn pointers(&self, addr: u64, bytes: u32, buf: &Option<Lent>) -> (u64, u64) {
+    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: impl FnOnce() -> bool) -> (Dptr, u8) {
         let offset = addr % PAGE;
         let end = offset + u64::from(bytes);
         if end <= PAGE {
-            return (addr, 0);
+            return (Dptr { prp1: addr, prp2: 0 }, 0);
         }
         let second = addr - offset + PAGE;
         if end <= 2 * PAGE {
-            return (addr, second);
+            return (Dptr { prp1: addr, prp2: second }, 0);
+        }
+        // Asked here, because shorter commands need neither.
+        if sgls() {
+            return (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL);
         }
         let page = second.wrapping_sub(self.base) / PAGE;
         let written = self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
-        (addr, if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) })
+        let prp2 = if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) };
+        (Dptr { prp1: addr, prp2 }, 0)
     }
 
     /// The entry for the page at `second`, which is in a part of the table that is yet to be written, or not in the pool.

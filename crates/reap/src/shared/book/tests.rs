@@ -39,9 +39,7 @@ impl Post for Room {
         self.post(part, token, now)
     }
 
-    fn commit(&mut self) -> u32 {
-        0
-    }
+    fn commit(&mut self) {}
 }
 
 struct Bench {
@@ -98,12 +96,12 @@ impl Bench {
         out.pop()
     }
 
-    fn end(&mut self, token: Token, how: How) {
-        assert!(self.book.end(token, how, Nanos(5)).is_none());
+    fn end(&mut self, token: Token, status: Status) {
+        let (completed, mut wakers) = (Completed { token: token.0, status, ..Completed::default() }, Vec::new());
+        self.book.answered(&[completed], Nanos(5), &mut wakers);
+        assert!(wakers.is_empty());
     }
 }
-
-const OK: How = How::Answered(Status::SUCCESS);
 
 proptest! {
     #[test]
@@ -119,11 +117,11 @@ proptest! {
                 prop_assert_eq!(token.soft(), 3);
                 if resets > 0 {
                     resets -= 1;
-                    bench.end(token, How::Requeue { asked: false });
+                    bench.end(token, REQUEUED);
                     continue;
                 }
                 covered.extend(part.lba..part.lba + u64::from(part.blocks));
-                bench.end(token, OK);
+                bench.end(token, Status::SUCCESS);
             }
         }
         covered.sort_unstable();
@@ -159,11 +157,11 @@ proptest! {
                 }
                 if resets > 0 {
                     resets -= 1;
-                    bench.end(token, How::Requeue { asked: false });
+                    bench.end(token, REQUEUED);
                     continue;
                 }
                 covered.extend(part.lba..part.lba + u64::from(part.blocks));
-                bench.end(token, OK);
+                bench.end(token, Status::SUCCESS);
             }
         }
         covered.sort_unstable();
@@ -182,7 +180,7 @@ fn lost_range_lists_are_leaked() {
     bench.enter_request(Request::deallocate(&ns, 0, 8));
     let leaked = bench.pool.leaked();
     let posted = bench.post_entered(1);
-    bench.end(posted[0].1, How::Lost);
+    bench.end(posted[0].1, LOST);
     let done = bench.take_done().unwrap();
     assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 512));
 }
@@ -192,10 +190,9 @@ fn first_error_stops_the_request() {
     let mut bench = Bench::new();
     bench.read(0, 0, 64);
     let posted = bench.post(3);
-    let failed = |status| How::Answered(status);
-    bench.end(posted[1].1, failed(Status::LBA_OUT_OF_RANGE));
-    bench.end(posted[0].1, failed(Status::INVALID_FIELD));
-    bench.end(posted[2].1, OK);
+    bench.end(posted[1].1, Status::LBA_OUT_OF_RANGE);
+    bench.end(posted[0].1, Status::INVALID_FIELD);
+    bench.end(posted[2].1, Status::SUCCESS);
     assert!(bench.post(64).is_empty());
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
     assert_eq!(bench.book.open(), 0);
@@ -207,7 +204,7 @@ fn parts_are_retried_three_times() {
     bench.read(0, 0, 1);
     for _ in 0..4 {
         let posted = bench.post(1);
-        bench.end(posted[0].1, How::Requeue { asked: false });
+        bench.end(posted[0].1, REQUEUED);
     }
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::TimedOut));
 }
@@ -218,10 +215,10 @@ fn requested_resets_fail_no_request() {
     bench.read(0, 0, 1);
     for _ in 0..20 {
         let posted = bench.post(1);
-        bench.end(posted[0].1, How::Requeue { asked: true });
+        bench.end(posted[0].1, REQUEUED_AS_ASKED);
     }
     let posted = bench.post(1);
-    bench.end(posted[0].1, OK);
+    bench.end(posted[0].1, Status::SUCCESS);
     assert_eq!(bench.take_done().unwrap().result, Ok(()));
 }
 
@@ -231,7 +228,7 @@ fn lost_buffers_are_counted() {
     bench.read(0, 0, 8);
     let leaked = bench.pool.leaked();
     let posted = bench.post(8);
-    bench.end(posted[0].1, How::Lost);
+    bench.end(posted[0].1, LOST);
     let done = bench.take_done().unwrap();
     assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 4096));
 }
@@ -245,7 +242,7 @@ fn orphaned_requests_keep_their_buffer() {
     assert_eq!(bench.book.open(), 1);
     let addr = posted[0].0.addr;
     assert!(bench.pool.check(addr, 4096).is_ok(), "the device may still write");
-    bench.end(posted[0].1, OK);
+    bench.end(posted[0].1, Status::SUCCESS);
     assert_eq!((bench.book.open(), bench.pool.check(addr, 4096).is_err()), (0, true));
 }
 
@@ -256,7 +253,7 @@ fn a_lost_device_fails_what_waits() {
     let posted = bench.post(1);
     bench.book.fail_waiting(Failure::DeviceLost, Nanos(9));
     assert!(bench.take_done().is_none(), "one part is still out");
-    bench.end(posted[0].1, OK);
+    bench.end(posted[0].1, Status::SUCCESS);
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::DeviceLost));
 }
 
@@ -277,7 +274,7 @@ proptest! {
             prop_assert!(posted.is_sorted_by_key(|(part, _)| part.lba));
             ended += blocks(&posted);
             for (_, token) in posted.drain(..) {
-                bench.end(token, OK);
+                bench.end(token, Status::SUCCESS);
             }
             if ended == sizes.iter().sum::<u32>() {
                 break;

@@ -1,14 +1,14 @@
 //! How the drain thread goes to sleep, step by step: the test takes its steps, and no such thread runs.
 
 use super::*;
-use crate::thread::soft_queue::by_hand;
+use crate::thread::ring_queue::by_hand;
 use crate::{Device, OpenOptions, Queue, Request};
 
 fn open() -> (Device, Queue, Arc<HwQueue>) {
     let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queue = device.queue().unwrap();
-    let hardware = queue.lanes()[0].controller().queue.clone();
+    let hardware = queue.lanes()[0].controller().transport().hardware().clone();
     hardware.drain.engage(|| std::thread::Builder::new().spawn(|| ())).unwrap();
     (device, queue, hardware)
 }
@@ -28,11 +28,11 @@ fn drain_thread_arms_and_polls() {
     let messages = || hardware.lane.messages();
 
     sleep::arm(&mut side);
-    assert!(hardware.drain.wake.bell().is_armed());
+    assert!(hardware.drain.wake.flag().is_armed());
     assert_eq!(hardware.role.owner(), Some(hardware.drain_id()), "a thread that goes away from entries finds it by the role");
     assert!(!sleep::check(&mut side), "there is nothing");
     sleep::wake(&mut side);
-    assert!(!hardware.drain.wake.bell().is_armed());
+    assert!(!hardware.drain.wake.flag().is_armed());
 
     // A thread that polled has left the vector masked.
     hardware.lane.mask();
@@ -52,11 +52,11 @@ fn drain_thread_arms_and_polls() {
     assert_eq!(messages(), before + 1, "messages are allowed");
     hardware.take_for_owners(&mut side.worker.taken);
 
-    // The last queue leaves the mode, after the bell was armed or before.
+    // The last queue leaves the mode, after the flag was armed or before.
     sleep::arm(&mut side);
     assert!(!sleep::check(&mut side));
     hardware.drain.dismiss();
-    assert!(!hardware.drain.wake.bell().is_armed());
+    assert!(!hardware.drain.wake.flag().is_armed());
     sleep::wake(&mut side);
     sleep::arm(&mut side);
     assert!(sleep::check(&mut side), "nobody wants it any more");
@@ -70,11 +70,11 @@ fn drain_thread_arms_and_polls() {
 fn shared_notifications_are_passed_on() {
     let (_device, _queue, hardware) = open();
     let worker = Worker::new(&hardware).unwrap();
-    let (bell, vector) = (hardware.softs[0].wake.bell(), hardware.lane.vector());
-    bell.arm();
+    let (flag, vector) = (hardware.users[0].wake.flag(), hardware.lane.vector());
+    flag.arm();
     worker.pass_on();
-    assert!(bell.is_armed(), "nothing was posted");
+    assert!(flag.is_armed(), "nothing was posted");
     hardware.lane.posted(vector).unwrap().post(vector.0);
     worker.pass_on();
-    assert!(!bell.is_armed(), "nobody was told");
+    assert!(!flag.is_armed(), "nobody was told");
 }

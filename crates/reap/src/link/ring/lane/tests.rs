@@ -12,6 +12,6 @@ fn write_zeroes_sets_deallocate() {
         let part = Part { op: Op::WriteZeroes, fua, keep, nsid: Nsid(1), lba: 8, blocks: 16, addr: 0, bytes: 0, buf: &None };
         let (room, durable) = (if !keep && frees { Flags::DEALLOCATE } else { Flags::NONE }, if fua { Flags::FUA } else { Flags::NONE });
         let zeroes = nvme::io::write_zeroes(Nsid(1), Lba(8), 16, durable | room);
-        assert_eq!(other_command(&part, &prp, false, frees), zeroes, "keep {keep}, frees {frees}");
+        assert_eq!(other_command(&part, &prp, || false, frees), zeroes, "keep {keep}, frees {frees}");
     }
 }

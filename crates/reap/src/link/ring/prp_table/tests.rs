@@ -34,7 +34,7 @@ proptest! {
         let table = PrpTable::new(&pool).unwrap();
         let addr = pool.base() + page * PAGE + offset;
         prop_assume!(addr + u64::from(bytes) <= pool.base() + pool.len());
-        let Dptr { prp1, prp2 } = table.data(addr, bytes, &None, false).0;
+        let Dptr { prp1, prp2 } = table.data(addr, bytes, &None, || false).0;
         prop_assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
     }
 
@@ -48,7 +48,7 @@ proptest! {
         prop_assume!(start + u64::from(bytes) <= region.len() as u64);
         let lent = region.buffer(0..region.len()).unwrap().lend();
         let (addr, lent) = (lent.addr() + start, Some(lent));
-        let Dptr { prp1, prp2 } = table.data(addr, bytes, &lent, false).0;
+        let Dptr { prp1, prp2 } = table.data(addr, bytes, &lent, || false).0;
         prop_assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(region.base() + start, bytes));
         drop(lent.map(Lent::take_back));
     }
@@ -62,7 +62,7 @@ proptest! {
         let table = PrpTable::new(&pool).unwrap();
         let addr = pool.base() + page * PAGE + offset;
         prop_assume!(addr + u64::from(bytes) <= pool.base() + pool.len());
-        let (dptr, psdt) = table.data(addr, bytes, &None, true);
+        let (dptr, psdt) = table.data(addr, bytes, &None, || true);
         prop_assert!(table.written.iter().all(|written| !written.load(Acquire)));
         let mut found = Vec::new();
         let add = |segment: nvme::prp::Segment| found.extend((segment.addr..segment.addr + segment.len).step_by(4));
@@ -130,7 +130,7 @@ fn opening_writes_nothing_of_the_table() {
     let table = PrpTable::new(&pool).unwrap();
     assert_eq!(resident(buf.as_ptr()), before);
     let (addr, bytes) = (pool.base() + pool.len() - (1 << 20), 1 << 20);
-    let Dptr { prp1, prp2 } = table.data(addr, bytes, &None, false).0;
+    let Dptr { prp1, prp2 } = table.data(addr, bytes, &None, || false).0;
     assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
     // A huge page at most.
     assert!(resident(buf.as_ptr()) <= before + (2 << 20));
@@ -148,7 +148,7 @@ fn registering_writes_nothing_of_the_table() {
     assert!(!(0..pages).any(written));
     let (addr, bytes) = (region.base() + region.len() as u64 - (1 << 20), 1 << 20);
     for _ in 0..2 {
-        let Dptr { prp1, prp2 } = table.data(addr, bytes, &lent, false).0;
+        let Dptr { prp1, prp2 } = table.data(addr, bytes, &lent, || false).0;
         assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
         assert_eq!((0..pages).filter(|&k| written(k)).collect::<Vec<_>>(), [pages - 1]);
     }
@@ -166,7 +166,7 @@ fn table_pages_serve_all_threads() {
                 let (table, pool) = (&table, &pool);
                 scope.spawn(move || {
                     let (addr, bytes) = (pool.base() + part * (1 << 20) + thread * PAGE, 256 << 10);
-                    let Dptr { prp1, prp2 } = table.data(addr, bytes, &None, false).0;
+                    let Dptr { prp1, prp2 } = table.data(addr, bytes, &None, || false).0;
                     assert_eq!(walked(pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
                 });
             }

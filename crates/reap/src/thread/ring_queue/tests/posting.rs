@@ -1,11 +1,13 @@
 //! The rounds of a notification, and where messages go. The device is stepped by hand.
 
 use completion::{Mode, Notification};
+use hw::now;
 use sync::MOST_ROUNDS;
+use units::Nanos;
 
-use super::super::SoftQueue;
 use super::by_hand;
-use crate::link::ByHand;
+use super::sharing::{hardware, lane};
+use crate::link::{ByHand, QueueTransport};
 use crate::thread::engine::Driven;
 use crate::{Device, Group, OpenOptions, Queue, Request};
 
@@ -15,8 +17,20 @@ fn open(mode: Mode) -> Device {
     Device::open_with(URI, &OpenOptions { software_queues: Some(2), hardware_queues: Some(2), mode, ..OpenOptions::default() }).unwrap()
 }
 
-fn lane(queue: &Queue) -> &SoftQueue {
-    queue.lanes()[0].controller()
+/// The queue goes on in another mode.
+fn adopt(queue: &Queue, mode: Mode) {
+    lane(queue).shared.mode.ask(mode);
+    lane(queue).plan(now(), Nanos::MAX);
+    assert_eq!(lane(queue).mode(), mode);
+}
+
+fn arm(queue: &Queue) {
+    lane(queue).inner.borrow_mut().transport.arm();
+}
+
+/// What arming has found.
+fn found(queue: &Queue) -> bool {
+    lane(queue).inner.borrow_mut().transport.found_when_armed()
 }
 
 /// A request of which the entry, and what tells of it, have come.
@@ -28,7 +42,7 @@ fn message(queue: &Queue, hand: &ByHand) {
 /// As the engine does: the poller's word, and the queue's.
 fn was_called(queue: &Queue) -> bool {
     let reported = lane(queue).drain_events().unwrap();
-    lane(queue).posting.was_called(&lane(queue).queue.lane) || reported
+    lane(queue).transport().was_notified() || reported
 }
 
 /// Each that goes to sleep finds what was posted meanwhile. For this many rounds the notification stays outstanding, and messages cost none.
@@ -38,26 +52,25 @@ fn notification_covers_several_rounds() {
     for (mode, messages_of_a_notification) in [(Mode::POSTED, MOST_ROUNDS), (Mode::INTERRUPT, 1)] {
         let device = open(mode);
         let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
-        let SoftQueue { queue: hardware, posting, .. } = lane(&queue);
-        let posts = mode == Mode::POSTED;
-        assert_eq!(posting.is_on(), posts);
-        lane(&queue).vector().arm();
-        _ = posting.found();
+        let (hardware, posts) = (hardware(&queue), mode == Mode::POSTED);
+        assert_eq!(lane(&queue).transport().posting.is_on(), posts);
+        arm(&queue);
+        _ = found(&queue);
         let before = hardware.lane.notifications();
         for n in 0..4 * MOST_ROUNDS {
             message(&queue, &hand);
             assert_eq!(hardware.lane.notifications() - before, u64::from(n / messages_of_a_notification + 1), "message {n} in {mode}");
-            lane(&queue).vector().arm();
-            assert_eq!(posting.found(), posts, "message {n} in {mode}");
+            arm(&queue);
+            assert_eq!(found(&queue), posts, "message {n} in {mode}");
         }
         // Where nothing came there is no other round, and the next message notifies.
         for _ in 0..2 {
-            lane(&queue).vector().arm();
-            assert!(!posting.found() && !posting.was_called(&hardware.lane), "{mode}");
+            arm(&queue);
+            assert!(!found(&queue) && !lane(&queue).transport().was_notified(), "{mode}");
         }
         message(&queue, &hand);
-        assert_eq!(posting.was_called(&hardware.lane), posts, "{mode}");
-        assert!(!posting.was_called(&hardware.lane), "it was told already");
+        assert_eq!(lane(&queue).transport().was_notified(), posts, "{mode}");
+        assert!(!lane(&queue).transport().was_notified(), "it was told already");
         drop(hand);
         assert_eq!(queue.wait(4 * MOST_ROUNDS as usize + 1, None).unwrap(), 4 * MOST_ROUNDS as usize + 1);
     }
@@ -70,12 +83,11 @@ fn posted_mode_posts_messages() {
     let device = open(Mode::INTERRUPT);
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     for mode in [Mode::INTERRUPT, Mode::POSTED, Mode::POSTED, Mode::INTERRUPT, Mode::POSTED] {
-        lane(&queue).soft.mode.ask(mode);
-        lane(&queue).adopt();
-        assert_eq!(lane(&queue).posting.is_on(), mode == Mode::POSTED);
-        assert!(!lane(&queue).posting.is_elsewhere());
-        lane(&queue).vector().arm();
-        let bit = |queue: &Queue| lane(queue).queue.lane.take_posted(lane(queue).queue.lane.vector());
+        adopt(&queue, mode);
+        assert_eq!(lane(&queue).transport().posting.is_on(), mode == Mode::POSTED);
+        assert!(!lane(&queue).transport().posting.is_elsewhere());
+        arm(&queue);
+        let bit = |queue: &Queue| hardware(queue).lane.take_posted(hardware(queue).lane.vector());
         _ = bit(&queue);
         message(&queue, &hand);
         assert_eq!(bit(&queue), mode == Mode::POSTED, "{mode}");
@@ -94,26 +106,24 @@ fn home_notifies_each_queue() {
         let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
         let hand = device.embedded().unwrap().by_hand();
         let [home, other] = group.queues() else { unreachable!("two were joined") };
-        assert!(!lane(home).posting.is_elsewhere() && lane(other).posting.is_elsewhere());
+        assert!(!lane(home).transport().posting.is_elsewhere() && lane(other).transport().posting.is_elsewhere());
         for (queue, quiet) in [(home, other), (other, home)] {
-            [home, other].iter().for_each(|queue| lane(queue).vector().arm());
+            [home, other].into_iter().for_each(arm);
             [home, other].iter().for_each(|queue| _ = was_called(queue));
             message(queue, &hand);
             assert!(!lane(other).drain_events().unwrap(), "what its poller reports is another's");
-            assert!(lane(queue).posting.was_called(&lane(queue).queue.lane));
-            assert!(!lane(quiet).posting.was_called(&lane(quiet).queue.lane));
+            assert!(lane(queue).transport().was_notified());
+            assert!(!lane(quiet).transport().was_notified());
             lane(queue).look(u32::MAX);
         }
         // In a mode that does not post each has its own vector's.
-        lane(other).soft.mode.ask(Mode::INTERRUPT);
-        lane(other).adopt();
-        assert!(!lane(other).posting.is_elsewhere());
+        adopt(other, Mode::INTERRUPT);
+        assert!(!lane(other).transport().posting.is_elsewhere());
         message(other, &hand);
         assert!(was_called(other));
         lane(other).look(u32::MAX);
-        lane(other).soft.mode.ask(Mode::POSTED);
-        lane(other).adopt();
-        assert!(lane(other).posting.is_elsewhere());
+        adopt(other, Mode::POSTED);
+        assert!(lane(other).transport().posting.is_elsewhere());
     }
     let queues = [(); 2].map(|()| device.local_queue_in(Mode::INTERRUPT).unwrap());
     let hand = device.embedded().unwrap().by_hand();

@@ -7,29 +7,9 @@ use completion::{LatencyPrice, Mode, Notification, Plan, Policy};
 use hw::now;
 use units::Nanos;
 
-use super::super::SoftQueue;
-use super::by_hand;
+use super::{by_hand, open, pair, request, submit};
 use crate::thread::engine::{Driven, Slept};
-use crate::{Device, Instant, OpenOptions, Queue, Refused, Request};
-
-fn open(uri: &str, queues: usize, hardware: usize, mode: Mode) -> (Device, Vec<Queue>) {
-    let options = OpenOptions { software_queues: Some(queues), hardware_queues: Some(hardware), mode, ..OpenOptions::default() };
-    let device = Device::open_with(uri, &options).unwrap();
-    let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
-    (device, queues)
-}
-
-fn read(queue: &Queue, lba: u64) -> Request {
-    Request::read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap())
-}
-
-fn submit(queue: &Queue, reads: u64) {
-    queue.submit((0..reads).map(|lba| read(queue, lba))).map_err(|(why, _)| why).unwrap();
-}
-
-fn lane(queue: &Queue) -> &SoftQueue {
-    queue.lanes()[0].controller()
-}
+use crate::{Instant, Refused};
 
 /// A caller has room for this many beside those that it keeps there, or for one.
 #[test]
@@ -51,7 +31,7 @@ fn reaping_respects_the_room() {
     let each = Cell::new(0);
     let left = queue.finished();
     assert!(left > 0);
-    lane(queue).reap_each(|done| each.set(each.get() + usize::from(done.result.is_ok())));
+    pair(queue).reap_each(|done| each.set(each.get() + usize::from(done.result.is_ok())));
     assert_eq!((each.get(), queue.finished()), (left, 0));
 }
 
@@ -64,15 +44,15 @@ fn an_iterator_cannot_use_its_queue() {
     assert_eq!(queue.wait(2, None).unwrap(), 2);
     let inside = (0..2).map(|lba| {
         assert_eq!(queue.reap(&mut Vec::new()), 0);
-        let refused = queue.submit([read(queue, lba)]).err().map(|(why, request)| (why, request.into_buffer().is_some()));
+        let refused = queue.submit([request(queue, lba)]).err().map(|(why, request)| (why, request.into_buffer().is_some()));
         assert!(matches!(refused, Some((Refused::InsideSubmit, true))), "{refused:?}");
         // Nothing was to be submitted, and nothing is refused.
         assert!(queue.submit([]).is_ok());
-        assert!(queue.wait(1, None).is_err() && lane(queue).is_submitting());
-        read(queue, lba)
+        assert!(queue.wait(1, None).is_err() && pair(queue).is_submitting());
+        request(queue, lba)
     });
     queue.submit(inside).map_err(|(why, _)| why).unwrap();
-    assert!(!lane(queue).is_submitting());
+    assert!(!pair(queue).is_submitting());
     assert_eq!(queue.wait(4, None).unwrap(), 4);
     assert_eq!(queue.reap(&mut Vec::with_capacity(4)), 4);
 }
@@ -83,24 +63,24 @@ fn posting_rings_the_doorbell() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
-    queues[0].post([read(&queues[0], 0)]).map_err(|(why, _)| why).unwrap();
-    assert_eq!(lane(&queues[0]).queue.lane.in_flight(), 1);
+    queues[0].post([request(&queues[0], 0)]).map_err(|(why, _)| why).unwrap();
+    assert_eq!(pair(&queues[0]).transport().hardware().lane.in_flight(), 1);
     drop(hand);
     assert_eq!(queues[0].wait(1, None).unwrap(), 1);
 }
 
-/// What a future has left unannounced on one lane is announced with the next batch, which goes over the other.
+/// What a future has left unannounced on one pair is announced with the next batch, which goes to the other.
 #[test]
 fn commit_flushes_the_other_lane() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::POLL);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
-    let SoftQueue { queue: hardware, in_loop, .. } = lane(queue);
-    let polled = hardware.polled.as_ref().expect("masks=no has a second lane");
+    let hardware = pair(queue).transport().hardware().clone();
+    let polled = hardware.polled.as_ref().expect("masks=no has a second pair");
     // In a foreign loop everything goes where it notifies.
-    in_loop.set(true);
+    pair(queue).inner.borrow_mut().in_loop = true;
     let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-    in_loop.set(false);
+    pair(queue).inner.borrow_mut().in_loop = false;
     assert_eq!((hardware.lane.in_flight(), polled.in_flight()), (0, 0));
     submit(queue, 1);
     assert_eq!((hardware.lane.in_flight(), polled.in_flight()), (1, 1));
@@ -133,25 +113,25 @@ fn caller_hints_reach_the_policy() {
     let due = Instant::now() + Duration::from_secs(1);
     queue.set_wants_room_at(Some(due));
     assert_eq!(queue.wants_room_at(), Some(due));
-    assert_eq!(lane(queue).looker.borrow().waiter.seen.wants_room_at, Some(due.nanos()));
+    assert_eq!(pair(queue).inner.borrow().waiter.seen.wants_room_at, Some(due.nanos()));
     for price in ["0.3", "3"] {
         let price: LatencyPrice = price.parse().unwrap();
         queue.set_latency_price(price);
-        assert_eq!(lane(queue).tuning().price, price);
+        assert_eq!(pair(queue).inner.borrow().price, price);
     }
-    let [first, second] = [0, 1].map(|n: usize| lane(&queues[n]).hardware_queue());
+    let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).hardware_queue());
     assert_eq!((first.min(second), first.max(second)), (0, 1));
     // A mode that the ring was not made for means another, and that is said.
     let kernels = Mode::KERNELS[0];
     let said = || device.health().events.into_iter().filter(|event| event.contains("its ring was not made for")).collect::<Vec<_>>();
-    lane(queue).set_mode(Mode::POLL);
-    lane(queue).set_mode(kernels);
+    pair(queue).set_mode(Mode::POLL);
+    pair(queue).set_mode(kernels);
     let limit = now() + Nanos::from_secs(60);
     while said().is_empty() {
         assert!(now() < limit, "nothing was said");
         std::thread::yield_now();
     }
-    assert_eq!(said(), [format!("queue {} is in `interrupt`: its ring was not made for `{kernels}`", lane(queue).hardware_queue())]);
+    assert_eq!(said(), [format!("queue {} is in `interrupt`: its ring was not made for `{kernels}`", pair(queue).hardware_queue())]);
 }
 
 #[test]
@@ -160,10 +140,10 @@ fn what_a_queue_knows_of_itself() {
         let (_device, queues) = open("mem:1M?profile=null", 1, 1, mode);
         let queue = &queues[0];
         assert_eq!(queue.looks_on_commit(), Policy::new(mode).looks_on_commit(), "{mode}");
-        assert_eq!(lane(queue).decisions().is_some(), mode == Mode::ADAPTIVE, "{mode}");
+        assert_eq!(pair(queue).decisions().is_some(), mode == Mode::ADAPTIVE, "{mode}");
         submit(queue, 3);
         assert_eq!(queue.wait(3, None).unwrap(), 3);
-        let counted = lane(queue).hardware_counters();
+        let counted = pair(queue).hardware_counters();
         assert!(counted.finished == 3 && counted.sq_doorbells == 1, "{mode}: {counted:?}");
     }
     let looks = |mode| Policy::new(mode).looks_on_commit();
@@ -179,16 +159,16 @@ fn wakeup_histograms_are_opt_in() {
     let mut wakes = |entries: u64| {
         submit(queue, entries);
         while hand.step() {}
-        lane(queue).arm();
-        let notified = lane(queue).drain_events().unwrap();
-        lane(queue).woken(&Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None });
-        assert_eq!(u64::from(lane(queue).look(u32::MAX).0), entries);
+        pair(queue).arm();
+        let notified = pair(queue).drain_events().unwrap();
+        pair(queue).woken(&Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None });
+        assert_eq!(u64::from(pair(queue).look(u32::MAX).0), entries);
     };
     wakes(1);
-    assert_eq!(lane(queue).wakeups().delay.counts.iter().sum::<u64>(), 0);
-    lane(queue).count_wakeups();
+    assert_eq!(pair(queue).wakeups().delay.counts.iter().sum::<u64>(), 0);
+    pair(queue).count_wakeups();
     [3, 2, 1].into_iter().for_each(&mut wakes);
-    let wakeups = lane(queue).wakeups();
+    let wakeups = pair(queue).wakeups();
     assert_eq!((wakeups.delay.counts.iter().sum::<u64>(), wakeups.completions.max), (3, 3));
 }
 
@@ -199,15 +179,16 @@ fn masking_modes_silence_awake_threads() {
     for (begins, mode, sent) in [(Mode::INTERRUPT, Mode::POLL, 0), (Mode::POLL, Mode::POLL, 0), (Mode::POLL, Mode::INTERRUPT, 3)] {
         let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
         let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
-        lane(queue).soft.mode.ask(mode);
-        lane(queue).adopt();
-        let before = lane(queue).queue.lane.notifications();
+        let hardware = pair(queue).transport().hardware().clone();
+        pair(queue).shared.mode.ask(mode);
+        _ = pair(queue).plan(now(), Nanos::MAX);
+        let before = hardware.lane.notifications();
         for _ in 0..3 {
             submit(queue, 1);
             while hand.step() {}
-            lane(queue).look(u32::MAX);
+            pair(queue).look(u32::MAX);
         }
-        assert_eq!(lane(queue).queue.lane.notifications() - before, sent, "{mode} after {begins}");
+        assert_eq!(hardware.lane.notifications() - before, sent, "{mode} after {begins}");
     }
 }
 
@@ -217,23 +198,22 @@ fn leftover_entries_wake_their_owner() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
-    let lanes = [0, 1].map(|n: usize| lane(&queues[n]));
+    let pairs = [0, 1].map(|n: usize| pair(&queues[n]));
     for queue in &queues {
         submit(queue, 1);
     }
-    assert!(matches!(lanes[0].plan(now(), Nanos::MAX), Plan::Sleep { .. }));
-    lanes[0].arm();
-    let has_role = |n: usize| lanes[n].vector().has_role();
-    assert!(has_role(0) && !has_role(1));
-    assert_eq!([0, 1].map(|n: usize| lanes[n].vector().other_owner().is_some()), [false, true]);
+    assert!(matches!(pairs[0].plan(now(), Nanos::MAX), Plan::Sleep { .. }));
+    pairs[0].arm();
+    assert_eq!(pairs.map(|pair| pair.transport().has_role()), [true, false]);
+    assert_eq!(pairs.map(|pair| pair.inner.borrow_mut().transport.other_owner().is_some()), [false, true]);
     while hand.step() {}
-    assert!(lanes[1].look_while_spinning());
-    assert!(lanes[0].soft.wake.bell().is_armed());
-    lanes[1].leave();
-    assert!(!lanes[0].soft.wake.bell().is_armed(), "the owner was not told");
+    assert!(pairs[1].look_while_spinning());
+    assert!(pairs[0].shared.wake.flag().is_armed());
+    pairs[1].leave();
+    assert!(!pairs[0].shared.wake.flag().is_armed(), "the owner was not woken");
     // Who wakes without having become the owner is none.
-    lanes[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
-    assert!(!lanes[1].looker.borrow().waiter.owner);
+    pairs[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+    assert!(!pairs[1].inner.borrow().waiter.owner);
     drop(hand);
     for queue in &queues {
         assert_eq!(queue.wait(1, None).unwrap(), 1);

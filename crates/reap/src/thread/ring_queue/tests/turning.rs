@@ -1,20 +1,19 @@
 //! A queue in a loop of the application's: what a turn says, and what the descriptor tells. The device is stepped by hand.
 
-use completion::Mode;
+use completion::{Mode, Notification, Plan};
 use hw::Poller;
+use units::Nanos;
 
-use super::*;
-use crate::thread::soft_queue::by_hand;
-use crate::{Completion, Device, OpenOptions, Queue, Request};
+use super::by_hand;
+use super::sharing::{hardware, lane};
+use crate::thread::queue_pair::QueuePair;
+use crate::thread::ring_queue::RingQueue;
+use crate::{Completion, Device, OpenOptions, Queue, Request, Turned};
 
 fn open(mode: Mode) -> (Device, Queue) {
     let device = Device::open_with("mem:1M?profile=null&queues=1", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
     let queue = device.queue().unwrap();
     (device, queue)
-}
-
-fn lane(queue: &Queue) -> &SoftQueue {
-    queue.lanes()[0].controller()
 }
 
 fn submit(queue: &Queue, reads: usize) {
@@ -62,7 +61,7 @@ fn completions_wake_a_foreign_loop() {
             found += turn(&queue);
             assert!(!is_readable(&queue), "nothing came, round {round} in {mode}");
             while hand.step() {}
-            let naps = matches!(lane(&queue).looker.borrow().waiter.plan, Plan::Nap { .. });
+            let naps = matches!(lane(&queue).inner.borrow().waiter.plan, Plan::Nap { .. });
             assert_eq!(queue.next_deadline().is_some(), naps, "{mode}");
             // A device that holds messages back sends them in its own time. The limit is for the failure.
             let limit = hw::now() + Nanos::from_secs(60);
@@ -85,7 +84,7 @@ fn nap_end_is_the_loop_deadline() {
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     submit(&queue, 1);
     assert_eq!(turn(&queue), 0);
-    let plan = lane(&queue).looker.borrow().waiter.plan;
+    let plan = lane(&queue).inner.borrow().waiter.plan;
     let Plan::Nap { until } = plan else { panic!("{plan:?} with a command out on the polled lane") };
     assert_eq!(lane(&queue).next_deadline(), Some(until));
     while hand.step() {}
@@ -137,35 +136,46 @@ fn computing_loops_stay_masked() {
     assert!((0..100).map(round).skip(90).any(|masked| masked), "it is told while it computes");
 }
 
-/// There is more to do while anything is left: entries beyond the budget, mail, requests to be reaped, and those that have to fail.
+/// There is more to do while anything is left: completions beyond the budget, those that another thread has left, requests to be reaped, and
+/// those that have to fail.
 #[test]
 fn turns_report_remaining_work() {
     let _alone = by_hand();
-    let (device, queue) = open(Mode::INTERRUPT);
+    let device = Device::open_with("mem:1M?profile=null&queues=1&entries=5", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
+    let queue = device.queue().unwrap();
     let hand = device.embedded().unwrap().by_hand();
-    let mut done = Vec::with_capacity(1);
-    let mut left = |found: u32, more: bool| {
-        assert_eq!(queue.turn(1), Turned { found, more });
-        queue.reap(&mut done);
-        done.clear();
-        lane(&queue).look_before_leaving()
+    let turn = |found: u32, more: bool| assert_eq!(queue.turn(1), Turned { found, more });
+    let reap = |requests: usize| {
+        let mut done = Vec::with_capacity(8);
+        assert_eq!(queue.reap(&mut done), requests);
     };
-    assert!(!left(0, false));
+    turn(0, false);
     submit(&queue, 3);
-    assert!(!left(0, false));
+    turn(0, false);
     while hand.step() {}
-    assert!(left(1, true), "an entry");
-    lane(&queue).queue.take_for_owners(&mut Vec::with_capacity(4));
-    assert!(!lane(&queue).queue.hint() && lane(&queue).look_before_leaving(), "mail");
-    assert!(!left(2, true) && !left(0, true), "each is to be reaped");
-    assert!(!left(0, false));
-    submit(&queue, 1);
-    lane(&queue).queue.fail();
-    assert!(lane(&queue).look_before_leaving(), "it has to fail");
-    lane(&queue).queue.revive();
-    assert!(!lane(&queue).look_before_leaving());
+    turn(1, true);
+    reap(1);
+    assert!(hardware(&queue).pending());
+    turn(1, true);
+    reap(1);
+    hardware(&queue).take_for_owners(&mut Vec::with_capacity(4));
+    assert!(!hardware(&queue).pending() && is_readable(&queue), "another thread has left one");
+    turn(1, true);
+    turn(0, true);
+    reap(1);
+    turn(0, false);
+    // Two have no tag.
+    submit(&queue, 6);
+    turn(0, false);
+    lane(&queue).shared.fail_all();
+    assert!(is_readable(&queue), "two have to fail");
+    turn(0, true);
+    reap(2);
+    turn(0, false);
+    lane(&queue).shared.revive();
     while hand.step() {}
-    assert!(!left(1, true));
+    drop(hand);
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
 /// Inside the application's iterator a turn does nothing, and says that there may be something.
@@ -174,7 +184,7 @@ fn turns_inside_submit_are_deferred() {
     let (_device, queue) = open(Mode::INTERRUPT);
     let inside = std::iter::from_fn(|| {
         assert_eq!(queue.turn(4), Turned { found: 0, more: true });
-        assert!(lane(&queue).is_submitting() && !lane(&queue).in_loop.get());
+        assert!(lane(&queue).is_submitting() && !lane(&queue).inner.borrow().in_loop);
         None
     });
     queue.submit(inside).map_err(|(why, _)| why).unwrap();
@@ -190,24 +200,19 @@ fn leaving_loops_give_up_the_role() {
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
     let [first, second] = queues.each_ref().map(lane);
     let hand = device.embedded().unwrap().by_hand();
+    let has_role = |queue: &QueuePair<RingQueue>| queue.transport().has_role();
     for queue in &queues {
         submit(queue, 1);
         assert_eq!(turn(queue), 0);
     }
-    assert!(first.has_role() && !second.has_role());
+    assert!(has_role(first) && !has_role(second));
     queues[0].leave_loop();
-    assert!(!first.has_role() && !first.in_loop.get() && !first.soft.wake.bell().is_armed());
+    assert!(!has_role(first) && !first.inner.borrow().in_loop && !first.shared.wake.flag().is_armed());
     // Its heir is told, and finds what comes from now on.
-    assert!(second.has_role() && is_readable(&queues[1]));
+    assert!(has_role(second) && is_readable(&queues[1]));
     assert_eq!(turn(&queues[1]), 0);
     while hand.step() {}
     assert!(is_readable(&queues[1]));
     assert_eq!((turn(&queues[1]), turn(&queues[0])), (1, 1));
     queues.iter().for_each(Queue::leave_loop);
-}
-
-impl SoftQueue {
-    fn has_role(&self) -> bool {
-        completion::Notification::has_role(&self.vector())
-    }
 }

@@ -3,24 +3,55 @@ mod looking;
 mod owned;
 mod posting;
 mod sharing;
-
+mod turning;
 mod waking;
 
-use hw::now;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use completion::{Mode, Plan};
-
-use super::SoftQueue;
-use crate::thread::engine::{Driven, Slept};
-use crate::{Device, Group, OpenOptions, Queue, Request};
+use hw::now;
 use units::Nanos;
+
+use super::RingQueue;
+use crate::thread::engine::{Driven, Slept};
+use crate::thread::queue_pair::QueuePair;
+use crate::{Device, Group, OpenOptions, Queue, Request};
 
 /// All embedded controllers of the process have one thread, so that one test at a time may step them by hand. Taken before anything
 /// else, and so let go last.
 pub(in crate::thread) fn by_hand() -> MutexGuard<'static, ()> {
     static HAND: Mutex<()> = Mutex::new(());
     HAND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A device, and all its `queues`, each with a hardware queue of its own if `hardware` is as many.
+fn open(uri: &str, queues: usize, hardware: usize, mode: Mode) -> (Device, Vec<Queue>) {
+    let options = OpenOptions::new().software_queues(queues).hardware_queues(hardware).mode(mode);
+    let device = Device::open_with(uri, &options).unwrap();
+    let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
+    (device, queues)
+}
+
+fn pair(queue: &Queue) -> &QueuePair<RingQueue> {
+    queue.lanes()[0].controller()
+}
+
+fn request(queue: &Queue, lba: u64) -> Request {
+    Request::read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap())
+}
+
+fn submit(queue: &Queue, requests: u64) {
+    queue.submit((0..requests).map(|lba| request(queue, lba))).map_err(|(why, _)| why).unwrap();
+}
+
+/// Polls for as long as the policy plans nothing else, and returns what it plans then.
+fn poll_while_planned(pair: &QueuePair<RingQueue>) -> Plan {
+    loop {
+        match pair.plan(now(), Nanos::MAX) {
+            Plan::Look { budget } => _ = pair.look(budget),
+            plan => return plan,
+        }
+    }
 }
 
 fn read(queue: &Queue, ios: u64) {
@@ -36,22 +67,23 @@ fn read(queue: &Queue, ios: u64) {
 }
 
 /// While a drain thread takes its entries, and afterwards, a queue of its own is what it was before: its thread watches the vector,
-/// and does not go by the look role.
+/// whoever owns the notification.
 #[test]
 fn drained_queues_return_to_their_thread() {
     let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
     let queue = device.queue().unwrap();
-    let lane = queue.lanes()[0].controller();
+    let hardware = pair(&queue).transport().hardware().clone();
     let alone = || {
-        let looker = lane.looker.borrow();
-        assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get() && !looker.waiter.others_look);
-        assert_eq!(lane.queue.role.owner(), None);
+        let inner = pair(&queue).inner.borrow();
+        let (ring, waiter) = (&inner.transport, &inner.waiter);
+        assert!(!hardware.is_shared() && waiter.owner && ring.watched && !ring.drained && !waiter.others_look);
+        assert_eq!(hardware.role.owner(), None);
     };
     alone();
     for mode in Mode::ALL {
         queue.set_mode(Mode::THREADED);
         read(&queue, 20);
-        assert!(lane.queue.is_shared() && !lane.watched.get());
+        assert!(hardware.is_shared() && !pair(&queue).transport().watched);
         if mode.facts().drain_thread {
             continue;
         }
@@ -64,9 +96,8 @@ fn drained_queues_return_to_their_thread() {
     read(&queue, 1);
     drop(queue);
     let queue = device.queue().unwrap();
-    assert!(
-        queue.lanes().iter().map(|lane| lane.controller()).all(|lane| lane.queue.is_shared() == lane.looker.borrow().waiter.others_look)
-    );
+    let others_poll = pair(&queue).inner.borrow().waiter.others_look;
+    assert_eq!((others_poll, pair(&queue).transport().drained), (hardware.is_shared(), hardware.is_shared()));
     read(&queue, 1);
 }
 
@@ -102,14 +133,15 @@ fn drain_threads_keep_group_notifications() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::THREADED);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
-    let lanes: Vec<_> = group.queues().iter().flat_map(Queue::lanes).map(|lane| lane.controller()).collect();
+    let pairs: Vec<_> = group.queues().iter().map(pair).collect();
+    let home = pairs[0].transport().queue.lane.vector();
     for mode in [Mode::POSTED, Mode::THREADED, Mode::POSTED] {
         group.queues().iter().for_each(|queue| queue.set_mode(mode));
         group.wait(1, None).unwrap();
-        assert!(
-            lanes.iter().all(|lane| lane.mode() == mode && lane.posting.home(&lane.queue.lane) == lanes[0].queue.lane.vector()),
-            "{mode}"
-        );
+        for pair in &pairs {
+            let ring = pair.transport();
+            assert_eq!((pair.mode(), ring.posting.home(&ring.queue.lane)), (mode, home));
+        }
     }
 }
 
@@ -207,26 +239,21 @@ fn poll_before_sleep_finds_completions() {
     let _alone = by_hand();
     let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
-    let lane = queue.lanes()[0].controller();
-    let submit = || {
-        let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        queue.submit([request]).map_err(|(why, _)| why).unwrap();
-    };
+    let pair = pair(&queue);
+    let (shared, hardware) = (&pair.shared, pair.transport().hardware().clone());
     // As the engine goes to sleep, with one thing that happens meanwhile, and comes back.
     let finds = |meanwhile: &dyn Fn()| {
-        assert!(matches!(lane.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
-        lane.arm();
-        assert!(lane.soft.wake.bell().is_armed());
+        assert!(matches!(pair.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
+        pair.arm();
+        assert!(shared.wake.flag().is_armed());
         meanwhile();
-        let found = lane.look_before_sleep();
-        lane.woken(&Slept { found, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
-        assert!(!lane.soft.wake.bell().is_armed());
-        while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
-            lane.look(budget);
-        }
+        let found = pair.look_before_sleep();
+        pair.woken(&Slept { found, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+        assert!(!shared.wake.flag().is_armed());
+        poll_while_planned(pair);
         found
     };
-    submit();
+    submit(&queue, 1);
     assert!(!finds(&|| {}), "nothing came");
     // A wake-up for nothing is followed by a look, and changes nothing.
     assert!(!finds(&|| {}));
@@ -235,42 +262,31 @@ fn poll_before_sleep_finds_completions() {
     assert!(finds(&|| entry()), "an entry");
     assert_eq!(queue.finished(), 1);
 
-    submit();
+    submit(&queue, 1);
     let mail = || {
         entry();
-        lane.queue.take_for_owners(&mut Vec::with_capacity(4));
+        hardware.take_for_owners(&mut Vec::with_capacity(4));
     };
     assert!(finds(&mail), "another thread has taken the entry, and left it in the inbox");
     assert_eq!(queue.finished(), 2);
 
-    submit();
-    assert!(finds(&|| lane.soft.mode.ask(Mode::SUSPEND)), "another mode was asked for");
-    lane.soft.mode.ask(Mode::IRQ_POLL);
-    lane.adopt();
-    // Adopting a mode is followed by a look.
-    while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
-        lane.look(budget);
-    }
+    submit(&queue, 1);
+    assert!(finds(&|| shared.mode.ask(Mode::SUSPEND)), "another mode was asked for");
+    shared.mode.ask(Mode::IRQ_POLL);
+    // Adopting a mode is followed by a poll.
+    poll_while_planned(pair);
     assert!(!finds(&|| {}));
 
-    let ended = || {
-        // As the thread that looks after controllers does for a queue that was just taken: it ends what it finds, and then tells.
-        entry();
-        lane.queue.take_for_owners(&mut Vec::with_capacity(4));
-        let (mut outcomes, mut book) = (Vec::new(), lane.soft.requests());
-        lane.soft.inbox.take(1, &mut outcomes);
-        let at = now();
-        outcomes.drain(..).for_each(|outcome| _ = book.end(outcome.token, outcome.how, at));
-    };
-    assert!(finds(&ended), "another thread has ended it");
-    assert_eq!(queue.finished(), 3);
+    assert!(finds(&|| shared.notice()), "another thread has left something else: a tag that came back");
+    assert!(!finds(&|| {}), "once");
 
-    submit();
-    lane.queue.fail();
-    assert!(lane.has_to_fail());
-    lane.queue.revive();
-    assert!(finds(&|| lane.queue.fail()), "the controller is given up");
-    lane.queue.revive();
+    submit(&queue, 1);
+    shared.fail_all();
+    assert!(pair.look_while_spinning());
+    shared.revive();
+    poll_while_planned(pair);
+    assert!(finds(&|| shared.fail_all()), "the controller is given up");
+    shared.revive();
     entry();
     assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
@@ -279,33 +295,30 @@ fn poll_before_sleep_finds_completions() {
 #[test]
 fn role_holder_is_woken() {
     let _alone = by_hand();
-    let options = OpenOptions::new().software_queues(2).hardware_queues(1).mode(Mode::INTERRUPT);
-    let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
-    let queues = [device.queue().unwrap(), device.queue().unwrap()];
-    let lanes = queues.each_ref().map(|queue| queue.lanes()[0].controller());
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
+    let [first, second] = [pair(&queues[0]), pair(&queues[1])];
     let _hand = device.embedded().unwrap().by_hand();
     for queue in &queues {
-        let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        queue.submit([request]).map_err(|(why, _)| why).unwrap();
+        submit(queue, 1);
     }
-    for lane in lanes {
-        assert!(matches!(lane.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
-        lane.arm();
+    for pair in [first, second] {
+        assert!(matches!(pair.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
+        pair.arm();
     }
-    let owner = |lane: &SoftQueue| lane.looker.borrow().waiter.owner;
-    assert!(owner(lanes[0]) && !owner(lanes[1]) && lanes[0].watched.get() && !lanes[1].watched.get());
-    // The owner leaves: the other is its heir, and its bell is rung.
-    lanes[0].leave();
-    assert!(!lanes[1].soft.wake.bell().is_armed() && lanes[0].soft.wake.bell().is_armed());
-    lanes[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
-    assert!(owner(lanes[1]));
+    let owner = |pair: &QueuePair<RingQueue>| pair.inner.borrow().waiter.owner;
+    let armed = |pair: &QueuePair<RingQueue>| pair.shared.wake.flag().is_armed();
+    assert!(owner(first) && !owner(second) && first.transport().watched && !second.transport().watched);
+    // The owner leaves: the other is its heir, and is woken.
+    first.leave();
+    assert!(!armed(second) && armed(first));
+    second.woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+    assert!(owner(second));
     // A thread that naps hands the role on as well.
-    lanes[0].arm();
-    assert!(!owner(lanes[0]));
-    lanes[1].looker.borrow_mut().waiter.plan = Plan::Nap { until: Nanos::MAX };
-    lanes[1].arm();
-    assert!(!owner(lanes[1]) && !lanes[0].soft.wake.bell().is_armed());
-    for lane in lanes {
-        lane.leave();
-    }
+    first.arm();
+    assert!(!owner(first));
+    second.inner.borrow_mut().waiter.plan = Plan::Nap { until: Nanos::MAX };
+    second.arm();
+    assert!(!owner(second) && !armed(first));
+    first.leave();
+    second.leave();
 }

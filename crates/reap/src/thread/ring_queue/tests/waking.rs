@@ -4,9 +4,11 @@
 use completion::{Cause, Mode, Plan, Spin};
 use units::Nanos;
 
-use super::super::SoftQueue;
 use super::by_hand;
+use super::sharing::{hardware, lane};
+use crate::thread::contention::Contention;
 use crate::thread::engine::{Driven, Slept};
+use crate::thread::path_queue::PathQueue;
 use crate::{Device, OpenOptions, Queue, Request};
 use hw::now;
 
@@ -26,10 +28,6 @@ fn submit(queue: &Queue, requests: usize) {
     queue.submit((0..requests).map(|_| read(queue))).map_err(|(why, _)| why).unwrap();
 }
 
-fn lane(queue: &Queue) -> &SoftQueue {
-    queue.lanes()[0].controller()
-}
-
 fn slept(notified: bool) -> Slept {
     Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None }
 }
@@ -41,16 +39,16 @@ fn plans_commit_unannounced_posts() {
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         let (device, queue) = open(URI, mode);
         let hand = device.embedded().unwrap().by_hand();
-        let lane = lane(&queue);
+        let (lane, hardware) = (lane(&queue), hardware(&queue));
         // A poller has looked, and spins.
         submit(&queue, 1);
         while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
             lane.look(budget);
         }
         let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        assert_eq!((lane.queue.lane.in_flight(), Driven::in_flight(lane)), (1, 2));
+        assert_eq!((hardware.lane.in_flight(), Driven::in_flight(lane)), (1, 2));
         let plan = lane.plan(now(), Nanos::MAX);
-        assert_eq!(lane.queue.lane.in_flight(), 2, "{mode}, {plan:?}");
+        assert_eq!(hardware.lane.in_flight(), 2, "{mode}, {plan:?}");
         drop(hand);
         queue.block_on(future).unwrap().0.unwrap();
     }
@@ -77,10 +75,10 @@ fn cpu_contention_is_asked_again() {
     let lane = lane(&queue);
     // What a thread has waited before it is first asked does not count.
     let wanted = |ask: &dyn Fn()| {
-        *lane.looker.borrow_mut() = super::super::Looker::new(lane.me, completion::Policy::new(Mode::POLL));
-        lane.looker.borrow_mut().waiter.seen.cpu_wanted = true;
+        lane.inner.borrow_mut().contention = Contention::default();
+        lane.inner.borrow_mut().waiter.seen.cpu_wanted = true;
         ask();
-        lane.looker.borrow().waiter.seen.cpu_wanted
+        lane.inner.borrow().waiter.seen.cpu_wanted
     };
     assert!(wanted(&|| {}));
     assert!(!wanted(&|| lane.spun_in_vain(now())));
@@ -92,15 +90,15 @@ fn cpu_contention_is_asked_again() {
 fn wakeups_are_counted_by_cause() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
     let lane = lane(&queue);
-    lane.queue.idle.arm();
+    lane.shared.idle.arm();
     for (notified, cause, wakeups) in [(true, Cause::Notification, 1), (false, Cause::Other, 2), (true, Cause::Notification, 3)] {
         lane.arm();
         lane.woken(&slept(notified));
         assert_eq!(queue.counters().wakeups, wakeups);
-        assert_eq!(lane.looker.borrow().waiter.seen.woke.map(|woke| woke.cause), Some(cause));
+        assert_eq!(lane.inner.borrow().waiter.seen.woke.map(|woke| woke.cause), Some(cause));
     }
-    assert!(lane.queue.idle.is_armed());
-    lane.queue.idle.mask();
+    assert!(lane.shared.idle.is_armed());
+    lane.shared.idle.mask();
 }
 
 /// A message of the queue's vector is among what its poller reports, once.
@@ -119,21 +117,27 @@ fn poller_events_name_the_vector() {
     assert_eq!(queue.finished(), 1);
 }
 
-/// A controller that is given up has nothing to fail where nothing is open, and its queue's thread may sleep.
+/// A controller that is given up has nothing to fail where nothing is open: its queue's thread polls once, and may sleep.
 #[test]
 fn nothing_fails_where_nothing_is_open() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
-    lane(&queue).queue.fail();
-    assert!(!lane(&queue).has_to_fail() && !lane(&queue).look_while_spinning());
-    lane(&queue).queue.revive();
+    let lane = lane(&queue);
+    lane.shared.fail_all();
+    assert!(lane.look_while_spinning());
+    assert_eq!((lane.look(u32::MAX).0, queue.finished()), (0, 0));
+    assert!(lane.shared.fails_all() && !lane.look_while_spinning());
+    lane.arm();
+    assert!(!lane.look_before_sleep());
+    lane.woken(&slept(false));
+    lane.shared.revive();
 }
 
 #[test]
 fn requested_modes_are_adopted() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
-    lane(&queue).soft.mode.ask(Mode::POLL);
+    lane(&queue).shared.mode.ask(Mode::POLL);
     assert_eq!(lane(&queue).mode(), Mode::INTERRUPT);
-    lane(&queue).adopt();
+    lane(&queue).plan(now(), Nanos::MAX);
     assert_eq!(lane(&queue).mode(), Mode::POLL);
 }
 
@@ -145,11 +149,15 @@ fn same_thread_queues_share_notifications() {
     let (device, other) = (open(), open());
     let queues = [device.queue().unwrap(), device.queue().unwrap(), device.queue().unwrap()];
     let elsewhere = other.queue().unwrap();
-    assert!(queues.iter().all(|queue| lane(queue).is_beside(lane(&queues[0])) && !lane(queue).is_beside(lane(&elsewhere))));
-    let (several, single): (Vec<_>, Vec<_>) = queues.iter().map(lane).partition(|lane| lane.queue.serves_several());
+    fn path(queue: &Queue) -> &PathQueue {
+        &queue.lanes()[0]
+    }
+    assert!(queues.iter().all(|queue| path(queue).is_beside(path(&queues[0])) && !path(queue).is_beside(path(&elsewhere))));
+    let (several, single): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| hardware(queue).serves_several());
     assert_eq!((several.len(), single.len()), (2, 1));
     for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {
-        queue.share_notification(home);
-        assert_eq!(queue.posting.home(&queue.queue.lane), queue.queue.lane.vector());
+        path(queue).share_notification(path(home));
+        let own = &hardware(queue).lane;
+        assert_eq!(lane(queue).transport().posting.home(own), own.vector());
     }
 }

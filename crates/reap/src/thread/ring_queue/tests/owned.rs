@@ -1,0 +1,261 @@
+//! What others want of a hardware queue that has been left; and what is counted of several. The
+//! device is stepped by hand.
+
+use std::cell::Cell;
+use std::sync::mpsc::{Sender, channel};
+
+use completion::{Batch, CustomPolicy, Facts, Mode, Plan, Seen};
+use hw::now;
+use units::Nanos;
+
+use super::{by_hand, open, pair, poll_while_planned, request, submit};
+use crate::link::QueueTransport;
+use crate::request::REQUEUED;
+use crate::thread::engine::Driven;
+use crate::{IoError, Queue};
+
+#[test]
+fn other_threads_commit_idle_posts() {
+    let _alone = by_hand();
+    let (_device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
+    let queue = &queues[0];
+    let hardware = pair(queue).transport().hardware().clone();
+    assert_eq!(hardware.try_commit(), 0);
+    let futures = [0, 8].map(|lba| queue.read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap()));
+    {
+        let _posts = hardware.lane.posting();
+        assert_eq!((hardware.try_commit(), hardware.lane.in_flight()), (0, 0));
+    }
+    assert_eq!((hardware.try_commit(), hardware.try_commit()), (2, 0));
+    for future in futures {
+        queue.block_on(future).unwrap().0.unwrap();
+    }
+    // The queue's thread announces what is left.
+    let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+    assert_eq!(hardware.lane.in_flight(), 0);
+    queue.commit();
+    queue.block_on(future).unwrap().0.unwrap();
+}
+
+/// What waits for a tag when its queue is dropped is posted by the thread that looks after the controller.
+#[test]
+fn dropped_queues_finish_pending_requests() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    submit(&queues[0], 7);
+    let hardware = pair(&queues[0]).transport().hardware().clone();
+    assert_eq!((hardware.lane.in_flight(), hardware.tags()), (2, 2));
+    drop((queues, hand));
+    let limit = now() + Nanos::from_secs(60);
+    while device.in_flight() > 0 {
+        assert!(now() < limit, "{} requests are left", device.in_flight());
+        std::thread::yield_now();
+    }
+    assert_eq!(hardware.lane.counters().finished, 7);
+    // Nothing is left for the thread that takes the queue next.
+    let queue = device.queue().unwrap();
+    submit(&queue, 3);
+    assert_eq!((queue.wait(3, None).unwrap(), queue.in_flight()), (3, 0));
+}
+
+/// A thread that takes a queue goes on with what the last one has left, of which no caller is told.
+#[test]
+fn taken_queues_inherit_open_requests() {
+    let _alone = by_hand();
+    let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let hardware = pair(&queues[0]).transport().hardware().clone();
+    for left in [2, 7] {
+        submit(&queues[0], left);
+        queues.clear();
+        let queue = device.queue().unwrap();
+        assert_eq!((queue.in_flight(), queue.finished(), hardware.lane.in_flight()), (left as u32, 0, 2));
+        submit(&queue, 1);
+        while queue.in_flight() > 0 {
+            while hand.step() {}
+            pair(&queue).look(u32::MAX);
+        }
+        assert_eq!((queue.finished(), queue.reap(&mut Vec::with_capacity(4))), (1, 1));
+        queues.push(queue);
+    }
+    assert_eq!(hardware.lane.counters().finished, 11);
+}
+
+/// A queue waits for tags that others have, and not for its own: its own completions bring those back. While one waits, each that has
+/// requests has an equal share.
+#[test]
+fn queues_wait_for_others_tags() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 2, 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let [first, second] = [pair(&queues[0]), pair(&queues[1])];
+    let hardware = first.transport().hardware().clone();
+    let room = |posted: u32| first.transport().room(posted);
+    submit(&queues[0], 6);
+    assert!(!hardware.waiters.has_waiters(), "it has all tags");
+    assert_eq!([0, 1, 4].map(room), [4, 3, 0]);
+    submit(&queues[1], 1);
+    assert!(hardware.waiters.has_waiters() && hardware.lane.in_flight() == 4);
+    assert_eq!([0, 1, 2, 4].map(room), [2, 1, 0, 0]);
+    while hand.step() {}
+    // Its share is free for the queue that waits, which is noticed, and posts itself.
+    assert_eq!((first.look(u32::MAX).0, second.shared.is_noticed()), (4, true));
+    assert_eq!(hardware.lane.in_flight(), 2);
+    second.look(u32::MAX);
+    assert!(!hardware.waiters.has_waiters() && hardware.lane.in_flight() == 3);
+    assert_eq!([0, 1, 4].map(room), [4, 3, 0]);
+    drop(hand);
+    assert_eq!((queues[0].wait(6, None).unwrap(), queues[1].wait(1, None).unwrap()), (6, 1));
+}
+
+/// A controller that was given up and is back has what a reset takes back posted again; not so once the application has lost patience, on
+/// queues that are taken later either.
+#[test]
+fn only_lost_patience_ends_retries() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let hardware = pair(&queues[0]).transport().hardware().clone();
+    let (user, mut queues, mut taken) = (&hardware.users[0], queues, Vec::with_capacity(1));
+    // A request that a reset takes back.
+    let mut take_back = |queue: &Queue| {
+        submit(queue, 1);
+        while hand.step() {}
+        taken.clear();
+        _ = hardware.lane.try_reap_more(1, &mut taken);
+        taken[0].status = REQUEUED;
+        hardware.give(&taken[0]);
+        user.notice();
+        pair(queue).look(u32::MAX);
+        (queue.finished(), hardware.lane.in_flight())
+    };
+    for given_up in [false, true] {
+        if given_up {
+            user.fail_all();
+            pair(&queues[0]).look(u32::MAX);
+            user.revive();
+            pair(&queues[0]).look(u32::MAX);
+        }
+        assert_eq!(take_back(&queues[0]), (0, 1), "given up: {given_up}");
+        while hand.step() {}
+        let mut done = Vec::with_capacity(1);
+        pair(&queues[0]).look(u32::MAX);
+        assert_eq!(queues[0].reap(&mut done), 1);
+        assert!(done[0].result.is_ok());
+    }
+    device.lose_patience();
+    // What was asked for stays.
+    user.fail_all();
+    user.revive();
+    for _ in 0..2 {
+        assert_eq!(take_back(&queues[0]), (1, 0));
+        let mut done = Vec::with_capacity(1);
+        queues[0].reap(&mut done);
+        assert!(matches!(done[0].result, Err(IoError::TimedOut)), "{done:?}");
+        queues.clear();
+        queues.push(device.queue().unwrap());
+        user.take_notice();
+    }
+}
+
+/// The controller coalesces messages, and stops, as the mode of a single queue says.
+#[test]
+fn queue_modes_reach_the_controller() {
+    let (_device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
+    let user = &pair(&queues[0]).shared;
+    for mode in [Mode::COALESCE, Mode::INTERRUPT, Mode::COALESCE] {
+        queues[0].set_mode(mode);
+        let limit = now() + Nanos::from_secs(60);
+        while (user.held() > 1) != (mode == Mode::COALESCE) {
+            assert!(now() < limit, "{mode}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The messages of a vector are counted once, however many queues share it.
+#[test]
+fn device_messages_sum_the_vectors() {
+    let _alone = by_hand();
+    for (vectors, shared) in [(3, false), (2, true)] {
+        let (device, queues) = open(&format!("mem:1M?profile=null&queues=2&vectors={vectors}"), 2, 2, Mode::INTERRUPT);
+        let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().lane.vector());
+        assert_eq!(first == second, shared);
+        // By hand: a message follows its entry, which the thread that waits may take before.
+        let hand = device.embedded().unwrap().by_hand();
+        for queue in &queues {
+            submit(queue, 1);
+            while hand.step() {}
+            assert_eq!(queue.wait(1, None).unwrap(), 1);
+        }
+        let counters = device.counters();
+        assert_eq!((counters.messages, counters.sq_doorbells), (2, 2), "{vectors} vectors");
+    }
+    // A pair that does not notify has no messages of its own, whichever thread counts them.
+    let (_device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::INTERRUPT);
+    submit(&queues[0], 1);
+    assert_eq!(queues[0].wait(1, None).unwrap(), 1);
+    let hardware = pair(&queues[0]).transport().hardware().clone();
+    let asked = Cell::new(0);
+    _ = hardware.counted(|vector| {
+        assert_eq!(vector, hardware.lane.vector());
+        asked.set(asked.get() + 1);
+        false
+    });
+    assert_eq!(asked.get(), 1, "a polled pair is asked for its vector");
+}
+
+/// What the kernel's own modes come to on a queue that is not the kernel's.
+#[test]
+fn kernel_modes_fall_back_to_interrupt() {
+    let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
+    let controller = &pair(&queues[0]).controller;
+    for mode in Mode::KERNELS {
+        assert_eq!(controller.mode_on(None, mode), Mode::INTERRUPT);
+    }
+    for mode in Mode::ALL {
+        assert_eq!(controller.mode_on(None, mode), mode);
+    }
+}
+
+/// What the controller has confirmed to hold back is what the policy goes by.
+#[test]
+fn policy_sees_the_coalescing() {
+    let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::ADAPTIVE);
+    for entries in [0, 5, 1] {
+        pair(&queues[0]).shared.set_held(entries);
+        poll_while_planned(pair(&queues[0]));
+        assert_eq!(pair(&queues[0]).inner.borrow().waiter.seen.held, entries);
+    }
+}
+
+/// Of a batch's requests those are urgent that somebody waits for, whatever is open already.
+#[test]
+fn batches_inherit_urgency() {
+    #[derive(Debug)]
+    struct Reports(Sender<Batch>);
+    impl CustomPolicy for Reports {
+        fn next(&mut self, _: Nanos, seen: &Seen) -> Plan {
+            if seen.pending || seen.woke.is_some() { Plan::Look { budget: 32 } } else { Plan::sleep(Nanos::MAX) }
+        }
+        fn submitted(&mut self, _: Nanos, batch: &Batch) -> bool {
+            _ = self.0.send(*batch);
+            false
+        }
+    }
+    let _alone = by_hand();
+    let (report, batches) = channel();
+    let mode = Mode::register("reports-batches", Facts::MASKED, move |_| Box::new(Reports(report.clone()))).unwrap();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 1, 1, mode);
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    // Of the last ones there is a tag for one.
+    for (urgent, plain, commands, told, in_flight) in [(2, 0, 2, 2, 2), (0, 1, 1, 0, 3), (3, 0, 1, 1, 6)] {
+        let requests = (0..urgent).map(|lba| request(queue, lba).urgent()).chain((0..plain).map(|lba| request(queue, lba)));
+        queue.submit(requests).map_err(|(why, _)| why).unwrap();
+        let batch = batches.try_recv().unwrap();
+        assert_eq!((batch.commands, batch.urgent, batch.in_flight), (commands, told, in_flight));
+    }
+    drop(hand);
+    assert_eq!(queue.wait(6, None).unwrap(), 6);
+}

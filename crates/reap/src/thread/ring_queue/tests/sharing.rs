@@ -1,0 +1,457 @@
+//! What threads of one hardware queue do for one another, and how they share its tags. The device is stepped by hand.
+
+use std::sync::Arc;
+
+use completion::{Mode, Plan};
+use hw::now;
+use proptest::prelude::*;
+use sync::WaiterId;
+use units::Nanos;
+
+use super::by_hand;
+use crate::link::QueueTransport;
+use crate::shared::hw_queue::HwQueue;
+use crate::thread::engine::{Driven, Slept};
+use crate::thread::queue_pair::QueuePair;
+use crate::thread::ring_queue::RingQueue;
+use crate::{Device, OpenOptions, Queue, Request};
+
+/// Queues of this many threads on one hardware queue.
+pub(super) fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
+    let options = OpenOptions::new().software_queues(queues).hardware_queues(1).mode(mode);
+    let device = Device::open_with(uri, &options).unwrap();
+    let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
+    (device, queues)
+}
+
+pub(super) fn submit(queue: &Queue, requests: u64) {
+    let ns = queue.namespaces()[0];
+    let requests = (0..requests).map(|n| Request::read(&ns, n, queue.buffer(4096).unwrap()));
+    queue.submit(requests).map_err(|(why, _)| why).unwrap();
+}
+
+pub(super) fn lane(queue: &Queue) -> &QueuePair<RingQueue> {
+    queue.lanes()[0].controller()
+}
+
+pub(super) fn hardware(queue: &Queue) -> Arc<HwQueue> {
+    lane(queue).transport().hardware().clone()
+}
+
+/// Commands of a queue that have a tag, as far as its thread knows.
+fn posted(queue: &Queue) -> u32 {
+    lane(queue).inner.borrow().requests.posted()
+}
+
+fn is_woken(queue: &Queue) -> bool {
+    !lane(queue).shared.wake.flag().is_armed()
+}
+
+fn slept(found: bool, notified: bool) -> Slept {
+    Slept { found, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None }
+}
+
+/// Open and finished requests of each queue.
+fn stand(queues: &[Queue]) -> Vec<(u32, usize)> {
+    queues.iter().map(|queue| (queue.in_flight(), queue.finished())).collect()
+}
+
+#[test]
+fn entries_go_to_sleeping_owners() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 130, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let owners = [0, 1, 63, 64, 65, 127, 129];
+    for owner in owners {
+        submit(&queues[owner], 1 + owner as u64 % 2);
+    }
+    while hand.step() {}
+    queues.iter().for_each(|queue| lane(queue).shared.wake.arm());
+    let hardware = hardware(&queues[0]);
+    // Queue 64 takes them; as many at once as there are, so that none is left.
+    assert_eq!(lane(&queues[64]).look(u32::MAX).0, 12);
+    assert!(!hardware.pending());
+    assert_eq!(queues[64].finished(), 1);
+    for (n, queue) in queues.iter().enumerate() {
+        let (left, told) = (!lane(queue).shared.inbox.is_empty(), is_woken(queue));
+        let expected = owners.contains(&n) && n != 64;
+        assert_eq!((left, told), (expected, expected), "queue {n}");
+        assert_eq!(lane(queue).look_while_spinning(), expected, "queue {n}");
+    }
+    for owner in owners {
+        let queue = &queues[owner];
+        assert_eq!(queue.wait(2, None).unwrap(), 1 + owner % 2, "queue {owner}");
+    }
+
+    // A thread that is none of theirs leaves each with its owner, however little it takes at once.
+    for owner in owners {
+        submit(&queues[owner], 1);
+    }
+    while hand.step() {}
+    hardware.take_for_owners(&mut Vec::with_capacity(2));
+    assert!(!hardware.pending());
+    assert!(owners.iter().all(|&owner| !lane(&queues[owner]).shared.inbox.is_empty()));
+    for owner in owners {
+        assert_eq!(queues[owner].wait(3, None).unwrap(), 2 + owner % 2, "queue {owner}");
+    }
+}
+
+/// The thread that sleeps on the queue may have found the lock held, and then been told for the last time.
+#[test]
+fn leftover_entries_wake_the_sleeper() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let (sleeper, hardware) = (&lane(&queues[0]).shared, hardware(&queues[0]));
+    assert!(hardware.role.try_take(WaiterId(0)));
+    let is_told_of = |entries: u64| {
+        submit(&queues[1], entries);
+        while hand.step() {}
+        sleeper.wake.arm();
+        // Eight at most.
+        hardware.take_for_owners(&mut Vec::with_capacity(2));
+        let told = is_woken(&queues[0]);
+        lane(&queues[1]).look(u32::MAX);
+        told
+    };
+    assert!(!is_told_of(4), "all are taken, and the other queue's thread is told");
+    assert!(is_told_of(20));
+    assert_eq!(hardware.role.release(WaiterId(0)), None);
+    assert_eq!(queues[1].wait(24, None).unwrap(), 24);
+}
+
+/// Whichever thread comes first.
+#[test]
+fn waiting_queues_share_tags_equally() {
+    let _alone = by_hand();
+    for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
+        let (device, queues) = open("mem:1M?profile=null&queues=1&entries=7", 3, Mode::INTERRUPT);
+        let hand = device.embedded().unwrap().by_hand();
+        let all = || queues.iter().map(posted).collect::<Vec<_>>();
+        submit(&queues[0], 20);
+        assert_eq!(all(), [6, 0, 0], "alone it has all tags");
+        submit(&queues[1], 20);
+        submit(&queues[2], 20);
+        while hand.step() {}
+        order.into_iter().for_each(|n| _ = lane(&queues[n]).look(u32::MAX));
+        assert_eq!(hardware(&queues[0]).lane.in_flight(), 6);
+        assert_eq!(all(), [2, 2, 2], "in the order {order:?}");
+        drop(hand);
+        assert!(queues.iter().all(|queue| queue.wait(20, None).unwrap() == 20));
+        // Nobody waits any more.
+        let _hand = device.embedded().unwrap().by_hand();
+        submit(&queues[1], 20);
+        assert_eq!(all(), [0, 6, 0]);
+    }
+}
+
+/// Each tag that is free is for the one that has waited longest, whoever comes; and who has had one waits behind those that have had none.
+#[test]
+fn few_tags_go_to_longest_waiter() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let all = || queues.iter().map(posted).collect::<Vec<_>>();
+    submit(&queues[0], 2);
+    for n in [3, 1, 2] {
+        submit(&queues[n], 3);
+    }
+    while hand.step() {}
+    for (n, after) in [(2, [2, 0, 0, 0]), (1, [2, 1, 0, 0]), (2, [2, 1, 0, 0]), (3, [2, 1, 0, 1]), (2, [2, 1, 0, 1]), (0, [0, 1, 0, 1])] {
+        lane(&queues[n]).look(u32::MAX);
+        assert_eq!(all(), after, "after queue {n}");
+    }
+    while hand.step() {}
+    // The first has found both tags; one is left for the second's place in the line.
+    for (n, after) in [(1, [0, 1, 0, 1]), (3, [0, 1, 0, 0]), (2, [0, 1, 1, 0])] {
+        lane(&queues[n]).look(u32::MAX);
+        assert_eq!(all(), after, "after queue {n}");
+    }
+    drop(hand);
+    for (queue, all) in queues.iter().zip([2, 3, 3, 3]) {
+        assert_eq!(queue.wait(all, None).unwrap(), all);
+    }
+}
+
+#[test]
+fn newcomers_take_no_tag_first() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=2", 3, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    submit(&queues[0], 1);
+    submit(&queues[1], 1);
+    while hand.step() {}
+    assert_eq!(lane(&queues[0]).look(u32::MAX).0, 1);
+    submit(&queues[2], 1);
+    assert_eq!(posted(&queues[2]), 0);
+    lane(&queues[1]).look(u32::MAX);
+    assert_eq!(posted(&queues[1]), 1);
+    drop(hand);
+    assert!(queues.iter().all(|queue| queue.wait(1, None).unwrap() == 1));
+}
+
+/// A queue that has its tag keeps no place among those that wait, even if it found the tag as it joined them.
+#[test]
+fn served_waiters_leave_the_line() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let carry_out = || while hand.step() {};
+    // Neither thread comes again: the first has finished requests, the fourth is the next to have a tag.
+    submit(&queues[0], 2);
+    submit(&queues[3], 1);
+    submit(&queues[1], 1);
+    for finished in [0, 1] {
+        carry_out();
+        lane(&queues[1]).look(u32::MAX);
+        assert_eq!(queues[1].finished(), finished);
+    }
+    submit(&queues[2], 2);
+    assert_eq!(posted(&queues[2]), 1, "of two tags one is kept for the fourth");
+    submit(&queues[1], 1);
+    assert_eq!(posted(&queues[1]), 0);
+    carry_out();
+    lane(&queues[1]).look(u32::MAX);
+    assert_eq!(posted(&queues[1]), 1);
+    drop(hand);
+    for (queue, all) in queues.iter().zip([2, 2, 2, 1]) {
+        assert_eq!(queue.wait(all, None).unwrap(), all);
+    }
+}
+
+/// A thread that does not come takes none of what others have left for it, and keeps no tag.
+#[test]
+fn absent_threads_keep_no_tags() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 2, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let [absent, other] = &queues[..] else { unreachable!("two were taken") };
+    submit(absent, 8);
+    submit(other, 7);
+    for has in [2, 4, 1, 0] {
+        while hand.step() {}
+        lane(other).look(u32::MAX);
+        assert_eq!(posted(other), has);
+    }
+    assert_eq!(stand(&queues), [(8, 0), (0, 7)]);
+    drop(hand);
+    assert_eq!(absent.wait(8, None).unwrap(), 8);
+}
+
+/// A queue that is closed while it is the next to have a tag wakes the one after it.
+#[test]
+fn closed_waiters_pass_the_turn() {
+    let _alone = by_hand();
+    let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=2", 3, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    queues.iter().for_each(|queue| submit(queue, 1));
+    while hand.step() {}
+    assert_eq!(lane(&queues[0]).look(u32::MAX).0, 1);
+    lane(&queues[2]).look(u32::MAX);
+    assert_eq!(queues.iter().map(posted).collect::<Vec<_>>(), [0, 0, 0], "it is the second's turn");
+    lane(&queues[2]).shared.wake.arm();
+    // As the queue is closed; what it leaves is posted by another thread, for which this one does not wait here.
+    lane(&queues[1]).inner.borrow_mut().transport.close();
+    assert!(is_woken(&queues[2]));
+    lane(&queues[2]).look(u32::MAX);
+    assert_eq!(posted(&queues[2]), 1);
+    drop(queues.remove(1));
+    drop(hand);
+    assert_eq!(queues[1].wait(1, None).unwrap(), 1);
+}
+
+/// A thread that sleeps without a tag is woken by the one that returns some, whether its completions notify or are only polled for; and if
+/// that comes before it sleeps, it does not.
+#[test]
+fn returned_tags_wake_sleeping_waiters() {
+    let _alone = by_hand();
+    for (uri, mode) in [
+        ("mem:1M?profile=null&queues=1&entries=2", Mode::INTERRUPT),
+        ("mem:1M?profile=null&queues=2&masks=no&entries=2", Mode::INTERRUPT),
+        ("mem:1M?profile=null&queues=2&masks=no&entries=2", Mode::POLL),
+    ] {
+        let (device, queues) = open(uri, 2, mode);
+        let hand = device.embedded().unwrap().by_hand();
+        let [first, second] = &queues[..] else { unreachable!("two were taken") };
+        let poll = |queue: &Queue| {
+            while let Plan::Look { budget } = lane(queue).plan(now(), Nanos::MAX) {
+                lane(queue).look(budget);
+            }
+        };
+        for sleeps in [true, false] {
+            submit(first, 1);
+            submit(second, 1);
+            assert_eq!((posted(first), posted(second)), (1, 0));
+            poll(second);
+            while hand.step() {}
+            lane(second).inner.borrow_mut().waiter.plan = Plan::sleep(Nanos::MAX);
+            if !sleeps {
+                lane(first).look(u32::MAX);
+            }
+            lane(second).arm();
+            // What the first has not taken yet is another reason not to sleep.
+            assert!(sleeps || lane(second).look_before_sleep());
+            if sleeps {
+                lane(first).look(u32::MAX);
+                assert!(is_woken(second), "{uri} in {mode}");
+            }
+            lane(second).woken(&slept(!sleeps, false));
+            poll(second);
+            assert_eq!((posted(first), posted(second)), (0, 1), "{uri} in {mode}");
+            while hand.step() {}
+            lane(second).look(u32::MAX);
+        }
+        assert_eq!(stand(&queues), [(0, 2), (0, 2)]);
+    }
+}
+
+/// How far a thread is that waits for its requests.
+#[derive(Clone, Copy, PartialEq)]
+enum Waits {
+    Awake,
+    Armed,
+    Asleep,
+}
+
+/// One step of a thread that waits for its requests, as the library's threads do. False: there is none until something wakes it.
+fn step(queue: &Queue, waits: &mut Waits) -> bool {
+    let lane = lane(queue);
+    match *waits {
+        Waits::Awake => match lane.plan(now(), Nanos::MAX) {
+            Plan::Look { budget } => _ = lane.look(budget),
+            Plan::Sleep { .. } => {
+                lane.arm();
+                *waits = Waits::Armed;
+            }
+            _ => {
+                lane.leave();
+                return false;
+            }
+        },
+        Waits::Armed if lane.look_before_sleep() => {
+            lane.woken(&slept(true, false));
+            *waits = Waits::Awake;
+        }
+        Waits::Armed => *waits = Waits::Asleep,
+        Waits::Asleep => {
+            let notified = lane.drain_events().unwrap();
+            if !notified && !is_woken(queue) {
+                return false;
+            }
+            lane.woken(&slept(false, notified));
+            *waits = Waits::Awake;
+        }
+    }
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever happens in which order, every request of every queue is finished in the end.
+    #[test]
+    fn no_schedule_loses_a_tag(threads in 2..=4usize, tags in 1..=5u32, schedule in proptest::collection::vec((0..4usize, 0..4u64, 0..3u8), 0..200)) {
+        let _alone = by_hand();
+        let (device, queues) = open(&format!("mem:1M?profile=null&queues=1&entries={}", tags + 1), threads, Mode::INTERRUPT);
+        let hand = device.embedded().unwrap().by_hand();
+        let (mut waits, mut sent) = ([Waits::Awake; 4], [0; 4]);
+        for (n, requests, what) in schedule {
+            let n = n % threads;
+            match what {
+                0 => _ = hand.step(),
+                1 if waits[n] == Waits::Awake => {
+                    lane(&queues[n]).leave();
+                    submit(&queues[n], requests);
+                    sent[n] += requests as usize;
+                }
+                _ => _ = step(&queues[n], &mut waits[n]),
+            }
+        }
+        let (mut steps, mut idle) = (0, 0);
+        // A thread that takes no step may have woken another by leaving its queue.
+        while idle < 2 {
+            let any = (0..threads).fold(hand.step(), |any, n| any | step(&queues[n], &mut waits[n]));
+            (steps, idle) = (steps + 1, if any { 0 } else { idle + 1 });
+            prop_assert!(steps < 100_000, "it never ends: {:?}", stand(&queues));
+        }
+        let finished: Vec<_> = sent[..threads].iter().map(|&sent| (0, sent)).collect();
+        prop_assert_eq!(stand(&queues), finished);
+    }
+}
+
+#[test]
+fn unmaskable_links_poll_both_lanes() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let queue = &queues[0];
+    let hardware = hardware(queue);
+    let polled = hardware.polled.as_ref().unwrap();
+    let both = || (hardware.lane.in_flight(), polled.in_flight());
+    submit(queue, 3);
+    assert_eq!(both(), (3, 0));
+    queue.set_mode(Mode::POLL);
+    assert!(matches!(lane(queue).plan(now(), Nanos::MAX), Plan::Look { .. } | Plan::Spin { .. }));
+    submit(queue, 4);
+    assert!(lane(queue).transport().polls);
+    assert_eq!(both(), (3, 4));
+    assert!(!hardware.pending());
+    while hand.step() {}
+    assert!(hardware.pending());
+    // Half of a look's places are the first lane's, so that neither starves the other.
+    assert_eq!((lane(queue).look(2).0, both()), (2, (2, 3)));
+    assert!(lane(queue).inner.borrow().waiter.seen.budget_used_up);
+    assert_eq!((lane(queue).look(u32::MAX).0, both()), (5, (0, 0)));
+    assert!(!hardware.pending() && !lane(queue).inner.borrow().waiter.seen.pending);
+
+    // Either lane alone is enough for a look to be worth it, whether the other one's lock is free or not.
+    submit(queue, 1);
+    while hand.step() {}
+    assert!(hardware.pending());
+    assert_eq!(lane(queue).look(u32::MAX).0, 1);
+    queue.set_mode(Mode::INTERRUPT);
+    lane(queue).plan(now(), Nanos::MAX);
+    submit(queue, 1);
+    while hand.step() {}
+    assert!(hardware.pending());
+    assert_eq!(queue.wait(9, None).unwrap(), 9);
+
+    // What one lane alone has left over is left over.
+    for mode in [Mode::INTERRUPT, Mode::POLL] {
+        queue.set_mode(mode);
+        lane(queue).plan(now(), Nanos::MAX);
+        submit(queue, 3);
+        while hand.step() {}
+        assert!(lane(queue).look(2).0 < 3);
+        let (used_up, more) = (lane(queue).inner.borrow().waiter.seen.budget_used_up, lane(queue).inner.borrow().waiter.seen.pending);
+        assert!(used_up && more, "{mode}");
+        lane(queue).look(u32::MAX);
+    }
+    assert_eq!(queue.finished(), 15);
+}
+
+#[test]
+fn dead_controllers_post_nothing() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let (queue, hardware) = (&queues[0], hardware(&queues[0]));
+    submit(queue, 3);
+    lane(queue).shared.wake.arm();
+    lane(queue).shared.fail_all();
+    assert!(is_woken(queue) && lane(queue).look_while_spinning());
+    assert_eq!((lane(queue).look(u32::MAX).0, stand(&queues)), (0, vec![(2, 1)]), "what waited has failed");
+    submit(queue, 2);
+    assert_eq!((hardware.lane.in_flight(), stand(&queues)), (2, vec![(2, 3)]), "and what came since");
+    let mut done = Vec::with_capacity(8);
+    queue.reap(&mut done);
+    assert!(done.len() == 3 && done.iter().all(|done| done.result.is_err()));
+    lane(queue).shared.revive();
+    submit(queue, 1);
+    while hand.step() {}
+    // It posts what waited as it takes what was out.
+    lane(queue).look(u32::MAX);
+    assert_eq!((hardware.lane.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
+    while hand.step() {}
+    assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), 3);
+}

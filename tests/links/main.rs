@@ -27,6 +27,8 @@ mod driving;
 mod faults;
 #[path = "../shared/forked.rs"]
 mod forked;
+#[path = "../shared/happened.rs"]
+mod happened;
 mod kernel;
 mod limits;
 mod memory;

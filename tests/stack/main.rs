@@ -5,10 +5,13 @@ mod admin_commands;
 mod checks;
 mod common;
 mod data;
+mod events;
 mod faults;
 mod file_locks;
 #[path = "../shared/forked.rs"]
 mod forked;
+#[path = "../shared/happened.rs"]
+mod happened;
 #[allow(dead_code, reason = "what only tests/links uses")]
 mod load;
 mod modes;

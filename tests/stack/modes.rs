@@ -1,7 +1,9 @@
 //! What the modes do to a whole stack, as far as it can be counted.
 
 use completion::Mode;
-use reap::{Device, Group, Nanos, OpenOptions, Queue, Request};
+use reap::{Device, EventKind, Group, Nanos, OpenOptions, Queue, Request};
+
+use crate::happened::{happened, is_told};
 
 /// A device of 8 queues; what its commands take is the URI's profile's.
 fn open(profile: &str, options: OpenOptions) -> Device {
@@ -150,6 +152,7 @@ fn refused_coalescing_falls_back_to_interrupts() {
         if name == "coalesce" {
             // A queue that comes after the refusal hears of it a little later.
             until(&device, &queue, |health| health.coalescing_refused && queue.mode() == Mode::INTERRUPT);
+            assert_eq!(device.events().next(None).unwrap().kind, EventKind::CoalescingRefused);
         }
         assert_eq!(read(&queue, 100, 8, false), 100);
     }
@@ -228,8 +231,7 @@ fn mode_switch_drains_the_old_queue() {
 
 #[test]
 fn missing_poll_queues_are_reported() {
-    let events = |uri: &str| Device::open(uri).unwrap().health().events;
-    assert_eq!(events("mem:1M?profile=null&masks=no"), [""; 0]);
-    let told = events("mem:1M?profile=null&masks=no&queues=1");
-    assert!(told.iter().any(|event| event.contains("1 of 1 hardware queues have no second lane")), "{told:?}");
+    assert_eq!(happened(&Device::open("mem:1M?profile=null&masks=no").unwrap()), []);
+    let device = Device::open("mem:1M?profile=null&masks=no&queues=1").unwrap();
+    assert!(is_told(&device, "1 of 1 hardware queues have no second lane"), "{:?}", happened(&device));
 }

@@ -10,9 +10,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::{open, wait_for_path};
+use crate::happened::happened;
 use crate::work::drain;
 use reap::paths::Policy;
-use reap::{Change, Device, Loss, Mode, Nanos, OpenOptions, PathLink, Queue, Request};
+use reap::{Change, Device, EventKind, Loss, Mode, Nanos, OpenOptions, PathLink, Queue, Request};
 
 /// Two paths that nothing watches.
 const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&keep_alive=0s";
@@ -385,9 +386,9 @@ fn resized_namespace_gets_new_size() {
     resize(&device, 0, 0);
     wait_for_size(&device, all, [false, true]);
     round_trip(&queue, 8, 4, 4);
-    let events = device.health().events;
-    let told = format!("namespace 1 has {all} logical blocks now, and had {}", all / 2);
-    assert_eq!(events.iter().filter(|event| **event == told).count(), 2, "{events:?}");
+    let events = happened(&device);
+    let grown = EventKind::Resized { nsid: nvme::Nsid(1), before: all / 2, blocks: all };
+    assert_eq!(events.iter().filter(|event| **event == grown).count(), 2, "{events:?}");
 }
 
 /// A path that was away while the namespace was resized is used again only when its controller has heard of it.
@@ -407,7 +408,7 @@ fn path_with_old_size_stays_unused() {
 }
 
 /// Writes to both paths, takes one away and back, and flushes. `how`: what happened to its controller meanwhile.
-fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
+fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<EventKind>) {
     // A file has a volatile cache, memory has none.
     let file = std::env::temp_dir().join(format!("reap-multipath-{}", std::process::id()));
     let path = format!("path=file:{}?size=1M%26profile=null", file.display());
@@ -427,7 +428,7 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
     away_and_back(how);
     let flushed = queue.block_on(queue.flush(&ns)).unwrap();
     assert_eq!(queue.block_on(queue.flush(&ns)).unwrap(), flushed, "once lost, always lost");
-    (flushed, device.health().events)
+    (flushed, happened(&device))
 }
 
 /// A controller that lost its power with writes in its volatile cache cannot flush them, and says nothing of it but in its health log. A
@@ -437,7 +438,7 @@ fn lost_cached_writes_fail_the_flush() {
     let (flushed, events) = flush_after(Change::PowerLost);
     let told = flushed.map_err(|e| e.to_string()).unwrap_err();
     assert!(told.contains("path 1"), "{told}");
-    assert!(events.iter().any(|event| event.contains("has lost its power")), "{events:?}");
+    assert!(events.iter().any(|event| event.to_string().contains("has lost its power")), "{events:?}");
     let (flushed, events) = flush_after(Change::Lost(Loss::Gone));
     assert_eq!(flushed, Ok(()), "{events:?}");
 }

@@ -45,7 +45,7 @@ fn belongs_to_library(command: &Sqe) -> Option<&'static str> {
             "the library creates and deletes the controller's queues; open the device with the queues that it is to have"
         }
         opcode::admin::ABORT => "the library aborts commands itself, by the time-out that the device was opened with",
-        opcode::admin::ASYNC_EVENT_REQUEST => "the library waits for asynchronous events; `Device::health` has them",
+        opcode::admin::ASYNC_EVENT_REQUEST => "the library waits for asynchronous events; `Device::events` has them",
         opcode::admin::KEEP_ALIVE => "the library keeps the controller alive",
         opcode::admin::DOORBELL_BUFFER_CONFIG => "the library says where doorbells are; `shadow=` of the device's URI has them in memory",
         opcode::admin::CONTROLLER_DATA_QUEUE | opcode::admin::MIGRATION_SEND | opcode::admin::VIRTUALIZATION_MANAGEMENT => {

@@ -23,6 +23,7 @@ use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::queue::{LocalQueue, Queue};
 use crate::shared::controller::{Controller, Description};
+use crate::shared::events::Events;
 use crate::thread::cycle;
 use crate::uri::MULTIPATH;
 
@@ -142,7 +143,7 @@ impl Device {
     }
 
     /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
-    /// [`Health::events`] tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
+    /// [`EventKind::Resized`](crate::EventKind::Resized) tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
     /// controller's fail. Of a file, it also shows what the file system has refused since ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
         self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
@@ -199,8 +200,8 @@ impl Device {
         self.first().link().mode_note(mode)
     }
 
-    /// What was found when it was opened, and is otherwise than one would expect: a sentence each. What happens later is in
-    /// [`Health::events`].
+    /// What was found when it was opened, and is otherwise than one would expect: a sentence each. What happens later is
+    /// told as [`Device::events`].
     pub fn notes(&self) -> Vec<String> {
         self.controllers.iter().flat_map(|controller| controller.link().notes().iter().cloned()).collect()
     }
@@ -281,7 +282,12 @@ impl Device {
         Ok(page)
     }
 
-    /// Whether the controller works, and what has happened to it. Of several: what has happened to any; given up only if
+    /// A receiver of what has happened to the device since it was opened, and of what happens from now on.
+    pub fn events(&self) -> Events {
+        self.first().reporter().events()
+    }
+
+    /// Whether the controller works, and how often it has failed. Of several: what has happened to any; given up only if
     /// all are.
     pub fn health(&self) -> Health {
         let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();

@@ -1,13 +1,9 @@
-//! What has happened to a controller, for those who use it.
+//! Whether a controller works.
 
 use driver::{Dead, ResetCause};
-use nvme::admin::AsyncEvent;
 use thiserror::Error;
 
-/// Events that are kept.
-const KEPT: usize = 64;
-
-/// Whether the controller works, and what has happened to it.
+/// Whether the controller works, and how often it has failed. What happens is told as [`Device::events`](crate::Device::events).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
@@ -19,8 +15,6 @@ pub struct Health {
     pub last_reset: Option<ResetCause>,
     /// Why the controller was given up; every request fails.
     pub dead: Option<GivenUp>,
-    /// The latest asynchronous events, by what they said, and what came of them.
-    pub events: Vec<String>,
     /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim`, `vic` and `adaptive`.
     pub held_back: Option<(u32, u32)>,
     /// The controller refuses Interrupt Coalescing: those three modes are `interrupt` on it.
@@ -53,18 +47,6 @@ impl GivenUp {
 }
 
 impl Health {
-    /// One more event.
-    pub(crate) fn heard(&mut self, event: &AsyncEvent) {
-        self.note(format!("type {} information {:#04x} (log page {:#04x})", event.event_type(), event.info(), event.lid()));
-    }
-
-    /// What came of an event, or was found out otherwise.
-    pub(crate) fn note(&mut self, what: String) {
-        self.events.push(what);
-        let surplus = self.events.len().saturating_sub(KEPT);
-        self.events.drain(..surplus);
-    }
-
     /// Of both together.
     pub(crate) fn and(self, other: Health) -> Health {
         Health {
@@ -72,7 +54,6 @@ impl Health {
             aborts: self.aborts + other.aborts,
             last_reset: other.last_reset.or(self.last_reset),
             dead: other.dead.or(self.dead),
-            events: self.events.into_iter().chain(other.events).collect(),
             held_back: self.held_back.or(other.held_back),
             coalescing_refused: self.coalescing_refused | other.coalescing_refused,
         }

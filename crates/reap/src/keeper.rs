@@ -32,6 +32,7 @@ use crate::request::LOST;
 use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control, RawCommand};
 use crate::shared::controller::{Opened, Sizes};
+use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::queue_shared::QueueShared;
 use admin::{Admin, Power};
@@ -132,7 +133,7 @@ pub(crate) struct Keeper {
     joined: Option<Box<Inventory>>,
     /// It is reached by another connection than when it was last up.
     reconnected: bool,
-    /// Health says that SQ heads are wrong.
+    /// An event says that SQ heads are wrong.
     told_of_heads: bool,
 }
 
@@ -238,8 +239,7 @@ impl Keeper {
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
                 Purpose::AsyncEvent => {
                     if let Some(event) = self.events.happened(completed.status, completed.result) {
-                        tracing::warn!(kind = event.event_type(), info = event.info(), log = event.lid(), "asynchronous event");
-                        self.asks.health().heard(&event);
+                        self.asks.reporter.push(EventKind::Async(event));
                     }
                 }
                 Purpose::Own(MODERATION) => self.moderated(completed.status),
@@ -270,10 +270,9 @@ impl Keeper {
         }
     }
 
-    /// Something that the controller's user may want to know.
+    /// Something that only a person can act on.
     fn note(&self, what: String) {
-        tracing::warn!("{what}");
-        self.asks.health().note(what);
+        self.asks.reporter.push(EventKind::Note(what));
     }
 
     /// The queues that post to its hardware queues.
@@ -335,7 +334,6 @@ impl Keeper {
             tracing::warn!(%violation, "protocol violation");
             recovery.violated(violation);
         }
-        self.asks.reporter.notes().drain(..).for_each(|what| self.note(what));
         let swept = orphans::sweep(&self.queues, &mut self.taken);
         let swept = if swept { now + orphans::SWEEP_EVERY } else { Nanos::MAX };
         let mut until = swept.min(self.look_after_path(now)).min(self.end_aborts(now));
@@ -455,6 +453,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         if !matches!(self.life, Life::Ended) {
             self.asks.health().dead.get_or_insert(GivenUp::Panicked);
+            self.asks.reporter.push(EventKind::GivenUp(GivenUp::Panicked));
             self.take_everything_back();
             self.return_abandoned(LOST);
             self.leak_rings();
@@ -487,6 +486,11 @@ impl Keeper {
     pub(super) fn moderated(&mut self, status: Status) {
         self.moderation.answered(status, &self.queues);
         let mut health = self.asks.health();
+        let news = self.moderation.refused && !health.coalescing_refused;
         (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
+        drop(health);
+        if news {
+            self.asks.reporter.push(EventKind::CoalescingRefused);
+        }
     }
 }

@@ -18,7 +18,8 @@ use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::request::{Completion, Request};
 use crate::shared::future::Pending;
-use crate::thread::executor::{self, Signal};
+use crate::thread::executor::Signal;
+use crate::wake;
 
 /// A thread that drives one queue. Requests come from any thread, as futures that any executor may poll; dropping the last
 /// handle ends the thread once what is in flight has been answered.
@@ -207,7 +208,7 @@ impl Shared {
                 let mut cell = lock(&cell);
                 if let Cell::Arriving(Some(waker)) = std::mem::replace(&mut *cell, Cell::Submitted(pending)) {
                     drop(cell);
-                    executor::wake_all([waker]);
+                    wake::wake_all([waker]);
                 }
             }
             if self.closed.load(Acquire) && queue.in_flight() == 0 && lock(&self.arrivals).is_empty() {

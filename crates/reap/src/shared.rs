@@ -8,6 +8,7 @@
 //! | what do the threads of one hardware queue share? | `hw_queue.rs`, `drain.rs` |
 //! | how is the thread reached that looks after the controller? | `control.rs`, `reports.rs` |
 //! | what is an open controller? which queues has it? | `controller.rs`, `roster.rs` |
+//! | who is told of what happens to the device? | `events.rs` |
 //! | who is told of a path that comes or goes? | `board.rs` |
 
 pub(crate) mod board;
@@ -15,6 +16,7 @@ pub(crate) mod book;
 pub(crate) mod control;
 pub(crate) mod controller;
 pub(crate) mod drain;
+pub(crate) mod events;
 pub(crate) mod future;
 pub(crate) mod hw_queue;
 pub(crate) mod queue_shared;

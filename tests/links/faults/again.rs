@@ -7,6 +7,7 @@ use reap::{Device, IoError, PathLink};
 use super::eventually;
 use super::paths::{is_left, is_used, paths_of, under_load, wait_for};
 use super::peer::Process;
+use crate::happened::is_told;
 use crate::place::{BYTES, Scratch, options};
 use crate::table::watched;
 use crate::work::{Job, begin, drain};
@@ -19,11 +20,6 @@ fn share(file: &Scratch, controller: u16, more: &str) -> String {
 fn open(servers: &[Process], more: &str, queues: usize) -> Device {
     let uri = paths_of(servers.iter().flat_map(Process::uris), more);
     Device::open_with(&uri, &options(queues)).unwrap_or_else(|error| panic!("{uri}: {error}"))
-}
-
-/// Whether an event says so.
-fn says(device: &Device, words: &str) -> bool {
-    device.health().events.iter().any(|event| event.contains(words))
 }
 
 /// Two servers of one file take turns in dying under verified load. Each is used again once it is started again.
@@ -47,10 +43,10 @@ fn restarted_server_is_used_again() {
         assert!(paths.iter().all(|path| path.status.link == PathLink::Live && path.in_flight == 0), "{more}: {paths:?}");
         assert!(paths.iter().any(|path| path.failed > 0), "no request was inside when its server died: {paths:?}");
         assert!(
-            health.dead.is_none() && says(&device, "the server has closed the connection; a server that serves the same"),
+            health.dead.is_none() && is_told(&device, "the server has closed the connection; a server that serves the same"),
             "{health:?}"
         );
-        assert!(says(&device, "there is a connection again"), "{health:?}");
+        assert!(is_told(&device, "there is a connection again"), "{health:?}");
     }
 }
 
@@ -99,7 +95,7 @@ fn another_medium_is_refused_and_said() {
     for (serves_now, why) in refused {
         servers[0].kill();
         servers[0].start(&serves_now);
-        eventually(why, || says(&device, why));
+        eventually(why, || is_told(&device, why));
         let before = device.paths()[0].ios;
         goes_on(|device| device.paths()[0].status.link == PathLink::Lost);
         assert_eq!(device.paths()[0].ios, before, "{why}");
@@ -123,7 +119,7 @@ fn another_size_is_not_believed() {
     wait_for(&device, 0, PathLink::Lost);
     servers[0].start(&share(&file, 1, "%26size=32M"));
     wait_for(&device, 0, PathLink::Live);
-    assert!(says(&device, "namespace 1 has 65536 logical blocks now, and had 32768"), "{:?}", device.health());
+    assert!(is_told(&device, "namespace 1 has 65536 logical blocks now, and had 32768"), "{:?}", device.health());
     let (before, path) = (device.paths()[0].ios, device.paths()[0].status);
     Job::of(0).run(&queue);
     assert_eq!((device.paths()[0].ios, path.to_string().as_str()), (before, "other size"));
@@ -138,7 +134,7 @@ fn fewer_queues_end_the_path() {
     let device = open(&servers, "", 1);
     servers[0].kill();
     servers[0].start(&share(&file, 1, "%26queues=1"));
-    eventually("it is not said", || says(&device, "the path is given up: the controller does not come up again"));
+    eventually("it is not said", || is_told(&device, "the controller is given up: the controller does not come up again"));
     wait_for(&device, 0, PathLink::Lost);
     Job::of(0).run(&device.local_queue().unwrap());
 }

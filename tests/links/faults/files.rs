@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use reap::{Device, IoError, Mode, QueueError, Request, TargetFault};
 
 use super::{Written, eventually, fault};
+use crate::happened::{happened, is_told};
 use crate::place::{BYTES, Loop, Scratch, options, run};
 use crate::table::skipped;
 use crate::work::{Job, drain, submit};
@@ -48,8 +49,8 @@ fn wrong_sizes_are_refused() {
         file.resize(bytes);
         let device = Device::open_with(&format!("{uri}{with}"), &options(1)).unwrap();
         assert_eq!(device.namespaces()[0].blocks(), blocks);
-        let said = device.health().events;
-        assert!(said.iter().any(|note| note.contains(&format!("the last {rest} of the file's {bytes} bytes"))), "{said:?}");
+        let said = happened(&device);
+        assert!(is_told(&device, &format!("the last {rest} of the file's {bytes} bytes")), "{said:?}");
     }
     file.resize(1 << 20);
     assert!(matches!(fault(&format!("{uri}?size=2M")), TargetFault::Parameter(why) if why.contains("1048576") && why.contains("2097152")));
@@ -157,7 +158,7 @@ fn full_file_system_keeps_data() {
         fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
         let uri = format!("kernel:{}{extra}", path.display());
         let (device, mut written) = (Device::open_with(&uri, &options(1).mode(mode)).unwrap(), Written::default());
-        assert!(device.health().events.iter().any(|event| event.contains("holes")), "{:?}", device.health());
+        assert!(is_told(&device, "holes"), "{:?}", happened(&device));
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let per = 4096 / u64::from(ns.block_bytes());
         for batch in 0..(64 << 20) / 4096 / 32 {

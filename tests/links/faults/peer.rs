@@ -11,6 +11,7 @@ use reap::{Device, IoError, Mode, MultipathUri, OpenError, Pages, PeerFault, Reg
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Written, eventually, is_child, start, told};
+use crate::happened::is_told;
 use crate::place::{Scratch, Served, options};
 use crate::table::watched;
 use crate::work::{Job, begin, drain};
@@ -121,10 +122,7 @@ fn killed_server_fails_requests() {
         assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::DeviceLost), "{:?}", written.errors);
         let health = device.health();
         assert!(health.dead.is_some() && device.in_flight() == 0, "{mode}: {health:?}");
-        assert!(
-            health.events.iter().any(|event| event.to_string().contains("the server has closed the connection; open the device again")),
-            "{health:?}"
-        );
+        assert!(is_told(&device, "the server has closed the connection; open the device again"), "{health:?}");
         drop((queue, device));
         // The next one is opened as if nothing had been.
         drop(process);

@@ -7,6 +7,7 @@ use reap::{Device, IoError, Mode, Namespace, Queue, Refused, Request};
 use tempfile::TempDir;
 
 use super::files::Mounted;
+use crate::happened::{happened, is_told};
 use crate::place::{BYTES, Loop, Scratch, options, run};
 use crate::table::skipped;
 use crate::work::{differs, drain, fill, submit};
@@ -63,7 +64,7 @@ fn whole_file_is_zeroed() {
     // And that is said where it is opened next.
     drop((queue, device));
     let device = Device::open_with(&uri, &options(1)).unwrap();
-    assert!(device.health().events.iter().any(|event| event.contains("holes")), "{:?}", device.health());
+    assert!(is_told(&device, "holes"), "{:?}", happened(&device));
 }
 
 /// Discards that a disk has counted, and flushes (Documentation/block/stat.rst).

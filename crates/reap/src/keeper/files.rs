@@ -5,12 +5,13 @@ use std::sync::Arc;
 use hw::EventFd;
 use units::Nanos;
 
-use super::orphans::{SWEEP_EVERY, elsewhere};
+use super::orphans::SWEEP_EVERY;
 use super::{Charge, Turn};
 use crate::error::OpenError;
 use crate::shared::control::Asks;
 use crate::shared::queue_shared::{FileQueues, Orphan};
 use crate::thread::executor;
+use crate::wake::{on_another_thread, wake_all};
 
 /// How long a device that is closed waits for what the kernel has not answered.
 const CLOSING: Nanos = Nanos::from_secs(10);
@@ -72,8 +73,8 @@ impl Charge for FileKeeper {
                 wakers.extend(more);
                 memory.extend(more_memory);
             }
-            elsewhere("reap-wake", wakers, executor::wake_all);
-            elsewhere("reap-let-go", memory, executor::let_go);
+            on_another_thread("reap-wake", wakers, wake_all);
+            on_another_thread("reap-let-go", memory, executor::let_go);
             let open = orphan.shared().open() > 0;
             if !open {
                 self.queues.remove(orphan.shared());
@@ -81,15 +82,7 @@ impl Charge for FileKeeper {
             open
         });
         _ = self.asks.take_reset();
-        let (notes, cancelled): (Vec<_>, _) = (self.asks.reporter.notes().drain(..).collect(), self.asks.reporter.take_cancelled());
-        let mut health = self.asks.health();
-        health.aborts += cancelled;
-        for what in notes {
-            tracing::warn!("{what}");
-            health.note(what);
-        }
-        // A thread that takes a queue may note something of its mode under the lock of the queues.
-        drop(health);
+        self.asks.health().aborts += self.asks.reporter.take_cancelled();
         if closing && self.orphans.is_empty() {
             return Turn::Ended;
         }

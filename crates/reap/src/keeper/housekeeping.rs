@@ -19,6 +19,7 @@ use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::control::Control;
 use crate::shared::controller::Opened;
+use crate::shared::events::EventSource;
 use crate::shared::reports::Kick;
 
 /// The housekeeping thread, as those find it who open a device. It runs as long as others have a [`Kick`] of its.
@@ -60,7 +61,11 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
 pub(super) fn bring_up(link: Arc<RingLink>, seat: Option<Seat>, options: &OpenOptions) -> Result<(Opened, Inventory), OpenError> {
     let housekeeper = shared()?;
     let (tell, told) = mpsc::sync_channel(1);
-    let control = Control::new(housekeeper.kick.clone());
+    let source = match &seat {
+        Some(seat) => EventSource::new(seat.board.events.clone(), Some(seat.path.index())),
+        None => EventSource::new(Arc::default(), None),
+    };
+    let control = Control::new(housekeeper.kick.clone(), source);
     let keeper = Keeper::new(link, seat, options, control, tell)?;
     housekeeper.adopts(Box::new(keeper));
     // From here on the keeper alone keeps the thread.
@@ -77,7 +82,7 @@ pub(super) fn bring_up(link: Arc<RingLink>, seat: Option<Seat>, options: &OpenOp
 /// The system has no thread left.
 pub(super) fn look_after(keeper: impl FnOnce(&Control) -> Box<dyn Charge>) -> Result<Control, OpenError> {
     let housekeeper = shared()?;
-    let control = Control::new(housekeeper.kick.clone());
+    let control = Control::new(housekeeper.kick.clone(), EventSource::new(Arc::default(), None));
     housekeeper.adopts(keeper(&control));
     Ok(control)
 }

@@ -128,7 +128,7 @@ impl Moderation {
     pub(crate) fn answered(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
         let Some(out) = self.out.take() else { return };
         if !status.is_success() {
-            tracing::warn!(%status, ?out, "the controller takes no Interrupt Coalescing; coalesce, dim and vic are interrupt on it");
+            tracing::debug!(%status, ?out, "Interrupt Coalescing is refused");
             self.refused = true;
             if let Some((_, moderator)) = &mut self.moderator {
                 moderator.refused();

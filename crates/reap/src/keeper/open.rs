@@ -13,6 +13,7 @@ use crate::link::{KernelLink, Link, RingLink};
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::controller::{Controller, Description, Opened, Sizes};
+use crate::shared::events::EventKind;
 use crate::shared::queue_shared::FileQueues;
 use crate::shared::roster::Roster;
 use crate::thread::cycle;
@@ -66,7 +67,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
         depth: options.depth.clamp(1, MOST_DEPTH),
         refused: Vec::new(),
     };
-    link.target().notes().iter().for_each(|note| control.asks().health().note(note.clone()));
+    link.target().notes().iter().for_each(|note| control.reporter().push(EventKind::Note(note.clone())));
     let namespaces = vec![namespace];
     let sizes = Sizes::of(&[], link.number());
     let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes, control, description };

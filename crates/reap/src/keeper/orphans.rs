@@ -1,6 +1,6 @@
 //! Queues of a controller whose thread is gone: what they have in flight is still reaped, and its buffers come back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use driver::Completed;
 use units::Nanos;
@@ -10,6 +10,7 @@ use crate::shared::book::Failure;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::queue_shared::QueueShared;
 use crate::thread::executor;
+use crate::wake::{on_another_thread, wake_all};
 
 /// How often queues without a thread are polled while something of theirs is in flight.
 pub(super) const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
@@ -56,22 +57,7 @@ fn sweep_one(queue: &HwQueue, user: &QueueShared) -> bool {
     }
     drop(left);
     queue.tags_returned();
-    elsewhere("reap-wake", wakers, executor::wake_all);
-    elsewhere("reap-let-go", memory, executor::let_go);
+    on_another_thread("reap-wake", wakers, wake_all);
+    on_another_thread("reap-let-go", memory, executor::let_go);
     open > 0
-}
-
-/// Does something with each, on a thread that is made for it: what it comes to is the application's code and may block, and this thread has
-/// other devices to look after. Where the system has no thread left it is done here.
-pub(super) fn elsewhere<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
-    if things.is_empty() {
-        return;
-    }
-    let things = Arc::new(Mutex::new(things));
-    let theirs = things.clone();
-    let take = |things: &Mutex<Vec<T>>| std::mem::take(&mut *things.lock().unwrap_or_else(PoisonError::into_inner));
-    if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(move || with(take(&theirs))) {
-        tracing::warn!(%error, name, "the application's code runs on the housekeeping thread");
-        with(take(&things));
-    }
 }

@@ -9,6 +9,7 @@ use units::Nanos;
 use super::{Keeper, Life};
 use crate::link::News;
 use crate::request::{PATH_LOST, STOPPED};
+use crate::shared::events::EventKind;
 
 impl Keeper {
     /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left something unanswered may
@@ -105,12 +106,13 @@ impl Keeper {
         while let Some(news) = self.link.news() {
             match news {
                 News::Ended(why) if self.seat.is_some() && matches!(self.life, Life::Live(_)) => {
-                    self.note(format!("{why}; a server that serves the same there is used again"));
+                    let why = format!("{why}; a server that serves the same there is used again");
+                    self.asks.reporter.push(EventKind::Disconnected(why));
                 }
-                News::Ended(why) => self.note(format!("{why}; open the device again")),
+                News::Ended(why) => self.asks.reporter.push(EventKind::Disconnected(format!("{why}; open the device again"))),
                 News::Back => {
                     self.reconnected = true;
-                    self.note("there is a connection again, and the controller is brought up".to_owned());
+                    self.asks.reporter.push(EventKind::Reconnected);
                 }
                 News::Note(what) => self.note(what),
             }

@@ -8,6 +8,7 @@ use units::Nanos;
 use super::{AGAIN, Keeper, Life};
 use crate::link::HeldPair;
 use crate::request::{LOST, REQUEUED, REQUEUED_AS_ASKED, STOPPED};
+use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
 
 /// How long a controller has for commands that were announced at their time-out or after it.
@@ -91,11 +92,11 @@ impl Keeper {
     fn recovered(&mut self, ask: RecoveryAsk, now: Nanos) {
         match ask {
             RecoveryAsk::Close(cause) => {
-                tracing::warn!(%cause, "resetting the controller");
                 let mut health = self.asks.health();
                 health.resets += 1;
                 health.last_reset = Some(cause.clone());
                 drop(health);
+                self.asks.reporter.push(EventKind::Reset(cause.clone()));
                 self.admin.pair.exclusive().close();
                 self.path_resets(&cause);
             }
@@ -118,6 +119,7 @@ impl Keeper {
         let begun = held.begin_abort(command);
         if begun && self.admin.post(&self.link, AdminCommand { sqe: *sqe, page: false }, purpose, now) {
             self.asks.health().aborts += 1;
+            self.asks.reporter.push(EventKind::TimedOut { queue: queue.0, requests: 1, after: self.options.timeout });
         } else {
             held.end_abort(command.cid);
             if let Life::Live(recovery) = &mut self.life {
@@ -186,7 +188,7 @@ impl Keeper {
     fn restore(&mut self, inventory: Inventory, now: Nanos) {
         self.events = Events::new(&inventory);
         let before = std::mem::replace(&mut self.inventory, inventory);
-        tracing::info!("the controller is up again");
+        self.asks.reporter.push(EventKind::Restored);
         let reconnected = std::mem::take(&mut self.reconnected);
         // Where several servers have been there meanwhile, what counts is what the first one had.
         let known = self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
@@ -210,15 +212,12 @@ impl Keeper {
         let mut health = self.asks.health();
         let known = health.dead.is_some();
         if !known {
-            tracing::error!(%why, "the controller is given up");
             health.dead = Some(why.clone().into());
         }
         drop(health);
         if !known {
-            if self.seat.is_some() {
-                self.note(format!("the path is given up: {why}"));
-                self.tell(PathLink::Lost);
-            }
+            self.asks.reporter.push(EventKind::GivenUp(why.into()));
+            self.tell(PathLink::Lost);
             // After a stop the buffers are the host's again.
             self.return_abandoned(STOPPED);
             self.users().for_each(|user| user.fail_all());

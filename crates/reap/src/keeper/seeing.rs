@@ -9,6 +9,7 @@ use units::Nanos;
 use super::admin::Power;
 use super::{Keeper, RAW_COMMAND};
 use crate::error::AdminError;
+use crate::shared::events::EventKind;
 
 impl Keeper {
     /// The controller has answered what [`driver::Events`] asked for.
@@ -58,7 +59,7 @@ impl Keeper {
     /// The controller shows a namespace in this size; 0: it cannot be used any more.
     pub(super) fn shows(&mut self, nsid: Nsid, blocks: u64) {
         if let Some(before) = self.sizes.set(nsid, blocks).filter(|&before| before != blocks) {
-            self.note(format!("namespace {nsid} has {blocks} logical blocks now, and had {before}"));
+            self.asks.reporter.push(EventKind::Resized { nsid, before, blocks });
         }
         if let Some(namespace) = self.inventory.namespaces.iter_mut().find(|namespace| namespace.nsid == nsid) {
             namespace.blocks = blocks;

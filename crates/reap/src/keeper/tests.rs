@@ -11,6 +11,7 @@ use crate::link::{EmbeddedOptions, KEY_WAKE, Reach};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::shared::controller::Controller;
+use crate::shared::events::EventSource;
 use crate::shared::future::Pending;
 use crate::shared::queue_shared::FileQueues;
 use crate::shared::reports::Kick;
@@ -42,7 +43,7 @@ fn up() -> (Keeper, Opened) {
 fn up_at(uri: &str, options: &OpenOptions) -> (Keeper, Opened) {
     let uri = uri.parse().unwrap();
     let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), Reach::new(8 << 20).unwrap(), None).unwrap();
-    let control = Control::new(Arc::new(Kick::new().unwrap()));
+    let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
     let (tell, told) = sync_channel(1);
     let mut keeper = Keeper::new(Arc::new(link), None, options, control, tell).unwrap();
     let (opened, _) = turn_until(&mut keeper, |_| told.try_recv().ok()).unwrap();

@@ -17,6 +17,7 @@ use crate::thread::engine::{self, Place};
 use crate::thread::executor;
 use crate::thread::path_queue::PathQueue;
 use crate::thread::queue_pair::Turned;
+use crate::wake;
 
 /// Between two looks at what waits for a path, should nothing else wake the thread.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -282,7 +283,7 @@ impl Fan {
         }
         let (wakers, unclaimed) = (std::mem::take(&mut head.wakers), std::mem::take(&mut head.unclaimed));
         drop(head);
-        executor::wake_all(wakers);
+        wake::wake_all(wakers);
         executor::let_go(unclaimed);
     }
 

@@ -4,14 +4,17 @@
 //! back everything that was in flight before, so that a queue that reads "lost" has, or finds in its inbox, all the
 //! requests that it had sent there.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use driver::Namespace;
-use driver::multipath::{Link, Standing, WriteMarks};
+use driver::multipath::{Link, PathStatus, Standing, WriteMarks};
 use driver::paths::PathId;
 use nvme::{AnaState, Nsid};
 use units::Nanos;
+
+use super::events::{EventKind, EventLog};
 
 fn to_word(standing: Standing) -> u64 {
     let link = match standing.link {
@@ -59,6 +62,8 @@ pub(crate) struct Board {
     pub marks: WriteMarks,
     /// See [`Board::lose_patience`].
     impatient: AtomicBool,
+    /// What happens to the device.
+    pub events: Arc<EventLog>,
     /// The keep-alive time-out that is asked of every controller.
     pub keep_alive: Nanos,
 }
@@ -80,6 +85,7 @@ impl Board {
             blocks: AtomicU64::new(0),
             marks: WriteMarks::new(queues, paths),
             impatient: AtomicBool::new(false),
+            events: Arc::default(),
             keep_alive,
         }
     }
@@ -116,6 +122,11 @@ impl Board {
             place.standing.store(to_word(after), Release);
             self.changes.fetch_add(1, AcqRel);
         }
+        let status = |of: Standing| PathStatus { link: of.link, ana: of.ana, fits: of.fits };
+        // Not while the device is opened.
+        if status(after) != status(before) && self.nsid.load(Acquire) != 0 {
+            self.events.push(Some(path.index()), EventKind::Path(status(after)));
+        }
     }
 
     /// Nobody waits any longer for what may never come.
@@ -149,14 +160,13 @@ impl Board {
 /// The housekeeping thread's side of one path.
 #[derive(Clone)]
 pub(crate) struct Seat {
-    pub board: std::sync::Arc<Board>,
+    pub board: Arc<Board>,
     pub path: PathId,
 }
 
 impl Seat {
     /// The link has changed.
     pub(crate) fn set_link(&self, link: Link) {
-        tracing::debug!(path = self.path.0, ?link, "a path's link");
         self.board.change(self.path, |was| was.with_link(link));
     }
 
@@ -164,7 +174,6 @@ impl Seat {
     pub(crate) fn set_ana(&self, log: &nvme::log::ana::AnaLog) {
         let group = self.board.group.load(Acquire) as u32;
         if let Some(ana) = log.state_of(group) {
-            tracing::debug!(path = self.path.0, %ana, "a path's ANA state");
             self.board.change(self.path, |was| Standing { ana, ..was });
         }
     }

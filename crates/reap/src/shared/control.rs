@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme::Sqe;
 
+use super::events::{EventKind, EventSource};
 use super::queue_shared::Orphan;
 use super::reports::{Kick, Reporter};
 use crate::error::AdminError;
@@ -49,14 +50,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Control {
-    pub(crate) fn new(kick: Arc<Kick>) -> Control {
+    pub(crate) fn new(kick: Arc<Kick>, source: EventSource) -> Control {
         Control(Arc::new(Asks {
             health: Mutex::default(),
             reset: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             raw_commands: Mutex::default(),
             orphans: Mutex::default(),
-            reporter: Reporter::new(kick),
+            reporter: Reporter::new(kick, source),
         }))
     }
 
@@ -100,7 +101,10 @@ impl Control {
 
     /// A mode was asked for whose coalescing there is not.
     pub(crate) fn refuse_coalescing(&self) {
-        self.0.health().coalescing_refused = true;
+        let known = std::mem::replace(&mut self.0.health().coalescing_refused, true);
+        if !known {
+            self.0.reporter.push(EventKind::CoalescingRefused);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use nvme::{Nsid, Sqe};
 use units::Nanos;
 
 use super::control::Control;
+use super::events::EventKind;
 use super::hw_queue::HwQueue;
 use super::queue_shared::{FileQueues, Orphan, QueueShared};
 use super::reports::Reporter;
@@ -180,18 +181,18 @@ impl Controller {
         }
         let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
         if coalesces && matches!(self.0.link, Link::Kernel(_)) {
-            // Before the mode changes: a caller that finds its queue in another mode finds in the health why.
+            // Before the mode changes: a caller that finds its queue in another mode finds among the events why.
             self.0.control.refuse_coalescing();
             return Mode::INTERRUPT;
         }
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// The same for queue `number`. Where its rings are the reason for another mode, the health says so.
+    /// The same for queue `number`. Where its rings are the reason for another mode, an event says so.
     pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
         let means = self.mode_on(made_for, asked);
         if means != asked && (made_for.is_some() || asked.is_the_kernels()) {
-            self.reporter().noted(format!("queue {number} is in `{means}`: its ring was not made for `{asked}`"));
+            self.reporter().push(EventKind::ModeUnavailable { queue: number, asked, in_force: means });
         }
         means
     }

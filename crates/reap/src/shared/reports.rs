@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use driver::ProtocolViolation;
 use units::Nanos;
 
+use super::events::{EventKind, EventSource, Events};
 use crate::wake::Wake;
 
 /// Wakes the housekeeping thread. Each holder of one keeps that thread alive.
@@ -64,17 +65,17 @@ struct Reports {
     /// Requests that the kernel was asked to cancel.
     cancelled: AtomicU32,
     violations: Mutex<Vec<ProtocolViolation>>,
-    notes: Mutex<Vec<String>>,
+    source: EventSource,
 }
 
 impl Reporter {
-    pub(super) fn new(kick: Arc<Kick>) -> Reporter {
+    pub(super) fn new(kick: Arc<Kick>, source: EventSource) -> Reporter {
         Reporter(Arc::new(Reports {
             kick,
             stirred: AtomicBool::new(false),
             cancelled: AtomicU32::new(0),
             violations: Mutex::default(),
-            notes: Mutex::default(),
+            source,
         }))
     }
 
@@ -99,7 +100,8 @@ impl Reporter {
     #[cold]
     pub(crate) fn cancelled(&self, late: u32, queue: u16, timeout: Nanos) {
         self.0.cancelled.fetch_add(late, AcqRel);
-        self.noted(format!("{late} requests of queue {queue} have no answer after {timeout}: the kernel is asked to cancel them"));
+        self.push(EventKind::TimedOut { queue, requests: late, after: timeout });
+        self.kick();
     }
 
     /// How many since this was last asked.
@@ -115,15 +117,13 @@ impl Reporter {
     }
 
     /// Something that the device's users may want to know.
-    #[cold]
-    pub(crate) fn noted(&self, what: String) {
-        self.notes().push(what);
-        self.kick();
+    pub(crate) fn push(&self, what: EventKind) {
+        self.0.source.push(what);
     }
 
-    /// What was noted and not yet passed on.
-    pub(crate) fn notes(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A receiver of such things.
+    pub(crate) fn events(&self) -> Events {
+        self.0.source.receiver()
     }
 
     /// Violations that were reported and not yet dealt with.

@@ -65,16 +65,6 @@ impl Wake for Signal {
     }
 }
 
-/// Wakes each. A waker is its caller's code: one that panics is no reason for the others to sleep on, nor for a thread to end that has
-/// more to look after.
-pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    for waker in wakers {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("a waker has panicked");
-        }
-    }
-}
-
 /// Drops memory of an application's, whose end is the application's code. A panic of one is no other's.
 pub(crate) fn let_go(memory: Vec<DmaBuf>) {
     for buf in memory {

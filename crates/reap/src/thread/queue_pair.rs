@@ -31,9 +31,11 @@ use crate::namespace::Namespace;
 use crate::request::{Completion, Request, Token};
 use crate::shared::book::{Claim, Failure, Requests};
 use crate::shared::controller::Controller;
+use crate::shared::events::EventKind;
 use crate::shared::future::Pending;
 use crate::shared::queue_shared::{Orphan, QueueShared};
 use crate::shared::reports::Reporter;
+use crate::wake;
 use crate::wakeups::Wakeups;
 
 /// Of a policy that weighs what sleeps cost, one sleep in this many is measured, and one turn of a foreign loop in this many.
@@ -470,7 +472,8 @@ impl<T: QueueTransport> Orphan for Inner<T> {
             return (Vec::new(), Vec::new());
         }
         tracing::error!(queue = self.shared.id, left, "the kernel has not answered requests of a closed queue: their buffers are leaked");
-        self.reporter.noted(format!("queue {} was left with {left} requests that the kernel has not answered", self.shared.id - 1));
+        let left = format!("queue {} was left with {left} requests that the kernel has not answered", self.shared.id - 1);
+        self.reporter.push(EventKind::Note(left));
         self.requests.lose_all(hw::now(), &mut self.wakers);
         self.shared.set_open(0);
         (std::mem::take(&mut self.wakers), self.requests.take_kept())
@@ -702,7 +705,7 @@ impl<T: QueueTransport> QueuePair<T> {
         self.publish(&inner);
         let mut wakers = std::mem::take(&mut inner.wakers);
         drop(inner);
-        executor::wake_all(wakers.drain(..));
+        wake::wake_all(wakers.drain(..));
         let mut inner = self.inner.borrow_mut();
         if inner.wakers.capacity() == 0 {
             inner.wakers = wakers;
@@ -918,7 +921,7 @@ impl<T: QueueTransport> QueuePair<T> {
             return controller.adopt(Box::new(inner));
         }
         let (wakers, memory) = inner.lose_all();
-        executor::wake_all(wakers);
+        wake::wake_all(wakers);
         executor::let_go(memory);
         controller.retire(&shared);
     }

@@ -7,6 +7,7 @@ use hw::DmaBuf;
 
 use super::*;
 use crate::shared::control::Control;
+use crate::shared::events::EventSource;
 use crate::shared::queue_shared::QueueShared;
 use crate::shared::reports::Kick;
 use crate::{Device, OpenOptions};
@@ -66,7 +67,7 @@ impl std::task::Wake for Woken {
 /// A queue without a thread keeps no other queue's late requests waiting, and is given up some time after the device is closed.
 #[test]
 fn orphans_delay_no_late_request() {
-    let control = Control::new(Arc::new(Kick::new().unwrap()));
+    let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
     let queues = Arc::new(FileQueues::new(2));
     let mut keeper = FileKeeper::new(control.asks(), queues.clone(), Nanos::from_secs(30));
     let (sleeper, left) = (queues.add(|| Mode::INTERRUPT).unwrap(), queues.add(|| Mode::INTERRUPT).unwrap());

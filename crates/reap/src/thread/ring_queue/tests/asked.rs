@@ -123,7 +123,11 @@ fn caller_hints_reach_the_policy() {
     assert_eq!((first.min(second), first.max(second)), (0, 1));
     // A mode that the ring was not made for means another, and that is said.
     let kernels = Mode::KERNELS[0];
-    let said = || device.health().events.into_iter().filter(|event| event.contains("its ring was not made for")).collect::<Vec<_>>();
+    let said = || {
+        let mut events = device.events();
+        let of_modes = |event: &crate::Event| matches!(event.kind, crate::EventKind::ModeUnavailable { .. });
+        std::iter::from_fn(|| events.try_next()).filter(of_modes).map(|event| event.to_string()).collect::<Vec<_>>()
+    };
     pair(queue).set_mode(Mode::POLL);
     pair(queue).set_mode(kernels);
     let limit = now() + Nanos::from_secs(60);

@@ -1,0 +1,318 @@
+//! What happens to a device, for whoever wants to know of it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use completion::Mode;
+use driver::ResetCause;
+use driver::multipath::PathStatus;
+use nvme::Nsid;
+use nvme::admin::AsyncEvent;
+use units::Nanos;
+
+use crate::health::GivenUp;
+use crate::instant::Instant;
+use crate::wake::{on_another_thread, wake_all};
+
+/// Events that a device keeps for those who read them late.
+const KEPT: usize = 256;
+
+/// Something that has happened to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// When.
+    pub at: Instant,
+    /// The path that it happened to, an index of [`Device::paths`](crate::Device::paths); `None` of a device that is not `multipath:`.
+    pub path: Option<usize>,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The controller is reset. Requests in flight are posted again once it is up, or fail.
+    Reset(ResetCause),
+    /// The controller is up again after a reset.
+    Restored,
+    /// The controller is gone or of no use any more: every request fails, or goes another path.
+    GivenUp(GivenUp),
+    /// Requests had no answer in time. They are aborted, or the kernel is asked to cancel them.
+    TimedOut {
+        /// Their queue.
+        queue: u16,
+        /// How many.
+        requests: u32,
+        /// The time-out.
+        after: Nanos,
+    },
+    /// A namespace has another size. [`Device::current`](crate::Device::current) has a handle of that size.
+    Resized {
+        /// The namespace.
+        nsid: Nsid,
+        /// Its logical blocks before.
+        before: u64,
+        /// Its logical blocks now; 0: it is gone, or is another one.
+        blocks: u64,
+    },
+    /// The controller has sent an asynchronous event (Base 5.1.2). What it is about has been read where the library uses it.
+    Async(AsyncEvent),
+    /// A path of a `multipath:` device, or the ANA state there, has changed.
+    Path(PathStatus),
+    /// The connection to a controller of another process has ended, for this reason.
+    Disconnected(String),
+    /// There is a connection again, and the controller is brought up.
+    Reconnected,
+    /// The controller, or the kernel, takes no Interrupt Coalescing: `coalesce`, `dim` and `vic` are `interrupt` on it.
+    CoalescingRefused,
+    /// A queue is in another mode than was asked for, because its io_uring was made for that.
+    ModeUnavailable {
+        /// The queue.
+        queue: u16,
+        /// The mode that was asked for.
+        asked: Mode,
+        /// The mode in force.
+        in_force: Mode,
+    },
+    /// What nothing but a person can act on.
+    Note(String),
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EventKind::Reset(cause) => write!(f, "the controller is reset: {cause}"),
+            EventKind::Restored => f.write_str("the controller is up again"),
+            EventKind::GivenUp(why) => write!(f, "the controller is given up: {why}"),
+            EventKind::TimedOut { queue, requests, after } => {
+                write!(f, "{requests} requests of queue {queue} have no answer after {after}, and are aborted")
+            }
+            EventKind::Resized { nsid, before, blocks } => {
+                write!(f, "namespace {nsid} has {blocks} logical blocks now, and had {before}")
+            }
+            EventKind::Async(event) => {
+                let (kind, info, page) = (event.event_type(), event.info(), event.lid());
+                write!(f, "asynchronous event of type {kind}, information {info:#04x} (log page {page:#04x})")
+            }
+            EventKind::Path(status) => write!(f, "the path is {status}"),
+            EventKind::Disconnected(why) => f.write_str(why),
+            EventKind::Reconnected => f.write_str("there is a connection again, and the controller is brought up"),
+            EventKind::CoalescingRefused => {
+                f.write_str("there is no Interrupt Coalescing: `coalesce`, `dim` and `vic` are `interrupt` here")
+            }
+            EventKind::ModeUnavailable { queue, asked, in_force } => {
+                write!(f, "queue {queue} is in `{in_force}`: its ring was not made for `{asked}`")
+            }
+            EventKind::Note(what) => f.write_str(what),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path {
+            Some(path) => write!(f, "path {path}: {}", self.kind),
+            None => self.kind.fmt(f),
+        }
+    }
+}
+
+/// The events of one device, of all its controllers.
+#[derive(Default)]
+pub(crate) struct EventLog {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    kept: VecDeque<Event>,
+    /// Events that were dropped from the front of it.
+    dropped: u64,
+    /// Controllers that may have more to tell.
+    sources: usize,
+    /// Receivers so far: the next one's number.
+    receivers: u64,
+    /// What waits, at most one waker for each receiver.
+    wakers: Vec<(u64, Waker)>,
+}
+
+impl State {
+    /// The waker of a receiver, for the caller to drop without the lock.
+    fn take_waker(&mut self, receiver: u64) -> Option<Waker> {
+        let at = self.wakers.iter().position(|(number, _)| *number == receiver)?;
+        Some(self.wakers.swap_remove(at).1)
+    }
+}
+
+impl EventLog {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `change` is something that receivers wait for.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let wakers: Vec<_> = state.wakers.drain(..).map(|(_, waker)| waker).collect();
+        drop(state);
+        self.news.notify_all();
+        // They are the application's code, and most events are told by the thread that looks after all devices.
+        on_another_thread("reap-wake", wakers, wake_all);
+    }
+
+    /// Something has happened.
+    #[cold]
+    pub(crate) fn push(&self, path: Option<usize>, kind: EventKind) {
+        let event = Event { at: Instant::now(), path, kind };
+        match event.kind {
+            EventKind::GivenUp(_) => tracing::error!("{event}"),
+            EventKind::Restored => tracing::info!("{event}"),
+            EventKind::Path(_) => tracing::debug!("{event}"),
+            _ => tracing::warn!("{event}"),
+        }
+        self.change(|state| {
+            if state.kept.len() == KEPT {
+                state.kept.pop_front();
+                state.dropped += 1;
+            }
+            state.kept.push_back(event);
+        });
+    }
+}
+
+/// By what one controller's events are told. When the last one of a device is dropped there are no more.
+pub(crate) struct EventSource {
+    log: Arc<EventLog>,
+    path: Option<usize>,
+}
+
+impl EventSource {
+    /// Of the only controller (no `path`), or of a path's.
+    pub(crate) fn new(log: Arc<EventLog>, path: Option<usize>) -> EventSource {
+        log.lock().sources += 1;
+        EventSource { log, path }
+    }
+
+    /// Something has happened to it.
+    pub(crate) fn push(&self, kind: EventKind) {
+        self.log.push(self.path, kind);
+    }
+
+    /// A receiver of what happens to the device.
+    pub(crate) fn receiver(&self) -> Events {
+        let mut state = self.log.lock();
+        state.receivers += 1;
+        Events { log: self.log.clone(), number: state.receivers, next: state.dropped, lost: 0 }
+    }
+}
+
+impl Drop for EventSource {
+    fn drop(&mut self) {
+        self.log.change(|state| state.sources -= 1);
+    }
+}
+
+/// Receives what happens to a device ([`Device::events`](crate::Device::events)), on any thread. It begins with what has happened
+/// since the device was opened. A device keeps its last 256 events: of a receiver that is further behind the oldest are dropped, and
+/// counted ([`Events::lost`]). It keeps no device open.
+///
+/// ```
+/// use reap::{Device, EventKind};
+///
+/// let device = Device::open("mem:64M?profile=null")?;
+/// let mut events = device.events();
+/// device.reset();
+/// while let Some(event) = events.next(None) {
+///     match event.kind {
+///         EventKind::Reset(cause) => println!("{cause}"),
+///         EventKind::Restored => break,
+///         _ => {}
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Events {
+    log: Arc<EventLog>,
+    /// Which receiver it is.
+    number: u64,
+    /// The number of the next event, from 0.
+    next: u64,
+    lost: u64,
+}
+
+impl Events {
+    /// The next event, if there is one by now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        let log = self.log.clone();
+        self.take(&log.lock())
+    }
+
+    /// The next event. Blocks until there is one, until `until` (`None`: without a limit), or until the device is closed.
+    pub fn next(&mut self, until: Option<Instant>) -> Option<Event> {
+        let log = self.log.clone();
+        let mut state = log.lock();
+        loop {
+            let event = self.take(&state);
+            if event.is_some() || state.sources == 0 {
+                return event;
+            }
+            state = match until.map(|until| until.duration_since(Instant::now())) {
+                Some(left) if left.is_zero() => return None,
+                Some(left) => log.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => log.news.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// The next event, for async code on any executor; `None` once the device is closed.
+    pub async fn recv(&mut self) -> Option<Event> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`Events::recv`], as a stream has it.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let (log, waker) = (self.log.clone(), cx.waker().clone());
+        let mut state = log.lock();
+        let event = self.take(&state);
+        if event.is_some() || state.sources == 0 {
+            return Poll::Ready(event);
+        }
+        let before = state.take_waker(self.number);
+        state.wakers.push((self.number, waker));
+        // A waker's end is the application's code, which may do anything with the device.
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// Events that were dropped before this receiver has come to them.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn take(&mut self, state: &State) -> Option<Event> {
+        let lost = state.dropped.saturating_sub(self.next);
+        (self.lost, self.next) = (self.lost + lost, self.next + lost);
+        let event = state.kept.get((self.next - state.dropped) as usize)?.clone();
+        self.next += 1;
+        Some(event)
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("next", &self.next).field("lost", &self.lost).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let waker = self.log.lock().take_waker(self.number);
+        drop(waker);
+    }
+}

@@ -12,6 +12,7 @@ mod file_locks;
 mod forked;
 #[path = "../shared/happened.rs"]
 mod happened;
+mod io_commands;
 #[allow(dead_code, reason = "what only tests/links uses")]
 mod load;
 mod modes;

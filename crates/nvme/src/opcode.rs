@@ -64,4 +64,10 @@ pub mod io {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
     /// Verify (NVM 3.3.5).
     pub const VERIFY: u8 = 0x0c;
+    /// Reservation Report (Base 7.7).
+    pub const RESERVATION_REPORT: u8 = 0x0e;
+    /// I/O Management Receive (Base 7.3).
+    pub const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
+    /// Zone Management Receive (ZNS 3.4.2).
+    pub const ZONE_MANAGEMENT_RECEIVE: u8 = 0x7a;
 }

@@ -1,15 +1,18 @@
-//! Admin commands of a caller's own: which of them reach the controller, and what their data may be.
+//! Commands of a caller's own: which of them reach the controller, and what their data may be.
 
+use hw::DmaBuf;
 use nvme::admin::{GetLogPage, Identify};
 use nvme::features::fid;
 use nvme::{Sqe, opcode};
 
 use crate::error::AdminError;
+use crate::link::MAX_TRANSFER;
+use crate::namespace::Namespace;
 
 /// Bytes of a command's data, at most: one page, which PRP entry 1 names alone.
 pub(crate) const MOST_DATA: usize = 4096;
 
-/// The command as it is sent. Identifier, flags and pointers are the library's.
+/// The admin command as it is sent. Identifier, flags and pointers are the library's.
 pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
     let &Sqe { opcode, nsid, cdw2, mut cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
     let refused = |why: String| Err(AdminError::Refused { opcode, why });
@@ -65,6 +68,45 @@ fn belongs_to_library(command: &Sqe) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// Whether an I/O command may be sent with this buffer. `namespace`: the one that it names, if the library uses that; `sgls`: the controller is
+/// told how long the buffer is, and stays within it.
+///
+/// # Errors
+/// It may not, and why.
+pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&Namespace>, sgls: bool) -> Result<(), &'static str> {
+    let bytes = buf.map_or(0, |buf| buf.len() as u64);
+    if command.opcode == opcode::admin::FABRICS {
+        return Err("the library sets up the connection");
+    }
+    if bytes > MAX_TRANSFER.into() {
+        return Err("its buffer is larger than 1 MiB, which is the most of one command");
+    }
+    if command.opcode & 3 == 0 {
+        return if bytes == 0 { Ok(()) } else { Err("its opcode ends in 00b, so it transfers nothing; leave the buffer out") };
+    }
+    let dwords = |numd: u32| Some((u64::from(numd) + 1) * 4);
+    let transferred = match command.opcode {
+        opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE => {
+            namespace.map(|namespace| (u64::from(command.cdw12 as u16) + 1) * u64::from(namespace.block_bytes()))
+        }
+        opcode::io::RESERVATION_REPORT => dwords(command.cdw10),
+        opcode::io::IO_MANAGEMENT_RECEIVE => dwords(command.cdw11),
+        opcode::io::ZONE_MANAGEMENT_RECEIVE => dwords(command.cdw12),
+        _ => None,
+    };
+    match transferred {
+        Some(transferred) if transferred > bytes => Err("it transfers more than its buffer has room for"),
+        Some(_) => Ok(()),
+        // What a controller reads behind the buffer harms nobody.
+        None if command.opcode & 2 == 0 || sgls => Ok(()),
+        None if buf.is_some_and(|buf| buf.len() == PAGE && buf.addr() % PAGE as u64 == 0) => Ok(()),
+        None => Err("nobody knows how much it transfers; give it a buffer of 4096 bytes at a page's start"),
+    }
+}
+
+/// Bytes of a memory page.
+const PAGE: usize = 4096;
 
 /// Of what changes namespaces or firmware.
 const AWAY: &str =

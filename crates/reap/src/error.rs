@@ -309,6 +309,14 @@ pub enum Refused {
         /// The namespace.
         nsid: u32,
     },
+    /// A command of the caller's own that cannot be sent so ([`Queue::io_command`](crate::Queue::io_command)).
+    #[error("I/O command {opcode:02x}h is not passed on: {why}")]
+    Command {
+        /// Its opcode.
+        opcode: u8,
+        /// What is wrong, and what to do instead.
+        why: &'static str,
+    },
     /// No blocks at all.
     #[error("a request for 0 blocks; the least is one")]
     NoBlocks,

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use completion::Mode;
 use hw::{DmaPool, Lent, Memory, Region, RegisterError};
-use nvme::Nsid;
+use nvme::{Nsid, Sqe};
 use units::{Nanos, Op};
 
 use crate::error::QueueError;
@@ -75,6 +75,11 @@ impl Link {
             Link::Ring(link) => link.facts().messages,
             Link::Kernel(_) => Messages::Wakeups,
         }
+    }
+
+    /// Whether its controller takes SGL data blocks.
+    pub(crate) fn takes_sgls(&self) -> bool {
+        matches!(self, Link::Ring(link) if link.sgls())
     }
 
     /// What a mode comes to on this link, where that is something else than its name says.
@@ -180,6 +185,17 @@ pub(crate) struct Part<'a> {
     pub buf: &'a Option<Lent>,
 }
 
+/// An I/O command of the caller's, which is sent as it is.
+#[derive(Debug)]
+pub(crate) struct IoCommand {
+    /// Identifier, flags and pointers are filled in.
+    pub sqe: Sqe,
+    /// Bytes of its buffer.
+    pub bytes: u32,
+    /// Dword 0 of its completion.
+    pub result: Arc<AtomicU32>,
+}
+
 /// The submission side of a queue, ready for posting.
 pub(crate) trait Post {
     /// Stores a Read or a Write where the next [`Post::commit`] announces it. False: there is no room, or the queue is closed.
@@ -187,6 +203,11 @@ pub(crate) trait Post {
 
     /// The same for any other part, and for a Read with Force Unit Access. A method of its own keeps what it needs out of the loop that posts all others.
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
+
+    /// The same for a command of the caller's, whose buffer is that of `part`. Queues that have none refuse them before.
+    fn post_command(&mut self, _command: &IoCommand, _part: &Part<'_>, _token: Token, _now: Nanos) -> bool {
+        false
+    }
 
     /// Announces what was posted.
     fn commit(&mut self);

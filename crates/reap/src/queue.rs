@@ -5,9 +5,11 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use completion::{Decisions, LatencyPrice, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
+use nvme::Sqe;
 use units::Nanos;
 
 use crate::counters::{Counters, HardwareCounters};
@@ -17,7 +19,7 @@ use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
-use crate::shared::future::{FlushFuture, IoFuture, Pending};
+use crate::shared::future::{CommandFuture, FlushFuture, IoFuture, Pending};
 use crate::thread::executor::{self, Signal};
 use crate::thread::path_queue::PathQueue;
 use crate::thread::queue_pair::Turned;
@@ -315,6 +317,39 @@ impl Queue {
     /// ```
     pub fn write_uncorrectable(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
         FlushFuture(self.start(Request::write_uncorrectable(namespace, lba, blocks)))
+    }
+
+    /// Sends an I/O command of the caller's own, as [`Device::admin_command`](crate::Device::admin_command) sends an admin command, as a future:
+    /// dword 0 of the completion, and the buffer. Of `command` the opcode, NSID and dwords 2, 3 and 10 to 15 are sent; identifier, flags and
+    /// pointers are the library's. The opcode says whether the controller reads the buffer (bits 1:0 are 01b) or fills it (10b).
+    ///
+    /// The buffer has room for all that the command transfers. Where the library knows how much that is, it looks: Read, Write and Compare of
+    /// the device's namespaces, and the commands that receive reports. Of another command that fills its buffer, a vendor's for example, it
+    /// does not know: a controller with SGLs is told the length, and any other one takes one whole page at a page's start. One that writes
+    /// more than that is stopped by nothing but an IOMMU.
+    ///
+    /// The caller answers for what a command does to blocks that requests read and write. It is never sent twice: where the controller is
+    /// reset, or answers that it may be tried again, it fails. `kernel:` and `multipath:` devices refuse all of them.
+    ///
+    /// ```
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let queue = device.queue()?;
+    /// let read = reap::Sqe { opcode: nvme::opcode::io::READ, nsid: 1, cdw10: 8, cdw12: 7, ..Default::default() };
+    /// let (result, buf) = queue.block_on(queue.io_command(&read, Some(device.buffer(4096)?)))?;
+    /// assert_eq!((result?, buf.map(|buf| buf.len())), (0, Some(4096)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn io_command(&self, command: &Sqe, buf: Option<DmaBuf>) -> CommandFuture {
+        let result = Arc::new(AtomicU32::new(0));
+        let request = Request::command(command, self.namespaces().first(), buf);
+        let pending = match &self.fan {
+            None => self.lane().io_command(command, request, result.clone()),
+            Some(_) => {
+                let why = "the device has several controllers; open the path that is meant";
+                Pending::refused(Refused::Command { opcode: command.opcode, why }, request)
+            }
+        };
+        CommandFuture::new(pending, result)
     }
 
     /// Runs a future to its end on this thread, driving the queue while it waits.

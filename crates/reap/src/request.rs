@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hw::{DmaBuf, DmaPool};
-use nvme::Status;
+use nvme::{Nsid, Sqe, Status};
 use units::Op;
 
 use crate::error::{IoError, Refused};
@@ -125,6 +125,14 @@ impl Request {
     fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         let bytes = blocks.saturating_mul(namespace.block_bytes().into());
         Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
+    }
+
+    /// What an I/O command of the caller's is to the book: it has no blocks and is one part. `any`: some namespace of the device.
+    pub(crate) fn command(command: &Sqe, any: Option<&Namespace>, buf: Option<DmaBuf>) -> Request {
+        let (blocks, device) = any.map_or((0, u32::MAX), |any| (any.blocks(), any.device()));
+        let splitter = any.map(Namespace::splitter).unwrap_or_default();
+        let namespace = Namespace::new(Nsid(command.nsid), splitter, blocks, device);
+        Request { buf, ..Request::flush(&namespace) }
     }
 
     /// A request of any kind, as generators of load draw them: what the constructors above make, with `buf` taken along and

@@ -7,6 +7,7 @@ mod slot;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use completion::Done;
@@ -15,7 +16,7 @@ use hw::DmaBuf;
 use units::{Class, Nanos};
 
 use super::tickets::Tickets;
-use crate::link::{Part, Post};
+use crate::link::{IoCommand, Part, Post};
 use crate::request::{Completion, ERRNO, LOST, PATH_LOST, REQUEUED, REQUEUED_AS_ASKED, Request, STOPPED, Token};
 pub(crate) use slot::{Claim, Failure};
 use slot::{NONE, Slot, State};
@@ -176,6 +177,13 @@ impl Requests {
         self.urgent += u32::from(request.urgent);
         slot.fill(request, claim, now);
         Ok(())
+    }
+
+    /// The request of this batch that was entered first is this command of the caller's.
+    pub(crate) fn set_command(&mut self, command: Box<IoCommand>) {
+        if let Some(slot) = self.slots.get_mut(self.entered as usize) {
+            slot.trouble().command = Some(command);
+        }
     }
 
     /// The same where the book has to grow first. The request, if it cannot.
@@ -340,7 +348,13 @@ impl Requests {
             }
             let part: Part<'_> = slot.part(range.from, range.blocks);
             let token = Token::new(self.soft, range.slot, range.from);
-            let taken = if part.op.moves_data() && !part.fua { post.post(&part, token, now) } else { post.post_other(&part, token, now) };
+            let taken = if part.op.moves_data() && !part.fua {
+                post.post(&part, token, now)
+            } else if let Some(command) = slot.command() {
+                post.post_command(command, &part, token, now)
+            } else {
+                post.post_other(&part, token, now)
+            };
             if !taken {
                 return false;
             }
@@ -374,7 +388,7 @@ impl Requests {
         let (at, from) = (token.slot(), token.from());
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
-        let again = |slot: &Slot, fate: Fate| slot.failure().is_none() && fate == Fate::Again;
+        let again = |slot: &Slot, fate: Fate| fate == Fate::Again && slot.may_go_again();
         let result = match completed.status {
             status if status.is_success() => Ok(()),
             ERRNO => Err(Failure::System(completed.result as i32)),
@@ -408,6 +422,9 @@ impl Requests {
             self.skip_waiting(at, failure, now);
         }
         let slot = self.slots.get_mut(at as usize)?;
+        if let Some(command) = slot.command() {
+            command.result.store(completed.result, Relaxed);
+        }
         let State::Open { claim, left } = slot.state else { return None };
         slot.state = State::Open { claim, left: left.saturating_sub(1) };
         if left > 1 { None } else { self.finish(at, now) }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use hw::{DmaBuf, DmaPool};
@@ -97,6 +99,30 @@ impl Future for IoFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         Pin::new(&mut this.pending).poll(cx).map(|done| (done.result, done.buf.unwrap_or_else(|| this.pool.empty())))
+    }
+}
+
+/// An I/O command of the caller's under way: dword 0 of its completion, and its buffer, as of an [`IoFuture`].
+#[must_use = "the command is posted already, but its result and its buffer come back through the future"]
+#[derive(Debug)]
+pub struct CommandFuture {
+    pending: Pending,
+    result: Arc<AtomicU32>,
+}
+
+impl CommandFuture {
+    pub(crate) fn new(pending: Pending, result: Arc<AtomicU32>) -> CommandFuture {
+        CommandFuture { pending, result }
+    }
+}
+
+impl Future for CommandFuture {
+    type Output = (Result<u32, IoError>, Option<DmaBuf>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // The queue's thread has stored it before it completed the ticket, under a lock.
+        Pin::new(&mut this.pending).poll(cx).map(|done| (done.result.map(|()| this.result.load(Relaxed)), done.buf))
     }
 }
 

@@ -3,19 +3,21 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use completion::{Decisions, LatencyPrice, Mode, Plan, Spin};
 use hw::{DmaPool, Lent, Poller};
-use nvme::QueueId;
+use nvme::{QueueId, Sqe};
 use units::Nanos;
 
 use super::engine::{Driven, Slept};
 use super::executor::Signal;
 use super::queue_pair::{QueuePair, Turned};
 use super::ring_queue::RingQueue;
+use crate::admin;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::link::{Link, UringQueue};
+use crate::link::{IoCommand, Link, UringQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
@@ -124,6 +126,23 @@ impl PathQueue {
             PathQueue::File(queue) => queue.run(until, true, wanted, enough),
             PathQueue::Controller(queue) => queue.run(until, true, wanted, enough),
         }
+    }
+
+    /// See [`crate::Queue::io_command`]: `request` has the buffer, and `result` will be dword 0 of the completion.
+    pub(crate) fn io_command(&self, command: &Sqe, request: Request, result: Arc<AtomicU32>) -> Pending {
+        let refused = |why, request| Pending::refused(Refused::Command { opcode: command.opcode, why }, request);
+        let PathQueue::Controller(queue) = self else {
+            // io_uring hands on no dword 0 without entries of 32 bytes, which would cost every completion.
+            return refused("the kernel drives this device; `nvme io-passthru` has its driver send it", request);
+        };
+        let named = self.namespaces().iter().find(|namespace| namespace.nsid().0 == command.nsid);
+        if let Err(why) = admin::check_io(command, request.buf.as_ref(), named, queue.controller.link().takes_sgls()) {
+            return refused(why, request);
+        }
+        let &Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
+        let sqe = Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() };
+        let bytes = request.buf.as_ref().map_or(0, |buf| buf.len()) as u32;
+        queue.start_command(request, Some(Box::new(IoCommand { sqe, bytes, result })))
     }
 
     /// Gives all finished requests to `take`, which must not use the queue.

@@ -26,7 +26,7 @@ use super::executor::{self, Inside, Signal};
 use super::ring_queue::RingQueue;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::link::{KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue};
+use crate::link::{IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request, Token};
 use crate::shared::book::{Claim, Failure, Requests};
@@ -579,6 +579,11 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// See [`crate::Queue::start`].
     pub(crate) fn start(&self, request: Request) -> Pending {
+        self.start_command(request, None)
+    }
+
+    /// The same of a request that is this command of the caller's, if any.
+    pub(crate) fn start_command(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending {
         if !self.is_here() {
             return Pending::refused(Refused::Forked, request);
         }
@@ -591,6 +596,9 @@ impl<T: QueueTransport> QueuePair<T> {
         let mut batch = Submission::begin(self, hw::now(), true);
         self.inner.borrow_mut().has_futures = true;
         let refused = batch.enter(std::iter::once(request), Claim::Future(ticket));
+        if let (None, Some(command), Some(requests)) = (&refused, command, &mut batch.requests) {
+            requests.set_command(command);
+        }
         drop(batch);
         match refused {
             None => Pending::new(tickets, ticket),

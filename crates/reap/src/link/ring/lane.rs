@@ -12,7 +12,7 @@ use units::{Nanos, Op};
 use super::prp_table::PrpTable;
 use super::{Pair, RingLink};
 use crate::counters::DeviceCounters;
-use crate::link::{Mask, Part, Post};
+use crate::link::{IoCommand, Mask, Part, Post};
 use crate::request::Token;
 
 /// A queue pair of the controller's, with its vector.
@@ -229,6 +229,12 @@ impl Post for RingPosting<'_> {
         // A lock, which others do without.
         let frees = part.op == Op::WriteZeroes && self.lane.link.frees_zeroes(part.nsid);
         self.sq.post(other_command(part, &self.lane.prp, || self.lane.link.sgls(), frees), token.0, now).is_ok()
+    }
+
+    fn post_command(&mut self, command: &IoCommand, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        let (data, flags) = self.lane.prp.whole(part.addr, command.bytes, part.buf, self.lane.link.sgls());
+        let sqe = Sqe { flags, prp1: data.prp1, prp2: data.prp2, ..command.sqe };
+        self.sq.post(sqe, token.0, now).is_ok()
     }
 
     #[inline(always)]

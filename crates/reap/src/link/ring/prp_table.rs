@@ -56,6 +56,16 @@ impl PrpTable {
         self.written.iter().all(|written| !written.load(Acquire))
     }
 
+    /// The data pointer of a command that may transfer another number of bytes than `bytes`, which may be 0: an SGL is preferred, because a
+    /// controller stays within its length.
+    pub(crate) fn whole(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: bool) -> (Dptr, u8) {
+        match bytes {
+            0 => (Dptr::NONE, 0),
+            _ if sgls => (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL),
+            _ => self.data(addr, bytes, buf, || false),
+        }
+    }
+
     /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1), and CDW0.PSDT beside it. If
     /// `sgls` may be used, an SGL data block names more than two pages: the buffer is one run of bus addresses, and the controller fetches no list.
     #[inline(always)]

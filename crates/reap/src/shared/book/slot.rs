@@ -8,7 +8,7 @@ use units::{Class, Nanos, Op};
 
 use crate::error::{IoError, Refused};
 use crate::instant::Instant;
-use crate::link::Part;
+use crate::link::{IoCommand, Part};
 use crate::request::{self, Completion, Modifiers, Request};
 
 /// errno(3).
@@ -60,8 +60,8 @@ impl From<Failure> for IoError {
     }
 }
 
-/// What has gone wrong with a request so far.
-#[derive(Clone, Copy, Debug, Default)]
+/// What only few requests have: what has gone wrong so far, and a command of the caller's.
+#[derive(Debug, Default)]
 pub(super) struct Trouble {
     /// The first part that failed: what is not posted yet is not sent.
     pub failure: Option<Failure>,
@@ -69,6 +69,8 @@ pub(super) struct Trouble {
     pub again: u32,
     /// The buffer may still be written to: it is leaked.
     pub lost: bool,
+    /// It is sent as it is, in place of what [`Slot::part`] says.
+    pub command: Option<Box<IoCommand>>,
 }
 
 /// A request. Slots are filled and emptied in place, because moving one costs more than the rest of an I/O.
@@ -156,7 +158,17 @@ impl Slot {
         self.trouble.as_ref().and_then(|trouble| trouble.failure)
     }
 
-    /// Whether anything has gone wrong with it, even if it is well again.
+    /// A command of the caller's.
+    pub(super) fn command(&self) -> Option<&IoCommand> {
+        self.trouble.as_ref()?.command.as_deref()
+    }
+
+    /// Whether a part may be posted again: not once another has failed, and no command whose effect only the caller knows.
+    pub(super) fn may_go_again(&self) -> bool {
+        self.failure().is_none() && self.command().is_none()
+    }
+
+    /// Whether anything has gone wrong with it, even if it is well again; or it is a command of the caller's.
     #[inline]
     pub(super) fn is_troubled(&self) -> bool {
         self.trouble.is_some()

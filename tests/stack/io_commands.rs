@@ -76,7 +76,10 @@ fn unsafe_lengths_are_refused() {
     ];
     for (command, bytes) in refused {
         let result = send(&queue, &command, bytes);
-        assert!(matches!(result, Err(IoError::Refused(Refused::Command { opcode, .. })) if opcode == command.opcode), "{command:?}: {result:?}");
+        assert!(
+            matches!(result, Err(IoError::Refused(Refused::Command { opcode, .. })) if opcode == command.opcode),
+            "{command:?}: {result:?}"
+        );
     }
     // A controller with SGLs is told the length.
     let device = Device::open("mem:64M?profile=null&sgl=yes").unwrap();

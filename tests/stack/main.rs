@@ -22,6 +22,7 @@ mod processes;
 mod queues;
 mod slow_properties;
 mod submit_iterators;
+mod uris;
 #[path = "../links/work.rs"]
 #[allow(dead_code, reason = "what only tests/links uses")]
 mod work;

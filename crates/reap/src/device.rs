@@ -1,6 +1,7 @@
 //! A device, as callers hold it: one controller, or several that are paths to one namespace.
 
 mod embedded;
+mod uri;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,7 @@ use crate::counters::DeviceCounters;
 use crate::error::{AdminError, OpenError, QueueError};
 use crate::health::{GivenUp, Health};
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Messages, Reach, RingLink, pcie, peer};
+use crate::link::{KernelLink, Messages, Reach, RingLink, pcie, peer};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -25,9 +26,9 @@ use crate::queue::{LocalQueue, Queue};
 use crate::shared::controller::{Controller, Description};
 use crate::shared::events::Events;
 use crate::thread::cycle;
-use crate::uri::MULTIPATH;
 
 pub use embedded::Embedded;
+pub use uri::Uri;
 
 /// An open device. Cheap to clone; its controllers are shut down when the last clone and the last queue are gone.
 #[derive(Clone)]
@@ -45,16 +46,15 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the device of `uri` with one software queue.
+    /// Opens the device of `uri`, which is text, a [`Uri`], or one of the types that a [`Uri`] is made of.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(uri: &str) -> Result<Device, OpenError> {
+    pub fn open(uri: impl TryInto<Uri, Error: Into<OpenError>>) -> Result<Device, OpenError> {
         Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], a [`crate::PcieUri`], a
-    /// [`crate::VfioUserUri`], or a [`crate::MultipathUri`].
+    /// The same with options.
     ///
     /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]). The parent's refuse its requests
     /// ([`Refused::Forked`](crate::Refused::Forked)), give it no buffers ([`AllocError::Forked`], [`RangeError::Forked`](crate::RangeError::Forked))
@@ -63,33 +63,39 @@ impl Device {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+    pub fn open_with(uri: impl TryInto<Uri, Error: Into<OpenError>>, options: &OpenOptions) -> Result<Device, OpenError> {
+        Device::open_uri(uri.try_into().map_err(Into::into)?, options)
+    }
+
+    fn open_uri(uri: Uri, options: &OpenOptions) -> Result<Device, OpenError> {
         // The threads that look after devices are those of the process that opened the first one: a forked child has none of them, and
         // locks as they were at that moment.
         static HOME: OnceLock<Birth> = OnceLock::new();
         if !HOME.get_or_init(Birth::here).is_here() {
             return Err(OpenError::Forked);
         }
-        if options.mode.is_the_kernels() && !uri.starts_with(link::KERNEL) {
+        uri.check()?;
+        if options.mode.is_the_kernels() && !matches!(uri, Uri::Kernel(_)) {
             return Err(OpenError::Options(QueueError::NotTheKernels(options.mode).to_string()));
         }
-        if uri.starts_with(MULTIPATH) {
-            let paths = multipath::open(uri, options)?;
-            return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
-        }
-        if uri.starts_with(link::KERNEL) {
-            let file = KernelLink::open(&uri.parse()?, options.pool_bytes)?;
-            if let Some(why) = file.lacks(options.mode) {
-                return Err(OpenError::Options(why));
+        let text = uri.to_string();
+        let link = match uri {
+            Uri::Multipath(uri) => {
+                let paths = multipath::open(uri, options)?;
+                return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
             }
-            return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
-        }
-        let link = match () {
-            () if uri.starts_with(link::PCIE) => pcie::open(&uri.parse()?, options)?,
-            () if uri.starts_with(link::VFIO_USER) => peer::open(&uri.parse()?, options)?,
-            () => RingLink::embedded(&uri.parse()?, &options.embedded, Reach::new(options.pool_bytes)?, None)?,
+            Uri::Kernel(uri) => {
+                let file = KernelLink::open(&uri, options.pool_bytes)?;
+                if let Some(why) = file.lacks(options.mode) {
+                    return Err(OpenError::Options(why));
+                }
+                return Ok(Device { controllers: [keeper::open_file(file, &text, options)?].into(), paths: None });
+            }
+            Uri::Pcie(uri) => pcie::open(&uri, options)?,
+            Uri::VfioUser(uri) => peer::open(&uri, options)?,
+            Uri::Embedded(uri) => RingLink::embedded(&uri, &options.embedded, Reach::new(options.pool_bytes)?, None)?,
         };
-        let (controller, _) = keeper::open(link, None, uri, options)?;
+        let (controller, _) = keeper::open(link, None, &text, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
     }
 

@@ -104,7 +104,7 @@ pub use ::emu::{
 };
 pub use completion::{Decisions, LatencyPrice, Mode, ModeError, Moderation, Preset, PriceError, Spin};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
-pub use device::{Device, Embedded};
+pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
 pub use driver::{
     Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use emu::{AbortOrder, Fetch, PendingBit};
 use thiserror::Error;
 
-use values::{decode, each_parameter, no_parameter, one_of, parse_size, show_size, whole_blocks, within};
+use values::{decode, each_parameter, encode, encode_path, no_parameter, one_of, parse_size, show_size, whole_blocks, within};
 
 /// What a device URI says, checked but not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +138,16 @@ impl FromStr for DeviceUri {
 }
 
 impl DeviceUri {
+    /// A controller over sparse memory, of this many bytes a namespace. Its fields say the rest.
+    pub fn memory(bytes: u64) -> DeviceUri {
+        DeviceUri::new(Backing::Mem { bytes })
+    }
+
+    /// A controller over a file that exists, or that [`Backing::File`] gives a size.
+    pub fn file(path: impl Into<PathBuf>) -> DeviceUri {
+        DeviceUri::new(Backing::File { path: path.into(), bytes: None })
+    }
+
     fn new(backing: Backing) -> DeviceUri {
         DeviceUri {
             backing,
@@ -186,9 +196,7 @@ impl DeviceUri {
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
             "share" => {
                 self.share = one_of(key, value, &["yes", "no"])? == "yes";
-                if self.share && matches!(self.backing, Backing::Mem { .. }) {
-                    return Err("`share=yes` is of `file:`; no other process has the memory of `mem:`".into());
-                }
+                self.check_share()?;
             }
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
@@ -230,7 +238,26 @@ impl DeviceUri {
         given.into_iter().find_map(|(given, word)| given.then_some(word))
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check_share(&self) -> Result<(), String> {
+        match self.backing {
+            Backing::Mem { .. } if self.share => Err("`share=yes` is of `file:`; no other process has the memory of `mem:`".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it can be opened, whoever set its fields.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let numbers = [
+            ("namespaces", self.namespaces, 1, 16),
+            ("queues", self.queues.into(), 1, 64),
+            ("vectors", self.vectors.into(), 1, 65),
+            ("entries", self.entries, 2, 4096),
+        ];
+        for (key, number, low, high) in numbers {
+            within(key, &number.to_string(), low, high)?;
+        }
+        one_of("lba", &self.lba_bytes.to_string(), &["512", "4096"])?;
+        self.check_share()?;
         if !self.masks && self.pending != PendingBit::default() {
             return Err("where no vector can be masked no message is ever pending; leave out `masks=no` or `pending=`".into());
         }
@@ -238,7 +265,7 @@ impl DeviceUri {
             Backing::Mem { bytes } => Some(bytes),
             Backing::File { bytes, .. } => bytes,
         };
-        bytes.map_or(Ok(()), |bytes| whole_blocks(bytes, self.lba_bytes))
+        bytes.map_or(Ok(()), |bytes| parse_size(&bytes.to_string()).and_then(|bytes| whole_blocks(bytes, self.lba_bytes)))
     }
 }
 
@@ -246,9 +273,41 @@ impl fmt::Display for DeviceUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.backing {
             Backing::Mem { bytes } => write!(f, "mem:{}", show_size(*bytes))?,
-            Backing::File { path, .. } => write!(f, "file:{}", path.display())?,
+            Backing::File { path, .. } => write!(f, "file:{}", encode_path(path))?,
         }
-        write!(f, "?profile={}", self.profile)
+        write!(f, "?profile={}", encode(&self.profile))?;
+        let usual = DeviceUri::new(self.backing.clone());
+        let other =
+            |of: bool, usual: bool, key: &str, [yes, no]: [&str; 2]| (of != usual).then(|| format!("{key}={}", if of { yes } else { no }));
+        let number = |of: u64, usual: u64, key: &str| (of != usual).then(|| format!("{key}={of}"));
+        let bytes = if let Backing::File { bytes, .. } = self.backing { bytes } else { None };
+        let pending = PendingBit::NAMES.into_iter().find(|name| PendingBit::named(name) == Some(self.pending));
+        let fetch = Fetch::NAMES.into_iter().find(|name| Fetch::named(name) == Some(self.fetch));
+        let aborts = AbortOrder::NAMES.into_iter().find(|name| AbortOrder::named(name) == Some(self.aborts));
+        let (yes_no, late) = (["yes", "no"], ["late", "now"]);
+        let said = [
+            number(self.lba_bytes.into(), usual.lba_bytes.into(), "lba"),
+            number(self.namespaces.into(), usual.namespaces.into(), "namespaces"),
+            number(self.queues.into(), usual.queues.into(), "queues"),
+            number(self.vectors.into(), usual.vectors.into(), "vectors"),
+            other(self.masks, usual.masks, "masks", yes_no),
+            pending.filter(|_| self.pending != usual.pending).map(|name| format!("pending={name}")),
+            fetch.filter(|_| self.fetch != usual.fetch).map(|name| format!("fetch={name}")),
+            aborts.filter(|_| self.aborts != usual.aborts).map(|name| format!("aborts={name}")),
+            other(self.late_doorbells, false, "doorbells", late),
+            other(self.mapped_doorbells, false, "doorbells", ["mapped", "now"]),
+            self.shadow.map(|shadow| format!("shadow={}", if shadow { "yes" } else { "no" })),
+            other(self.sgls, usual.sgls, "sgl", yes_no),
+            other(self.trust, usual.trust, "trust", yes_no),
+            other(self.share, usual.share, "share", yes_no),
+            other(self.own_thread, usual.own_thread, "thread", ["own", "shared"]),
+            number(self.entries.into(), usual.entries.into(), "entries"),
+            self.alloc_limit.map(|bytes| format!("alloc={}", show_size(bytes))),
+            other(self.late_properties, usual.late_properties, "properties", late),
+            number(self.seed, usual.seed, "seed"),
+            bytes.map(|bytes| format!("size={}", show_size(bytes))),
+        ];
+        said.into_iter().flatten().try_for_each(|said| write!(f, "&{said}"))
     }
 }
 

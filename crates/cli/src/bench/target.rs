@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, MultipathUri, PcieUri, UriError, VfioUserUri};
+use reap::{Backing, DeviceUri, KernelUri, Uri, UriError};
 use workload::Job;
 use workload::plan::Plan;
 
@@ -47,8 +47,11 @@ pub enum Allowed {
 
 /// Whether a URI is of a drive, on the bus or another process's, whose data are somebody's.
 fn is_drive(uri: &str) -> bool {
-    let paths = || uri.starts_with("multipath:") && uri.parse::<MultipathUri>().is_ok_and(|uri| uri.is_served());
-    uri.starts_with("pcie:") || uri.starts_with("vfio-user:") || paths()
+    match uri.parse() {
+        Ok(Uri::Pcie(_) | Uri::VfioUser(_)) => true,
+        Ok(Uri::Multipath(uri)) => uri.is_served(),
+        _ => false,
+    }
 }
 
 /// Parses a `--device`: a URI, or `kernel:` without a path.
@@ -62,11 +65,7 @@ pub fn check(text: &str) -> Result<(), UriError> {
     }
     match bare(text)? {
         Some(_) => Ok(()),
-        None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),
-        None if text.starts_with("pcie:") => text.parse::<PcieUri>().map(drop),
-        None if text.starts_with("vfio-user:") => text.parse::<VfioUserUri>().map(drop),
-        None if text.starts_with("multipath:") => text.parse::<MultipathUri>().map(drop),
-        None => DeviceUri::behind(text).map(drop),
+        None => text.parse::<Uri>().map(drop),
     }
 }
 

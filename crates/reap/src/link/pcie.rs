@@ -39,6 +39,23 @@ pub struct PcieUri {
     pub sgl: bool,
 }
 
+impl PcieUri {
+    /// The drive at `bdf`. Its fields say the rest.
+    pub fn new(bdf: Bdf) -> PcieUri {
+        PcieUri { bdf, vectors: None, shadow: true, sgl: true }
+    }
+
+    /// Whether it can be opened, whoever set its fields.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        check_vectors(self.vectors)
+    }
+}
+
+/// Whether there can be so many interrupt vectors.
+pub(super) fn check_vectors(vectors: Option<u16>) -> Result<(), String> {
+    vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MOST_VECTORS).map(drop))
+}
+
 impl FromStr for PcieUri {
     type Err = UriError;
 
@@ -47,7 +64,7 @@ impl FromStr for PcieUri {
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
         let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
         let bdf = body.parse().map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
-        let mut parsed = PcieUri { bdf, vectors: None, shadow: true, sgl: true };
+        let mut parsed = PcieUri::new(bdf);
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| match key {
             "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),

@@ -23,9 +23,8 @@ use crate::shared::board::{Board, Seat};
 use crate::shared::controller::{Controller, Description};
 use crate::uri::DeviceUri;
 
-/// Opens the paths of `text` and joins them.
-pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
-    let uri: MultipathUri = text.parse()?;
+/// Opens the paths of `uri` and joins them.
+pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let board = Arc::new(Board::new(uri.paths.len(), options.software(), uri.keep_alive));
     let Links { links, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
     let mut controllers = Vec::with_capacity(uri.paths.len());
@@ -44,7 +43,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     controllers.iter().for_each(Controller::kick_keeper);
     let control = subsystem.control();
     circumstances(&uri, &control)?;
-    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, pool, control), text)?;
+    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, pool, control))?;
     multipath.kick_device();
     Ok(multipath)
 }
@@ -159,7 +158,6 @@ fn assemble(
     controllers: Arc<[Controller]>,
     inventories: &[Inventory],
     (board, pool, control): (Arc<Board>, DmaPool, PathControl),
-    text: &str,
 ) -> Result<Multipath, OpenError> {
     let count = controllers.len();
     let found = |controller: &Controller| {
@@ -176,7 +174,7 @@ fn assemble(
     // What one path does not support the device does not.
     let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
-    let description = Description { uri: text.to_owned(), ..controller.description().clone() };
+    let description = Description { uri: uri.to_string(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::here());
     let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OpenError::Options(e.to_string()))?;
     Ok(Multipath {

@@ -1,5 +1,6 @@
 //! `multipath:?path=URI&path=URI…&policy=…`: several controllers of one subsystem as one device.
 
+use std::fmt;
 use std::str::FromStr;
 
 use driver::multipath::FailoverConfig;
@@ -10,7 +11,7 @@ use units::Nanos;
 
 use crate::link::VFIO_USER;
 use crate::link::peer::VfioUserUri;
-use crate::uri::values::{decode, no_parameter};
+use crate::uri::values::{decode, encode, no_parameter};
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
 /// What a multipath URI says, checked but not yet opened.
@@ -69,6 +70,64 @@ pub enum PathDevice {
     Served(VfioUserUri),
 }
 
+impl PathUri {
+    /// A path to this controller. Its other fields say the rest.
+    pub fn new(device: PathDevice) -> PathUri {
+        let text = match &device {
+            PathDevice::Embedded(uri) => uri.to_string(),
+            PathDevice::Served(uri) => uri.to_string(),
+        };
+        PathUri { text, device, delay: Nanos::ZERO, ana: AnaState::OPTIMIZED, controller: None, node: None }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let fits = |id: u16| (1..0xfff0).contains(&id);
+        if let Some(id) = self.controller.filter(|&id| !fits(id)) {
+            return Err(format!("`{}`: `cntlid`: `{id}` is no controller identifier: 1 to 65519", self.text));
+        }
+        match &self.device {
+            PathDevice::Embedded(uri) => uri.check(),
+            PathDevice::Served(_) if self.delay > Nanos::ZERO || self.ana != AnaState::OPTIMIZED || self.controller.is_some() => {
+                Err("`delay`, `ana` and `cntlid` are what `reap serve` takes; a controller of another process is as it is".into())
+            }
+            PathDevice::Served(uri) => uri.check(),
+        }
+        .map_err(|what| format!("`{}`: {what}", self.text))
+    }
+
+    /// The path as its parameter has it.
+    fn written(&self) -> String {
+        let time = |time: Nanos| format!("delay={}ns", time.0);
+        let own = [
+            (self.delay > Nanos::ZERO).then(|| time(self.delay)),
+            self.ana.name().filter(|_| self.ana != AnaState::OPTIMIZED).map(|name| format!("ana={name}")),
+            self.controller.map(|id| format!("cntlid={id}")),
+            self.node.map(|node| format!("node={node}")),
+        ];
+        let device = PathUri::new(self.device.clone()).text;
+        own.into_iter().flatten().fold(device, |text, own| format!("{text}{}{own}", if text.contains('?') { '&' } else { '?' }))
+    }
+}
+
+impl fmt::Display for MultipathUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usual = FailoverConfig::default();
+        let span = |key: &str, of: Nanos, usual: Nanos| (of != usual).then(|| format!("{key}={}ns", of.0));
+        let said = [
+            (self.policy != Policy::Latency).then(|| format!("policy={}", self.policy)),
+            self.nsid.map(|nsid| format!("nsid={nsid}")),
+            span("no_path_timeout", self.failover.no_path_timeout, usual.no_path_timeout),
+            (self.failover.no_path_limit != usual.no_path_limit).then(|| format!("no_path_limit={}", self.failover.no_path_limit)),
+            span("held_timeout", self.failover.held_timeout, usual.held_timeout),
+            self.failover.unsafe_fast_failover.then(|| "unsafe_fast_failover=yes".to_owned()),
+            span("keep_alive", self.keep_alive, MultipathUri::new(Vec::new()).keep_alive),
+            (!self.script.steps.is_empty()).then(|| format!("script={}", encode(&self.script.to_string()))),
+        ];
+        let paths = self.paths.iter().map(|path| format!("path={}", encode(&path.written())));
+        write!(f, "{SCHEME}?{}", paths.chain(said.into_iter().flatten()).collect::<Vec<_>>().join("&"))
+    }
+}
+
 /// Parameters that say how a host uses the paths.
 const OF_THE_HOST: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
 
@@ -99,7 +158,7 @@ impl FromStr for MultipathUri {
         let example = "write it as `multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc&policy=latency`";
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, format!("expected `{SCHEME}`; {example}")))?;
         let query = rest.strip_prefix('?').ok_or_else(|| fail(SCHEME.len(), format!("a `?` and paths must follow; {example}")))?;
-        let mut parsed = MultipathUri::of(Vec::new());
+        let mut parsed = MultipathUri::new(Vec::new());
         let mut at = SCHEME.len() + 1;
         for pair in query.split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -113,10 +172,7 @@ impl FromStr for MultipathUri {
         if parsed.paths.is_empty() {
             return Err(fail(SCHEME.len(), format!("no `path=` is given; {example}")));
         }
-        if let Some(step) = parsed.script.steps.iter().find(|step| step.path >= parsed.paths.len()) {
-            return Err(fail(0, format!("the script names path {}, and there are {}, counted from 0", step.path, parsed.paths.len())));
-        }
-        parsed.check_kinds().map_err(|what| fail(0, what))?;
+        parsed.check().map_err(|what| fail(0, what))?;
         Ok(parsed)
     }
 }
@@ -134,11 +190,11 @@ impl MultipathUri {
     /// The device's URI does not parse.
     pub fn repeated(device: &str, paths: usize) -> Result<MultipathUri, UriError> {
         let path = path(device).map_err(|what| UriError { uri: device.to_owned(), column: 1, what })?;
-        Ok(MultipathUri::of(vec![path; paths.min(PathSet::MOST)]))
+        Ok(MultipathUri::new(vec![path; paths.min(PathSet::MOST)]))
     }
 
-    /// Nothing is said but the paths.
-    fn of(paths: Vec<PathUri>) -> MultipathUri {
+    /// These paths. Its other fields say the rest.
+    pub fn new(paths: Vec<PathUri>) -> MultipathUri {
         MultipathUri {
             paths,
             policy: Policy::Latency,
@@ -155,8 +211,16 @@ impl MultipathUri {
         self.paths.iter().any(|path| matches!(path.device, PathDevice::Served(_)))
     }
 
-    /// Controllers of one subsystem are all of this process, or none is.
-    fn check_kinds(&self) -> Result<(), String> {
+    /// Whether it can be opened, whoever set its fields. Controllers of one subsystem are all of this process, or none is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let paths = self.paths.len();
+        if paths == 0 || paths > PathSet::MOST {
+            return Err(format!("there are {paths} paths, and there can be 1 to {}", PathSet::MOST));
+        }
+        if let Some(step) = self.script.steps.iter().find(|step| step.path >= paths) {
+            return Err(format!("the script names path {}, and there are {paths}, counted from 0", step.path));
+        }
+        self.paths.iter().try_for_each(PathUri::check)?;
         if !self.is_served() {
             return Ok(());
         }

@@ -128,6 +128,12 @@ pub(crate) fn decode_path(text: &str) -> Result<PathBuf, String> {
     Ok(OsString::from_vec(bytes).into())
 }
 
+/// What [`decode`] reads as this value of a parameter.
+pub(crate) fn encode(value: &str) -> String {
+    const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'&').add(b' ');
+    percent_encode(value.as_bytes(), MISREAD).to_string()
+}
+
 /// What [`decode_path`] reads as this path.
 pub(crate) fn encode_path(path: &Path) -> String {
     const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b' ');

@@ -50,7 +50,7 @@ impl FromStr for KernelUri {
         let body_at = SCHEME.len();
         let (body, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
         let path = decode_path(body).map_err(|e| fail(body_at, e))?;
-        let mut parsed = KernelUri { path, bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None };
+        let mut parsed = KernelUri::new(path);
         let query_at = body_at + body.len() + 1;
         each_parameter(query, query_at, "buffered=yes", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
         parsed.check().map_err(|e| fail(query_at, e))?;
@@ -59,6 +59,11 @@ impl FromStr for KernelUri {
 }
 
 impl KernelUri {
+    /// A file or block device that exists. Its fields say the rest.
+    pub fn new(path: impl Into<PathBuf>) -> KernelUri {
+        KernelUri { path: path.into(), bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None }
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "size" => self.bytes = Some(parse_size(value)?),
@@ -81,7 +86,11 @@ impl KernelUri {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Whether it can be opened, whoever set its fields.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(lba) = self.lba_bytes {
+            one_of("lba", &lba.to_string(), &["512", "4096"])?;
+        }
         let Some(bytes) = self.bytes else { return Ok(()) };
         if self.read_only {
             return Err("`size=` lays a file out by writing it, and `readonly=yes` forbids that; leave one of them out".into());

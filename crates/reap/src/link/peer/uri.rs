@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::link::pcie::MOST_VECTORS;
+use crate::link::pcie::{MOST_VECTORS, check_vectors};
 use crate::uri::UriError;
 use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, within};
 
@@ -43,18 +43,30 @@ impl FromStr for VfioUserUri {
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, expected.into()))?;
         let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
         let socket = decode_path(body).map_err(|what| fail(SCHEME.len(), what))?;
-        let mut parsed = VfioUserUri { socket, vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true };
+        let mut parsed = VfioUserUri::new(socket);
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
-        if parsed.huge_pages && !parsed.trust {
-            let what = "the server can take huge pages of the pool away, which would end this process; add `trust=yes` if it does not";
-            return Err(fail(query_at, what.into()));
-        }
+        parsed.check().map_err(|what| fail(query_at, what))?;
         Ok(parsed)
     }
 }
 
 impl VfioUserUri {
+    /// The controller that a server has at `socket`. Its fields say the rest.
+    pub fn new(socket: impl Into<PathBuf>) -> VfioUserUri {
+        VfioUserUri { socket: socket.into(), vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true }
+    }
+
+    /// Whether it can be opened, whoever set its fields.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        check_vectors(self.vectors)?;
+        if self.huge_pages && !self.trust {
+            let what = "the server can take huge pages of the pool away, which would end this process; add `trust=yes` if it does not";
+            return Err(what.into());
+        }
+        Ok(())
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "vectors" => self.vectors = Some(within(key, value, 1, MOST_VECTORS)? as u16),

@@ -1,0 +1,92 @@
+//! Devices by the fields of their URIs.
+
+use nvme::AnaState;
+use reap::paths::Policy;
+use reap::{
+    Backing, Buffered, Device, DeviceUri, KernelUri, MultipathUri, Nanos, OpenError, OpenOptions, PathDevice, PathUri, PcieUri, Uri,
+    VfioUserUri,
+};
+
+use crate::common::wait_until;
+
+fn small() -> DeviceUri {
+    let mut uri = DeviceUri::memory(1 << 20);
+    uri.profile = "null".into();
+    uri
+}
+
+fn two_paths() -> MultipathUri {
+    let paths = [Nanos::ZERO, Nanos::from_millis(30)].map(|delay| {
+        let mut path = PathUri::new(PathDevice::Embedded(small()));
+        (path.delay, path.ana) = (delay, if delay > Nanos::ZERO { AnaState::NON_OPTIMIZED } else { AnaState::OPTIMIZED });
+        path
+    });
+    MultipathUri::new(paths.into())
+}
+
+/// What is set in code can be written as text, and means the same.
+#[test]
+fn uris_are_written_as_they_are_read() {
+    let mut file = DeviceUri::file("/tmp/a?b %c");
+    file.backing = Backing::File { path: "/tmp/a?b %c".into(), bytes: Some(1 << 30) };
+    (file.profile, file.lba_bytes, file.namespaces, file.queues, file.vectors) = ("my & own.toml".into(), 4096, 3, 5, 2);
+    (file.masks, file.late_doorbells, file.shadow, file.sgls, file.trust) = (false, true, Some(false), true, true);
+    (file.share, file.own_thread, file.entries, file.alloc_limit) = (true, true, 64, Some(1 << 20));
+    (file.late_properties, file.seed) = (true, 7);
+    (file.fetch, file.aborts) = (reap::Fetch::Mixed, reap::AbortOrder::Never);
+    let mut kernel = KernelUri::new("/dev/nvme0n1");
+    (kernel.read_only, kernel.buffered, kernel.lba_bytes) = (true, Buffered::No, Some(4096));
+    let mut drive = PcieUri::new("0000:01:00.0".parse().unwrap());
+    (drive.vectors, drive.shadow) = (Some(3), false);
+    let mut served = VfioUserUri::new("/run/nvme.sock");
+    (served.trust, served.huge_pages, served.sgl) = (true, true, false);
+    for uri in [Uri::from(file), small().into(), kernel.into(), drive.into(), served.into()] {
+        assert_eq!(uri.to_string().parse(), Ok(uri.clone()), "{uri}");
+    }
+    let mut paths = two_paths();
+    paths.policy = Policy::RoundRobin;
+    paths.failover.no_path_timeout = Nanos::from_millis(1_500);
+    paths.script = "at 1ms path 1 lost\nat 2ms path 1 back".parse().unwrap();
+    let read: MultipathUri = paths.to_string().parse().unwrap();
+    assert_eq!((read.policy, read.failover, &read.script), (paths.policy, paths.failover, &paths.script));
+    for (read, path) in read.paths.iter().zip(&paths.paths) {
+        assert_eq!((&read.device, read.delay, read.ana), (&path.device, path.delay, path.ana), "{paths}");
+    }
+}
+
+#[test]
+fn devices_open_by_their_fields() {
+    let device = Device::open(small()).unwrap();
+    assert_eq!((device.description().uri.as_str(), device.namespaces()[0].bytes()), ("mem:1M?profile=null", 1 << 20));
+    let device = Device::open_with(two_paths(), &OpenOptions::new().software_queues(1)).unwrap();
+    wait_until("its ANA log page is read", || device.paths()[1].status.ana == AnaState::NON_OPTIMIZED);
+}
+
+/// No text is parsed on that way: what parsing refuses is refused all the same.
+#[test]
+fn fields_are_checked() {
+    let refused = |uri: Uri, words: &str| match Device::open(uri) {
+        Err(OpenError::Uri(why)) => assert!(why.what.contains(words), "{why}"),
+        other => panic!("{words}: {other:?}"),
+    };
+    let with = |set: fn(&mut DeviceUri)| {
+        let mut uri = small();
+        set(&mut uri);
+        Uri::from(uri)
+    };
+    refused(with(|uri| uri.queues = 65), "from 1 to 64");
+    refused(with(|uri| uri.namespaces = 0), "from 1 to 16");
+    refused(with(|uri| uri.lba_bytes = 520), "`512` or `4096`");
+    refused(with(|uri| uri.share = true), "is of `file:`");
+    refused(with(|uri| uri.backing = Backing::Mem { bytes: 1000 }), "not whole blocks");
+    let mut served = VfioUserUri::new("/run/nvme.sock");
+    served.huge_pages = true;
+    refused(served.clone().into(), "add `trust=yes`");
+    refused(MultipathUri::new(Vec::new()).into(), "there can be 1 to");
+    let mut path = PathUri::new(PathDevice::Served(VfioUserUri::new("/run/nvme.sock")));
+    path.delay = Nanos::from_millis(1);
+    refused(MultipathUri::new(vec![path]).into(), "as it is");
+    let mut paths = two_paths();
+    paths.paths[1].controller = Some(0);
+    refused(paths.into(), "no controller identifier");
+}

@@ -1,10 +1,10 @@
-//! Devices by the fields of their URIs.
+//! Devices by the fields of their URIs, and what is wrong with options.
 
 use nvme::AnaState;
 use reap::paths::Policy;
 use reap::{
-    Backing, Buffered, Device, DeviceUri, KernelUri, MultipathUri, Nanos, OpenError, OpenOptions, PathDevice, PathUri, PcieUri, Uri,
-    VfioUserUri,
+    Backing, Buffered, Device, DeviceUri, KernelUri, MapError, Mode, MultipathUri, Nanos, OpenError, OpenOptions, OptionsError, PathDevice,
+    PathUri, PcieUri, QueueError, UnsupportedMode, Uri, VfioUserUri,
 };
 
 use crate::common::wait_until;
@@ -89,4 +89,25 @@ fn fields_are_checked() {
     let mut paths = two_paths();
     paths.paths[1].controller = Some(0);
     refused(paths.into(), "no controller identifier");
+}
+
+/// A program can tell what to do otherwise without reading words.
+#[test]
+fn refused_options_are_typed() {
+    let refused = |uri: &str, options: OpenOptions| match Device::open_with(uri, &options) {
+        Err(OpenError::Options(why)) => why,
+        other => panic!("{uri}: {other:?}"),
+    };
+    let (mem, kernels) = ("mem:1M?profile=null", Mode::KERNELS[0]);
+    assert!(matches!(refused(mem, OpenOptions::new().timeout(std::time::Duration::ZERO)), OptionsError::NoTimeout));
+    assert!(matches!(refused(mem, OpenOptions::new().software_queues(0)), OptionsError::Queues(MapError::Software(0))));
+    let shared = refused(mem, OpenOptions::new().software_queues(300).hardware_queues(1));
+    assert!(matches!(shared, OptionsError::Shared { queues: 300, most: 256 }), "{shared:?}");
+    let mode = refused(mem, OpenOptions::new().mode(kernels));
+    assert!(matches!(mode, OptionsError::Mode(UnsupportedMode::NotTheKernels(mode)) if mode == kernels), "{mode:?}");
+    assert!(matches!(refused("mem:1M?shadow=no", OpenOptions::new()), OptionsError::OfServers("shadow=")));
+    assert!(matches!(refused("multipath:?path=mem:1M&path=mem:2M", OpenOptions::new()), OptionsError::Paths(_)));
+    let device = Device::open(mem).unwrap();
+    assert_eq!((device.lacks(kernels), device.mode_note(Mode::POSTED)), (Some(UnsupportedMode::NotTheKernels(kernels)), None));
+    assert!(matches!(device.local_queue_in(kernels), Err(QueueError::Mode(UnsupportedMode::NotTheKernels(_)))));
 }

@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reap::{Nanos, QueueError};
+use reap::{Nanos, UnsupportedMode};
 use workload::Job;
 use workload::fio::{self, Input};
 
@@ -52,7 +52,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     machine.keep_clear();
     machine::fine_timers();
     if let Some(variant) = modes.iter().find(|variant| variant.mode.is_the_kernels() && !machine.outside) {
-        bail!("--modes: {}, and the device of these jobs is embedded in this program", QueueError::NotTheKernels(variant.mode));
+        bail!("--modes: {}, and the device of these jobs is embedded in this program", UnsupportedMode::NotTheKernels(variant.mode));
     }
     let plan = run::plan(&jobs, &machine);
     if plan.stages > 1 {
@@ -80,8 +80,9 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         histograms: false,
     };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
-    let lacks = |mode| rig.devices.iter().find_map(|device| device.lacks(mode));
-    let (modes, remarks) = plan::available(&modes, lacks, |mode| rig.devices.iter().find_map(|device| device.mode_note(mode)));
+    let lacks = |mode| rig.devices.iter().find_map(|device| Some(device.lacks(mode)?.to_string()));
+    let note = |mode| rig.devices.iter().find_map(|device| Some(device.mode_note(mode)?.to_string()));
+    let (modes, remarks) = plan::available(&modes, lacks, note);
     let reach = stop::reach(&stop, &rig.devices)?;
     // Writes to blocks that were never written are slower, reads of them faster.
     let generators = run::generators(&jobs, &plan, &rig, 0)?;

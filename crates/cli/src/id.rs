@@ -51,7 +51,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     }
     let (usable, others): (Vec<Mode>, Vec<Mode>) = args::modes(kernel.is_some()).partition(|mode| device.lacks(*mode).is_none());
     let modes: Vec<String> = usable.iter().map(Mode::to_string).collect();
-    let unusable: Vec<String> = others.iter().filter_map(|mode| device.lacks(*mode)).collect();
+    let unusable: Vec<String> = others.iter().filter_map(|mode| Some(device.lacks(*mode)?.to_string())).collect();
     output::print(&if args.layout.is_json() {
         let mut document = json!({ "device": args.uri, "namespaces": namespaces, "modes": modes, "unusable_modes": unusable });
         // A file or a block device takes no Identify.

@@ -15,10 +15,11 @@ use nvme::admin::{GetLogPage, Identify};
 
 use crate::admin;
 use crate::counters::DeviceCounters;
-use crate::error::{AdminError, OpenError, QueueError};
+use crate::error::{AdminError, OpenError, OptionsError, QueueError};
 use crate::health::{GivenUp, Health};
 use crate::keeper::open as keeper;
 use crate::link::{KernelLink, Messages, Reach, RingLink, pcie, peer};
+use crate::mode::{ModeNote, UnsupportedMode};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -76,7 +77,7 @@ impl Device {
         }
         uri.check()?;
         if options.mode.is_the_kernels() && !matches!(uri, Uri::Kernel(_)) {
-            return Err(OpenError::Options(QueueError::NotTheKernels(options.mode).to_string()));
+            return Err(OptionsError::from(UnsupportedMode::NotTheKernels(options.mode)).into());
         }
         let text = uri.to_string();
         let link = match uri {
@@ -87,7 +88,7 @@ impl Device {
             Uri::Kernel(uri) => {
                 let file = KernelLink::open(&uri, options.pool_bytes)?;
                 if let Some(why) = file.lacks(options.mode) {
-                    return Err(OpenError::Options(why));
+                    return Err(OptionsError::from(why).into());
                 }
                 return Ok(Device { controllers: [keeper::open_file(file, &text, options)?].into(), paths: None });
             }
@@ -126,13 +127,12 @@ impl Device {
     /// The same in another completion mode than the device's. One of [`Mode::KERNELS`] it keeps for good, because its ring is made for it.
     ///
     /// # Errors
-    /// As of [`Device::queue`]; [`QueueError::Ring`] where the kernel or the device lacks what the mode needs, and
-    /// [`QueueError::NotTheKernels`] where the kernel does not drive the device.
+    /// As of [`Device::queue`]; [`QueueError::Mode`] and [`QueueError::Ring`] where the kernel or the device lacks what the mode needs.
     pub fn local_queue_in(&self, mode: Mode) -> Result<LocalQueue, QueueError> {
         cycle::prepare(mode);
         match &self.paths {
             None => Queue::over_one(self.first(), true, Some(mode)),
-            Some(_) if mode.is_the_kernels() => Err(QueueError::NotTheKernels(mode)),
+            Some(_) if mode.is_the_kernels() => Err(UnsupportedMode::NotTheKernels(mode).into()),
             Some(paths) => Queue::over_paths(paths).inspect(|queue| queue.set_mode(mode)),
         }
         .map(LocalQueue::new)
@@ -201,8 +201,8 @@ impl Device {
         self.controllers.iter().for_each(|controller| controller.set_mode(mode));
     }
 
-    /// What a mode comes to on this device, where that is something else than its name says: a sentence. `None`: nothing else.
-    pub fn mode_note(&self, mode: Mode) -> Option<String> {
+    /// What a mode comes to on this device, where that is something else than its name says. `None`: nothing else.
+    pub fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         self.first().link().mode_note(mode)
     }
 
@@ -212,8 +212,8 @@ impl Device {
         self.controllers.iter().flat_map(|controller| controller.link().notes().iter().cloned()).collect()
     }
 
-    /// Why queues in this mode cannot be had on this device, as far as that is known before a trial: a sentence. `None`: they can.
-    pub fn lacks(&self, mode: Mode) -> Option<String> {
+    /// Why queues in this mode cannot be had on this device, as far as that is known before a trial. `None`: they can.
+    pub fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
         self.first().link().lacks(mode)
     }
 

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use completion::Mode;
 use nvme::Status;
 use thiserror::Error;
 
+use crate::mode::UnsupportedMode;
 use crate::uri::UriError;
 
 /// Why a device could not be opened.
@@ -76,9 +76,9 @@ pub enum OpenError {
     /// The controller did not come up.
     #[error("the controller did not come up: {0}")]
     Bringup(#[from] driver::BringupError),
-    /// The options do not go together.
+    /// The options, or parameters of the URI, do not go together.
     #[error("the device cannot be opened so: {0}")]
-    Options(String),
+    Options(#[from] OptionsError),
     /// The buffer pool is too small for the queues.
     #[error("the buffer pool of {bytes} bytes is too small for {queues} queue pairs; raise `pool_bytes` or open fewer queues")]
     PoolTooSmall {
@@ -98,6 +98,41 @@ impl OpenError {
             hw::AllocError::Forked => OpenError::Forked,
         }
     }
+}
+
+/// Why options, or parameters of a URI, cannot be had.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// The device has no such mode.
+    #[error(transparent)]
+    Mode(#[from] UnsupportedMode),
+    /// A time-out of 0.
+    #[error("with a time-out of 0 every command would be late at once; give `timeout` some seconds")]
+    NoTimeout,
+    /// No queues, or more than there can be.
+    #[error(transparent)]
+    Queues(#[from] driver::MapError),
+    /// More software queues than can share a hardware queue.
+    #[error("{queues} software queues on one hardware queue are too many: {most} at most")]
+    Shared {
+        /// How many there would be.
+        queues: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A parameter of what is served to another process.
+    #[error("`{0}` says how another process reaches the controller that `reap serve` gives it; leave it out")]
+    OfServers(&'static str),
+    /// A parameter of what this process itself uses.
+    #[error("`{0}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out")]
+    OfThisProcess(&'static str),
+    /// A path that does not lead to the namespace that others lead to; or the controllers cannot be of one subsystem.
+    #[error("{0}")]
+    Paths(String),
+    /// The file's blocks are larger than a request may be.
+    #[error(transparent)]
+    Blocks(#[from] driver::SplitError),
 }
 
 /// Why `kernel:PATH` could not be opened.
@@ -213,9 +248,9 @@ pub enum QueueError {
     /// The kernel refuses an io_uring.
     #[error("cannot make a queue: {0}")]
     Ring(String),
-    /// A mode of the kernel's own, where the kernel does not drive the device.
-    #[error("'{0}' is the kernel's own: only `kernel:` devices have it")]
-    NotTheKernels(Mode),
+    /// The device has no such mode.
+    #[error(transparent)]
+    Mode(#[from] UnsupportedMode),
     /// An eventfd or epoll instance could not be had.
     #[error("cannot set up the queue's {what}: {source}")]
     System {

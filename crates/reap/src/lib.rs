@@ -65,6 +65,7 @@ mod counters;
 mod error;
 mod health;
 mod instant;
+mod mode;
 mod namespace;
 mod options;
 mod request;
@@ -107,10 +108,10 @@ pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
 pub use driver::{
-    Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,
-    ResetCause, Unusable,
+    Access, BringupCause, BringupError, BringupPhase, Dead, MapError, Property, PropertyError, ProtocolViolation, RefusedFormat,
+    RegisterValues, ResetCause, Unusable,
 };
-pub use error::{AdminError, IoError, OpenError, PeerFault, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
+pub use error::{AdminError, IoError, OpenError, OptionsError, PeerFault, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
@@ -121,6 +122,7 @@ pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
 pub use link::peer::VfioUserUri;
 pub use link::{ByHand, EmbeddedOptions, Faults, Measured};
+pub use mode::{ModeNote, UnsupportedMode};
 pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};
 pub use namespace::Namespace;
 pub use nvme::Sqe;

@@ -30,7 +30,7 @@ use hw::{DmaPool, Lent, Memory, Region, RegisterError};
 use nvme::{Nsid, Sqe};
 use units::{Nanos, Op};
 
-use crate::error::QueueError;
+use crate::mode::{ModeNote, UnsupportedMode};
 use crate::request::Token;
 use embedded::End;
 
@@ -83,7 +83,7 @@ impl Link {
     }
 
     /// What a mode comes to on this link, where that is something else than its name says.
-    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         match self {
             Link::Ring(link) => link.mode_note(mode),
             Link::Kernel(link) => link.mode_note(mode),
@@ -91,9 +91,9 @@ impl Link {
     }
 
     /// Why a mode of the kernel's own cannot be had on it, as far as is known. `None`: it can, or the mode is none of them.
-    pub(crate) fn lacks(&self, mode: Mode) -> Option<String> {
+    pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
         match self {
-            Link::Ring(_) if mode.is_the_kernels() => Some(QueueError::NotTheKernels(mode).to_string()),
+            Link::Ring(_) if mode.is_the_kernels() => Some(UnsupportedMode::NotTheKernels(mode)),
             Link::Ring(_) => None,
             Link::Kernel(link) => link.lacks(mode),
         }

@@ -6,7 +6,7 @@ use emu::serve::{Namespaces, Served};
 use emu::{Ana, Change, Script};
 use units::Nanos;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, OptionsError};
 use crate::link::embedded;
 use crate::multipath::{self, MultipathUri};
 use crate::uri::DeviceUri;
@@ -98,9 +98,7 @@ pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script
 fn served<'a>(uri: &DeviceUri, device: String, namespaces: Namespaces<'a>) -> Result<Served<'a>, OpenError> {
     let parameters = [(!uri.masks, "masks=no"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
     if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
-        return Err(OpenError::Options(format!(
-            "`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out"
-        )));
+        return Err(OptionsError::OfThisProcess(word).into());
     }
     let mut config = embedded::config(uri)?;
     config.shadow_doorbells = uri.shadow != Some(false);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use driver::Inventory;
-use driver::QueueMap;
+use driver::{MapError, QueueMap};
 use units::Nanos;
 
 use super::files::FileKeeper;
 use super::housekeeping;
-use crate::error::OpenError;
+use crate::error::{OpenError, OptionsError};
 use crate::link::{KernelLink, Link, RingLink};
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
@@ -30,7 +30,7 @@ pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &Open
     cycle::prepare(options.mode);
     let (opened, inventory) = housekeeping::bring_up(Arc::new(link), seat, options)?;
     let software = options.software_over(opened.queues.len());
-    let map = QueueMap::new(software, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
+    let map = QueueMap::new(software, opened.queues.len()).map_err(OptionsError::from)?;
     let place = |software: usize| {
         let hardware = map.hardware_of(software);
         (hardware, (software - map.software_of(hardware).start) as u8)
@@ -51,7 +51,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     let link = Arc::new(link);
     let (namespace, queues) = (link.namespace()?, options.software_queues.unwrap_or(256));
     if queues == 0 || queues > usize::from(u16::MAX) {
-        return Err(OpenError::Options(format!("{queues} software queues: there can be 1 to {}", u16::MAX)));
+        return Err(OptionsError::from(MapError::Software(queues)).into());
     }
     let files = Arc::new(FileQueues::new(queues));
     let control = housekeeping::look_after(|control| Box::new(FileKeeper::new(control.asks(), files.clone(), options.timeout)))?;
@@ -76,7 +76,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
 
 fn has_time(options: &OpenOptions) -> Result<(), OpenError> {
     if options.timeout == Nanos::ZERO {
-        return Err(OpenError::Options("with a time-out of 0 every command would be late at once; give `timeout` some seconds".into()));
+        return Err(OptionsError::NoTimeout.into());
     }
     Ok(())
 }

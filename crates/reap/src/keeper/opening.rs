@@ -7,7 +7,7 @@ use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
 use super::{Keeper, Life, Refusal};
-use crate::error::OpenError;
+use crate::error::{OpenError, OptionsError};
 use crate::link::{Link, MAX_TRANSFER, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
@@ -78,13 +78,12 @@ impl Keeper {
     }
 
     fn make_queues(&mut self) -> Result<(), OpenError> {
-        let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
         // First each hardware queue's lane that notifies, then, as far as they go, those that are only polled.
         let granted = self.inventory.queues.len();
         // Where nobody says how many, all have both lanes rather than that there are more of them.
         let both = self.link.has_two_lanes() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
         let count = if both { (granted / 2).max(1) } else { granted }.min(self.options.hardware());
-        let map = QueueMap::new(self.options.software_over(count), count).map_err(|e| options(&e))?;
+        let map = QueueMap::new(self.options.software_over(count), count).map_err(OptionsError::from)?;
         let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware() };
         let prp = self.link.prp_table();
         let pair = |n: usize| {
@@ -95,7 +94,7 @@ impl Keeper {
         for n in 0..count {
             let sharing = map.software_of(n).len();
             if sharing > MOST_USERS {
-                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_USERS} at most")));
+                return Err(OptionsError::Shared { queues: sharing, most: MOST_USERS }.into());
             }
             let first = pair(n).ok_or_else(too_small)??;
             let lane = RingLane::new(first, self.link.vector_of(n, count), self.link.clone(), prp.clone());

@@ -26,7 +26,7 @@ use nvme::Vector;
 use sync::Gate;
 use units::Nanos;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, OptionsError};
 use crate::link::hold::Use;
 use crate::uri::{Backing, DeviceUri};
 use faults::Faulty;
@@ -158,9 +158,7 @@ pub(super) fn attach(
     member: Option<Member<'_>>,
 ) -> Result<(Bells, End), OpenError> {
     if let Some(word) = uri.of_another_process() {
-        return Err(OpenError::Options(format!(
-            "`{word}` says how another process reaches the controller that `reap serve` gives it; leave it out"
-        )));
+        return Err(OptionsError::OfServers(word).into());
     }
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
     let runner = runner.map_err(|source| OpenError::System { what: "device thread", source })?;
@@ -210,7 +208,7 @@ fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Membe
     };
     config.controller_id = controller.unwrap_or_else(|| subsystem.next_controller_id());
     config.ana = Some(Ana::new(ana));
-    subsystem.controller(config, Vec::new(), port).map_err(|e| OpenError::Options(e.to_string()))
+    subsystem.controller(config, Vec::new(), port).map_err(|e| OptionsError::Paths(e.to_string()).into())
 }
 
 /// The serial number of a controller that is the only one of its subsystem.
@@ -220,7 +218,7 @@ pub(crate) fn serial(uri: &DeviceUri) -> Result<String, OpenError> {
 
 /// A subsystem with the namespaces of `uri`, and no controller yet.
 pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
-    let options = |e: emu::SubsystemError| OpenError::Options(e.to_string());
+    let options = |e: emu::SubsystemError| OptionsError::Paths(e.to_string());
     let namespaces = namespaces(uri)?;
     let mut subsystem = Subsystem::new(name::nqn(uri)?).map_err(options)?;
     for namespace in namespaces {

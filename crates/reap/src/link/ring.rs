@@ -29,6 +29,7 @@ use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::peer::{Again, News, Peer};
 use super::{Facts, Mask, Messages, next_number};
 use crate::error::OpenError;
+use crate::mode::ModeNote;
 use crate::uri::DeviceUri;
 pub(crate) use prp_table::PrpTable;
 
@@ -178,13 +179,8 @@ impl RingLink {
     }
 
     /// What a mode comes to on it, where that is something else than its name says.
-    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        let posted = self.is_on_bus() && mode.facts().posted;
-        posted.then(|| {
-            format!(
-                "of a drive on the bus or in another process each message signals, in `{mode}` as in `interrupt`; queues in one `Group` have one eventfd in it"
-            )
-        })
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
+        (self.is_on_bus() && mode.facts().posted).then_some(ModeNote::Signals(mode))
     }
 
     /// What was found when it was opened.

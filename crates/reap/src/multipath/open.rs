@@ -12,7 +12,7 @@ use units::Nanos;
 
 use super::joined::Multipath;
 use super::uri::{MultipathUri, PathDevice, PathUri};
-use crate::error::OpenError;
+use crate::error::{OpenError, OptionsError};
 use crate::keeper::open as keeper;
 use crate::link::embedded::{Member, subsystem};
 use crate::link::peer::{self, Half};
@@ -36,7 +36,7 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
         inventories.push(inventory);
     }
     let identities = identities(&uri, &inventories)?;
-    board.set_namespace(&join(&identities).map_err(|e| OpenError::Options(e.to_string()))?);
+    board.set_namespace(&join(&identities).map_err(|e| OptionsError::Paths(e.to_string()))?);
     for n in 0..uri.paths.len() {
         board.ask_news(PathId(n as u8));
     }
@@ -73,12 +73,12 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenErro
 fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
     let connect = |path: &PathUri| match &path.device {
         PathDevice::Served(uri) => Half::connect(uri, options),
-        PathDevice::Embedded(_) => Err(OpenError::Options(format!("path `{}` is a controller of this process", path.text))),
+        PathDevice::Embedded(_) => Err(OptionsError::Paths(format!("path `{}` is a controller of this process", path.text)).into()),
     };
     let halves = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
     let (ground, mut note) = peer::ground(&halves, options)?;
     let links = halves.into_iter().map(|half| half.join(&ground, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
-    let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OpenError::Options(e.to_string()))?;
+    let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?;
     Ok(Links { links, pool: ground.reach.pool, subsystem })
 }
 
@@ -89,7 +89,7 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError>
 pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
     match &path.device {
         PathDevice::Embedded(device) => Ok(device),
-        PathDevice::Served(_) => Err(OpenError::Options(format!("path `{}` leads to a controller of another process", path.text))),
+        PathDevice::Served(_) => Err(OptionsError::Paths(format!("path `{}` leads to a controller of another process", path.text)).into()),
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
 /// nothing but the names could be said once they are open.
 pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     let Some((first, others)) = paths.split_first() else {
-        return Err(OpenError::Options("multipath needs at least one path".into()));
+        return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
     };
     let device = of_this_process(first)?;
     for (n, path) in (1..).zip(others) {
@@ -105,10 +105,11 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
         let told: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
         if !told.is_empty() {
             let told = told.join("; ");
-            return Err(OpenError::Options(format!(
+            return Err(OptionsError::Paths(format!(
                 "path {n} (`{}`) leads elsewhere than path 0 (`{}`): {told}. Paths have to name the same medium",
                 path.text, first.text
-            )));
+            ))
+            .into());
         }
     }
     subsystem(device)
@@ -121,7 +122,7 @@ fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathI
         let namespace = inventory.namespaces.iter().find(wanted).ok_or_else(|| {
             let there = inventory.namespaces.iter().map(|ns| ns.nsid.to_string()).collect::<Vec<_>>().join(", ");
             let there = if there.is_empty() { "it has none that can be used".to_owned() } else { format!("it has {there}") };
-            OpenError::Options(format!("path {n} (`{}`) does not lead to namespace {}: {there}", path.text, uri.nsid.unwrap_or(1)))
+            OptionsError::Paths(format!("path {n} (`{}`) does not lead to namespace {}: {there}", path.text, uri.nsid.unwrap_or(1)))
         })?;
         Ok(PathIdentity::new(inventory, namespace))
     };
@@ -130,11 +131,11 @@ fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathI
 
 /// Delays and the script, for the controllers to follow.
 fn circumstances(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenError> {
-    let options = |e: emu::NoSuchPath| OpenError::Options(e.to_string());
+    let options = |e: emu::NoSuchPath| OptionsError::Paths(e.to_string());
     for (n, path) in uri.paths.iter().enumerate().filter(|(_, path)| path.delay > Nanos::ZERO) {
         control.apply(n, Change::Delay(path.delay)).map_err(options)?;
     }
-    control.play(&uri.script, hw::now()).map_err(options)
+    Ok(control.play(&uri.script, hw::now()).map_err(options)?)
 }
 
 /// How far each path's controller is from each of the machine's memory nodes; of those that are said to be nowhere nothing is
@@ -143,10 +144,11 @@ fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenErr
     let count = nodes.count() as u16;
     let mut named = uri.paths.iter().enumerate().filter_map(|(n, path)| Some((n, path, path.node?)));
     if let Some((n, path, node)) = named.find(|&(.., node)| nodes.distance(node, node).is_none()) {
-        return Err(OpenError::Options(format!(
+        return Err(OptionsError::Paths(format!(
             "path {n} (`{}`): there is no memory node {node} here; there are {count}, counted from 0",
             path.text
-        )));
+        ))
+        .into());
     }
     let distance = |from: u16, path: &PathUri| path.node.and_then(|node| nodes.distance(from, node)).unwrap_or(Distances::UNKNOWN);
     Ok(Distances((0..count).map(|from| uri.paths.iter().map(|path| distance(from, path)).collect()).collect()))
@@ -164,11 +166,11 @@ fn assemble(
         let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
         // Requests are checked above, against the size that the namespace has; a controller has the last word.
         let found = controller.namespaces().iter().find(wanted).map(|namespace| namespace.with_blocks(u64::MAX));
-        found.ok_or_else(|| OpenError::Options("a namespace has gone".into()))
+        found.ok_or_else(|| OptionsError::Paths("a namespace has gone".into()))
     };
     let path_namespaces = controllers.iter().map(found).collect::<Result<Vec<_>, _>>()?;
     let Some((first, controller)) = path_namespaces.first().zip(controllers.first()) else {
-        return Err(OpenError::Options("multipath needs at least one path".into()));
+        return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
     };
     let number = link::next_number();
     // What one path does not support the device does not.
@@ -176,7 +178,7 @@ fn assemble(
     let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
     let description = Description { uri: uri.to_string(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::here());
-    let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OpenError::Options(e.to_string()))?;
+    let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OptionsError::Paths(e.to_string()))?;
     Ok(Multipath {
         board,
         selector: Arc::new(selector),

@@ -21,6 +21,7 @@ use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::{AdminError, QueueError, Refused};
 use crate::health::Health;
 use crate::link::{Link, NO_LINK};
+use crate::mode::UnsupportedMode;
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::request::Request;
@@ -144,7 +145,7 @@ impl Controller {
     /// All of them are taken, or there is no such mode on the link.
     pub(crate) fn take(&self, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
         if mode.is_the_kernels() {
-            return Err(QueueError::NotTheKernels(mode));
+            return Err(UnsupportedMode::NotTheKernels(mode).into());
         }
         self.0.roster.take()
     }

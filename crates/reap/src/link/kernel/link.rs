@@ -15,8 +15,9 @@ use super::target::{Kind, Target};
 use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
-use crate::error::{AdminError, OpenError, TargetError, TargetFault};
+use crate::error::{AdminError, OpenError, OptionsError, TargetError, TargetFault};
 use crate::link::next_number;
+use crate::mode::{ModeNote, UnsupportedMode};
 use crate::namespace::Namespace;
 
 /// Most bytes of one part. The kernel splits it once more for the disk.
@@ -110,7 +111,7 @@ impl KernelLink {
         if let Some(Passthrough { nsid, splitter, .. }) = self.target.passthrough() {
             return Ok(Namespace::new(nsid, splitter, facts.bytes >> log2, self.number));
         }
-        let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(|e| OpenError::Options(e.to_string()))?;
+        let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(OptionsError::from)?;
         Ok(Namespace::new(Nsid(1), self.with_dataless(splitter), facts.bytes >> log2, self.number))
     }
 
@@ -146,49 +147,31 @@ impl KernelLink {
     }
 
     /// Why a mode of the kernel's own cannot be had here, as far as it is known before a trial. `None`: it can.
-    pub(crate) fn lacks(&self, mode: Mode) -> Option<String> {
-        let polls = match mode {
-            Mode::KERNEL_SQPOLL if self.features.sq_poll => return None,
-            Mode::KERNEL_SQPOLL => return Some(format!("`{mode}`: the kernel gives this user no thread that submits (SQPOLL)")),
-            Mode::KERNEL_IOPOLL => self.features.io_poll,
-            Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => {
-                return Some(format!("`{mode}`: the kernel has no hybrid polling, which Linux 6.13 and newer have"));
-            }
-            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => {
-                return Some(format!("`{mode}`: no ring for commands that pass through can be made so; the block device has it"));
-            }
-            Mode::KERNEL_HYBRID_IOPOLL => true,
-            _ => return None,
-        };
+    pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
         let facts = self.target.facts();
-        let why = match &facts.disk {
-            _ if !polls => "the kernel makes no rings that poll (IOPOLL)",
-            _ if !facts.direct => "the file goes through the page cache, which the kernel does not poll",
-            Some(disk) if disk.poll_queues => return None,
-            _ => "the device has no poll queues (for NVMe: the module parameter nvme.poll_queues)",
-        };
-        Some(format!("`{mode}`: {why}"))
+        let poll_queues = facts.disk.as_ref().is_some_and(|disk| disk.poll_queues);
+        match mode {
+            Mode::KERNEL_SQPOLL => (!self.features.sq_poll).then_some(UnsupportedMode::NoSqPoll(mode)),
+            Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => Some(UnsupportedMode::NoHybridPolling(mode)),
+            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => Some(UnsupportedMode::Passthrough(mode)),
+            Mode::KERNEL_IOPOLL if !self.features.io_poll => Some(UnsupportedMode::NoIoPoll(mode)),
+            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !facts.direct => Some(UnsupportedMode::PageCache(mode)),
+            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !poll_queues => Some(UnsupportedMode::NoPollQueues(mode)),
+            _ => None,
+        }
     }
 
     /// What a mode comes to here, where that is something else than its name says.
-    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) {
-            return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
-        }
-        if mode.facts().posted {
-            return Some(format!("the kernel posts no interrupts of a file, so that `{mode}` is `interrupt`"));
-        }
-        if mode.facts().drain_thread {
-            return Some(format!("a queue of a file belongs to one thread, which reaps, so that `{mode}` is `interrupt`"));
-        }
-        if !self.features.min_wait && (mode == Mode::SUSPEND || mode == Mode::ADAPTIVE) {
-            return Some(format!(
-                "the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{mode}` is a system call of its own"
-            ));
-        }
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
-        (polls && !self.may_poll())
-            .then(|| format!("the device has no poll queues: `{mode}` spins on the ring, and interrupts are still taken"))
+        match mode {
+            _ if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) => Some(ModeNote::NotCoalesced(mode)),
+            _ if mode.facts().posted => Some(ModeNote::NotPosted(mode)),
+            _ if mode.facts().drain_thread => Some(ModeNote::NotDrained(mode)),
+            Mode::SUSPEND | Mode::ADAPTIVE if !self.features.min_wait => Some(ModeNote::NapsCost(mode)),
+            _ if polls && !self.may_poll() => Some(ModeNote::Interrupted(mode)),
+            _ => None,
+        }
     }
 
     /// Whether buffers are still worth registering.

@@ -90,7 +90,7 @@ impl UringQueue {
             return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::that_polls)));
         }
         if let Some(why) = link.lacks(mode) {
-            return Err(QueueError::Ring(why));
+            return Err(why.into());
         }
         let poll = match mode {
             Mode::KERNEL_SQPOLL => {

@@ -23,6 +23,7 @@ mod queues;
 mod slow_properties;
 mod submit_iterators;
 mod uris;
+mod vectored;
 #[path = "../links/work.rs"]
 #[allow(dead_code, reason = "what only tests/links uses")]
 mod work;

@@ -135,7 +135,7 @@ pub use reactor::{Reactor, Submitted, SubmittedFlush, SubmittedIo};
 pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::events::{Event, EventKind, Events};
-pub use shared::future::{CommandFuture, FlushFuture, IoFuture, Pending};
+pub use shared::future::{CommandFuture, FlushFuture, IoFuture, Pending, VectoredFuture};
 pub use thread::queue_pair::Turned;
 pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError};

@@ -19,7 +19,7 @@ use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
-use crate::shared::future::{CommandFuture, FlushFuture, IoFuture, Pending};
+use crate::shared::future::{CommandFuture, FlushFuture, IoFuture, Pending, VectoredFuture};
 use crate::thread::executor::{self, Signal};
 use crate::thread::path_queue::PathQueue;
 use crate::thread::queue_pair::Turned;
@@ -265,6 +265,55 @@ impl Queue {
     /// Writes `buf` to the blocks from `lba` on.
     pub fn write(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
         IoFuture::new(self.start(Request::write(namespace, lba, buf)), self.pool().clone())
+    }
+
+    /// Reads blocks from `lba` on into several buffers, one after the other (readv(2)): a request for each, all of them announced together. Each
+    /// buffer has whole blocks. Where one is not fit nothing is read.
+    ///
+    /// ```
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+    /// let (header, body) = (device.buffer(512)?, device.buffer(65_536)?);
+    /// let (result, bufs) = queue.block_on(queue.read_vectored(&ns, 0, vec![header, body]))?;
+    /// result?;
+    /// assert_eq!(bufs.iter().map(|buf| buf.len()).sum::<usize>(), 512 + 65_536);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_vectored(&self, namespace: &Namespace, lba: u64, bufs: Vec<DmaBuf>) -> VectoredFuture {
+        self.start_vectored(namespace, lba, bufs, Request::read)
+    }
+
+    /// Writes several buffers, one after the other, to the blocks from `lba` on (writev(2)), as [`Queue::read_vectored`] reads. A controller that
+    /// loses its power may have written some of them.
+    pub fn write_vectored(&self, namespace: &Namespace, lba: u64, bufs: Vec<DmaBuf>) -> VectoredFuture {
+        self.start_vectored(namespace, lba, bufs, Request::write)
+    }
+
+    fn start_vectored(
+        &self,
+        namespace: &Namespace,
+        lba: u64,
+        bufs: Vec<DmaBuf>,
+        request: fn(&Namespace, u64, DmaBuf) -> Request,
+    ) -> VectoredFuture {
+        let (block, blocks) = (namespace.block_bytes(), namespace.blocks());
+        let unfit = bufs.iter().find_map(|buf| {
+            let length = || Refused::Length { bytes: buf.len().try_into().unwrap_or(u32::MAX), block, buffer: buf.len() };
+            (buf.is_empty() || !buf.len().is_multiple_of(block as usize)).then(length)
+        });
+        let foreign = || bufs.iter().any(|buf| !buf.is_of(self.pool().key())).then_some(Refused::ForeignBuffer);
+        let end = bufs.iter().map(|buf| buf.len() as u64 / u64::from(block)).fold(lba, u64::saturating_add);
+        let outside = || (end > blocks).then_some(Refused::OutOfRange { lba, end, blocks });
+        if let Some(why) = unfit.or_else(foreign).or_else(outside) {
+            return VectoredFuture::refused(why, bufs);
+        }
+        let mut at = lba;
+        let start = |buf: DmaBuf| {
+            let first = at;
+            at += buf.len() as u64 / u64::from(block);
+            IoFuture::new(self.start(request(namespace, first, buf)), self.pool().clone())
+        };
+        VectoredFuture::new(bufs.into_iter().map(start).collect())
     }
 
     /// Makes every write that has completed durable.

@@ -102,6 +102,55 @@ impl Future for IoFuture {
     }
 }
 
+/// Reads or Writes of several buffers under way: their result, which is that of the first that has failed, and the buffers in their order, each
+/// as of an [`IoFuture`].
+#[must_use = "the requests are posted already, but their result and their buffers come back through the future"]
+#[derive(Debug)]
+pub struct VectoredFuture(Vec<Part>);
+
+#[derive(Debug)]
+enum Part {
+    Open(IoFuture),
+    Ended(Result<(), IoError>, DmaBuf),
+}
+
+impl VectoredFuture {
+    pub(crate) fn new(parts: Vec<IoFuture>) -> VectoredFuture {
+        VectoredFuture(parts.into_iter().map(Part::Open).collect())
+    }
+
+    /// Nothing was posted.
+    pub(crate) fn refused(why: Refused, bufs: Vec<DmaBuf>) -> VectoredFuture {
+        VectoredFuture(bufs.into_iter().map(|buf| Part::Ended(Err(why.into()), buf)).collect())
+    }
+}
+
+impl Future for VectoredFuture {
+    type Output = (Result<(), IoError>, Vec<DmaBuf>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut open = false;
+        for part in &mut self.0 {
+            let Part::Open(future) = part else { continue };
+            match Pin::new(future).poll(cx) {
+                Poll::Ready((result, buf)) => *part = Part::Ended(result, buf),
+                Poll::Pending => open = true,
+            }
+        }
+        if open {
+            return Poll::Pending;
+        }
+        let (mut all, mut bufs) = (Ok(()), Vec::with_capacity(self.0.len()));
+        for part in self.0.drain(..) {
+            if let Part::Ended(result, buf) = part {
+                all = all.and(result);
+                bufs.push(buf);
+            }
+        }
+        Poll::Ready((all, bufs))
+    }
+}
+
 /// An I/O command of the caller's under way: dword 0 of its completion, and its buffer, as of an [`IoFuture`].
 #[must_use = "the command is posted already, but its result and its buffer come back through the future"]
 #[derive(Debug)]

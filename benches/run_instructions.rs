@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use cli::bench::{Control, Progress, Rig, Run, Setup, TargetDevice, Worker};
 use cli::machine::Machine;
-use completion::{LatencyPrice, Spin};
+use completion::Spin;
 use reap::{ByHand, Mode, Nanos};
 use workload::fio::{self, Input};
 use workload::plan::plan;
@@ -67,8 +67,7 @@ fn run(job: &Job) {
     let jobs = [job.clone()];
     let plan = plan(&jobs, &[0]);
     let devices = [TargetDevice { uri: "mem:256M?profile=null".into(), words: String::new(), laid_out: false }];
-    let setup =
-        Setup { devices: &devices, mode: Mode::POLL, price: LatencyPrice::default(), spin: Spin::Naps, queues: None, histograms: false };
+    let setup = Setup { devices: &devices, mode: Mode::POLL, spin: Spin::Naps, queues: None, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false, seated: None })
         .expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use reap::policy::{CustomPolicy, Facts, Plan, Seen, Tuning, WEIGHT};
+use reap::policy::{CustomPolicy, Cycle, Facts, Plan, Seen, WEIGHT};
 use reap::{Mode, Nanos};
 
 /// Spins no longer than it would pay for the sleep that it may be spared.
@@ -30,17 +30,17 @@ impl CustomPolicy for Patient {
     }
 }
 
-fn patient(tuning: &Tuning) -> Patient {
-    Patient { patience: tuning.machine.cpu, since: None }
+fn patient(machine: &Cycle) -> Patient {
+    Patient { patience: machine.cpu, since: None }
 }
 
 /// The whole command, with one mode more.
 pub fn main() -> ExitCode {
     let facts = Facts { weighs_sleeps: true, ..Facts::MASKED };
-    cli::main_with([Mode::register("patient", facts, |tuning| Box::new(patient(tuning)))])
+    cli::main_with([Mode::register("patient", facts, |machine| Box::new(patient(machine)))])
 }
 
 #[test]
 fn it_keeps_the_laws() {
-    reap::policy::testing::keeps_all(|| Box::new(patient(&Tuning::default()))).unwrap();
+    reap::policy::testing::keeps_all(|| Box::new(patient(&Cycle::default()))).unwrap();
 }

@@ -173,7 +173,7 @@ fn full_output_keeps_its_mode_note() {
 
 #[test]
 fn adaptive_never_delays_urgent_commands() {
-    let options = OpenOptions::new().mode(Mode::ADAPTIVE).latency_price("0".parse().unwrap());
+    let options = OpenOptions::new().mode("adaptive?latency-price=0".parse().unwrap());
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
     assert!(queue.decisions().is_some());

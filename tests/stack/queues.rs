@@ -1,6 +1,6 @@
 //! Whole-stack: hardware queues that threads share, mode switches, resets. What every link has to do is in `links/`.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::work::Job;
@@ -153,7 +153,7 @@ fn early_mode_request_is_kept() {
 fn foreign_loop_sees_mode_switches() {
     let device = open(OpenOptions::default());
     let queue = device.queue().unwrap();
-    let (in_force, over) = (AtomicU32::new(queue.mode().into()), AtomicBool::new(false));
+    let (in_force, over) = (AtomicU64::new(queue.mode().into()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // The queue is this thread's alone.
@@ -175,10 +175,10 @@ fn foreign_loop_sees_mode_switches() {
             (0..round % 997).for_each(|_| std::hint::spin_loop());
             device.set_mode(Mode::INTERRUPT);
             let since = std::time::Instant::now();
-            while in_force.load(Ordering::Acquire) != u32::from(Mode::INTERRUPT) && since.elapsed().as_secs() < 60 {
+            while in_force.load(Ordering::Acquire) != u64::from(Mode::INTERRUPT) && since.elapsed().as_secs() < 60 {
                 std::thread::yield_now();
             }
-            in_force.load(Ordering::Acquire) == u32::from(Mode::INTERRUPT)
+            in_force.load(Ordering::Acquire) == u64::from(Mode::INTERRUPT)
         };
         // As many rounds as there is time for: where others want the CPU each takes as long as their turns.
         let enough = std::time::Instant::now() + Duration::from_secs(10);

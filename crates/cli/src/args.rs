@@ -7,15 +7,15 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use completion::{LatencyPrice, Mode, Spin};
+use completion::{Mode, Spin};
 use hw::pci::Bdf;
 use serde::Serialize;
 use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::rows;
-pub use values::{Variant, modes, once};
 use values::{load, percent, take_jobs, whole};
+pub use values::{modes, once};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -83,6 +83,12 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg)) else { return };
     let Some(name) = word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name).to_owned()) else { return };
     error.remove(ContextKind::Suggested);
+    if name == "latency-price" {
+        let tip = "it is a parameter of the mode: --completion or --modes 'adaptive?latency-price=0.5'";
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        return;
+    }
     if error.get(ContextKind::SuggestedArg).is_some() {
         return;
     }
@@ -203,10 +209,6 @@ fn device(text: &str) -> Result<String, String> {
 /// How queues are made, and what some modes do in them.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct QueueArgs {
-    /// CPU time that adaptive may spend to find a completion one unit of time sooner: a number like 0.2 or 5, or inf. At 0 only
-    /// CPU time counts, at inf only latency [default: 0.2]
-    #[arg(long, value_name = "CPU")]
-    latency_price: Option<LatencyPrice>,
     /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
     /// looks), or spins (until the scheduler takes it)
     #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
@@ -214,13 +216,6 @@ pub struct QueueArgs {
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
-}
-
-impl QueueArgs {
-    /// adaptive's one knob.
-    pub fn price(self) -> LatencyPrice {
-        self.latency_price.unwrap_or_default()
-    }
 }
 
 /// `reap run`
@@ -237,7 +232,9 @@ pub struct RunArgs {
     pub device: DeviceArgs,
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
     /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
-    /// kernel-hybrid-iopoll and kernel-sqpoll [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
+    /// kernel-hybrid-iopoll and kernel-sqpoll. Parameters follow a question mark and are joined by `&`: of irq-poll weight, budget and
+    /// time, which limit a poll and a round of polls (64, 256, 2ms); of adaptive latency-price, the CPU time that it may spend to find a
+    /// completion one unit of time sooner, a number or inf (0.2) [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
     #[arg(long, value_name = "MODE", value_parser = Mode::parse_any)]
     pub completion: Option<Mode>,
     #[command(flatten)]
@@ -268,6 +265,7 @@ Examples:
   reap run --name=mine --rw=randread --bs=4k --iodepth=32 --runtime=5 --time_based
   reap run job.fio --parse-only
   reap run job.fio --completion poll --device 'mem:4G?profile=tlc'
+  reap run job.fio --completion 'irq-poll?weight=16&budget=64'
   reap run jobs/post-000.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
   reap run job.fio --queues 1 --output-format json --output results.json
   reap run job.fio --device kernel:/mnt/test.img?size=4G
@@ -302,10 +300,11 @@ pub struct CompareArgs {
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with. By default interrupt
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads or depths interrupt,
-    /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
-    /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
-    pub modes: Vec<Variant>,
+    /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several latency prices. On kernel: devices also
+    /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll. Parameters follow a question mark and are joined by `&`, as in
+    /// 'irq-poll?weight=16&budget=64,adaptive?latency-price=0.5'
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = Mode::parse_any)]
+    pub modes: Vec<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
     /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's interrupt, else of its queue, and where

@@ -51,8 +51,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     machine.keep_clear();
     machine::fine_timers();
-    if let Some(variant) = modes.iter().find(|variant| variant.mode.is_the_kernels() && !machine.outside) {
-        bail!("--modes: {}, and the device of these jobs is embedded in this program", UnsupportedMode::NotTheKernels(variant.mode));
+    if let Some(&mode) = modes.iter().find(|mode| mode.is_the_kernels() && !machine.outside) {
+        bail!("--modes: {}, and the device of these jobs is embedded in this program", UnsupportedMode::NotTheKernels(mode));
     }
     let plan = run::plan(&jobs, &machine);
     if plan.stages > 1 {
@@ -71,14 +71,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
 
-    let setup = Setup {
-        devices: &named,
-        mode: modes[0].mode,
-        price: args.queue.price(),
-        spin: args.queue.poll,
-        queues: args.queue.queues,
-        histograms: false,
-    };
+    let setup = Setup { devices: &named, mode: modes[0], spin: args.queue.poll, queues: args.queue.queues, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
     let lacks = |mode| rig.devices.iter().find_map(|device| Some(device.lacks(mode)?.to_string()));
     let note = |mode| rig.devices.iter().find_map(|device| Some(device.mode_note(mode)?.to_string()));

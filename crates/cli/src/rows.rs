@@ -37,7 +37,7 @@ pub struct Scene {
 /// One mode's figures in one scene.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Its name; several settings of one mode's knob as `adaptive@0.1`.
+    /// Its name; with its parameters, as `adaptive?latency-price=0.1`.
     pub mode: String,
     /// The conditions.
     pub scene: Scene,

@@ -60,14 +60,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let (mut mode, otherwise, notes) = choose_mode(args.completion, &parsed.jobs, filenames.is_kernel());
     notes.into_iter().for_each(|note| say(format_args!("note: {note}")));
     let stop = stop::on_signal()?;
-    let setup = Setup {
-        devices: &devices,
-        mode: otherwise,
-        price: args.queue.price(),
-        spin: args.queue.poll,
-        queues: args.queue.queues,
-        histograms: args.histograms,
-    };
+    let setup = Setup { devices: &devices, mode: otherwise, spin: args.queue.poll, queues: args.queue.queues, histograms: args.histograms };
     let read: Vec<PathBuf> = devices.iter().flat_map(TargetDevice::files).collect();
     output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
     check_logs(&parsed.jobs, &plan)?;

@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 
 use units::Nanos;
 
-use crate::{Batch, Done, Plan, Route, Seen, Tuning};
+use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 
 /// When to poll one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
 ///
@@ -83,7 +83,7 @@ impl Facts {
 pub(crate) const LONGEST_NAME: usize = 32;
 
 /// Makes a policy for one queue.
-type Maker = dyn Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync;
+type Maker = dyn Fn(&Cycle) -> Box<dyn CustomPolicy> + Send + Sync;
 
 pub(crate) struct Entry {
     pub(crate) name: String,

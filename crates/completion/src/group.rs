@@ -2,26 +2,7 @@
 
 use units::Nanos;
 
-use crate::{Plan, WEIGHT};
-
-/// How the queues of one thread share it: round-robin, none for longer than its weight, all of them together for no
-/// longer than budget and time limit, so that whatever else the thread has to do gets its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// Most entries of one queue's turn.
-    pub weight: u32,
-    /// Most entries of a round over all queues.
-    pub budget: u32,
-    /// Longest round. A turn under way is not cut short.
-    pub time_limit: Nanos,
-}
-
-/// The figures of irq_poll: weight 64, budget 256. Its softirq stops when the tick moves on; 2 ms is what NAPI allows.
-impl Default for Group {
-    fn default() -> Group {
-        Group { weight: WEIGHT, budget: 256, time_limit: Nanos::from_millis(2) }
-    }
-}
+use crate::{Plan, PollLimits};
 
 /// One queue's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +16,21 @@ pub struct Turn {
 /// The round under way. It lives as long as the thread, so that a round that was cut short goes on where it stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    group: Group,
     /// The queue whose turn it is next.
     first: usize,
+    weight: u32,
     left: u32,
     until: Nanos,
 }
 
 impl Round {
-    /// No round yet: [`Round::begin`] starts one.
-    pub fn new(group: Group) -> Round {
-        Round { group, first: 0, left: 0, until: Nanos::ZERO }
-    }
-
     /// Starts a round, after the thread has done whatever else it has to do.
     #[inline]
-    pub fn begin(&mut self, now: Nanos) {
-        // A round has at least one turn, or a group with nothing to spend would never look.
-        self.left = self.group.budget.max(1);
-        self.until = now + self.group.time_limit.max(Nanos(1));
+    pub fn begin(&mut self, now: Nanos, limits: PollLimits) {
+        // A round has at least one turn, or limits of nothing would never poll.
+        self.left = limits.budget.max(1);
+        self.weight = limits.weight;
+        self.until = now + limits.time.max(Nanos(1));
     }
 
     /// Whose turn it is: the next queue that plans to look. `None`: no queue does, or the round is over; what
@@ -67,7 +44,7 @@ impl Round {
             let queue = if self.first < plans.len() { self.first } else { 0 };
             self.first = queue + 1;
             if let Some(&Plan::Look { budget }) = plans.get(queue) {
-                return Some(Turn { queue, budget: budget.min(self.group.weight).min(self.left).max(1) });
+                return Some(Turn { queue, budget: budget.min(self.weight).min(self.left).max(1) });
             }
         }
         None

@@ -1,6 +1,6 @@
 //! *When* to look at a completion queue, *who* looks, and *how* a thread is told. Pure: no clock, no thread, and nothing of NVMe.
 //!
-//! A [`Policy`] answers for one queue, a [`Group`] for the queues of one thread. Their executor, the
+//! A [`Policy`] answers for one queue, a [`Round`] for the queues of one thread. Their executor, the
 //! engine of `reap` or the simulator, tells them only what was seen. **Policies cannot arm**: they plan a
 //! [`Plan::Sleep`], and the executor alone turns that into arm, fence, look, block.
 //!
@@ -52,12 +52,12 @@ mod waiter;
 
 pub use custom::{CustomId, CustomPolicy, Facts, RegisterError};
 pub use decisions::Decisions;
-pub use group::{Group, Round, Turn, combine};
+pub use group::{Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
-pub use policy::{Policy, WEIGHT};
+pub use policy::Policy;
 pub use seen::{Batch, Cause, Done, Plan, Route, Seen, Woke};
 pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep};
-pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
+pub use tuning::{Cycle, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, WEIGHT};
 pub use waiter::{Notification, Waiter};

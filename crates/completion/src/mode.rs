@@ -1,13 +1,18 @@
 //! Completion modes by name: what a user asks for.
 
 use std::fmt;
+use std::mem::discriminant;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::PoisonError;
 
-use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
-use crate::{CustomPolicy, Facts, RegisterError, Tuning};
+use units::Nanos;
 
-/// A completion mode: a named preset, as written on the command line and in results.
+use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
+use crate::{CustomPolicy, Cycle, Facts, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, RegisterError};
+
+/// A completion mode, as written on the command line, in scenarios and in results: `NAME[+submit-check][?KEY=VALUE[&KEY=VALUE…]]`, such as
+/// `irq-poll?weight=16&budget=64` or `adaptive?latency-price=0.5`. What is printed leaves out the parameters that are the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
     preset: Preset,
@@ -22,7 +27,7 @@ pub enum Preset {
     /// As `interrupt`, but a thread of the vector's own drains, and wakes those who submitted.
     Threaded,
     /// The notification masks itself and schedules a poller with a weight (the contract of Linux's `lib/irq_poll.c`).
-    IrqPoll,
+    IrqPoll(PollLimits),
     /// Vectors post into one bitmap; one notification stands for all of them until it has been followed.
     Posted,
     /// Sleep for half of the observed mean service time, then spin.
@@ -40,7 +45,7 @@ pub enum Preset {
     /// Spin.
     Poll,
     /// At each empty poll what costs least, CPU time and latency together.
-    Adaptive,
+    Adaptive(LatencyPrice),
     /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
     KernelIopoll,
     /// The same after a sleep of half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
@@ -88,15 +93,25 @@ pub enum ModeError {
         /// The mode without it.
         mode: Mode,
     },
+    /// A parameter that the mode does not have, or a value that it does not take.
+    #[error("'{given}', column {column}: {what}")]
+    Parameter {
+        /// What was asked for.
+        given: String,
+        /// Where the parameter stands, from 1.
+        column: usize,
+        /// What is wrong with it, and what to write instead.
+        what: String,
+    },
 }
 
 const SUBMIT_CHECK: &str = "+submit-check";
 
-/// Each built-in preset by its name, the kernel's own last. A mode's word counts them, and then those of [`Mode::registered`].
+/// Each built-in preset with its default parameters, by its name; the kernel's own last.
 const PRESETS: [(Preset, &str); 15] = [
     (Preset::Interrupt, "interrupt"),
     (Preset::Threaded, "threaded"),
-    (Preset::IrqPoll, "irq-poll"),
+    (Preset::IrqPoll(PollLimits::DEFAULT), "irq-poll"),
     (Preset::Posted, "posted"),
     (Preset::HybridMean, "hybrid-mean"),
     (Preset::HybridMin, "hybrid-min"),
@@ -105,7 +120,7 @@ const PRESETS: [(Preset, &str); 15] = [
     (Preset::Dim, "dim"),
     (Preset::Vic, "vic"),
     (Preset::Poll, "poll"),
-    (Preset::Adaptive, "adaptive"),
+    (Preset::Adaptive(LatencyPrice::DEFAULT), "adaptive"),
     (Preset::KernelIopoll, "kernel-iopoll"),
     (Preset::KernelHybridIopoll, "kernel-hybrid-iopoll"),
     (Preset::KernelSqpoll, "kernel-sqpoll"),
@@ -119,9 +134,9 @@ impl Mode {
     /// `threaded`.
     pub const THREADED: Mode = Mode::plain(Preset::Threaded);
     /// `irq-poll`.
-    pub const IRQ_POLL: Mode = Mode::plain(Preset::IrqPoll);
+    pub const IRQ_POLL: Mode = Mode::plain(Preset::IrqPoll(PollLimits::DEFAULT));
     /// `irq-poll+submit-check`.
-    pub const IRQ_POLL_CHECKED: Mode = Mode::checked(Preset::IrqPoll);
+    pub const IRQ_POLL_CHECKED: Mode = Mode::checked(Preset::IrqPoll(PollLimits::DEFAULT));
     /// `posted`.
     pub const POSTED: Mode = Mode::plain(Preset::Posted);
     /// `hybrid-mean`.
@@ -139,7 +154,7 @@ impl Mode {
     /// `poll`.
     pub const POLL: Mode = Mode::plain(Preset::Poll);
     /// `adaptive`.
-    pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive);
+    pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive(LatencyPrice::DEFAULT));
 
     /// `kernel-iopoll`.
     pub const KERNEL_IOPOLL: Mode = Mode::plain(Preset::KernelIopoll);
@@ -151,7 +166,7 @@ impl Mode {
     /// The kernel's own modes, to compare with: only `kernel:` devices have them, and a queue keeps the one that its ring was made for.
     pub const KERNELS: [Mode; 3] = [Mode::KERNEL_IOPOLL, Mode::KERNEL_HYBRID_IOPOLL, Mode::KERNEL_SQPOLL];
 
-    /// Every mode of Reap's, in the order of tables.
+    /// Every mode of Reap's with its default parameters, in the order of tables.
     pub const ALL: [Mode; 16] = [
         Mode::INTERRUPT,
         Mode::INTERRUPT_CHECKED,
@@ -179,7 +194,7 @@ impl Mode {
     pub fn register(
         name: &str,
         facts: Facts,
-        make: impl Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync + 'static,
+        make: impl Fn(&Cycle) -> Box<dyn CustomPolicy> + Send + Sync + 'static,
     ) -> Result<Mode, RegisterError> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
@@ -216,6 +231,20 @@ impl Mode {
         Mode { preset, submit_check: true }
     }
 
+    /// `irq-poll` with these limits: a weight of 1 to 256, a budget of 1 to 65,535 and whole microseconds up to a second; what is beyond is the
+    /// nearest of these.
+    pub fn irq_poll(limits: PollLimits) -> Mode {
+        let PollLimits { weight, budget, time } = limits;
+        let micros = (time.0 / 1_000).clamp(1, *MICROS.end());
+        let (weight, budget) = (weight.clamp(1, MAX_WEIGHT), budget.clamp(1, *BUDGETS.end() as u32));
+        Mode::plain(Preset::IrqPoll(PollLimits { weight, budget, time: Nanos::from_micros(micros) }))
+    }
+
+    /// `adaptive` at this price of latency.
+    pub const fn adaptive(price: LatencyPrice) -> Mode {
+        Mode::plain(Preset::Adaptive(price))
+    }
+
     /// The same mode with a look at the queue after each commit.
     ///
     /// # Errors
@@ -228,7 +257,7 @@ impl Mode {
     fn name(self) -> &'static str {
         match self.preset {
             Preset::Custom(id) => &id.entry().name,
-            preset => PRESETS.iter().find(|(known, _)| *known == preset).map_or("", |(_, name)| name),
+            preset => PRESETS[preset.index()].1,
         }
     }
 
@@ -242,15 +271,54 @@ impl Mode {
         self.submit_check
     }
 
-    /// The mode of this name, of Reap's or the kernel's: for a caller that may have a `kernel:` device. Other callers ask [`FromStr`].
+    /// The mode of this text, of Reap's or the kernel's: for a caller that may have a `kernel:` device. Other callers ask [`FromStr`].
     ///
     /// # Errors
     /// See [`ModeError`].
     pub fn parse_any(given: &str) -> Result<Mode, ModeError> {
-        match given.parse() {
-            Err(ModeError::Kernels { mode }) => Ok(mode),
-            parsed => parsed,
+        Mode::parse(given, true)
+    }
+
+    fn parse(given: &str, kernels: bool) -> Result<Mode, ModeError> {
+        let wrong =
+            |at: usize, what: String| ModeError::Parameter { given: given.to_owned(), column: given[..at].chars().count() + 1, what };
+        let (name, query) = given.split_once('?').map_or((given, None), |(name, query)| (name, Some(query)));
+        let (base, submit_check) = name.strip_suffix(SUBMIT_CHECK).map_or((name, false), |base| (base, true));
+        let mut plain = Mode::known().into_iter().chain(Mode::KERNELS).filter(|mode| !mode.submit_check);
+        let mut mode = match plain.find(|mode| mode.name() == base) {
+            Some(mode) if submit_check => mode.with_submit_check()?,
+            Some(mode) if mode.is_the_kernels() && !kernels => return Err(ModeError::Kernels { mode }),
+            Some(mode) => mode,
+            None if let Some(at) = name.find('@') => {
+                return Err(wrong(at, "parameters follow '?': write adaptive?latency-price=0.5 for adaptive@0.5".to_owned()));
+            }
+            None => return Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(name) }),
+        };
+        let Some(query) = query else { return Ok(mode) };
+        let known = mode.preset.parameters();
+        if known.is_empty() {
+            return Err(wrong(name.len(), format!("'{base}' has no parameters: leave out '?' and what follows")));
         }
+        let (mut at, mut set) = (name.len() + 1, Vec::new());
+        for pair in query.split('&') {
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| wrong(at, format!("a parameter is KEY=VALUE: '{base}' has {}", known.join(", "))))?;
+            if set.contains(&key) {
+                return Err(wrong(at, format!("'{key}' is set twice: leave one of them out")));
+            }
+            if !known.contains(&key) {
+                return Err(wrong(at, format!("'{base}' has no parameter '{key}': it has {}", known.join(", "))));
+            }
+            mode.preset.set(key, value).map_err(|what| wrong(at + key.len() + 1, what))?;
+            set.push(key);
+            at += pair.len() + 1;
+        }
+        Ok(mode)
+    }
+
+    /// The limits of one poll, and of a round of polls.
+    pub fn limits(self) -> PollLimits {
+        if let Preset::IrqPoll(limits) = self.preset { limits } else { PollLimits::DEFAULT }
     }
 
     /// What is constant about it.
@@ -258,9 +326,9 @@ impl Mode {
         match self.preset {
             Preset::Threaded => Facts { drain_thread: true, ..Facts::UNMASKED },
             Preset::Posted => Facts { posted: true, ..Facts::UNMASKED },
-            Preset::IrqPoll | Preset::Suspend => Facts::MASKED,
+            Preset::IrqPoll(_) | Preset::Suspend => Facts::MASKED,
             Preset::HybridMean | Preset::HybridMin | Preset::Poll => Facts { spins: true, ..Facts::MASKED },
-            Preset::Adaptive => Facts { holds: true, weighs_sleeps: true, ..Facts::MASKED },
+            Preset::Adaptive(_) => Facts { holds: true, weighs_sleeps: true, ..Facts::MASKED },
             Preset::Custom(id) => id.entry().facts,
             _ => Facts::UNMASKED,
         }
@@ -283,13 +351,69 @@ impl Mode {
 
     /// Whether `+submit-check` means anything: not where the thread looks, or decides about looking, after each commit.
     pub fn takes_submit_check(self) -> bool {
-        matches!(self.preset, Preset::Interrupt | Preset::Threaded | Preset::IrqPoll | Preset::Posted)
+        matches!(self.preset, Preset::Interrupt | Preset::Threaded | Preset::IrqPoll(_) | Preset::Posted)
     }
 }
 
+/// Weights and budgets of `irq-poll`, and the microseconds of a round.
+const WEIGHTS: RangeInclusive<u64> = 1..=MAX_WEIGHT as u64;
+const BUDGETS: RangeInclusive<u64> = 1..=65_535;
+const MICROS: RangeInclusive<u64> = 1..=1_000_000;
+
+impl Preset {
+    /// Its place in [`PRESETS`].
+    fn index(self) -> usize {
+        PRESETS.iter().position(|(known, _)| discriminant(known) == discriminant(&self)).unwrap_or(PRESETS.len())
+    }
+
+    /// What its parameters are called.
+    fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Preset::IrqPoll(_) => &["weight", "budget", "time"],
+            Preset::Adaptive(_) => &["latency-price"],
+            _ => &[],
+        }
+    }
+
+    /// Sets the parameter `key`, which it has. An error says what it takes.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let whole = |range: RangeInclusive<u64>| {
+            let number = value.parse::<u64>().ok().filter(|number| range.contains(number));
+            number.ok_or_else(|| format!("'{value}': {key} is a whole number from {} to {}", range.start(), range.end()))
+        };
+        match self {
+            Preset::IrqPoll(limits) if key == "weight" => limits.weight = whole(WEIGHTS)? as u32,
+            Preset::IrqPoll(limits) if key == "budget" => limits.budget = whole(BUDGETS)? as u32,
+            Preset::IrqPoll(limits) => {
+                let time = value.parse().ok().filter(|time: &Nanos| time.0.is_multiple_of(1_000) && MICROS.contains(&(time.0 / 1_000)));
+                limits.time = time.ok_or_else(|| format!("'{value}': {key} is whole microseconds from 1us to 1s, such as 500us or 2ms"))?;
+            }
+            Preset::Adaptive(price) => *price = value.parse().map_err(|error: PriceError| error.to_string())?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// With the parameters that are not the default.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&[self.name(), if self.submit_check { SUBMIT_CHECK } else { "" }].concat())
+        let mut text = [self.name(), if self.submit_check { SUBMIT_CHECK } else { "" }].concat();
+        let mut set = Vec::new();
+        match self.preset {
+            Preset::IrqPoll(PollLimits { weight, budget, time }) => {
+                let PollLimits { weight: usual_weight, budget: usual_budget, time: usual_time } = PollLimits::DEFAULT;
+                set.extend((weight != usual_weight).then(|| format!("weight={weight}")));
+                set.extend((budget != usual_budget).then(|| format!("budget={budget}")));
+                set.extend((time != usual_time).then(|| format!("time={}us", time.0 / 1_000)));
+            }
+            Preset::Adaptive(price) => set.extend((price != LatencyPrice::DEFAULT).then(|| format!("latency-price={price}"))),
+            _ => {}
+        }
+        if !set.is_empty() {
+            text = format!("{text}?{}", set.join("&"));
+        }
+        f.pad(&text)
     }
 }
 
@@ -297,37 +421,44 @@ impl FromStr for Mode {
     type Err = ModeError;
 
     fn from_str(given: &str) -> Result<Mode, ModeError> {
-        let (base, submit_check) = given.strip_suffix(SUBMIT_CHECK).map_or((given, false), |base| (base, true));
-        let mut plain = Mode::known().into_iter().chain(Mode::KERNELS).filter(|mode| !mode.submit_check);
-        match plain.find(|mode| mode.name() == base) {
-            Some(mode) if submit_check => mode.with_submit_check(),
-            Some(mode) if mode.is_the_kernels() => Err(ModeError::Kernels { mode }),
-            Some(mode) => Ok(mode),
-            None => Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(given) }),
-        }
+        Mode::parse(given, false)
     }
 }
 
-/// A mode as a word, for cells that are switched at run time.
-impl From<Mode> for u32 {
-    fn from(mode: Mode) -> u32 {
-        let preset = match mode.preset {
-            Preset::Custom(id) => PRESETS.len() as u32 + id.0,
-            preset => PRESETS.iter().position(|(known, _)| *known == preset).unwrap_or(0) as u32,
+/// A mode as a word, for cells that are switched at run time: from the lowest bit on `+submit-check`, four bits of the preset's place in
+/// [`PRESETS`] (the last value: registered), and the parameters, or the number of the registered one.
+impl From<Mode> for u64 {
+    fn from(mode: Mode) -> u64 {
+        let parameters = match mode.preset {
+            Preset::Custom(id) => id.0.into(),
+            Preset::Adaptive(price) => price.thousandths().into(),
+            Preset::IrqPoll(limits) => u64::from(limits.weight - 1) | (u64::from(limits.budget) << 8) | ((limits.time.0 / 1_000) << 24),
+            _ => 0,
         };
-        preset << 1 | u32::from(mode.submit_check)
+        (parameters << 5) | ((mode.preset.index() as u64) << 1) | u64::from(mode.submit_check)
     }
 }
 
 /// The mode of this word; the word itself is handed back if there is none.
-impl TryFrom<u32> for Mode {
-    type Error = u32;
+impl TryFrom<u64> for Mode {
+    type Error = u64;
 
-    fn try_from(word: u32) -> Result<Mode, u32> {
-        let at = word as usize >> 1;
-        let built_in = PRESETS.get(at).map(|(preset, _)| *preset);
-        let custom = || Mode::registered().get(at - PRESETS.len()).map(|mode| mode.preset);
-        let mode = Mode::plain(built_in.or_else(custom).ok_or(word)?);
+    fn try_from(word: u64) -> Result<Mode, u64> {
+        let parameters = word >> 5;
+        let preset = match PRESETS.get(word as usize >> 1 & 0xf) {
+            None => Mode::registered().get(parameters as usize).ok_or(word)?.preset,
+            Some((Preset::IrqPoll(_), _)) => {
+                let (weight, budget, micros) = ((parameters & 0xff) + 1, parameters >> 8 & 0xffff, parameters >> 24);
+                if !BUDGETS.contains(&budget) || !MICROS.contains(&micros) {
+                    return Err(word);
+                }
+                Preset::IrqPoll(PollLimits { weight: weight as u32, budget: budget as u32, time: Nanos::from_micros(micros) })
+            }
+            Some((Preset::Adaptive(_), _)) => Preset::Adaptive(LatencyPrice::per_mille(parameters.try_into().map_err(|_| word)?)),
+            Some((preset, _)) if parameters == 0 => *preset,
+            Some(_) => return Err(word),
+        };
+        let mode = Mode::plain(preset);
         if word & 1 == 0 { Ok(mode) } else { mode.with_submit_check().map_err(|_| word) }
     }
 }

@@ -7,8 +7,6 @@
 
 use units::Nanos;
 
-use crate::Mode;
-
 /// How long completions are counted before they are compared. What a switch brings about is over after one window.
 pub const WINDOW: Nanos = Nanos::from_millis(10);
 
@@ -27,7 +25,8 @@ const OTHER: u64 = 8;
 const SOON: u32 = 64;
 const LATE: u32 = 1_024;
 
-/// Which mode a kernel's `adaptive` carries out for now: itself, or, where the thread that submits is what limits, `irq-poll`.
+/// Where a kernel's `adaptive` completes for now: on the CPU that submits, or, where the thread that submits is what limits, on the
+/// interrupted one, as `irq-poll` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placer {
     stage: Stage,
@@ -52,9 +51,9 @@ impl Default for Placer {
 }
 
 impl Placer {
-    /// A window is over in which this many commands completed, and the threads that submit waited so often, and napped or slept. What to
-    /// carry out in the next.
-    pub fn window(&mut self, completed: u64, waits: u64, sleeps: u64) -> Mode {
+    /// A window is over in which this many commands completed, and the threads that submit waited so often, and napped or slept.
+    /// Whether the interrupted CPU completes in the next.
+    pub fn window(&mut self, completed: u64, waits: u64, sleeps: u64) -> bool {
         // A thread that sleeps for many at a time has time to spare, however seldom it does.
         let waits = waits.saturating_add(sleeps.saturating_mul(SELDOM));
         self.stage = match self.stage {
@@ -75,7 +74,7 @@ impl Placer {
             Stage::Other { rate, left } if left == 0 || completed.abs_diff(rate) > rate / OTHER => Stage::Own { rest: 1 },
             Stage::Other { rate, left } => Stage::Other { rate, left: left - 1 },
         };
-        if matches!(self.stage, Stage::Own { .. }) { Mode::ADAPTIVE } else { Mode::IRQ_POLL }
+        !matches!(self.stage, Stage::Own { .. })
     }
 }
 
@@ -86,13 +85,13 @@ mod tests {
     /// Plays windows against a machine that completes this many by itself and by another CPU. How many windows went to the other
     /// CPU, and how often it was tried.
     fn play(placer: &mut Placer, windows: u32, own: u64, other: u64, waits: u64) -> (u32, u32) {
-        let (mut mode, mut away, mut switches) = (Mode::ADAPTIVE, 0, 0);
+        let (mut moved, mut away, mut switches) = (false, 0, 0);
         for _ in 0..windows {
-            let completed = if mode == Mode::ADAPTIVE { own } else { other };
-            away += u32::from(mode != Mode::ADAPTIVE);
-            let next = placer.window(completed, if mode == Mode::ADAPTIVE { waits } else { completed }, 0);
-            switches += u32::from(next != mode && next == Mode::IRQ_POLL);
-            mode = next;
+            let completed = if moved { other } else { own };
+            away += u32::from(moved);
+            let next = placer.window(completed, if moved { completed } else { waits }, 0);
+            switches += u32::from(next && !moved);
+            moved = next;
         }
         (away, switches)
     }
@@ -107,7 +106,7 @@ mod tests {
     #[test]
     fn sleeping_threads_are_not_moved() {
         let mut placer = Placer::default();
-        assert!((0..100).all(|_| placer.window(4_000, 60, 60) == Mode::ADAPTIVE));
+        assert!(!(0..100).any(|_| placer.window(4_000, 60, 60)));
     }
 
     #[test]

@@ -5,12 +5,9 @@ mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, CustomPolicy, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, CustomPolicy, Cycle, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, WEIGHT};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
-
-/// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
-pub const WEIGHT: u32 = 64;
 
 /// How long `poll` and the hybrid modes spin before the executor asks again, so that leaving and a wanted CPU are noticed.
 const SLICE: Nanos = Nanos::from_micros(100);
@@ -28,7 +25,7 @@ const SUSPEND_DEFER: u32 = 10;
 pub struct Policy {
     mode: Mode,
     /// The same as a word: compared for each plan.
-    word: u32,
+    word: u64,
     /// The mode's `+submit-check`.
     check: bool,
     rule: Rule,
@@ -43,7 +40,7 @@ pub struct Policy {
 #[derive(Debug)]
 enum Rule {
     Interrupt,
-    IrqPoll,
+    IrqPoll { weight: u32 },
     Hybrid(Box<Hybrid>),
     Suspend { in_vain: u32 },
     Poll,
@@ -52,21 +49,21 @@ enum Rule {
 }
 
 impl Policy {
-    /// The policy of a mode, with the default [`Tuning`]. It knows of nothing in flight.
+    /// The policy of a mode on the default machine. It knows of nothing in flight.
     pub fn new(mode: Mode) -> Policy {
-        Policy::with(mode, &Tuning::default())
+        Policy::with(mode, &Cycle::default())
     }
 
-    /// The policy of a mode for this user on this machine. It knows of nothing in flight.
-    pub fn with(mode: Mode, tuning: &Tuning) -> Policy {
+    /// The policy of a mode on this machine. It knows of nothing in flight.
+    pub fn with(mode: Mode, machine: &Cycle) -> Policy {
         let rule = match mode.preset() {
-            Preset::IrqPoll => Rule::IrqPoll,
+            Preset::IrqPoll(limits) => Rule::IrqPoll { weight: limits.weight.min(limits.budget) },
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
             Preset::Suspend => Rule::Suspend { in_vain: 0 },
             Preset::Poll => Rule::Poll,
-            Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
-            Preset::Custom(id) => Rule::Custom((id.entry().make)(tuning)),
+            Preset::Adaptive(price) => Rule::Adaptive(Box::new(Adaptive::new(price, machine))),
+            Preset::Custom(id) => Rule::Custom((id.entry().make)(machine)),
             // The others differ in who polls, in how messages are delivered and in what the device coalesces.
             _ => Rule::Interrupt,
         };
@@ -98,7 +95,7 @@ impl Policy {
 
     /// [`Policy::mode`] as a word: what a cell that is switched at run time compares.
     #[inline]
-    pub fn word(&self) -> u32 {
+    pub fn word(&self) -> u64 {
         self.word
     }
 
@@ -110,7 +107,7 @@ impl Policy {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
             Rule::Custom(rule) => rule.route(now, batch),
-            Rule::Interrupt | Rule::IrqPoll | Rule::Suspend { .. } => Route::Notify,
+            Rule::Interrupt | Rule::IrqPoll { .. } | Rule::Suspend { .. } => Route::Notify,
         }
     }
 
@@ -188,8 +185,8 @@ impl Policy {
     #[inline]
     pub fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         match &mut self.rule {
-            Rule::Interrupt => interrupt(seen),
-            Rule::IrqPoll => irq_poll(seen),
+            Rule::Interrupt => interrupt(WEIGHT, seen),
+            &mut Rule::IrqPoll { weight } => irq_poll(weight, seen),
             Rule::Hybrid(rule) => rule.next(now, seen),
             Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
             Rule::Poll => poll(now, seen),
@@ -274,9 +271,9 @@ pub(crate) fn work_is_known(seen: &Seen) -> bool {
 /// release says. Looking once more for nothing would be a free look that no interrupt handler has: on a device that
 /// holds its messages back it finds what the next message was to tell.
 #[inline]
-pub(crate) fn interrupt(seen: &Seen) -> Plan {
+pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
     if work_is_known(seen) {
-        Plan::Look { budget: WEIGHT }
+        Plan::Look { budget: weight }
     } else if seen.in_flight == 0 {
         Plan::Rest
     } else {
@@ -291,8 +288,8 @@ pub(crate) fn interrupt(seen: &Seen) -> Plan {
 /// looks once more. Below saturation a poller finds one entry and is complete at once, so that each command pays for
 /// masking and arming on top of its interrupt; that cost is the point of comparing it.
 #[inline]
-fn irq_poll(seen: &Seen) -> Plan {
-    if seen.budget_used_up { Plan::Look { budget: WEIGHT } } else { interrupt(seen) }
+fn irq_poll(weight: u32, seen: &Seen) -> Plan {
+    if seen.budget_used_up { Plan::Look { budget: weight } } else { interrupt(weight, seen) }
 }
 
 /// `suspend`: stay masked while the consumer keeps finding entries.

@@ -1,20 +1,11 @@
-//! What a policy is told about its user and its machine.
+//! What sleeping costs on a machine, and the parameters of modes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use units::Nanos;
 
-/// What a policy is told when it is made. Only `adaptive` asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tuning {
-    /// What latency is worth to the user.
-    pub price: LatencyPrice,
-    /// What sleeping costs here, to begin with. [`crate::Seen::cycle`] and [`crate::Woke::late`] keep track of it.
-    pub machine: Cycle,
-}
-
-/// What one sleep costs on a machine.
+/// What one sleep costs on a machine: what a policy is made with. [`crate::Seen::cycle`] and [`crate::Woke::late`] keep track of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cycle {
     /// CPU time of arming, blocking, being notified and coming back: B of the ski rental.
@@ -36,12 +27,43 @@ impl Default for Cycle {
     }
 }
 
+/// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
+pub const WEIGHT: u32 = 64;
+
+/// Largest weight that a mode can be given.
+pub const MAX_WEIGHT: u32 = 256;
+
+/// How the queues of one thread share it: round-robin, none for longer than its weight, all of them together for no
+/// longer than budget and time, so that whatever else the thread has to do gets its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PollLimits {
+    /// Most entries of one poll.
+    pub weight: u32,
+    /// Most entries of a round over all queues.
+    pub budget: u32,
+    /// Longest round. A poll under way is not cut short.
+    pub time: Nanos,
+}
+
+impl PollLimits {
+    /// The figures of irq_poll: weight 64, budget 256. Its softirq stops when the tick moves on; 2 ms is what NAPI allows.
+    pub const DEFAULT: PollLimits = PollLimits { weight: WEIGHT, budget: 256, time: Nanos::from_millis(2) };
+
+    /// Of a round over queues with different limits: the smallest of each.
+    #[must_use]
+    pub fn smallest(self, other: PollLimits) -> PollLimits {
+        PollLimits { weight: self.weight.min(other.weight), budget: self.budget.min(other.budget), time: self.time.min(other.time) }
+    }
+}
+
 /// The price of latency, λ: how much CPU time may be spent to find a completion one unit of time sooner, 0 … ∞; 0.2 unless the
 /// user says otherwise. Kept in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LatencyPrice(u32);
 
 impl LatencyPrice {
+    /// Unless the user says otherwise.
+    pub const DEFAULT: LatencyPrice = LatencyPrice(200);
     /// Only CPU time counts.
     pub const NONE: LatencyPrice = LatencyPrice(0);
     /// Only latency counts.
@@ -56,11 +78,15 @@ impl LatencyPrice {
     pub const fn per_mille(thousandths: u32) -> LatencyPrice {
         LatencyPrice(thousandths)
     }
+
+    pub(crate) fn thousandths(self) -> u32 {
+        self.0
+    }
 }
 
 impl Default for LatencyPrice {
     fn default() -> LatencyPrice {
-        LatencyPrice(200)
+        LatencyPrice::DEFAULT
     }
 }
 

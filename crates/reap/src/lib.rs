@@ -92,9 +92,7 @@ pub mod serve;
 pub use ::driver::paths;
 /// A policy of one's own: [`policy::CustomPolicy`] is the trait, [`Mode::register`] gives it a name.
 pub mod policy {
-    pub use completion::{
-        Batch, Cause, CustomId, CustomPolicy, Cycle, Done, Facts, Plan, RegisterError, Route, Seen, Tuning, WEIGHT, Woke,
-    };
+    pub use completion::{Batch, Cause, CustomId, CustomPolicy, Cycle, Done, Facts, Plan, RegisterError, Route, Seen, WEIGHT, Woke};
 
     #[cfg(feature = "testing")]
     pub use completion::testing;
@@ -103,7 +101,7 @@ pub use ::emu::{
     AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service,
     Timed, UnknownProfile,
 };
-pub use completion::{Decisions, LatencyPrice, Mode, ModeError, Moderation, Preset, PriceError, Spin};
+pub use completion::{Decisions, LatencyPrice, Mode, ModeError, Moderation, PollLimits, Preset, PriceError, Spin};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};

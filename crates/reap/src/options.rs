@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use completion::{LatencyPrice, Mode};
+use completion::Mode;
 use smart_default::SmartDefault;
 use units::Nanos;
 
@@ -29,7 +29,6 @@ pub struct OpenOptions {
     pub(crate) depth: u32,
     #[default(Mode::INTERRUPT)]
     pub(crate) mode: Mode,
-    pub(crate) latency_price: LatencyPrice,
     #[default(Nanos::from_secs(30))]
     pub(crate) timeout: Nanos,
     #[default(256 << 20)]
@@ -66,12 +65,6 @@ impl OpenOptions {
     /// The completion mode that queues start with. Left out: [`Mode::INTERRUPT`].
     pub fn mode(self, mode: Mode) -> OpenOptions {
         OpenOptions { mode, ..self }
-    }
-
-    /// How much later than if polled a command may be found, as a share of its device time. Only
-    /// [`Mode::ADAPTIVE`] asks.
-    pub fn latency_price(self, price: LatencyPrice) -> OpenOptions {
-        OpenOptions { latency_price: price, ..self }
     }
 
     /// After this long without an answer a command is aborted, then the controller reset. Left out: 30 s.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use completion::{Decisions, LatencyPrice, Mode, Spin};
+use completion::{Decisions, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use nvme::Sqe;
 use units::Nanos;
@@ -449,11 +449,6 @@ impl Queue {
     /// own ([`Mode::KERNELS`]) are those of a queue's ring: it has what [`crate::Device::local_queue_in`] has taken it in.
     pub fn set_mode(&self, mode: Mode) {
         self.lanes.iter().for_each(|lane| lane.set_mode(mode));
-    }
-
-    /// Changes how much later than if it were polled a request may be found under `adaptive`.
-    pub fn set_latency_price(&self, price: LatencyPrice) {
-        self.lanes.iter().for_each(|lane| lane.set_latency_price(price));
     }
 
     /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the

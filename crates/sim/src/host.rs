@@ -41,7 +41,7 @@ impl Context {
         match host {
             _ if mode.facts().drain_thread => Context::Thread,
             Host::User => Context::Waiter,
-            Host::Kernel if mode.preset() == Preset::IrqPoll => Context::Soft,
+            Host::Kernel if matches!(mode.preset(), Preset::IrqPoll(_)) => Context::Soft,
             Host::Kernel if mode.facts().masks => Context::Waiter,
             Host::Kernel => Context::Hard,
         }

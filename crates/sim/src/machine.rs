@@ -49,19 +49,10 @@ pub struct Scheduler {
     pub rt_period: Nanos,
 }
 
-/// irq_poll's softirq: round-robin over the queues on the CPU's list.
+/// irq_poll's softirq: round-robin over the queues on the CPU's list. How much a run takes is the mode's ([`completion::PollLimits`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Softirq {
-    /// Most entries of a queue's turn.
-    #[serde(deserialize_with = "crate::values::positive")]
-    pub weight: u32,
-    /// Most entries of a run.
-    #[serde(deserialize_with = "crate::values::positive")]
-    pub budget: u32,
-    /// Longest run.
-    #[serde(deserialize_with = "crate::values::time")]
-    pub time_limit: Nanos,
     /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
     pub restarts: u32,
 }
@@ -81,10 +72,9 @@ impl Default for Scheduler {
 }
 
 impl Default for Softirq {
-    /// Weight 64 and budget 256 as in `lib/irq_poll.c`, whose time limit is the tick's. `__do_softirq` restarts at most 10
-    /// times within 2 ms.
+    /// As `__do_softirq` has it.
     fn default() -> Softirq {
-        Softirq { weight: 64, budget: 256, time_limit: Nanos::from_millis(2), restarts: 10 }
+        Softirq { restarts: 10 }
     }
 }
 
@@ -157,9 +147,6 @@ impl Machine {
             return unfit("a scheduler's rt_period of 0: the quota of interrupt threads is of a period".into());
         }
         self.interrupts.check()?;
-        if self.softirq.weight == 0 || self.softirq.budget == 0 {
-            return unfit("a softirq with a weight or a budget of 0: it would never look".into());
-        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What is simulated.
 
-use completion::{LatencyPrice, Mode, Tuning};
+use completion::Mode;
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
@@ -24,8 +24,6 @@ pub struct Scenario {
     pub jobs: Vec<JobSpec>,
     /// How completions are found, to begin with.
     pub mode: Mode,
-    /// How much later than if polled the user lets commands be found; `adaptive` asks.
-    pub latency_price: LatencyPrice,
     /// When the mode is switched, and to which.
     pub switches: Vec<(Nanos, Mode)>,
     /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
@@ -277,7 +275,6 @@ impl Scenario {
             devices: vec![DeviceSpec::new("device", profile)],
             jobs: vec![JobSpec::new(job)],
             mode,
-            latency_price: LatencyPrice::default(),
             switches: Vec::new(),
             recovery: None,
             script: Script::default(),
@@ -292,11 +289,6 @@ impl Scenario {
     pub fn with_costs(mut self, costs: Costs) -> Scenario {
         self.machine.costs = costs;
         self
-    }
-
-    /// What policies are told of the user, and of the machine: its price list.
-    pub(crate) fn tuning(&self) -> Tuning {
-        Tuning { price: self.latency_price, machine: self.machine.costs.cycle() }
     }
 
     /// Whether device vectors are posted under a mode.

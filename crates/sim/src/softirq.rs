@@ -1,9 +1,12 @@
 //! The pollers of one CPU: the list that irq_poll's softirq goes through, round-robin, within weight, budget and time.
 
-use completion::{Group, Plan, Round};
+use completion::{Plan, PollLimits, Round};
 use units::Nanos;
 
 use crate::Softirq;
+
+/// For how long `__do_softirq` restarts at most.
+const MOST_TIME: Nanos = Nanos::from_millis(2);
 
 /// The queues whose interrupts this CPU takes, and which of them are scheduled.
 #[derive(Debug, Default)]
@@ -37,8 +40,7 @@ pub(crate) enum Poll {
 
 impl Pollers {
     pub(crate) fn new(limits: Softirq) -> Pollers {
-        let group = Group { weight: limits.weight, budget: limits.budget, time_limit: limits.time_limit };
-        Pollers { round: Round::new(group), limits, ..Pollers::default() }
+        Pollers { limits, ..Pollers::default() }
     }
 
     /// This CPU takes the interrupts of these queues.
@@ -60,6 +62,12 @@ impl Pollers {
         }
     }
 
+    /// A run begins, in a mode of these limits.
+    pub(crate) fn begin_run(&mut self, now: Nanos, limits: PollLimits) {
+        self.round.begin(now, limits);
+        self.at = Poll::Turn;
+    }
+
     /// A run is over. Whether the rest is to be ksoftirqd's, because there have been too many runs in a row, or because a
     /// thread is to have the CPU.
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
@@ -69,7 +77,7 @@ impl Pollers {
         }
         self.at = Poll::Begin;
         self.runs += 1;
-        if self.runs >= self.limits.restarts.max(1) || now - self.began >= self.limits.time_limit || wanted {
+        if self.runs >= self.limits.restarts.max(1) || now - self.began >= MOST_TIME || wanted {
             (self.runs, self.began) = (0, now);
             return true;
         }

@@ -1,7 +1,6 @@
 //! Values of scenario files that people write with a unit.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use serde::de::{self, Deserialize, Deserializer};
@@ -39,10 +38,6 @@ pub(crate) fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
 
 pub(crate) fn some_lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
     lasting(deserializer).map(Some)
-}
-
-pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    NonZeroU32::deserialize(deserializer).map(NonZeroU32::get)
 }
 
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

@@ -120,6 +120,8 @@ struct Ticks {
 /// The placer, and what had been counted when the window began.
 #[derive(Debug)]
 struct Placing {
+    /// The mode that was asked for.
+    own: Mode,
     placer: Placer,
     before: (u64, u64, u64),
 }

@@ -8,8 +8,8 @@ use workload::{Job, RateProcess, Stretch};
 
 const BOTH: [(&str, Costs); 2] = [("bare metal", Costs::BARE_METAL), ("virtual", Costs::VIRTUAL)];
 
-fn run(mode: Mode, price: LatencyPrice, costs: Costs, profile: Profile, job: Job) -> Outcome {
-    let mut scenario = Scenario { latency_price: price, ..Scenario::new(mode, profile, job) };
+fn run(mode: Mode, costs: Costs, profile: Profile, job: Job) -> Outcome {
+    let mut scenario = Scenario::new(mode, profile, job);
     scenario.machine.costs = costs;
     scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"))
 }
@@ -19,7 +19,7 @@ fn run(mode: Mode, price: LatencyPrice, costs: Costs, profile: Profile, job: Job
 fn irq_poll_is_dear_at_qd1() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
-            let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), closed_loop(1, 10_000));
+            let run = |mode| run(mode, costs, profile.clone(), closed_loop(1, 10_000));
             let [interrupt, irq_poll, adaptive] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE].map(run);
             let cost = |outcome: &Outcome| outcome.cpu_ns_per_io() + LatencyPrice::default().rate() * outcome.read_latency().mean;
             let name = format!("{name} {}", profile.name);
@@ -41,9 +41,9 @@ fn knob_spans_poll_to_interrupt() {
     for (name, costs) in BOTH {
         for (depth, rate) in [(1, 20_000), (32, 100_000)] {
             let job = || Job { iodepth: depth, ..open_loop(rate, 10_000) };
-            let at = |mode, price| run(mode, price, costs, Profile::optane(), job());
-            let (poll, interrupt) = (at(Mode::POLL, LatencyPrice::UNLIMITED), at(Mode::INTERRUPT, LatencyPrice::UNLIMITED));
-            let (low, high) = (at(Mode::ADAPTIVE, LatencyPrice::UNLIMITED), at(Mode::ADAPTIVE, LatencyPrice::NONE));
+            let at = |mode| run(mode, costs, Profile::optane(), job());
+            let (poll, interrupt) = (at(Mode::POLL), at(Mode::INTERRUPT));
+            let (low, high) = (at(Mode::adaptive(LatencyPrice::UNLIMITED)), at(Mode::adaptive(LatencyPrice::NONE)));
             let p99 = |outcome: &Outcome| outcome.intended_read_latency().p99 as f64;
             assert!(p99(&low) <= 1.05 * p99(&poll), "{name} depth {depth}: {} {}", p99(&low), p99(&poll));
             assert!(low.cpu_ns_per_io() <= 1.05 * poll.cpu_ns_per_io(), "{name}: {} {}", low.cpu_ns_per_io(), poll.cpu_ns_per_io());
@@ -57,7 +57,7 @@ fn knob_spans_poll_to_interrupt() {
 fn saturated_adaptive_matches_poll() {
     for (name, costs) in BOTH {
         for depth in [32, 128] {
-            let at = |mode| run(mode, LatencyPrice::default(), costs, Profile::optane(), closed_loop(depth, 20_000));
+            let at = |mode| run(mode, costs, Profile::optane(), closed_loop(depth, 20_000));
             let (poll, adaptive) = (at(Mode::POLL), at(Mode::ADAPTIVE));
             assert!(adaptive.iops() >= 0.98 * poll.iops(), "{name} depth {depth}: {} {}", adaptive.iops(), poll.iops());
             assert!(adaptive.counts.entries_per_drain_max <= 256);
@@ -72,12 +72,12 @@ fn tail_matches_the_better_mode() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc(), Profile::bimodal()] {
             for depth in [1, 32] {
-                let capacity = run(Mode::POLL, LatencyPrice::UNLIMITED, costs, profile.clone(), closed_loop(depth, 10_000)).iops();
+                let capacity = run(Mode::POLL, costs, profile.clone(), closed_loop(depth, 10_000)).iops();
                 for load in [10, 50, 90] {
                     let job = || Job { iodepth: depth, ..open_loop((capacity * f64::from(load) / 100.0) as u64, 30_000) };
-                    let tail = |mode, price| run(mode, price, costs, profile.clone(), job()).intended_read_latency().p999 as f64;
-                    let better = tail(Mode::POLL, LatencyPrice::UNLIMITED).min(tail(Mode::INTERRUPT, LatencyPrice::UNLIMITED));
-                    let [low, usual] = [LatencyPrice::UNLIMITED, LatencyPrice::default()].map(|price| tail(Mode::ADAPTIVE, price) / better);
+                    let tail = |mode| run(mode, costs, profile.clone(), job()).intended_read_latency().p999 as f64;
+                    let better = tail(Mode::POLL).min(tail(Mode::INTERRUPT));
+                    let [low, usual] = [Mode::adaptive(LatencyPrice::UNLIMITED), Mode::ADAPTIVE].map(|mode| tail(mode) / better);
                     let cell = format!("{name} {} depth {depth} load {load}", profile.name);
                     println!("{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} at the default price", better / 1e3);
                     assert!(low <= 1.1, "{cell}: {low}");
@@ -96,7 +96,7 @@ fn adaptive_keeps_up_with_poll() {
     for (costs, profile, rate) in [(Costs::BARE_METAL, Profile::optane(), 85_000), (Costs::VIRTUAL, Profile::tlc(), 11_000)] {
         for process in [RateProcess::Linear, RateProcess::Poisson] {
             let job = || Job { iodepth: 1, rate_process: process, ..open_loop(rate, 30_000) };
-            let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), job());
+            let run = |mode| run(mode, costs, profile.clone(), job());
             let [poll, interrupt, adaptive] = [Mode::POLL, Mode::INTERRUPT, Mode::ADAPTIVE].map(run);
             let cell = format!("{} at {rate} ({process:?})", profile.name);
             println!("{cell}: {:.0}, {:.0}, {:.0} IOPS", poll.iops(), interrupt.iops(), adaptive.iops());
@@ -119,7 +119,7 @@ fn adaptive_settles_within_ten_milliseconds() {
             let until = |time: u64| {
                 let job =
                     Job { iodepth: 32, runtime: Some(Nanos(time)), rate_stretches: stretches.clone(), ..open_loop(400_000, u64::MAX) };
-                let outcome = run(Mode::ADAPTIVE, LatencyPrice::default(), costs, Profile::optane(), job);
+                let outcome = run(Mode::ADAPTIVE, costs, Profile::optane(), job);
                 (outcome.cpu_ns_per_io() * outcome.counts.completed as f64, outcome.counts.completed as f64)
             };
             let ends: Vec<(f64, f64)> = (0..=STEP / WINDOW).map(|n| until(STEP + n * WINDOW)).collect();
@@ -141,8 +141,8 @@ fn adaptive_settles_within_ten_milliseconds() {
 fn drains_stay_under_100_us() {
     for (name, costs) in BOTH {
         for depth in [128, 1_024] {
-            for price in [LatencyPrice::default(), LatencyPrice::NONE] {
-                let outcome = run(Mode::ADAPTIVE, price, costs, Profile::null(), closed_loop(depth, 50_000));
+            for mode in [Mode::ADAPTIVE, Mode::adaptive(LatencyPrice::NONE)] {
+                let outcome = run(mode, costs, Profile::null(), closed_loop(depth, 50_000));
                 let entries = u64::from(outcome.counts.entries_per_drain_max);
                 let (library, memory) = (&costs.library, &costs.memory);
                 let lines = memory.device_line.max(memory.line_node);
@@ -150,7 +150,7 @@ fn drains_stay_under_100_us() {
                 let looks = entries.div_ceil(64);
                 let each = library.entry.0 + library.deliver.0 + lines.0 / 4 + memory.line_own.0;
                 let drain = entries * each + looks * (library.reap.0 + library.look.0 + memory.mmio.0);
-                println!("{name} depth {depth} price {price}: at most {entries} entries in a drain, {drain} ns");
+                println!("{name} depth {depth} {mode}: at most {entries} entries in a drain, {drain} ns");
                 assert!(entries <= 256 && drain <= 100_000, "{name} depth {depth}: {entries} entries, {drain} ns");
             }
         }

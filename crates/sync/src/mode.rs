@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::atomic::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU64, Ordering};
 
 /// The mode asked for, and the mode in force. The owner adopts a change between batches, where no plan of the old mode
 /// is under way; that costs it one relaxed load per batch.
@@ -11,19 +11,19 @@ use crate::atomic::{AtomicU32, Ordering};
 /// the owner, having armed it, calls [`adopt`](ModeCell::adopt) as part of its check before it sleeps.
 #[derive(Debug)]
 pub struct ModeCell<T> {
-    asked: AtomicU32,
-    in_force: AtomicU32,
+    asked: AtomicU64,
+    in_force: AtomicU64,
     mode: PhantomData<fn(T) -> T>,
 }
 
 impl<T> ModeCell<T>
 where
-    T: Copy + TryFrom<u32> + Into<u32>,
+    T: Copy + TryFrom<u64> + Into<u64>,
 {
     /// `mode` is in force, and no other is asked for.
     pub fn new(mode: T) -> ModeCell<T> {
         let word = mode.into();
-        ModeCell { asked: AtomicU32::new(word), in_force: AtomicU32::new(word), mode: PhantomData }
+        ModeCell { asked: AtomicU64::new(word), in_force: AtomicU64::new(word), mode: PhantomData }
     }
 
     /// Owner, as it begins in the mode that `begins` gives, the same for all owners of its kind: it is asked for and in force, whatever an owner
@@ -53,13 +53,13 @@ where
     /// Owner, between batches: the mode to change to, if another than `current` is asked for. It is then in force.
     /// An owner that keeps its mode as a word gives that.
     #[inline]
-    pub fn adopt(&self, current: impl Into<u32>) -> Option<T> {
+    pub fn adopt(&self, current: impl Into<u64>) -> Option<T> {
         let asked = self.asked.load(Ordering::Relaxed);
         if asked == current.into() { None } else { self.change(asked) }
     }
 
     #[cold]
-    fn change(&self, word: u32) -> Option<T> {
+    fn change(&self, word: u64) -> Option<T> {
         let mode = T::try_from(word).ok()?;
         self.in_force.store(word, Ordering::Release);
         Some(mode)

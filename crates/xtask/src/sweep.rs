@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use completion::{LatencyPrice, Mode};
+use completion::{LatencyPrice, Mode, Preset};
 use serde_json::{Value, json};
 use sim::SimError;
 use workload::{Histogram, Latency};
@@ -75,19 +75,12 @@ pub struct SweepArgs {
     scenarios: Option<PathBuf>,
 }
 
-/// A mode in a cell; of `adaptive`, one setting of its knob. And what came of it.
+/// A mode in a cell, and what came of it.
 struct Ran {
     cell: usize,
     mode: Mode,
-    price: LatencyPrice,
     fare: Fare,
     p50: f64,
-}
-
-impl Ran {
-    fn label(&self) -> String {
-        if self.mode == Mode::ADAPTIVE { format!("{}@{}", self.mode, self.price) } else { self.mode.to_string() }
-    }
 }
 
 /// A cell's verdict on the default.
@@ -137,19 +130,13 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     }
 
     let modes: Vec<Mode> = Mode::known().into_iter().filter(|mode| !args.quick || !mode.submit_check()).collect();
-    let settings: Vec<(Mode, LatencyPrice)> = modes
-        .into_iter()
-        .flat_map(|mode| {
-            let prices = if mode == Mode::ADAPTIVE { &PRICES[..] } else { &[LatencyPrice::UNLIMITED] };
-            prices.iter().map(move |&price| (mode, price))
-        })
-        .collect();
-    let tasks: Vec<(usize, Mode, LatencyPrice)> =
-        (0..cells.len()).flat_map(|cell| settings.iter().map(move |&(mode, price)| (cell, mode, price))).collect();
-    let ran = output::each("runs", &tasks, |&(cell, mode, price)| {
+    let of_mode = |mode: Mode| if mode == Mode::ADAPTIVE { PRICES.map(Mode::adaptive).to_vec() } else { vec![mode] };
+    let modes: Vec<Mode> = modes.into_iter().flat_map(of_mode).collect();
+    let tasks: Vec<(usize, Mode)> = (0..cells.len()).flat_map(|cell| modes.iter().map(move |&mode| (cell, mode))).collect();
+    let ran = output::each("runs", &tasks, |&(cell, mode)| {
         let at = &cells[cell];
-        let (fare, p50) = fare(at, mode, price, capacity(at), at.ios((ios / SEEDS).max(1)), args.first_seed)?;
-        anyhow::Ok(Ran { cell, mode, price, fare, p50 })
+        let (fare, p50) = fare(at, mode, capacity(at), at.ios((ios / SEEDS).max(1)), args.first_seed)?;
+        anyhow::Ok(Ran { cell, mode, fare, p50 })
     });
     let ran = ran.into_iter().collect::<Result<Vec<_>>>()?;
     if args.unseen {
@@ -166,10 +153,10 @@ pub fn run(args: &SweepArgs) -> Result<()> {
 }
 
 /// What a mode comes to in a cell over all seeds together, and its median latency.
-fn fare(cell: &Cell, mode: Mode, price: LatencyPrice, capacity: f64, ios: u64, first: u64) -> Result<(Fare, f64), SimError> {
+fn fare(cell: &Cell, mode: Mode, capacity: f64, ios: u64, first: u64) -> Result<(Fare, f64), SimError> {
     let (mut cpu, mut iops, mut latency) = (0.0, 0.0, Latency::default());
     for n in 0..SEEDS {
-        let outcome = cell.scenario(mode, price, capacity, ios, first.wrapping_add(n))?.run()?;
+        let outcome = cell.scenario(mode, capacity, ios, first.wrapping_add(n))?.run()?;
         cpu += outcome.cpu_ns_per_io() / SEEDS as f64;
         iops += outcome.iops() / SEEDS as f64;
         latency.merge(&outcome.latency);
@@ -197,9 +184,9 @@ fn percentile_within(histogram: &Histogram, percent: f64) -> Option<f64> {
 /// The verdict on a cell, of what was run in it.
 fn judged<'a>(cell: &'a Cell, ran: &'a [Ran]) -> Option<Judged<'a>> {
     let price = LatencyPrice::default();
-    let (knob, others): (Vec<&Ran>, Vec<&Ran>) = ran.iter().partition(|ran| ran.mode == Mode::ADAPTIVE);
-    let own = knob.iter().find(|ran| ran.price == price)?.fare;
-    let rest: Vec<&Ran> = knob.iter().filter(|ran| ran.price != price).copied().collect();
+    let (knob, others): (Vec<&Ran>, Vec<&Ran>) = ran.iter().partition(|ran| matches!(ran.mode.preset(), Preset::Adaptive(_)));
+    let own = knob.iter().find(|ran| ran.mode == Mode::ADAPTIVE)?.fare;
+    let rest: Vec<&Ran> = knob.iter().filter(|ran| ran.mode != Mode::ADAPTIVE).copied().collect();
     let fares = |of: &[&Ran]| of.iter().map(|ran| ran.fare).collect::<Vec<Fare>>();
     let open = cell.kind.is_open();
     let verdict = judge::judge(&own, &fares(&others), &fares(&rest), open);
@@ -257,7 +244,7 @@ fn show(cells: &[Cell], ran: &[Ran]) -> String {
     dominated.sort_by(|a, b| a.2.cpu.total_cmp(&b.2.cpu));
     let rows = dominated.iter().take(SHOWN).map(|(cell, ran, parts)| {
         let parts = [parts.cpu, parts.mean, parts.p99, parts.iops].map(|part| format!("{part:.2}"));
-        [cell.to_string(), ran.label()].into_iter().chain(parts).collect()
+        [cell.to_string(), ran.mode.to_string()].into_iter().chain(parts).collect()
     });
     text + "\nThe worst, as parts of what the default takes:\n"
         + &output::table(&["dominated in", "by", "CPU", "mean", "p99", "IOPS"], 2, rows)
@@ -267,7 +254,7 @@ fn show(cells: &[Cell], ran: &[Ran]) -> String {
 fn row(cell: &Cell, ran: &Ran) -> Value {
     json!({
         "cell": cell.to_string(), "costs": cell.costs.name, "profile": cell.profile.name, "family": cell.kind.family(),
-        "qd": cell.depth, "load_pct": cell.kind.load(), "mode": ran.label(), "default": ran.price == LatencyPrice::default(),
+        "qd": cell.depth, "load_pct": cell.kind.load(), "mode": ran.mode.to_string(), "default": ran.mode == Mode::ADAPTIVE,
         "cpu_ns_per_io": ran.fare.cpu, "mean_ns": ran.fare.mean, "p50_ns": ran.p50, "p99_ns": ran.fare.p99, "iops": ran.fare.iops,
     })
 }

@@ -1,12 +1,11 @@
 //! What options take: numbers, percentages, lists, modes; and jobs on the command line, as fio has them: `--name=x --rw=randread --bs=4k`.
 
 use std::ffi::OsString;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use completion::{LatencyPrice, Mode};
+use completion::Mode;
 use workload::fio::{self, Follows};
 
 /// A whole number of this range, or what to give instead.
@@ -48,47 +47,6 @@ pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
     match list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one)) {
         Some(twice) => bail!("{option} names {twice} twice: leave one of them out"),
         None => Ok(()),
-    }
-}
-
-/// A mode, or `adaptive` with a latency price of its own: `poll`, `adaptive@0.5`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// How completions are found.
-    pub mode: Mode,
-    /// `None`: as `--latency-price` says.
-    pub price: Option<LatencyPrice>,
-}
-
-impl Variant {
-    /// A mode as it is.
-    pub const fn plain(mode: Mode) -> Variant {
-        Variant { mode, price: None }
-    }
-}
-
-impl fmt::Display for Variant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.price {
-            Some(price) => write!(f, "{}@{price}", self.mode),
-            None => self.mode.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Variant {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Variant, String> {
-        let (mode, price) = match text.split_once('@') {
-            Some((mode, price)) => (mode, Some(price.parse::<LatencyPrice>().map_err(|error| error.to_string())?)),
-            None => (text, None),
-        };
-        let mode = Mode::parse_any(mode).map_err(|error| error.to_string())?;
-        if price.is_some() && mode != Mode::ADAPTIVE {
-            return Err(format!("{mode} has no knob: only adaptive@PRICE sets one"));
-        }
-        Ok(Variant { mode, price })
     }
 }
 

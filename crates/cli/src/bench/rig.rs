@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencyPrice, Mode, Spin};
+use completion::{Mode, Spin};
 use reap::{Backing, Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, Request};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Target};
@@ -41,8 +41,6 @@ pub struct Setup<'a> {
     pub devices: &'a [TargetDevice],
     /// The mode that queues start with.
     pub mode: Mode,
-    /// How late `adaptive` may be.
-    pub price: LatencyPrice,
     /// What spinning means where others want the CPU.
     pub spin: Spin,
     /// Hardware queues of each device; `None`: one for each thread.
@@ -94,7 +92,6 @@ impl<'a> Rig<'a> {
                 .hardware_queues(hardware_queues)
                 .depth(need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32)
                 .mode(setup.mode)
-                .latency_price(setup.price)
                 .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
                 .embedded(EmbeddedOptions { device_cpu: machine.device, ..EmbeddedOptions::default() });
             Device::open_with(uri, &options).map_err(|error| {

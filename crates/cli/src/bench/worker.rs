@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencyPrice, Mode, Spin};
+use completion::{Mode, Spin};
 use reap::{
     Completion, Counters, Device, DmaBuf, Group, Instant, IoError, LocalQueue, Namespace, Nanos, Queue, Refused, Request, Wakeups,
     WouldDeadlock,
@@ -181,11 +181,6 @@ impl Worker {
     pub fn count_wakeups(&mut self) {
         self.counts_wakeups = true;
         self.queues.all().for_each(Queue::count_wakeups);
-    }
-
-    /// How late `adaptive` may be, from now on.
-    pub fn set_latency_price(&self, price: LatencyPrice) {
-        self.queues.all().for_each(|queue| queue.set_latency_price(price));
     }
 
     /// What spinning means where others want the CPU, from now on.

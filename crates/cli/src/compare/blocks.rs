@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use completion::{LatencyPrice, Mode};
+use completion::Mode;
 use hw::RunDelay;
 use indicatif::ProgressBar;
 use rand::Rng;
@@ -23,7 +23,6 @@ use workload::{Generator, Job, Latency, Target};
 use super::loops::{self, Background, IdleLoops};
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
-use crate::args::Variant;
 use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker, over_all};
 use crate::machine;
 use crate::output::say;
@@ -93,7 +92,7 @@ impl Record {
 /// The job threads of one set of devices, and what is run on them.
 pub struct Experiment<'a> {
     /// Never empty.
-    pub modes: &'a [Variant],
+    pub modes: &'a [Mode],
     pub scenes: &'a [SceneJobs],
     pub plan: &'a Plan,
     pub cpus: &'a JobCpus,
@@ -125,8 +124,8 @@ impl Experiment<'_> {
 
     /// Round after round of every scene, the scenes in random order, and the blocks of each round.
     fn rounds(&mut self, records: &mut [Record], polled: &mut BTreeMap<u64, Vec<Sample>>, rng: &mut Xoshiro256PlusPlus) -> Result<()> {
-        let labels: Vec<Variant> = self.modes.iter().chain(self.modes.first()).copied().collect();
-        let compares_poll = labels.iter().any(|variant| variant.mode == Mode::POLL);
+        let labels: Vec<Mode> = self.modes.iter().chain(self.modes.first()).copied().collect();
+        let compares_poll = labels.contains(&Mode::POLL);
         if let (Some(scene), Some(&first)) = (self.scenes.first(), labels.first()) {
             // The first block finds nothing in the caches: it does not count.
             self.threads.run(first, &prepared(&scene.jobs, RAMP), 0)?;
@@ -145,7 +144,7 @@ impl Experiment<'_> {
                     if rounds.is_multiple_of(CAPACITY_EVERY) {
                         let without_rate = |job: &Job| Job { rate: Default::default(), ..job.clone() };
                         let jobs: Vec<Job> = scene.jobs.iter().map(without_rate).collect();
-                        let sample = self.threads.run(Variant::plain(Mode::POLL), &prepared(&jobs, RAMP), rng.next_u64())?;
+                        let sample = self.threads.run(Mode::POLL, &prepared(&jobs, RAMP), rng.next_u64())?;
                         // One that a signal cut short is no measurement.
                         if !self.stop.load(Relaxed) {
                             polled.push(sample);
@@ -241,7 +240,6 @@ fn prepared(jobs: &[Job], ramp: Nanos) -> Vec<Job> {
 /// The job threads, which wait for blocks between blocks.
 pub struct JobThreads {
     threads: Vec<JobThread>,
-    price: LatencyPrice,
     /// Keeps an embedded device awake between blocks.
     _measured: Option<Measured>,
     /// The threads' CPUs, where the device is outside this process.
@@ -259,7 +257,6 @@ struct JobThread {
 /// What a thread is to run.
 struct Block {
     mode: Mode,
-    price: LatencyPrice,
     generator: Generator,
 }
 
@@ -289,7 +286,6 @@ impl JobThreads {
         }
         Ok(JobThreads {
             threads,
-            price: rig.setup.price,
             _measured: device.embedded().map(|embedded| embedded.measure()),
             outside: cpus.outside.then(|| cpus.used.clone()),
             devices: rig.devices.clone(),
@@ -298,7 +294,7 @@ impl JobThreads {
     }
 
     /// Runs one block of `jobs` that [`prepared`] has made.
-    fn run(&mut self, variant: Variant, jobs: &[Job], seed: u64) -> Result<Sample> {
+    fn run(&mut self, mode: Mode, jobs: &[Job], seed: u64) -> Result<Sample> {
         let mut generators = Vec::with_capacity(self.threads.len());
         for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {
             let job = Job { seed: Some(seed), ..jobs[planned.job].clone() };
@@ -308,8 +304,7 @@ impl JobThreads {
         let paths = PathMark::new(&self.devices);
         let hypervisor = self.outside.as_ref().map(|cpus| hw::stolen_by_hypervisor(cpus));
         for (thread, generator) in self.threads.iter().zip(generators) {
-            let price = variant.price.unwrap_or(self.price);
-            thread.blocks.send(Block { mode: variant.mode, price, generator }).map_err(|_| ended())?;
+            thread.blocks.send(Block { mode, generator }).map_err(|_| ended())?;
         }
         let (mut sample, mut delayed) = (Sample::default(), Nanos::ZERO);
         for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {
@@ -347,12 +342,9 @@ fn run_blocks(mut worker: Worker, stop: &AtomicBool, blocks: &Receiver<Block>, r
     let run_delay = RunDelay::of_current().ok();
     let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
     let progress = Progress::default();
-    while let Ok(Block { mode, price, mut generator }) = blocks.recv() {
+    while let Ok(Block { mode, mut generator }) = blocks.recv() {
         let before = delay();
-        let ran = worker.set_mode(mode).and_then(|()| {
-            worker.set_latency_price(price);
-            worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
-        });
+        let ran = worker.set_mode(mode).and_then(|()| worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress }));
         let delayed = Nanos(delay().0.saturating_sub(before.0));
         if results.send((generator, ran, delayed)).is_err() {
             return;

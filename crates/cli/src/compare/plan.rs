@@ -9,7 +9,7 @@ use reap::{KernelUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess};
 
-use crate::args::{CompareArgs, Variant, once};
+use crate::args::{CompareArgs, once};
 use crate::machine::{Machine, list};
 use crate::rows::Scene;
 
@@ -34,12 +34,12 @@ const SWEPT: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mo
 const PRICES: [u32; 3] = [0, 500, 2_000];
 
 /// The modes of the command line; if none were named the usual ones.
-pub fn modes(args: &CompareArgs) -> Result<Vec<Variant>> {
+pub fn modes(args: &CompareArgs) -> Result<Vec<Mode>> {
     once("--modes", &args.modes)?;
-    let adaptive = |price| Variant { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(price)) };
+    let adaptive = |price| Mode::adaptive(LatencyPrice::per_mille(price));
     Ok(match args.modes[..] {
-        [] if is_sweep(args) => SWEPT.map(Variant::plain).into_iter().chain(PRICES.map(adaptive)).collect(),
-        [] => USUAL.map(Variant::plain).to_vec(),
+        [] if is_sweep(args) => SWEPT.into_iter().chain(PRICES.map(adaptive)).collect(),
+        [] => USUAL.to_vec(),
         _ => args.modes.clone(),
     })
 }
@@ -52,17 +52,17 @@ pub fn is_sweep(args: &CompareArgs) -> bool {
 /// Those of `modes` that the devices have, and remarks: which are left out and why, and what the device does otherwise than a mode's name
 /// says. `lacks` says why there is no such mode, `note` what it does instead.
 pub fn available(
-    modes: &[Variant],
+    modes: &[Mode],
     lacks: impl Fn(Mode) -> Option<String>,
     note: impl Fn(Mode) -> Option<String>,
-) -> (Vec<Variant>, Vec<String>) {
+) -> (Vec<Mode>, Vec<String>) {
     let (mut kept, mut remarks) = (Vec::new(), Vec::new());
-    for &variant in modes {
-        match lacks(variant.mode) {
+    for &mode in modes {
+        match lacks(mode) {
             Some(why) => remarks.push(format!("Left out: {why}.")),
             None => {
-                remarks.extend(note(variant.mode).map(|note| format!("{variant}: {note}.")));
-                kept.push(variant);
+                remarks.extend(note(mode).map(|note| format!("{mode}: {note}.")));
+                kept.push(mode);
             }
         }
     }

@@ -10,7 +10,7 @@ use workload::{BlockSizes, Histogram, Job, Moments, Rate};
 use super::blocks::{Record, Sample};
 use super::plan::{BLOCK, FEW, SceneJobs};
 use super::statistics::{self, FEWEST};
-use crate::args::{CompareArgs, Variant};
+use crate::args::CompareArgs;
 use crate::bench::over_all;
 use crate::rows::table::{digits, percent};
 use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, Scene};
@@ -43,7 +43,7 @@ impl Outcome {
     /// Makes rows and pairs of `record`, whose job threads need `cpus` CPUs. With `offered` I/Os per second, the scene's load is worked
     /// out. `None`: not one complete round.
     pub fn new(
-        modes: &[Variant],
+        modes: &[Mode],
         record: &Record,
         scene: &SceneJobs,
         cpus: usize,
@@ -90,7 +90,7 @@ impl Outcome {
             pairs.append(&mut statistics::pairs(&scene, &names, figure, &values, rng));
         }
         // Blocks in which polling spins from start to end.
-        let is_poll = |label: usize| closed && modes.get(label).or(modes.first()).is_some_and(|variant| variant.mode == Mode::POLL);
+        let is_poll = |label: usize| closed && modes.get(label).or(modes.first()) == Some(&Mode::POLL);
         let own = (0..labels).filter(|&label| is_poll(label)).flat_map(|label| blocks[label].iter().copied().flatten());
         let doubts = doubts(&pairs, names[0], &own.chain(&record.polled).collect::<Vec<_>>(), cpus);
         if !doubts.is_empty() {
@@ -242,9 +242,13 @@ pub fn banner(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
     let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
     let reasons = bad.first()?.doubts.join("; ");
     let scenes = if bad.len() == outcomes.len() { String::new() } else { format!(" in {} of {} scenes", bad.len(), outcomes.len()) };
-    let simulated = args.modes.iter().filter(|variant| variant.price.is_none() && !variant.mode.is_the_kernels());
+    let simulated = args.modes.iter().filter(|mode| !mode.is_the_kernels());
     let modes: Vec<String> = simulated.map(ToString::to_string).collect();
-    let modes = if modes.is_empty() { String::new() } else { format!(" --modes {}", modes.join(",")) };
+    let modes = match modes.join(",") {
+        none if none.is_empty() => none,
+        plain if !plain.contains('?') => format!(" --modes {plain}"),
+        quoted => format!(" --modes '{quoted}'"),
+    };
     let simulate = match &args.file {
         Some(file) => format!("reap sim --replay run.log{modes} (with write_iolog=run.log in {})", file.display()),
         None => format!("reap sim{modes}"),

@@ -12,7 +12,7 @@ use browser::Shown;
 use page::Page;
 
 /// A small sweep: several loads.
-const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive@0,adaptive@0.5 --repeat 2 --loads 10,40,100 --qd 8";
+const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive?latency-price=0,adaptive?latency-price=0.5 --repeat 2 --loads 10,40,100 --qd 8";
 /// All the charts that a sweep has; without loads there are `figures` and `ratios` instead of `load`.
 const SWEEP_CHARTS: [&str; 5] = ["plane", "load", "wakeups", "distribution", "table"];
 const PLAIN_CHARTS: [&str; 6] = ["plane", "figures", "ratios", "wakeups", "distribution", "table"];
@@ -155,7 +155,7 @@ fn every_chart_says_what_it_shows() {
 fn foreign_text_is_not_markup() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "compare --device mem:16M --modes poll --repeat 1");
-    let evil = "</script><img src=x onerror=document.body.dataset.owned=1>@10%";
+    let evil = "</script><img src=x onerror=document.body.dataset.owned=1>?latency-price=10%";
     let shown = page.damaged(|data| {
         data["title"] = evil.into();
         data["notes"] = vec![evil].into();

@@ -6,9 +6,12 @@ use super::*;
 fn mode_names_round_trip() {
     for mode in Mode::ALL {
         assert_eq!(mode.to_string().parse(), Ok(mode));
-        assert_eq!(Mode::try_from(u32::from(mode)), Ok(mode));
+        assert_eq!(Mode::try_from(u64::from(mode)), Ok(mode));
     }
-    assert_eq!(Mode::try_from(99), Err(99));
+    // A registered one that there is not, one without parameters that has some, and `irq-poll` without a budget.
+    for word in [0x1ffe, 1 << 5, 2 << 1 | 1 << 29] {
+        assert_eq!(Mode::try_from(word), Err(word));
+    }
 }
 
 #[test]
@@ -17,7 +20,7 @@ fn kernel_modes_need_kernel_devices() {
         let name = mode.to_string();
         let error = name.parse::<Mode>().unwrap_err().to_string();
         assert!(error.contains(&name) && error.contains("only `kernel:` devices"), "{error}");
-        assert_eq!((Mode::parse_any(&name), Mode::try_from(u32::from(mode))), (Ok(mode), Ok(mode)));
+        assert_eq!((Mode::parse_any(&name), Mode::try_from(u64::from(mode))), (Ok(mode), Ok(mode)));
         assert!(mode.is_the_kernels() && !mode.facts().masks && !Mode::ALL.contains(&mode));
         assert!(mode.with_submit_check().is_err() && Mode::parse_any(&format!("{name}+submit-check")).is_err());
     }
@@ -55,10 +58,58 @@ fn useless_submit_check_is_refused() {
     assert!(twice.is_err() || twice == Ok(Mode::ALL[1]));
 }
 
+#[test]
+fn parameters_are_set_and_printed() {
+    let limits = PollLimits { weight: 16, time: Nanos::from_millis(1), ..PollLimits::DEFAULT };
+    for (text, mode, printed) in [
+        ("irq-poll?weight=16&time=1ms", Mode::irq_poll(limits), "irq-poll?weight=16&time=1000us"),
+        ("irq-poll?time=2ms&budget=256&weight=64", Mode::IRQ_POLL, "irq-poll"),
+        ("adaptive?latency-price=0.50", Mode::adaptive(LatencyPrice::per_mille(500)), "adaptive?latency-price=0.5"),
+        ("adaptive?latency-price=inf", Mode::adaptive(LatencyPrice::UNLIMITED), "adaptive?latency-price=inf"),
+    ] {
+        assert_eq!((text.parse(), mode.to_string()), (Ok(mode), printed.to_owned()));
+    }
+    assert_eq!("irq-poll+submit-check?weight=16&time=1000us".parse(), Mode::irq_poll(limits).with_submit_check());
+    let beyond = PollLimits { weight: 0, budget: u32::MAX, time: Nanos::MAX };
+    assert_eq!(Mode::irq_poll(beyond).to_string(), "irq-poll?weight=1&budget=65535&time=1000000us");
+}
+
+#[test]
+fn bad_parameters_name_the_good_ones() {
+    for (text, column, what) in [
+        ("irq-poll?wieght=16", 10, "'irq-poll' has no parameter 'wieght': it has weight, budget, time"),
+        ("irq-poll?weight=0", 17, "'0': weight is a whole number from 1 to 256"),
+        ("irq-poll?weight=16&budget=70000", 27, "'70000': budget is a whole number from 1 to 65535"),
+        ("irq-poll+submit-check?time=1ns", 28, "'1ns': time is whole microseconds from 1us to 1s"),
+        ("irq-poll?weight=16&weight=16", 20, "'weight' is set twice"),
+        ("irq-poll?weight", 10, "a parameter is KEY=VALUE: 'irq-poll' has weight, budget, time"),
+        ("irq-poll?", 10, "a parameter is KEY=VALUE"),
+        ("adaptive?latency-price=10%", 24, "'10%' is no latency price"),
+        ("poll?weight=16", 5, "'poll' has no parameters"),
+        ("kernel-iopoll?weight=16", 14, "'kernel-iopoll' has no parameters"),
+        ("adaptive@0.5", 9, "parameters follow '?': write adaptive?latency-price=0.5"),
+    ] {
+        let error = Mode::parse_any(text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("'{text}', column {column}: {what}")), "{error}");
+    }
+    assert!(matches!("irq-pol?weight=16".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::IRQ_POLL), .. })));
+}
+
 proptest! {
     #[test]
-    fn no_text_makes_the_parser_panic(text in ".{0,60}") {
+    fn no_text_makes_the_parser_panic(text in ".{0,60}", query in "[a-z=&0-9.?µ-]{0,40}") {
         let _ = text.parse::<Mode>();
+        let _ = format!("irq-poll?{query}").parse::<Mode>();
+    }
+
+    #[test]
+    fn printed_modes_are_read_back(weight: u32, budget: u32, time: u64, price: u32, submit_check: bool) {
+        let polls = Mode::irq_poll(PollLimits { weight, budget, time: Nanos(time % 3_000_000_000) });
+        let polls = if submit_check { polls.with_submit_check().unwrap() } else { polls };
+        for mode in [polls, Mode::adaptive(LatencyPrice::per_mille(price))] {
+            prop_assert_eq!(mode.to_string().parse(), Ok(mode));
+            prop_assert_eq!(Mode::try_from(u64::from(mode)), Ok(mode));
+        }
     }
 }
 

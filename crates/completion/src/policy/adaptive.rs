@@ -16,8 +16,8 @@ mod price;
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Decisions, Done, Plan, Route, Seen, Tuning};
+use super::work_is_known;
+use crate::{Batch, Cause, Cycle, Decisions, Done, LatencyPrice, Plan, Route, Seen, WEIGHT};
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
@@ -90,9 +90,9 @@ pub(super) struct Adaptive {
 }
 
 impl Adaptive {
-    pub(super) fn new(tuning: &Tuning) -> Adaptive {
+    pub(super) fn new(price: LatencyPrice, machine: &Cycle) -> Adaptive {
         Adaptive {
-            price: Price::new(tuning),
+            price: Price::new(price, machine),
             forecast: Forecast::new(),
             caller: Caller::default(),
             flow: Flow::new(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use completion::{LatencyPrice, Mode, Moderation};
+use completion::{Mode, Moderation};
 use hw::DmaPool;
 use nvme::{Nsid, Sqe};
 use units::Nanos;
@@ -45,8 +45,7 @@ struct Shared {
     files: Arc<FileQueues>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
-    mode: AtomicU32,
-    price: LatencyPrice,
+    mode: AtomicU64,
     timeout: Nanos,
     control: Control,
     description: Description,
@@ -133,9 +132,9 @@ impl Controller {
     /// A controller that is up, with its queues in `roster`; or a file that is open, with its queues in `files`.
     pub(crate) fn new(opened: Opened, roster: Roster, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
         let Opened { link, namespaces, sizes, control, description, .. } = opened;
-        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(options.mode.into()));
-        let (price, timeout) = (options.latency_price, options.timeout);
-        Controller(Arc::new(Shared { link, number, pool, roster, files, namespaces, sizes, mode, price, timeout, control, description }))
+        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU64::new(options.mode.into()));
+        let timeout = options.timeout;
+        Controller(Arc::new(Shared { link, number, pool, roster, files, namespaces, sizes, mode, timeout, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
@@ -237,11 +236,6 @@ impl Controller {
     /// The mode that software queues begin with.
     pub(crate) fn mode(&self) -> Mode {
         Mode::try_from(self.0.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
-    }
-
-    /// How late `adaptive` may be.
-    pub(crate) fn price(&self) -> LatencyPrice {
-        self.0.price
     }
 
     /// How long a thread stays for what is in flight on a queue that it alone can use, and that it leaves: until that is late, and then for

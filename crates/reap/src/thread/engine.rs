@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use completion::{Cause, Group, Lawful, Plan, Round, Step, WEIGHT, Woke, combine, fall_asleep};
+use completion::{Cause, Lawful, Plan, PollLimits, Round, Step, WEIGHT, Woke, combine, fall_asleep};
 use hw::Poller;
 use units::Nanos;
 
@@ -27,6 +27,9 @@ pub(crate) trait Driven {
 
     /// Takes at most `budget` entries. How many were found, and the clock read of the look if there were any.
     fn look(&self, budget: u32) -> (u32, Option<Nanos>);
+
+    /// How much a round over it and other queues takes at most.
+    fn limits(&self) -> PollLimits;
 
     /// Begins to spin.
     fn spins(&self);
@@ -100,7 +103,7 @@ pub(crate) enum Ended {
 
 impl Place {
     pub(crate) fn new() -> io::Result<Place> {
-        let state = State { round: Round::new(Group::default()), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
+        let state = State { round: Round::default(), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
         Ok(Place { poller: Poller::new()?, state: RefCell::new(state) })
     }
 
@@ -246,7 +249,8 @@ impl State {
 
     /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
     fn round(&mut self, queues: &[&impl Driven], mut now: Nanos) -> Nanos {
-        self.round.begin(now);
+        let limits = queues.iter().map(|queue| queue.limits()).reduce(PollLimits::smallest);
+        self.round.begin(now, limits.unwrap_or(PollLimits::DEFAULT));
         // Each has one turn at most.
         for _ in queues {
             let Some(turn) = self.round.turn(now, &self.plans) else { break };

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use completion::{Decisions, LatencyPrice, Mode, Plan, Spin};
+use completion::{Decisions, Mode, Plan, PollLimits, Spin};
 use hw::{DmaPool, Lent, Poller};
 use nvme::{QueueId, Sqe};
 use units::Nanos;
@@ -88,7 +88,6 @@ impl PathQueue {
         pub(crate) fn start(&self, request: Request) -> Pending;
         pub(crate) fn commit(&self);
         pub(crate) fn set_mode(&self, mode: Mode);
-        pub(crate) fn set_latency_price(&self, price: LatencyPrice);
         pub(crate) fn set_spin(&self, spin: Spin);
         pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>);
         pub(crate) fn wants_room_at(&self) -> Option<Nanos>;
@@ -197,6 +196,7 @@ impl Driven for PathQueue {
         fn look(&self, budget: u32) -> (u32, Option<Nanos>);
         fn spins(&self);
         #[inline] fn look_while_spinning(&self) -> bool;
+        fn limits(&self) -> PollLimits;
         fn spun_in_vain(&self, now: Nanos);
         fn gives_way(&self) -> bool;
         fn arm(&self);

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::Waker;
 
-use completion::{Batch, Decisions, Done, LatencyPrice, Lawful, Mode, Plan, Policy, Route, Spin, Tuning, WEIGHT, Waiter, Woke};
+use completion::{Batch, Decisions, Done, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Route, Spin, WEIGHT, Waiter, Woke};
 use hw::{Birth, DmaBuf, DmaPool, Lent, Poller};
 use nvme::Vector;
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
@@ -67,7 +67,6 @@ pub(crate) struct Inner<T: QueueTransport> {
     shared: Arc<QueueShared>,
     reporter: Reporter,
     pub(super) waiter: Waiter,
-    pub(super) price: LatencyPrice,
     /// What spinning means where others want the CPU.
     spin: Spin,
     counters: Counters,
@@ -335,7 +334,7 @@ impl<T: QueueTransport> Inner<T> {
     /// Goes on in another mode.
     #[cold]
     fn adopt(&mut self, mode: Mode) {
-        self.waiter.adopt(Policy::with(mode, &self.tuning()));
+        self.waiter.adopt(Policy::with(mode, &cycle::known()));
         self.settle();
     }
 
@@ -359,10 +358,6 @@ impl<T: QueueTransport> Inner<T> {
     fn set_late_at(&mut self, at: Nanos) {
         self.late_at = at;
         self.shared.set_late_at(at);
-    }
-
-    fn tuning(&self) -> Tuning {
-        Tuning { price: self.price, machine: cycle::known() }
     }
 
     /// Nothing can be aborted for sure: what is late is cancelled where that can be, and comes back with its own completion and not before.
@@ -506,8 +501,8 @@ impl<T: QueueTransport> QueuePair<T> {
         // Nothing fails from here on: they stay with the queue until a thread has it.
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(me)));
         shared.set_orphaned(false);
-        let (price, mode) = (controller.price(), shared.mode.asked().unwrap_or(Mode::INTERRUPT));
-        let mut waiter = Waiter::new(Policy::with(mode, &Tuning { price, machine: cycle::known() }), Lawful);
+        let mode = shared.mode.asked().unwrap_or(Mode::INTERRUPT);
+        let mut waiter = Waiter::new(Policy::with(mode, &cycle::known()), Lawful);
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {
             // The last thread's completions may have come while the notification was masked: begin with a poll.
@@ -522,7 +517,6 @@ impl<T: QueueTransport> QueuePair<T> {
             shared: shared.clone(),
             reporter: controller.reporter(),
             waiter,
-            price,
             spin: Spin::Naps,
             counters: Counters::default(),
             wakeups: None,
@@ -674,7 +668,7 @@ impl<T: QueueTransport> QueuePair<T> {
                 break;
             }
             match inner.plan(now, until, true) {
-                Plan::Look { budget } => now = inner.poll(budget.min(WEIGHT)),
+                Plan::Look { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
                 // To the next instant of the caller, who does not wait for it.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && inner.requests.open() == 0 => break,
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
@@ -740,15 +734,6 @@ impl<T: QueueTransport> QueuePair<T> {
         self.shared.mode.ask(means);
         // The controller coalesces as the modes of its queues say.
         self.controller.kick_keeper();
-    }
-
-    /// See [`crate::Queue::set_latency_price`].
-    pub(crate) fn set_latency_price(&self, price: LatencyPrice) {
-        let mut inner = self.inner.borrow_mut();
-        if std::mem::replace(&mut inner.price, price) != price {
-            let mode = inner.waiter.policy.mode();
-            inner.adopt(mode);
-        }
     }
 
     /// See [`crate::Queue::set_spin`].
@@ -1114,6 +1099,10 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
             inner.waiter.found_something();
         }
         found
+    }
+
+    fn limits(&self) -> PollLimits {
+        self.inner.borrow().waiter.policy.mode().limits()
     }
 
     fn spun_in_vain(&self, now: Nanos) {

@@ -16,7 +16,7 @@ use workload::{Generator, Job, Target, plan};
 use super::raw::{self, NameOr, OptionValue};
 use super::{FileError, Source};
 use crate::costs::{COSTS, costs_of};
-use crate::{Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Spin};
+use crate::{Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Softirq, Spin};
 
 /// Measured time if neither the file nor its jobs set an end.
 const DURATION: Nanos = Nanos::from_millis(50);
@@ -93,6 +93,10 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         }
         modes.push(mode);
     }
+    if let Some(price) = &file.latency_price {
+        let error = source.error(Some(price.span()), "`latency_price` is a parameter of the mode");
+        return Err(error.help(format!("modes = [\"adaptive?latency-price={}\"]", price.get_ref().to_string().trim_matches('"'))));
+    }
     let seeds = match file.seeds {
         Some(seeds) if !(1..=MOST_SEEDS).contains(seeds.get_ref()) => {
             return Err(source.error(Some(seeds.span()), format!("{} seeds: there have to be 1 to {MOST_SEEDS}", seeds.get_ref())));
@@ -111,7 +115,6 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         switches: file.switches.into_iter().map(|switch| (switch.at, switch.mode.0)).collect(),
         ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
     };
-    scenario.latency_price = file.latency_price.map_or(scenario.latency_price, |word| word.0);
     let spins = file.poll.map_or_else(|| vec![scenario.spin], |spins| spins.0);
     scenario.spin = spins.first().copied().unwrap_or_default();
     scenario.seed = file.seed.unwrap_or(scenario.seed);
@@ -209,6 +212,12 @@ fn machine(source: Source<'_>, raw: raw::Machine, outside: &dyn Outside) -> Buil
         };
     }
     let raw::Machine { posted, scheduler, softirq, interrupts, .. } = raw;
+    let moved = [("weight", &softirq.weight), ("budget", &softirq.budget), ("time", &softirq.time_limit)];
+    if let Some((key, value)) = moved.into_iter().find_map(|(key, value)| Some((key, value.as_ref()?))) {
+        let error = source.error(Some(value.span()), format!("the {key} of a poll is a parameter of the mode"));
+        return Err(error.help(format!("modes = [\"irq-poll?{key}={}\"]", value.get_ref().to_string().trim_matches('"'))));
+    }
+    let softirq = Softirq { restarts: softirq.restarts.unwrap_or(machine.softirq.restarts) };
     let (cpus, nodes) = (raw.cpus.unwrap_or(machine.cpus), raw.nodes.unwrap_or(machine.nodes));
     Ok(Machine { cpus, nodes, posted, scheduler, softirq, interrupts, hogs: raw.hogs.0, ..machine })
 }
@@ -251,7 +260,10 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
             };
             let limit = 1_000_000_000;
             if *price.get_ref() > limit {
-                return Err(source.error(Some(price.span()), format!("{} ns: a price is {limit} ns at most", price.get_ref())));
+                return Err(source.error(
+                    Some(price.span()),
+                    format!("{} ns: a price is {limit} ns at most", price.get_ref().to_string().trim_matches('"')),
+                ));
             }
             *slot = toml::Value::Integer(*price.get_ref() as i64);
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 
-use completion::{LatencyPrice, Mode};
+use completion::Mode;
 use driver::paths::Policy;
 use emu::Profile;
 use serde::de::value::MapAccessDeserializer;
@@ -14,7 +14,7 @@ use toml::{Spanned, Value};
 use units::Nanos;
 
 use crate::values::{self, Bytes, Word};
-use crate::{Affinity, DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Softirq, Spin};
+use crate::{Affinity, DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Spin};
 
 /// The whole file.
 #[derive(serde::Deserialize)]
@@ -35,8 +35,8 @@ pub(super) struct File {
     pub(super) ios: Option<Spanned<NonZeroU64>>,
     #[serde(default, deserialize_with = "values::some_time")]
     pub(super) limit: Option<Nanos>,
-    /// As `--latency-price` has it.
-    pub(super) latency_price: Option<Word<LatencyPrice>>,
+    /// A parameter of the mode now.
+    pub(super) latency_price: Option<Spanned<Value>>,
     #[serde(default)]
     pub(super) host: Host,
     /// What spinning means where others want the CPU: one way, or several to compare.
@@ -65,6 +65,16 @@ pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
     pub(super) softirq: Softirq,
     pub(super) interrupts: InterruptPath,
+}
+
+/// All but `restarts` are parameters of the mode now.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Softirq {
+    pub(super) restarts: Option<u32>,
+    pub(super) weight: Option<Spanned<Value>>,
+    pub(super) budget: Option<Spanned<Value>>,
+    pub(super) time_limit: Option<Spanned<Value>>,
 }
 
 /// The price list that one starts from, and what differs, by group, in nanoseconds.

@@ -26,7 +26,7 @@ hogs = [3, 3]
 costs.base = "vm"
 costs.interrupt = { entry = 321 }
 scheduler.slice = "2ms"
-softirq = { weight = 32 }
+softirq = { restarts = 5 }
 [[device]]
 name = "fast"
 count = 2
@@ -85,7 +85,7 @@ fn every_key_arrives() {
     let machine = &scenario.machine;
     assert_eq!((machine.cpus, machine.nodes, machine.posted, &machine.hogs[..]), (4, 2, true, &[3, 3][..]));
     assert_eq!((machine.costs.interrupt.entry, machine.costs.thread), (Nanos(321), Costs::VIRTUAL.thread));
-    assert_eq!((machine.scheduler.slice, machine.softirq.weight, machine.softirq.budget), (Nanos::from_millis(2), 32, 256));
+    assert_eq!((machine.scheduler.slice, machine.softirq.restarts), (Nanos::from_millis(2), 5));
     let names: Vec<&str> = scenario.devices.iter().map(|device| device.name.as_str()).collect();
     assert_eq!(names, ["fast0", "fast1", "nvme1"]);
     let (fast, own) = (&scenario.devices[1], &scenario.devices[2]);
@@ -114,7 +114,7 @@ fn minimal_scenario_is_read() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 66] = [
+const MISTAKES: [(&str, &[&str]); 67] = [
     ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
     ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
     ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
@@ -146,7 +146,8 @@ const MISTAKES: [(&str, &[&str]); 66] = [
         "[machine.scheduler]\nrt_runtime = \"4us\"",
         &["s.toml:2:2", "share of real-time threads (rt_runtime) of 4 µs", "at least ten times as long, 7 µs"],
     ),
-    ("[machine.softirq]\nweight = 0", &["s.toml:3:10", "from 1 to"]),
+    ("[machine.softirq]\nweight = 32", &["s.toml:3:10", "a parameter of the mode", "modes = [\"irq-poll?weight=32\"]"]),
+    ("latency_price = \"0.5\"", &["s.toml:2:17", "a parameter of the mode", "modes = [\"adaptive?latency-price=0.5\"]"]),
     ("[machine]\ncosts = \"none.toml\"", &["s.toml:3:9", "none.toml", "there are no files here"]),
     (
         "host = \"kernel\"\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nin_process = true",

@@ -1,7 +1,7 @@
 //! The party that takes a queue's entries for others, and hands them to their owners: an interrupt handler, a poller in a softirq, or a
 //! vector's thread. The queue's policy says when to look.
 
-use completion::{Cause, Mode, Plan, Policy, Seen, Step, Tuning, Waiter, Woke, fall_asleep};
+use completion::{Cause, Cycle, Mode, Plan, Policy, Seen, Step, Waiter, Woke, fall_asleep};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
@@ -20,7 +20,7 @@ pub(crate) const TAKEN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub(crate) waiter: Waiter<Habits>,
-    tuning: Tuning,
+    machine: Cycle,
     pub(super) at: At,
     /// It is over only until an instant.
     pub(super) naps: bool,
@@ -53,13 +53,13 @@ pub(super) enum At {
 }
 
 impl Drain {
-    pub(crate) fn new(mode: Mode, tuning: Tuning, habits: Habits) -> Drain {
-        let mut waiter = Waiter::new(Policy::with(mode, &tuning), habits);
+    pub(crate) fn new(mode: Mode, machine: Cycle, habits: Habits) -> Drain {
+        let mut waiter = Waiter::new(Policy::with(mode, &machine), habits);
         // A thread that submits has nothing to do with the notification.
         waiter.owner = true;
         Drain {
             waiter,
-            tuning,
+            machine,
             at: At::Decide,
             naps: false,
             taken: Vec::with_capacity(TAKEN),
@@ -70,7 +70,7 @@ impl Drain {
 
     /// Takes over another mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
-        self.waiter.policy = Policy::with(mode, &self.tuning);
+        self.waiter.policy = Policy::with(mode, &self.machine);
     }
 
     /// Whether it is not in the middle of a look, or of going to sleep.

@@ -1,6 +1,6 @@
 //! A software queue as its thread sees it: the hardware queue that it posts to, and what waits for its completions.
 
-use completion::{Decisions, Mode, Notification, Policy, Tuning, Waiter};
+use completion::{Cycle, Decisions, Mode, Notification, Policy, Waiter};
 use sync::WaiterId;
 
 use crate::habits::Habits;
@@ -16,7 +16,7 @@ pub(crate) struct Lane {
     sleeper: WaiterId,
     /// When to look, and how to sleep. A plan to look stands until the queue has had its turn.
     pub(crate) waiter: Waiter<Habits>,
-    tuning: Tuning,
+    machine: Cycle,
     /// When its last look released the lock, an entry was there that it had not taken: the owner of the notification is told once.
     pub(crate) leaves_some: bool,
     /// The mode that was asked for and not yet adopted.
@@ -50,12 +50,12 @@ pub(crate) struct Bound<'a> {
 }
 
 impl Lane {
-    pub(crate) fn new(queue: usize, task: TaskId, n: usize, mode: Mode, tuning: Tuning, habits: Habits) -> Lane {
+    pub(crate) fn new(queue: usize, task: TaskId, n: usize, mode: Mode, machine: Cycle, habits: Habits) -> Lane {
         Lane {
             queue,
             sleeper: WaiterId((task as u32) << LANE_BITS | n as u32),
-            waiter: Waiter::new(Policy::with(mode, &tuning), habits),
-            tuning,
+            waiter: Waiter::new(Policy::with(mode, &machine), habits),
+            machine,
             leaves_some: false,
             wanted: None,
             slept: false,
@@ -75,7 +75,7 @@ impl Lane {
     pub(crate) fn adopt(&mut self, queue: &HwQueue) {
         if let Some(mode) = self.wanted.take() {
             self.decided = self.decisions();
-            let policy = Policy::with(mode, &self.tuning);
+            let policy = Policy::with(mode, &self.machine);
             let (waiter, mut bound) = self.bind(queue);
             waiter.adopt(policy);
             waiter.settle(&mut bound);

@@ -4,7 +4,7 @@
 mod wait;
 mod work;
 
-use completion::{Batch, Cause, Done, Group, Mode, Plan, Round, Seen, WEIGHT, combine};
+use completion::{Batch, Cause, Done, Mode, Plan, PollLimits, Round, Seen, WEIGHT, combine};
 use driver::Completed;
 use units::Nanos;
 
@@ -111,7 +111,7 @@ impl Thread {
             engine,
             counts: Counts::default(),
             inbox: Vec::with_capacity(TAKEN),
-            round: Round::new(Group::default()),
+            round: Round::default(),
             in_round: false,
             at: At::Load,
             goal: None,
@@ -318,7 +318,8 @@ impl Thread {
     fn take_turn(&mut self, g: &Ground) {
         for _ in 0..2 {
             if !self.in_round {
-                self.round.begin(g.now);
+                let limits = self.lanes.iter().map(|lane| lane.waiter.policy.mode().limits()).reduce(PollLimits::smallest);
+                self.round.begin(g.now, limits.unwrap_or(PollLimits::DEFAULT));
                 self.counts.drain = 0;
                 self.in_round = true;
             }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn pollers() -> Pollers {
-    let mut pollers = Pollers::new(Softirq { restarts: 1, ..Softirq::default() });
+    let mut pollers = Pollers::new(Softirq { restarts: 1 });
     pollers.add(vec![0, 1]);
     pollers
 }

@@ -163,7 +163,7 @@ impl<'a> World<'a> {
         let mut polled = if spec.masks { Vec::new() } else { pairs.split_off(pairs.len() / 2) }.into_iter();
         for (pair, layout) in pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
-            self.drains.push(Drain::new(self.scenario.mode, self.scenario.tuning(), *self.habits));
+            self.drains.push(Drain::new(self.scenario.mode, self.scenario.machine.costs.cycle(), *self.habits));
             let (bells, vectors) = (attached.bells.clone(), Rc::clone(&attached.vectors));
             self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bells, vectors, vector));
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
                     let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
                     let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
-                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.tuning(), *self.habits));
+                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.machine.costs.cycle(), *self.habits));
                     self.queues[queue].users.push(task);
                 }
             }

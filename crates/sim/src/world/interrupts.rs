@@ -442,10 +442,9 @@ impl World<'_> {
         match self.cpus[cpu].pollers.at {
             Poll::Quiet => Polled::Over,
             Poll::Begin => {
-                let now = self.now;
+                let (now, limits) = (self.now, self.mode.limits());
                 let this = &mut self.cpus[cpu];
-                this.pollers.round.begin(now);
-                this.pollers.at = Poll::Turn;
+                this.pollers.begin_run(now, limits);
                 this.outcome.softirqs += 1;
                 this.outcome.ksoftirqd_runs += u64::from(this.pollers.handed_over);
                 Polled::Busy(self.scenario.machine.costs.interrupt.softirq_run)

@@ -1,7 +1,7 @@
 //! What came of it, and what is asked at even distances: counts for the time line, and, of a kernel's `adaptive`, where completions are
 //! to be taken.
 
-use completion::{Decisions, WINDOW};
+use completion::{Decisions, Preset, WINDOW};
 use driver::multipath::{Counters, Link, PathStatus, Standing};
 use units::Op;
 use workload::{ErrorCode, Failure, Generator, Histogram, Io, Latency, Stats};
@@ -199,8 +199,9 @@ impl World<'_> {
 
     /// A mode has been asked for: whether it may be left to other CPUs is asked from now on, or no longer.
     pub(super) fn set_placer(&mut self) {
-        let asks = self.mode == Mode::ADAPTIVE && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
-        self.placing = asks.then(|| Placing { placer: Placer::default(), before: self.completed_and_waited() });
+        let own = self.mode;
+        let asks = matches!(own.preset(), Preset::Adaptive(_)) && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
+        self.placing = asks.then(|| Placing { own, placer: Placer::default(), before: self.completed_and_waited() });
         self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
     }
 
@@ -209,7 +210,8 @@ impl World<'_> {
         let now = self.completed_and_waited();
         let Some(placing) = &mut self.placing else { return };
         let before = std::mem::replace(&mut placing.before, now);
-        let mode = placing.placer.window(now.0 - before.0, now.1 - before.1, now.2 - before.2);
+        let moved = placing.placer.window(now.0 - before.0, now.1 - before.1, now.2 - before.2);
+        let mode = if moved { Mode::IRQ_POLL } else { placing.own };
         self.calendar.set(self.sources.placer, self.now + WINDOW);
         if mode != self.mode {
             self.carry_out(mode);

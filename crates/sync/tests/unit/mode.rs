@@ -8,16 +8,16 @@ enum Mode {
     Unfit,
 }
 
-impl From<Mode> for u32 {
-    fn from(mode: Mode) -> u32 {
-        mode as u32
+impl From<Mode> for u64 {
+    fn from(mode: Mode) -> u64 {
+        mode as u64
     }
 }
 
-impl TryFrom<u32> for Mode {
+impl TryFrom<u64> for Mode {
     type Error = ();
-    fn try_from(word: u32) -> Result<Mode, ()> {
-        [Mode::Interrupt, Mode::Poll, Mode::Unfit].into_iter().find(|mode| *mode as u32 == word).ok_or(())
+    fn try_from(word: u64) -> Result<Mode, ()> {
+        [Mode::Interrupt, Mode::Poll, Mode::Unfit].into_iter().find(|mode| *mode as u64 == word).ok_or(())
     }
 }
 
@@ -181,7 +181,7 @@ mod models {
     /// A queue begins, as another becomes the mode that its device's queues begin in. Whether it gets that.
     fn begins(begin: fn(&ModeCell<Mode>, &dyn Fn() -> Mode)) -> bool {
         let cell = Arc::new(ModeCell::new(Mode::Interrupt));
-        let default = Arc::new(AtomicU32::new(Mode::Interrupt.into()));
+        let default = Arc::new(AtomicU64::new(Mode::Interrupt.into()));
         let application = {
             let (cell, default) = (cell.clone(), default.clone());
             thread::spawn(move || {

@@ -105,7 +105,7 @@ fn cell_runs_alone_alike() {
             let text = cell.text(50_000.0, 400, 9).unwrap();
             let alone = sim::file::read("cell.toml", &text, &NoFiles).unwrap().scenario;
             let alone = Scenario { mode: Mode::ADAPTIVE, ..alone }.run().unwrap();
-            let swept = cell.scenario(Mode::ADAPTIVE, LatencyPrice::default(), 50_000.0, 400, 9).unwrap().run().unwrap();
+            let swept = cell.scenario(Mode::ADAPTIVE, 50_000.0, 400, 9).unwrap().run().unwrap();
             assert!(alike(&alone, &swept), "{cell}\n{text}");
             assert!((398..=400).contains(&swept.counts.completed), "{cell}: {}", swept.counts.completed);
         }
@@ -120,7 +120,7 @@ fn cell_loop_matches_its_name() {
     assert_eq!(cell.to_string(), "bare-metal optane open qd=32 load=50");
     let by_hand = |job| Scenario { seed: 5, ..Scenario::new(Mode::INTERRUPT, cell.profile.clone(), job) }.run().unwrap();
     let job = workload::Job { iodepth: 32, batch_submit: 16, ..open_loop(50_000, 2_000) };
-    let run = |cell: &Cell| cell.scenario(Mode::INTERRUPT, LatencyPrice::default(), 100_000.0, 2_000, 5).unwrap().run().unwrap();
+    let run = |cell: &Cell| cell.scenario(Mode::INTERRUPT, 100_000.0, 2_000, 5).unwrap().run().unwrap();
     assert!(alike(&run(&cell), &by_hand(job)));
     let closed = Cell { kind: Kind::Closed, ..cell.clone() };
     assert!(alike(&run(&closed), &by_hand(closed_loop(32, 2_000))));
@@ -134,7 +134,7 @@ fn cell_loop_matches_its_name() {
 fn a_cell_runs_at_its_load() {
     let cell = Grid::quick(1).cells().swap_remove(4);
     let capacity = cell.capacity(1).unwrap();
-    let outcome = cell.scenario(Mode::POLL, LatencyPrice::UNLIMITED, capacity, 20_000, 1).unwrap().run().unwrap();
+    let outcome = cell.scenario(Mode::POLL, capacity, 20_000, 1).unwrap().run().unwrap();
     let load = outcome.iops() / capacity;
     assert!((0.47..0.53).contains(&load), "{load}");
 }
@@ -164,7 +164,7 @@ fn closed(costs: &str, profile: Profile, depth: u32) -> Cell {
 fn adaptive_matches_coalescing_at_saturation() {
     for (profile, depth, dearer) in [(Profile::optane(), 32, 1.1), (Profile::optane(), 128, 1.1), (Profile::tlc(), 128, 1.25)] {
         let cell = closed("bare-metal", profile, depth);
-        let run = |mode| cell.scenario(mode, LatencyPrice::default(), 0.0, 30_000, 1).unwrap().run().unwrap();
+        let run = |mode| cell.scenario(mode, 0.0, 30_000, 1).unwrap().run().unwrap();
         let (own, poll, held) = (run(Mode::ADAPTIVE), run(Mode::POLL), run(Mode::VIC));
         assert!(own.iops() > poll.iops() * 0.98, "{cell}: {} of {}", own.iops(), poll.iops());
         assert!(own.cpu_ns_per_io() < held.cpu_ns_per_io() * dearer, "{cell}: {} of {}", own.cpu_ns_per_io(), held.cpu_ns_per_io());
@@ -177,23 +177,20 @@ fn free_latency_still_carries_load() {
     for costs in ["bare-metal", "vm"] {
         let cell = open(costs, Profile::tlc(), 32, 75);
         let capacity = cell.capacity(1).unwrap();
-        let run = cell.scenario(Mode::ADAPTIVE, LatencyPrice::NONE, capacity, 80_000, 1).unwrap().run().unwrap();
+        let run = cell.scenario(Mode::adaptive(LatencyPrice::NONE), capacity, 80_000, 1).unwrap().run().unwrap();
         assert!(run.iops() > capacity * 0.75 * 0.8, "{cell}: {} of {capacity}", run.iops());
     }
 }
 
-fn ran(mode: Mode, price: LatencyPrice, cpu: f64) -> Ran {
-    Ran { cell: 0, mode, price, fare: Fare { cpu, mean: 1_000.0, p99: 2_000.0, iops: 1_000.0 }, p50: 900.0 }
+fn ran(mode: Mode, cpu: f64) -> Ran {
+    Ran { cell: 0, mode, fare: Fare { cpu, mean: 1_000.0, p99: 2_000.0, iops: 1_000.0 }, p50: 900.0 }
 }
 
 #[test]
 fn dominated_cell_shows_its_rival() {
     let cells = Grid::whole(1).cells();
-    let knob = [(LatencyPrice::UNLIMITED, 1_100.0), (LatencyPrice::default(), 1_000.0)].map(|(price, cpu)| ran(Mode::ADAPTIVE, price, cpu));
-    let show = |vic| {
-        let [soon, own] = [&knob[0], &knob[1]].map(|of| ran(of.mode, of.price, of.fare.cpu));
-        show(&cells, &[ran(Mode::VIC, LatencyPrice::UNLIMITED, vic), soon, own])
-    };
+    let soon = Mode::adaptive(LatencyPrice::UNLIMITED);
+    let show = |vic| show(&cells, &[ran(Mode::VIC, vic), ran(soon, 1_100.0), ran(Mode::ADAPTIVE, 1_000.0)]);
     let dominated = show(500.0);
     assert!(dominated.contains("in 1 cells: dominated in 1, by another mode in 1; dominating in 0."), "{dominated}");
     assert!(dominated.contains("vic  0.50  1.00  1.00  1.00"), "{dominated}");
@@ -203,7 +200,7 @@ fn dominated_cell_shows_its_rival() {
 #[test]
 fn a_fare_is_of_all_seeds() {
     let cell = &Grid::quick(1).cells()[0];
-    let (fare, p50) = fare(cell, Mode::POLL, LatencyPrice::UNLIMITED, 100_000.0, 100, 1).unwrap();
+    let (fare, p50) = fare(cell, Mode::POLL, 100_000.0, 100, 1).unwrap();
     assert!(fare.cpu > 0.0 && fare.iops > 0.0 && p50 > 5_000.0 && fare.p99 >= p50, "{fare:?} {p50}");
 }
 

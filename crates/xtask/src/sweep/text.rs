@@ -4,7 +4,7 @@ use toml::{Table, Value};
 use workload::fio::Outside;
 
 use super::cells::{Cell, Grid, Kind, Prices, ships};
-use completion::{LatencyPrice, Mode};
+use completion::Mode;
 use emu::Profile;
 use sim::{Costs, Scenario, SimError, file};
 
@@ -31,17 +31,17 @@ impl Cell {
     /// A run that broke a law.
     pub fn capacity(&self, seed: u64) -> Result<f64, SimError> {
         let cell = Cell { kind: Kind::Closed, ..self.clone() };
-        cell.scenario(Mode::POLL, LatencyPrice::default(), 0.0, CAPACITY_IOS, seed)?.run().map(|outcome| outcome.iops())
+        cell.scenario(Mode::POLL, 0.0, CAPACITY_IOS, seed)?.run().map(|outcome| outcome.iops())
     }
 
     /// `ios` I/Os as the cell has it: at its part of `capacity`, as a Poisson process, where it is open.
     ///
     /// # Errors
     /// A profile or a price that no file can say.
-    pub fn scenario(&self, mode: Mode, price: LatencyPrice, capacity: f64, ios: u64, seed: u64) -> Result<Scenario, SimError> {
+    pub fn scenario(&self, mode: Mode, capacity: f64, ios: u64, seed: u64) -> Result<Scenario, SimError> {
         let text = self.text(capacity, ios, seed)?;
         let read = file::read(&self.to_string(), &text, &Nothing).map_err(|error| SimError::Unfit(error.to_string()))?;
-        let mut scenario = Scenario { mode, latency_price: price, ..read.scenario };
+        let mut scenario = Scenario { mode, ..read.scenario };
         // Data moved or not: no figure depends on it, and it takes half of the time.
         scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = false);
         Ok(scenario)

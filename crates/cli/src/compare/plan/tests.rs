@@ -17,17 +17,22 @@ fn args(line: &str) -> CompareArgs {
     }
 }
 
-fn names(variants: &[Variant]) -> Vec<String> {
-    variants.iter().map(ToString::to_string).collect()
+fn names(modes: &[Mode]) -> Vec<String> {
+    modes.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn modes_are_named_once() {
     assert!(modes(&args("--modes poll,interrupt,poll")).unwrap_err().to_string().contains("poll twice"));
-    assert!(modes(&args("--modes adaptive@0.1,adaptive@0.1")).unwrap_err().to_string().contains("adaptive@0.1 twice"));
-    assert_eq!(modes(&args("")).unwrap(), USUAL.map(Variant::plain));
+    assert!(
+        modes(&args("--modes poll,adaptive?latency-price=0.1,adaptive?latency-price=0.1"))
+            .unwrap_err()
+            .to_string()
+            .contains("adaptive?latency-price=0.1 twice")
+    );
+    assert_eq!(modes(&args("")).unwrap(), USUAL);
     let swept = names(&modes(&args("--loads 5")).unwrap());
-    assert_eq!(swept[SWEPT.len()..], ["adaptive@0", "adaptive@0.5", "adaptive@2"]);
+    assert_eq!(swept[SWEPT.len()..], ["0", "0.5", "2"].map(|price| format!("adaptive?latency-price={price}")));
 }
 
 #[test]
@@ -169,16 +174,4 @@ fn embedded_devices_keep_the_placement() {
     let mut machine = Machine { device: Some(1), host: vec![0], outside: false, seated: None };
     let cpus = JobCpus::new(Path::new("/"), &plan_of("[a]\n"), &mut machine, &["mem:1G"], false);
     assert_eq!((cpus.threads, cpus.disturbed, machine.seated), (vec![vec![0]], vec![0], None));
-}
-
-#[test]
-fn variants_parse_and_print() {
-    let adaptive = |price| Variant { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(price)) };
-    assert_eq!("poll".parse(), Ok(Variant::plain(Mode::POLL)));
-    assert_eq!("adaptive@0.5".parse(), Ok(adaptive(500)));
-    assert_eq!(adaptive(500).to_string(), "adaptive@0.5");
-    assert_eq!(adaptive(0).to_string().parse(), Ok(adaptive(0)));
-    assert!("poll@0.1".parse::<Variant>().unwrap_err().contains("no knob"));
-    assert!("adaptive@x".parse::<Variant>().unwrap_err().contains("'x' is no latency price"));
-    assert!("pol".parse::<Variant>().unwrap_err().contains("did you mean 'poll'"));
 }

@@ -12,7 +12,7 @@ fn rng() -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(9)
 }
 
-fn variants(names: &[&str]) -> Vec<Variant> {
+fn modes(names: &[&str]) -> Vec<Mode> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
@@ -22,7 +22,7 @@ fn scene(load: Option<f64>) -> SceneJobs {
 
 /// Of a scene with a load, so that it does not matter here how much of its CPU poll had.
 fn outcome(names: &[&str], record: &Record, offered: Option<f64>) -> Option<Outcome> {
-    Outcome::new(&variants(names), record, &scene(Some(100.0)), 1, offered, &mut rng())
+    Outcome::new(&modes(names), record, &scene(Some(100.0)), 1, offered, &mut rng())
 }
 
 /// The ratio of a figure of `b` to the first mode's.
@@ -209,7 +209,7 @@ fn few_rounds_and_one_mode() {
 
 /// How much of its CPU `poll` had, where that is too little, in a closed loop or with a load.
 fn starved(record: &Record, load: Option<f64>, cpus: usize) -> Vec<String> {
-    let doubts = Outcome::new(&variants(&["interrupt", "poll"]), record, &scene(load), cpus, None, &mut rng()).unwrap().doubts;
+    let doubts = Outcome::new(&modes(&["interrupt", "poll"]), record, &scene(load), cpus, None, &mut rng()).unwrap().doubts;
     doubts.into_iter().filter(|text| text.contains("other work")).collect()
 }
 
@@ -218,7 +218,7 @@ fn poll_needs_its_cpu() {
     assert_eq!(starved(&rounds(|_| spun(0.97)), None, 1), NONE);
     let record = rounds(|_| spun(0.62));
     assert_eq!(starved(&record, None, 1), ["other work left poll 62 % of its CPU"]);
-    let all = Outcome::new(&variants(&["interrupt", "poll"]), &record, &scene(None), 1, None, &mut rng()).unwrap();
+    let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &mut rng()).unwrap();
     assert!(all.rows.iter().all(|row| row.extra["valid"] == false), "{:?}", all.rows);
     // A few blocks do not matter: the median decides, as it does of the figures.
     assert_eq!(starved(&rounds(|n| spun(if n < 10 { 0.2 } else { 1.0 })), None, 1), NONE);

@@ -31,7 +31,7 @@ function planeChart() {
   });
   const pick = tails.length > 1 ? [choice("Latency", tails, figure, (tail) => ((state.tail = tail), redraw()))] : [];
   if (loads.length > 1) pick.push(choice("Axes", [["own", "each panel its own"], ["same", "the same in all"]], state.axes, (axes) => ((state.axes = axes), redraw())));
-  const knob = some.some((row) => row.knob !== null) ? " A line joins the settings of a mode's knob (adaptive: --latency-price)." : "";
+  const knob = some.some((row) => row.knob !== null) ? " A line joins the settings of a mode's parameter." : "";
   return chart("plane", `CPU against ${tailName(figure)}: what each mode buys`,
     `Each point is a mode; left is cheaper, down is sooner. Bars are 95 % intervals; the grey steps join the modes that no other beats in both.${knob}`,
     panels, { pick, width: 270 });

@@ -34,10 +34,9 @@ const SPARE = [["#5f6b7a", "#aab6c4", "circle"], ["#9c3d3d", "#ef9a9a", "square"
 
 const modes = new Map();
 
-// The mode of a row's name: `adaptive@0.1` is the mode `adaptive` with its knob at 0.1; `+submit-check` is drawn hollow and dashed.
+// The mode of a row's name: parameters follow a question mark, as in `adaptive?latency-price=0.1`; `+submit-check` is drawn hollow and dashed.
 function modeOf(name) {
-  const at = name.indexOf("@");
-  const family = at < 0 ? name : name.slice(0, at);
+  const family = name.split("?")[0];
   if (!modes.has(family)) {
     const plus = family.indexOf("+");
     const base = plus < 0 ? family : family.slice(0, plus);
@@ -49,10 +48,11 @@ function modeOf(name) {
   return modes.get(family);
 }
 
-// A setting as a number: `0.1`, and as older results say it `10%`; without any limit it is the largest.
+// The parameters of a name, and the last as a number; without any limit it is the largest.
 function readKnob(text) {
-  const share = text.endsWith("%") ? Number(text.slice(0, -1)) / 100 : text === "inf" ? 1e9 : Number(text);
-  return { text, share: Number.isNaN(share) ? 0 : share };
+  const value = text.slice(text.lastIndexOf("=") + 1);
+  const share = value === "inf" ? 1e9 : Number.parseFloat(value);
+  return { text: text.includes("&") ? text : value, share: Number.isNaN(share) ? 0 : share };
 }
 
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
@@ -60,7 +60,7 @@ const number = (value) => (typeof value === "number" && Number.isFinite(value) ?
 // A row with what is derived from it; figures in their units: ns, per second, per I/O.
 function readRow(row) {
   const mode = modeOf(row.mode);
-  const knob = row.mode.includes("@") ? readKnob(row.mode.slice(row.mode.indexOf("@") + 1)) : null;
+  const knob = row.mode.includes("?") ? readKnob(row.mode.slice(row.mode.indexOf("?") + 1)) : null;
   const ci = row.ci ?? {};
   const figures = {
     iops: number(row.iops), cpu: number(row.cpu_ns_per_io), stolen: number(row.stolen_ns_per_io), notify: number(row.notify_ns_per_io),

@@ -6,14 +6,14 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use super::*;
 
 trait Turns {
-    fn begin(&mut self, now: Nanos);
+    fn begin(&mut self, now: Nanos, limits: PollLimits);
     fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn>;
     fn took(&mut self, found: u32);
 }
 
 impl Turns for Round {
-    fn begin(&mut self, now: Nanos) {
-        Round::begin(self, now);
+    fn begin(&mut self, now: Nanos, limits: PollLimits) {
+        Round::begin(self, now, limits);
     }
     fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn> {
         Round::turn(self, now, plans)
@@ -28,7 +28,7 @@ impl Turns for Round {
 struct Case {
     waiting: Vec<u32>,
     cost: u64,
-    group: Group,
+    limits: PollLimits,
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
@@ -37,7 +37,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     (waiting, 1u64..100_000, group).prop_map(|(waiting, cost, (weight, budget, limit))| Case {
         waiting,
         cost,
-        group: Group { weight, budget, time_limit: Nanos(limit) },
+        limits: PollLimits { weight, budget, time: Nanos(limit) },
     })
 }
 
@@ -52,18 +52,19 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
         if rounds > 100_000 {
             return Err("does not end".into());
         }
-        round.begin(now);
+        round.begin(now, case.limits);
         let (began, mut taken) = (now, 0);
         loop {
-            let plans: Vec<Plan> = waiting.iter().map(|&n| if n > 0 { Plan::Look { budget: 64 } } else { Plan::Rest }).collect();
+            let look = Plan::Look { budget: 64 };
+            let plans: Vec<Plan> = waiting.iter().map(|&n| if n > 0 { look } else { Plan::Rest }).collect();
             let Some(turn) = round.turn(now, &plans) else { break };
-            if plans.get(turn.queue) != Some(&Plan::Look { budget: 64 }) {
+            if plans.get(turn.queue) != Some(&look) {
                 return Err(format!("the turn of queue {} that plans no look", turn.queue));
             }
-            if now >= began + case.group.time_limit {
+            if now >= began + case.limits.time {
                 return Err("a turn after the time limit".into());
             }
-            if !(1..=case.group.weight.min(64)).contains(&turn.budget) {
+            if !(1..=case.limits.weight.min(64)).contains(&turn.budget) {
                 return Err(format!("a turn of {}", turn.budget));
             }
             let found = turn.budget.min(waiting[turn.queue]);
@@ -71,7 +72,7 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
             taken += found;
             now += Nanos(case.cost * u64::from(found));
             round.took(found);
-            if taken > case.group.budget {
+            if taken > case.limits.budget {
                 return Err("more than the budget".into());
             }
             passed[turn.queue] = 0;
@@ -86,23 +87,23 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
     Ok(())
 }
 
-fn holds<T: Turns>(round: impl Fn(Group) -> T) -> Result<(), String> {
+fn holds<T: Turns>(round: impl Fn(Round) -> T) -> Result<(), String> {
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
-    runner.run(&any_case(), |case| drain(&case, &mut round(case.group)).map_err(TestCaseError::fail)).map_err(|e| e.to_string())
+    runner.run(&any_case(), |case| drain(&case, &mut round(Round::default())).map_err(TestCaseError::fail)).map_err(|e| e.to_string())
 }
 
 #[test]
 fn a_round_is_bounded_and_fair() {
-    holds(Round::new).unwrap();
+    holds(|round| round).unwrap();
 }
 
 /// Always begins with the first queue, as a loop over the queues would.
 struct FirstFirst(Round);
 
 impl Turns for FirstFirst {
-    fn begin(&mut self, now: Nanos) {
+    fn begin(&mut self, now: Nanos, limits: PollLimits) {
         self.0.first = 0;
-        self.0.begin(now);
+        self.0.begin(now, limits);
     }
     fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn> {
         self.0.turn(now, plans)
@@ -116,8 +117,8 @@ impl Turns for FirstFirst {
 struct Greedy(Round);
 
 impl Turns for Greedy {
-    fn begin(&mut self, now: Nanos) {
-        self.0.begin(now);
+    fn begin(&mut self, now: Nanos, limits: PollLimits) {
+        self.0.begin(now, limits);
     }
     fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn> {
         self.0.turn(now, plans)
@@ -129,8 +130,8 @@ impl Turns for Greedy {
 struct Timeless(Round);
 
 impl Turns for Timeless {
-    fn begin(&mut self, now: Nanos) {
-        self.0.begin(now);
+    fn begin(&mut self, now: Nanos, limits: PollLimits) {
+        self.0.begin(now, limits);
         self.0.until = Nanos::MAX;
     }
     fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn> {
@@ -143,15 +144,15 @@ impl Turns for Timeless {
 
 #[test]
 fn unfair_and_unbounded_twins_are_caught() {
-    assert!(holds(|g| FirstFirst(Round::new(g))).unwrap_err().contains("passed over"));
-    assert!(holds(|g| Greedy(Round::new(g))).unwrap_err().contains("more than the budget"));
-    assert!(holds(|g| Timeless(Round::new(g))).unwrap_err().contains("after the time limit"));
+    assert!(holds(FirstFirst).unwrap_err().contains("passed over"));
+    assert!(holds(Greedy).unwrap_err().contains("more than the budget"));
+    assert!(holds(Timeless).unwrap_err().contains("after the time limit"));
 }
 
 #[test]
 fn empty_polls_end_the_round() {
-    let mut round = Round::new(Group::default());
-    round.begin(Nanos(1));
+    let mut round = Round::default();
+    round.begin(Nanos(1), PollLimits::DEFAULT);
     let mut turns = 0;
     while round.turn(Nanos(2), &[Plan::Look { budget: 64 }]).is_some() {
         round.took(0);
@@ -161,10 +162,10 @@ fn empty_polls_end_the_round() {
 }
 
 #[test]
-fn zero_budget_groups_still_poll() {
-    let mut round = Round::new(Group { weight: 0, budget: 0, time_limit: Nanos::ZERO });
+fn zero_budgets_still_poll() {
+    let mut round = Round::default();
     for _ in 0..3 {
-        round.begin(Nanos(1));
+        round.begin(Nanos(1), PollLimits { weight: 0, budget: 0, time: Nanos::ZERO });
         assert_eq!(round.turn(Nanos(1), &[Plan::Look { budget: 64 }]), Some(Turn { queue: 0, budget: 1 }));
         round.took(1);
         assert_eq!(round.turn(Nanos(1), &[Plan::Look { budget: 64 }]), None);

@@ -3,7 +3,7 @@
 use units::Nanos;
 
 use super::forecast::STRETCH;
-use crate::{Cause, LatencyPrice, Tuning, Woke};
+use crate::{Cause, Cycle, LatencyPrice, Woke};
 
 /// An estimate goes one part in this many towards what was seen.
 const PART: u64 = STRETCH as u64;
@@ -28,10 +28,9 @@ pub(super) struct Price {
 }
 
 impl Price {
-    pub(super) fn new(tuning: &Tuning) -> Price {
-        let machine = &tuning.machine;
+    pub(super) fn new(price: LatencyPrice, machine: &Cycle) -> Price {
         Price {
-            lambda: if tuning.price == LatencyPrice::UNLIMITED { ENDLESS } else { tuning.price.rate() as f32 },
+            lambda: if price == LatencyPrice::UNLIMITED { ENDLESS } else { price.rate() as f32 },
             cpu: machine.cpu.max(Nanos(1)),
             nap: machine.nap.max(Nanos(1)),
             late: machine.late,

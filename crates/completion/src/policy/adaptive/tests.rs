@@ -18,5 +18,5 @@ fn read() -> Class {
 }
 
 fn policy(price: LatencyPrice) -> Adaptive {
-    Adaptive::new(&Tuning { price, machine: MACHINE })
+    Adaptive::new(price, &MACHINE)
 }

@@ -31,7 +31,7 @@ fn found(mode: Mode, tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
 fn only_irq_poll_keeps_the_contract() {
     for mode in Mode::ALL {
         let broken = found(mode, |_, plan| plan);
-        assert_eq!(broken.is_none(), mode.preset() == Preset::IrqPoll, "{mode}: {broken:?}");
+        assert_eq!(broken.is_none(), matches!(mode.preset(), Preset::IrqPoll(_)), "{mode}: {broken:?}");
     }
 }
 
@@ -48,5 +48,15 @@ fn whole_weight_mutant_is_caught() {
     let light = |_: &Seen, plan| if matches!(plan, Plan::Look { .. }) { Plan::Look { budget: 32 } } else { plan };
     for tamper in [hasty, stubborn, light] {
         assert!(found(Mode::IRQ_POLL, tamper).is_some());
+    }
+}
+
+#[test]
+fn a_poll_is_within_weight_and_budget() {
+    for (text, budget) in
+        [("irq-poll?weight=16", 16), ("irq-poll?weight=16&budget=8", 8), ("irq-poll?budget=8", 8), ("irq-poll?weight=200", 200)]
+    {
+        let seen = Seen { in_flight: 300, pending: true, ..Seen::default() };
+        assert_eq!(Policy::new(text.parse().unwrap()).next(Nanos(1), &seen), Plan::Look { budget }, "{text}");
     }
 }

@@ -105,6 +105,10 @@ impl Driven for Scripted {
         self.note("in vain");
     }
 
+    fn limits(&self) -> PollLimits {
+        PollLimits::DEFAULT
+    }
+
     fn gives_way(&self) -> bool {
         self.yields
     }

@@ -135,7 +135,6 @@ fn iterators_cannot_use_their_queue() {
         assert!(queue.block_on(queue.flush(&queue.namespaces()[0])).is_err());
         // Everything else works.
         queue.set_spin(Spin::Yields);
-        queue.set_latency_price(LatencyPrice::NONE);
         queue.set_mode(Mode::INTERRUPT);
         queue.set_wants_room_at(None);
         queue.count_wakeups();

@@ -242,3 +242,12 @@ fn embedded_controller_posts_found_entries() {
         each.counts.returned_at_once
     );
 }
+
+#[test]
+fn rounds_stay_within_their_budget() {
+    let most = |mode| ran(&threads(mode, Host::User, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000))).counts.entries_per_drain_max;
+    assert!(most("irq-poll?weight=4&budget=8") <= 8 && most("irq-poll") > 8);
+    // Each run of the softirq costs something of its own.
+    let runs = |mode| ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000))).all_cpus.softirqs;
+    assert!(runs("irq-poll?weight=4&budget=8") > 2 * runs("irq-poll"));
+}

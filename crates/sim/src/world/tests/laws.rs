@@ -48,7 +48,7 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     let modes = || scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
     // A kernel's hard interrupt takes whatever there is: that is what its softirq was made for.
     let unbounded = modes().any(|mode| Context::of(mode, scenario.host) == Context::Hard);
-    if !unbounded && outcome.counts.entries_per_drain_max > completion::Group::default().budget {
+    if !unbounded && outcome.counts.entries_per_drain_max > completion::PollLimits::DEFAULT.budget {
         return Err(format!("{} entries in one drain", outcome.counts.entries_per_drain_max));
     }
     let hidden = scenario.devices.iter().any(|device| device.config.profile.hidden.is_on());

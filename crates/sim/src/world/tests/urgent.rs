@@ -17,7 +17,7 @@ fn decisions(scenario: &Scenario, habits: Habits) -> Decisions {
 /// `adaptive` with all the price that there is, on a job that is urgent or not.
 fn patient(urgent: bool, depth: u32, profile: Profile) -> Scenario {
     let job = workload::Job { urgent, ..closed_loop(depth, 5_000) };
-    Scenario { latency_price: LatencyPrice::NONE, ..Scenario::new(Mode::ADAPTIVE, profile, job) }
+    Scenario::new(Mode::adaptive(LatencyPrice::NONE), profile, job)
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
     let config = Runs { failure_persistence: None, max_shrink_iters: 50, ..Runs::with_cases(cases) };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let law = |(mut scenario, user): (Scenario, bool)| {
-        (scenario.mode, scenario.latency_price) = (Mode::ADAPTIVE, LatencyPrice::NONE);
+        scenario.mode = Mode::adaptive(LatencyPrice::NONE);
         scenario.host = if user { Host::User } else { scenario.host };
         scenario.jobs[0].job.urgent = true;
         let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;

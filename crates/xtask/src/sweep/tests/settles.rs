@@ -7,14 +7,14 @@ use sim::{Costs, Scenario, closed_loop, open_loop};
 use units::Nanos;
 use workload::Job;
 
-/// A mode with a setting of its knob, and how much of the offered load it settles at.
-fn settled(mode: Mode, price: LatencyPrice, profile: &Profile, (depth, load): (u32, u64), (ios, seed): (u64, u64)) -> f64 {
+/// How much of the offered load a mode settles at.
+fn settled(mode: Mode, profile: &Profile, (depth, load): (u32, u64), (ios, seed): (u64, u64)) -> f64 {
     let mean = profile.read.mean().0.max(1);
     // What the channels do, and no more than the depth allows: there is room for a mode to be late.
     let parallel = u64::from(profile.channels).min(u64::from(depth));
     let rate = parallel * 1_000_000_000 / mean * load / 100;
     let job = Job { iodepth: depth, batch_submit: depth.min(16), ..open_loop(rate, ios) };
-    let mut scenario = Scenario { latency_price: price, seed, ..Scenario::new(mode, profile.clone(), job) }.with_costs(Costs::BARE_METAL);
+    let mut scenario = Scenario { seed, ..Scenario::new(mode, profile.clone(), job) }.with_costs(Costs::BARE_METAL);
     scenario.devices[0].config.profile.moves_data = false;
     let outcome = scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"));
     outcome.iops() / rate as f64
@@ -34,11 +34,11 @@ fn look(seeds: std::ops::Range<u64>, ios: u64) -> Vec<String> {
         let profile = calm(seed);
         for depth in [16, 32] {
             for mode in Mode::ALL {
-                let prices: &[u32] = if mode == Mode::ADAPTIVE { &[100, 300, 10_000] } else { &[100] };
-                for &price in prices {
-                    let part = settled(mode, LatencyPrice::per_mille(price), &profile, (depth, 30), (ios, seed));
+                let adaptive = [100, 300, 10_000].map(|price| Mode::adaptive(LatencyPrice::per_mille(price)));
+                for mode in if mode == Mode::ADAPTIVE { adaptive.to_vec() } else { vec![mode] } {
+                    let part = settled(mode, &profile, (depth, 30), (ios, seed));
                     if part < 0.9 {
-                        short.push(format!("{mode} at a price of {price} ‰, {}, depth {depth}: {part:.2}", profile.name));
+                        short.push(format!("{mode}, {}, depth {depth}: {part:.2}", profile.name));
                     }
                 }
             }
@@ -68,8 +68,8 @@ fn trapped(costs: Costs, tail_ppm: u32, seeds: std::ops::RangeInclusive<u64>) ->
     let part = |seed| {
         let rate = (capacity * 0.45) as u64;
         let job = Job { iodepth: 12, batch_submit: 12, ..open_loop(rate, 30_000) };
-        let price = LatencyPrice::per_mille(30);
-        let scenario = Scenario { latency_price: price, seed, ..Scenario::new(Mode::ADAPTIVE, profile.clone(), job) };
+        let mode = Mode::adaptive(LatencyPrice::per_mille(30));
+        let scenario = Scenario { seed, ..Scenario::new(mode, profile.clone(), job) };
         scenario.with_costs(costs).run().unwrap().iops() / rate as f64
     };
     seeds.map(|seed| (seed, part(seed))).filter(|(_, part)| *part < 0.9).collect()

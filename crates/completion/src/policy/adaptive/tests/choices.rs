@@ -78,7 +78,7 @@ fn cheap_latency_gathers_completions() {
 fn contended_cpu_naps_for_many() {
     let mut policy = sure(LatencyPrice::default(), 3_000, 16);
     let machine = Cycle { cpu: Nanos(14_000), nap: Nanos(16_000), delay: Nanos(37_000), late: Nanos(20_000), message: Nanos(3_800) };
-    policy.price = Price::new(&Tuning { price: LatencyPrice::default(), machine });
+    policy.price = Price::new(LatencyPrice::default(), &machine);
     let plan = plan(&mut policy, Seen { in_flight: 16, cpu_wanted: true, ..Seen::default() });
     assert!(matches!(plan, Plan::Nap { .. }), "{plan:?}");
 }
@@ -149,7 +149,7 @@ fn lost_interrupt_sets_sleep_deadlines() {
 fn far_deadlines_cause_no_nap() {
     for price in [LatencyPrice::NONE, LatencyPrice::default()] {
         let dear = Cycle { delay: Nanos::from_millis(4), cpu: Nanos(200_000), ..MACHINE };
-        let mut policy = Adaptive::new(&Tuning { price, machine: dear });
+        let mut policy = Adaptive::new(price, &dear);
         let far = Nanos::from_secs(20);
         for n in 1..200 {
             let sent = Nanos(n * 1_000_000);

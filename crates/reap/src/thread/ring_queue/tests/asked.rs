@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use completion::{LatencyPrice, Mode, Notification, Plan, Policy};
+use completion::{Mode, Notification, Plan, Policy};
 use hw::now;
 use units::Nanos;
 
@@ -114,11 +114,6 @@ fn caller_hints_reach_the_policy() {
     queue.set_wants_room_at(Some(due));
     assert_eq!(queue.wants_room_at(), Some(due));
     assert_eq!(pair(queue).inner.borrow().waiter.seen.wants_room_at, Some(due.nanos()));
-    for price in ["0.3", "3"] {
-        let price: LatencyPrice = price.parse().unwrap();
-        queue.set_latency_price(price);
-        assert_eq!(pair(queue).inner.borrow().price, price);
-    }
     let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).hardware_queue());
     assert_eq!((first.min(second), first.max(second)), (0, 1));
     // A mode that the ring was not made for means another, and that is said.

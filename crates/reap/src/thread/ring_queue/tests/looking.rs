@@ -115,11 +115,9 @@ fn another_price_is_another_policy() {
     submit(queue, 1);
     poll_while_planned(pair(queue));
     assert!(!looks());
-    let price = pair(queue).inner.borrow().price;
-    queue.set_latency_price(price);
+    queue.set_mode(Mode::adaptive(LatencyPrice::DEFAULT));
     assert!(!looks(), "it is the price that it had");
-    let other: LatencyPrice = if price.to_string() == "3" { "0.3" } else { "3" }.parse().unwrap();
-    queue.set_latency_price(other);
+    queue.set_mode(Mode::adaptive(LatencyPrice::per_mille(3_000)));
     assert!(looks());
     drop(hand);
     assert_eq!(queue.wait(1, None).unwrap(), 1);

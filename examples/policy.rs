@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use reap::policy::{CustomPolicy, Cycle, Facts, Plan, Seen, WEIGHT};
+use reap::policy::{Cycle, Facts, Plan, Policy, Seen, WEIGHT};
 use reap::{Mode, Nanos};
 
 /// Spins no longer than it would pay for the sleep that it may be spared.
@@ -13,7 +13,7 @@ struct Patient {
     since: Option<Nanos>,
 }
 
-impl CustomPolicy for Patient {
+impl Policy for Patient {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         if (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
             self.since = None;

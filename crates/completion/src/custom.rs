@@ -7,7 +7,8 @@ use units::Nanos;
 
 use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 
-/// When to poll one queue: a rule of the program's own. [`crate::Mode::register`] gives it a name; from then on it is a mode like any other.
+/// When to poll one queue: what each built-in mode has, and what a program brings by [`crate::Mode::register`], which gives it a name; from then
+/// on it is a mode like any other.
 ///
 /// Each queue has a policy of its own, made anew at each switch to its mode, and asks it from one thread at a time. What is to outlive a
 /// switch lies in what its maker shares, an `Arc` for example. `docs/policy.md` has a worked example.
@@ -28,16 +29,14 @@ use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 /// Methods run where data pass, so they should allocate nothing and call nothing that blocks. Instants are of the executor's clock, which
 /// the simulator's is as well: a policy reads no clock of its own.
 #[allow(unused_variables)] // The names that the defaults do without are for those who read them.
-pub trait CustomPolicy: fmt::Debug + Send {
+pub trait Policy: fmt::Debug + Send {
     /// What to do next, given what the last step has seen. With commands in flight each answer finds them in finite time, or sleeps.
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
 
-    /// A batch has been committed: whether to poll at once, for at most [`crate::WEIGHT`] entries.
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
-        false
-    }
+    /// A batch has been committed.
+    fn submitted(&mut self, now: Nanos, batch: &Batch) {}
 
-    /// These commands were found by one poll.
+    /// One poll has found commands: these, as far as [`Facts::records`] asks for them.
     fn completed(&mut self, done: &[Done]) {}
 
     /// Where a batch goes that is about to be posted, on a queue with a poll queue besides. How many commands it has is not known yet: of
@@ -45,15 +44,20 @@ pub trait CustomPolicy: fmt::Debug + Send {
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }
-
-    /// For how many entries the device may hold messages back; 0 and 1: none. Asked where [`crate::Facts::holds`] says so, and
-    /// [`Seen::held`] tells what came of it.
-    fn holds(&self) -> u16 {
-        0
-    }
 }
 
-/// What is constant about a mode. A program that brings a policy ([`crate::CustomPolicy`]) begins with one of [`Facts::MASKED`] and [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
+/// Which commands that a poll has found a policy is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// None; nor of which class batches are.
+    None,
+    /// The last one: the freshest.
+    Last,
+    /// All.
+    All,
+}
+
+/// What is constant about a mode. A program that brings a [`Policy`] begins with one of [`Facts::MASKED`] and [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Whether the notification is masked while the thread is awake. Where it is not, it is never masked.
@@ -63,17 +67,34 @@ pub struct Facts {
     /// Whether each vector sets its bit in one pending bitmap, and a notification is sent only while none is outstanding; if not, each vector
     /// notifies by itself.
     pub posted: bool,
-    /// Whether the device holds messages back for [`crate::CustomPolicy::holds`].
+    /// Whether the device holds messages back as [`Plan::Sleep`] asks.
     pub holds: bool,
     /// Whether the policy spins by rule, not by weighing what that costs: `--poll` then says whether it is told that others want its CPU.
     pub spins: bool,
     /// Whether [`crate::Seen::cycle`] is measured for it. Measuring costs four system calls each time.
     pub weighs_sleeps: bool,
+    /// Which commands [`Policy::completed`] is told of.
+    pub records: Records,
+    /// Whether each commit is followed by a look at the phase, and a poll for at most [`crate::WEIGHT`] entries if one is there.
+    pub submit_check: bool,
+    /// Whether the library looks at the phase before it asks for a plan, so that [`Seen::pending`] is known: a look that no interrupt handler
+    /// has.
+    pub checks_first: bool,
 }
 
 impl Facts {
     /// Masked while awake, polled by its own thread: what most policies want.
-    pub const MASKED: Facts = Facts { masks: true, drain_thread: false, posted: false, holds: false, spins: false, weighs_sleeps: false };
+    pub const MASKED: Facts = Facts {
+        masks: true,
+        drain_thread: false,
+        posted: false,
+        holds: false,
+        spins: false,
+        weighs_sleeps: false,
+        records: Records::All,
+        submit_check: false,
+        checks_first: false,
+    };
 
     /// The same, never masked: each completion sends its message, as in `interrupt`.
     pub const UNMASKED: Facts = Facts { masks: false, ..Facts::MASKED };
@@ -83,7 +104,7 @@ impl Facts {
 pub(crate) const LONGEST_NAME: usize = 32;
 
 /// Makes a policy for one queue.
-type Maker = dyn Fn(&Cycle) -> Box<dyn CustomPolicy> + Send + Sync;
+type Maker = dyn Fn(&Cycle) -> Box<dyn Policy> + Send + Sync;
 
 pub(crate) struct Entry {
     pub(crate) name: String,

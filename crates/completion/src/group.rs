@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use crate::{Plan, PollLimits};
+use crate::{KeepArmed, Plan, PollLimits};
 
 /// One queue's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     let mut all = Plan::Rest;
     let (mut earliest, mut fewest) = (Nanos::MAX, u32::MAX);
     for plan in plans {
-        if let Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. } = plan {
+        if let Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. } = plan {
             earliest = earliest.min(until);
         }
         if let Plan::Sleep { at_least, .. } = plan {
@@ -77,8 +77,8 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     }
     match all {
         Plan::Spin { .. } => Plan::Spin { until: earliest },
-        Plan::Nap { .. } => Plan::Nap { until: earliest },
-        Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest },
+        Plan::Nap { .. } => Plan::nap(earliest),
+        Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest, hold: 0, keep_armed: KeepArmed::Never },
         Plan::Look { .. } | Plan::Rest => all,
     }
 }

@@ -7,12 +7,12 @@
 //! # What an executor does
 //!
 //! Where a hardware queue has two lanes, it asks [`Policy::route`] before each commit which of them the batch goes to.
-//! After each commit it calls [`Policy::submitted`], and polls if that says so. To wait, it asks [`Policy::next`]
+//! After each commit it calls [`Policy::submitted`], and polls if [`Facts::submit_check`] says so. To wait, it asks [`Policy::next`]
 //! again and again, each time with what the step before has seen, and carries out the [`Plan`]:
 //!
 //! | plan | step | what the next [`Seen`] says |
 //! | --- | --- | --- |
-//! | `Look` | try the lock, take at most `budget` entries, [`Policy::completed`] if [`Policy::wants_done`] | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
+//! | `Look` | try the lock, take at most `budget` entries, [`Policy::completed`] with what [`Facts::records`] asks for | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
 //! | `Spin` | look at the phase until an entry is there or `until` has come | `pending`; or, if it has looked at once, `found` and `met_at` |
 //! | `Nap` | block on a timer, masked (or, if `leaving`, go, and be back by then) | `woke` |
 //! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |
@@ -23,7 +23,7 @@
 //! [`fall_asleep`] says. Both are without I/O; [`Notification`] is what each executor brings.
 //!
 //! Where [`Facts::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`; it may
-//! stay armed after one as long as [`Policy::stays_armed`], and the next `Sleep` then neither arms nor looks.
+//! stay armed after one as its `keep_armed` says, and the next `Sleep` then neither arms nor looks.
 //! Where it does not, the notification is never masked: every entry has sent its message, signals are sticky, and `Sleep`
 //! blocks without a look. A switch of mode replaces the policy; the new one may find commands in flight of which it never
 //! heard, and the first thing it is told is that the thread `woke`: entries posted under a mask that is now taken off
@@ -31,7 +31,7 @@
 //!
 //! # A policy of one's own
 //!
-//! [`CustomPolicy`] is the trait, [`Mode::register`] gives it a name, and `testing` (a feature) has its contract as functions.
+//! [`Policy`] is the trait, [`Mode::register`] gives it a name, and `testing` (a feature) has its contract as functions.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -50,14 +50,14 @@ pub mod testing;
 mod tuning;
 mod waiter;
 
-pub use custom::{CustomId, CustomPolicy, Facts, RegisterError};
+pub use custom::{CustomId, Facts, Policy, Records, RegisterError};
 pub use decisions::Decisions;
 pub use group::{Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
-pub use policy::Policy;
-pub use seen::{Batch, Cause, Done, Plan, Route, Seen, Woke};
+pub use policy::ModePolicy;
+pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};
 pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep};
 pub use tuning::{Cycle, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, WEIGHT};
 pub use waiter::{Notification, Waiter};

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use units::Nanos;
 
 use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
-use crate::{CustomPolicy, Cycle, Facts, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, RegisterError};
+use crate::{Cycle, Facts, LatencyPrice, MAX_WEIGHT, Policy, PollLimits, PriceError, Records, RegisterError};
 
 /// A completion mode, as written on the command line, in scenarios and in results: `NAME[+submit-check][?KEY=VALUE[&KEY=VALUE…]]`, such as
 /// `irq-poll?weight=16&budget=64` or `adaptive?latency-price=0.5`. What is printed leaves out the parameters that are the default.
@@ -194,7 +194,7 @@ impl Mode {
     pub fn register(
         name: &str,
         facts: Facts,
-        make: impl Fn(&Cycle) -> Box<dyn CustomPolicy> + Send + Sync + 'static,
+        make: impl Fn(&Cycle) -> Box<dyn Policy> + Send + Sync + 'static,
     ) -> Result<Mode, RegisterError> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
@@ -323,15 +323,21 @@ impl Mode {
 
     /// What is constant about it.
     pub fn facts(self) -> Facts {
-        match self.preset {
-            Preset::Threaded => Facts { drain_thread: true, ..Facts::UNMASKED },
-            Preset::Posted => Facts { posted: true, ..Facts::UNMASKED },
-            Preset::IrqPoll(_) | Preset::Suspend => Facts::MASKED,
-            Preset::HybridMean | Preset::HybridMin | Preset::Poll => Facts { spins: true, ..Facts::MASKED },
-            Preset::Adaptive(_) => Facts { holds: true, weighs_sleeps: true, ..Facts::MASKED },
+        let facts = match self.preset {
             Preset::Custom(id) => id.entry().facts,
-            _ => Facts::UNMASKED,
-        }
+            Preset::Adaptive(_) => Facts { holds: true, weighs_sleeps: true, checks_first: true, records: Records::Last, ..Facts::MASKED },
+            Preset::HybridMean | Preset::HybridMin => Facts { spins: true, ..Facts::MASKED },
+            // The others are told of nothing.
+            Preset::Poll => Facts { spins: true, checks_first: true, records: Records::None, ..Facts::MASKED },
+            Preset::IrqPoll(_) | Preset::Suspend => Facts { records: Records::None, ..Facts::MASKED },
+            Preset::Threaded => Facts { drain_thread: true, records: Records::None, ..Facts::UNMASKED },
+            Preset::Posted => Facts { posted: true, records: Records::None, ..Facts::UNMASKED },
+            _ => Facts { records: Records::None, ..Facts::UNMASKED },
+        };
+        // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
+        // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
+        // interrupt.
+        Facts { submit_check: facts.submit_check || self.submit_check, ..facts }
     }
 
     /// Who decides what the device holds back; `None`: it holds nothing back.

@@ -59,7 +59,7 @@ pub struct Rates {
     pub messages: u64,
     /// Commands in flight now.
     pub in_flight: u32,
-    /// For how many entries the policies of all these queues would have messages held back ([`crate::Policy::holds`]); 0: some for none.
+    /// For how many entries the policies of all these queues would have messages held back (`hold` of [`crate::Plan::Sleep`]); 0: some for none.
     pub asked: u16,
 }
 

@@ -1,11 +1,11 @@
-//! When to look: one policy per queue, dispatched by an enum, asked once per batch.
+//! The built-in policies, dispatched by an enum and asked once per batch.
 
 mod adaptive;
 mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, CustomPolicy, Cycle, Decisions, Done, Facts, Mode, Plan, Preset, Route, Seen, WEIGHT};
+use crate::{Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen, WEIGHT};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 
@@ -20,18 +20,14 @@ const YIELD: Nanos = Nanos::from_micros(50);
 const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
 const SUSPEND_DEFER: u32 = 10;
 
-/// When to look at one queue.
+/// The policy of a mode.
 #[derive(Debug)]
-pub struct Policy {
+pub struct ModePolicy {
     mode: Mode,
-    /// The same as a word: compared for each plan.
-    word: u64,
-    /// The mode's `+submit-check`.
-    check: bool,
     rule: Rule,
     facts: Facts,
-    /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
-    records: bool,
+    /// The rule plans to poll for so many wherever work is known: cached until the mode changes; of `adaptive`, until it waits.
+    pub(crate) poll: Option<u32>,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
 }
@@ -45,18 +41,14 @@ enum Rule {
     Suspend { in_vain: u32 },
     Poll,
     Adaptive(Box<Adaptive>),
-    Custom(Box<dyn CustomPolicy>),
+    Custom(Box<dyn Policy>),
 }
 
-impl Policy {
-    /// The policy of a mode on the default machine. It knows of nothing in flight.
-    pub fn new(mode: Mode) -> Policy {
-        Policy::with(mode, &Cycle::default())
-    }
-
-    /// The policy of a mode on this machine. It knows of nothing in flight.
-    pub fn with(mode: Mode, machine: &Cycle) -> Policy {
-        let rule = match mode.preset() {
+impl ModePolicy {
+    /// The policy of a mode on this machine. It knows of nothing in flight. What `adaptive` has learnt of device and machine under an `earlier`
+    /// policy of the same queue, whatever their modes are, is kept until it is of use again.
+    pub fn new(mode: Mode, machine: &Cycle, earlier: Option<ModePolicy>) -> ModePolicy {
+        let mut rule = match mode.preset() {
             Preset::IrqPoll(limits) => Rule::IrqPoll { weight: limits.weight.min(limits.budget) },
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
@@ -67,25 +59,21 @@ impl Policy {
             // The others differ in who polls, in how messages are delivered and in what the device coalesces.
             _ => Rule::Interrupt,
         };
-        // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
-        // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
-        // interrupt. A constant of the mode, so that asking costs no branch.
-        let check = mode.submit_check();
-        let records = matches!(rule, Rule::Hybrid(_) | Rule::Adaptive(_) | Rule::Custom(_));
-        Policy { mode, word: mode.into(), check, rule, facts: mode.facts(), records, learnt: None }
-    }
-
-    /// Takes over what `adaptive` has learnt of device and machine under an earlier policy of the same queue, whatever their modes are: it is
-    /// kept until it is of use again.
-    pub fn inherit(&mut self, earlier: Policy) {
-        let learnt = match earlier.rule {
+        let mut learnt = earlier.and_then(|earlier| match earlier.rule {
             Rule::Adaptive(rule) => Some(rule),
             _ => earlier.learnt,
-        };
-        match (&mut self.rule, learnt) {
-            (Rule::Adaptive(rule), Some(learnt)) => rule.inherit(*learnt),
-            (_, learnt) => self.learnt = learnt,
+        });
+        if let Rule::Adaptive(rule) = &mut rule
+            && let Some(learnt) = learnt.take()
+        {
+            rule.inherit(*learnt);
         }
+        let poll = match rule {
+            Rule::Interrupt | Rule::Poll | Rule::Adaptive(_) => Some(WEIGHT),
+            Rule::IrqPoll { weight } => Some(weight),
+            Rule::Hybrid(_) | Rule::Suspend { .. } | Rule::Custom(_) => None,
+        };
+        ModePolicy { mode, rule, facts: mode.facts(), poll, learnt }
     }
 
     /// The mode that it carries out.
@@ -93,128 +81,10 @@ impl Policy {
         self.mode
     }
 
-    /// [`Policy::mode`] as a word: what a cell that is switched at run time compares.
+    /// What is constant about its mode.
     #[inline]
-    pub fn word(&self) -> u64 {
-        self.word
-    }
-
-    /// Where a batch goes that is about to be committed, `batch.in_flight` counting it as in flight already. To the lane that is
-    /// only looked at if looking is what this policy does anyway.
-    #[inline]
-    pub fn route(&self, now: Nanos, batch: &Batch) -> Route {
-        match &self.rule {
-            Rule::Poll | Rule::Hybrid(_) => Route::Poll,
-            Rule::Adaptive(rule) => rule.route(),
-            Rule::Custom(rule) => rule.route(now, batch),
-            Rule::Interrupt | Rule::IrqPoll { .. } | Rule::Suspend { .. } => Route::Notify,
-        }
-    }
-
-    /// Tells of a batch whose doorbell has just been rung; answers whether to look at once: locklessly at the phase, and if an entry is
-    /// pending by *trying* the lock, for at most [`WEIGHT`] entries.
-    #[inline]
-    pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
-        match &mut self.rule {
-            Rule::Hybrid(rule) => rule.submitted(now, batch),
-            Rule::Adaptive(rule) => rule.submitted(now, batch),
-            Rule::Custom(rule) => return rule.submitted(now, batch),
-            _ => {}
-        }
-        self.check
-    }
-
-    /// Whether [`Policy::submitted`] does anything with [`Batch::class`]; if not, it need not be found out.
-    #[inline]
-    pub fn wants_class(&self) -> bool {
-        self.records
-    }
-
-    /// Whether the next commit may be followed by a look.
-    #[inline]
-    pub fn looks_on_commit(&self) -> bool {
-        self.check || matches!(self.rule, Rule::Custom(_))
-    }
-
-    /// Whether a look that finds something may come before it is asked: it would plan nothing else, and is told of nothing by being asked.
-    #[inline]
-    pub fn looks_first(&self) -> bool {
-        match &self.rule {
-            Rule::Poll => true,
-            Rule::Adaptive(rule) => rule.looks_first(),
-            _ => false,
-        }
-    }
-
-    /// Whether it looks, and does nothing else, whenever its thread is back from a sleep: then that need not be planned either.
-    #[inline]
-    pub fn looks_when_woken(&self) -> bool {
-        matches!(self.rule, Rule::Interrupt)
-    }
-
-    /// Whether [`Policy::completed`] does anything with the records of the look that comes; if not, they need not be made.
-    #[inline]
-    pub fn wants_done(&self) -> bool {
-        match &self.rule {
-            Rule::Adaptive(rule) => rule.wants_done(),
-            _ => self.records,
-        }
-    }
-
-    /// Adds to `done` what [`Policy::completed`] needs of the records of one look: for `adaptive` the last says it all, and the others are not made.
-    #[inline]
-    pub fn record(&self, mut records: impl DoubleEndedIterator<Item = Done>, done: &mut Vec<Done>) {
-        match &self.rule {
-            Rule::Adaptive(_) => done.extend(records.next_back()),
-            _ => done.extend(records),
-        }
-    }
-
-    /// Tells of the commands that a look took.
-    #[inline]
-    pub fn completed(&mut self, done: &[Done]) {
-        match &mut self.rule {
-            Rule::Hybrid(rule) => rule.completed(done),
-            Rule::Adaptive(rule) => rule.completed(done),
-            Rule::Custom(rule) => rule.completed(done),
-            _ => {}
-        }
-    }
-
-    /// What to do next, given what the last step has seen.
-    #[inline]
-    pub fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        match &mut self.rule {
-            Rule::Interrupt => interrupt(WEIGHT, seen),
-            &mut Rule::IrqPoll { weight } => irq_poll(weight, seen),
-            Rule::Hybrid(rule) => rule.next(now, seen),
-            Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
-            Rule::Poll => poll(now, seen),
-            Rule::Adaptive(rule) => rule.next(now, seen),
-            Rule::Custom(rule) => rule.next(now, seen),
-        }
-    }
-
-    /// Whether a nap that is over and has brought nothing would be followed by another nap, or by a sleep. Where the kernel can
-    /// do so, it may then go on until the first completion.
-    #[inline]
-    pub fn dozes(&self) -> bool {
-        match &self.rule {
-            Rule::Suspend { .. } => true,
-            Rule::Adaptive(rule) => rule.gathers(),
-            _ => false,
-        }
-    }
-
-    /// For how many entries the device may hold this queue's messages back: as many as do not make any of its commands later.
-    /// 0: none. Asked for by `adaptive` and by policies of a program's own, which are told in [`Seen::held`] what came of it.
-    #[inline]
-    pub fn holds(&self) -> u16 {
-        match &self.rule {
-            Rule::Adaptive(rule) => rule.holds(),
-            Rule::Custom(rule) if self.facts.holds => rule.holds(),
-            _ => 0,
-        }
+    pub fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// How often `adaptive` decided what; `None` in every other mode.
@@ -224,22 +94,55 @@ impl Policy {
             _ => None,
         }
     }
+}
 
-    /// What is constant about its mode.
+impl Policy for ModePolicy {
     #[inline]
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        match &mut self.rule {
+            Rule::Interrupt => interrupt(WEIGHT, seen),
+            &mut Rule::IrqPoll { weight } => irq_poll(weight, seen),
+            Rule::Hybrid(rule) => rule.next(now, seen),
+            Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
+            Rule::Poll => poll(now, seen),
+            Rule::Adaptive(rule) => {
+                let plan = rule.next(now, seen);
+                self.poll = rule.is_between_waits().then_some(WEIGHT);
+                plan
+            }
+            Rule::Custom(rule) => rule.next(now, seen),
+        }
     }
 
-    /// Whether a notification that is armed may stay so, with this many in flight, although the thread is awake or about to carry
-    /// out `plan`: it sleeps as soon as it has looked. An executor that asks after each wake-up and for each plan, and masks
-    /// as soon as the answer is no, may block without arming and without the look after it: since it was armed each entry
-    /// has sent its message, and signals are sticky.
     #[inline]
-    pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
-        // With one command in flight its message is the one that ends the sleep for it, and no other can come meanwhile.
-        let Rule::Adaptive(rule) = &self.rule else { return false };
-        (in_flight <= 1 || rule.sleeps_under_hold()) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. })
+    fn submitted(&mut self, now: Nanos, batch: &Batch) {
+        match &mut self.rule {
+            Rule::Hybrid(rule) => rule.submitted(now, batch),
+            Rule::Adaptive(rule) => rule.submitted(now, batch),
+            Rule::Custom(rule) => rule.submitted(now, batch),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn completed(&mut self, done: &[Done]) {
+        match &mut self.rule {
+            Rule::Hybrid(rule) => rule.completed(done),
+            Rule::Adaptive(rule) if rule.learns() => rule.completed(done),
+            Rule::Custom(rule) => rule.completed(done),
+            _ => {}
+        }
+    }
+
+    /// To the poll queue if polling is what this policy does anyway.
+    #[inline]
+    fn route(&self, now: Nanos, batch: &Batch) -> Route {
+        match &self.rule {
+            Rule::Poll | Rule::Hybrid(_) => Route::Poll,
+            Rule::Adaptive(rule) => rule.route(),
+            Rule::Custom(rule) => rule.route(now, batch),
+            Rule::Interrupt | Rule::IrqPoll { .. } | Rule::Suspend { .. } => Route::Notify,
+        }
     }
 }
 
@@ -310,7 +213,7 @@ fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
         // Stays so until a look finds something: a queue that has gone quiet is not looked at in vain again.
         return Plan::sleep(Nanos::MAX);
     }
-    Plan::Nap { until: now + SUSPEND_TIMEOUT }
+    Plan::Nap { until: now + SUSPEND_TIMEOUT, extends: true }
 }
 
 /// `poll`: spin while anything is in flight.
@@ -329,10 +232,16 @@ fn spin(now: Nanos, seen: &Seen) -> Plan {
     if seen.leaving {
         Plan::sleep(Nanos::MAX)
     } else if seen.cpu_wanted {
-        Plan::Nap { until: now + YIELD }
+        Plan::nap(now + YIELD)
     } else {
         Plan::Spin { until: now + SLICE }
     }
+}
+
+/// The policy of a mode on the default machine.
+#[cfg(test)]
+pub(crate) fn of(mode: Mode) -> ModePolicy {
+    ModePolicy::new(mode, &Cycle::default(), None)
 }
 
 #[cfg(test)]

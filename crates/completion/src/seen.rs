@@ -11,7 +11,7 @@ pub struct Batch {
     pub urgent: u32,
     /// Commands of the queue in flight, this batch included.
     pub in_flight: u32,
-    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy wants to know ([`crate::Policy::wants_class`]).
+    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy is told of completions ([`crate::Facts::records`]).
     pub class: Option<Class>,
 }
 
@@ -87,11 +87,24 @@ pub struct Seen {
     /// The thread only waits for room, and has had a command to submit since this instant, or will have one then.
     pub wants_room_at: Option<Nanos>,
     /// The device holds its messages back until this many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
-    /// ([`crate::Policy::holds`]), as far as the device has confirmed it.
+    /// (`hold` of [`Plan::Sleep`]), as far as the device has confirmed it.
     pub held: u32,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it. Of a thread that had left the library: for
     /// how long it has computed since, which is zero if it slept elsewhere.
     pub cycle: Option<Nanos>,
+}
+
+/// When the notification may stay armed while the thread is awake, until a plan to spin or nap. The next sleep then neither arms nor looks: each
+/// entry since has sent its message, and signals are sticky.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepArmed {
+    /// Not at all.
+    #[default]
+    Never,
+    /// While at most one command is in flight.
+    Alone,
+    /// Always.
+    Always,
 }
 
 /// What to do next about one queue.
@@ -111,6 +124,9 @@ pub enum Plan {
     Nap {
         /// When to wake.
         until: Nanos,
+        /// If it has brought nothing by then, the next plan would be another nap, or a sleep: where the kernel can do so, it goes on until
+        /// the first completion.
+        extends: bool,
     },
     /// Arm the notification, look once more, sleep.
     Sleep {
@@ -120,6 +136,11 @@ pub enum Plan {
         /// end the sleep all the same, each with its own completion as one of them, and so do a switch of mode, an urgent request,
         /// and `until`: a policy that is told of less than it planned for plans anew.
         at_least: u32,
+        /// For how many entries the device may hold messages back from now on: as many as do not make any command later. 0 and 1: none.
+        /// Where [`crate::Facts::holds`] says so; [`Seen::held`] tells what came of it.
+        hold: u16,
+        /// Whether the notification may stay armed although the thread is awake again.
+        keep_armed: KeepArmed,
     },
     /// Nothing is in flight: there is nothing to wait for.
     Rest,
@@ -129,7 +150,13 @@ impl Plan {
     /// To sleep until the first completion is told of, or this instant.
     #[inline]
     pub const fn sleep(until: Nanos) -> Plan {
-        Plan::Sleep { until, at_least: 1 }
+        Plan::Sleep { until, at_least: 1, hold: 0, keep_armed: KeepArmed::Never }
+    }
+
+    /// To nap until this instant, and no longer.
+    #[inline]
+    pub const fn nap(until: Nanos) -> Plan {
+        Plan::Nap { until, extends: false }
     }
 }
 

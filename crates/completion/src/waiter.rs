@@ -10,7 +10,8 @@
 
 use units::Nanos;
 
-use crate::{Habits, Lawful, Plan, Policy, Rule, Seen, WEIGHT, Woke};
+use crate::policy::work_is_known;
+use crate::{Cycle, Habits, KeepArmed, Lawful, Mode, ModePolicy, Plan, Policy, Rule, Seen, Woke};
 
 /// A hardware queue's notification and its look role, as one software queue meets them.
 pub trait Notification {
@@ -60,7 +61,7 @@ const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1
 #[derive(Debug)]
 pub struct Waiter<H = Lawful> {
     /// When to look.
-    pub policy: Policy,
+    pub policy: ModePolicy,
     /// What the policy is told next.
     pub seen: Seen,
     /// What it answered last.
@@ -69,10 +70,14 @@ pub struct Waiter<H = Lawful> {
     pub others_look: bool,
     /// The notification is this thread's: nobody shares the queue, or it owns the look role.
     pub owner: bool,
+    /// For how many entries the device may hold messages back, as the policy said when it last planned to sleep.
+    pub hold: u16,
     /// The look role knows of this thread.
     registered: bool,
     /// The notification has been armed since before the thread slept last: every entry since has sent its message.
     kept_armed: bool,
+    /// When it may be, as the policy said when it last planned to sleep.
+    keep_armed: KeepArmed,
     /// Commands are out of which no notification will tell; and since when it naps for them.
     silent: u32,
     silent_since: Option<Nanos>,
@@ -80,27 +85,30 @@ pub struct Waiter<H = Lawful> {
 }
 
 impl<H: Habits> Waiter<H> {
-    /// Of a queue of which its thread has seen nothing, and whose notification is not known to be its own.
-    pub fn new(policy: Policy, habits: H) -> Waiter<H> {
+    /// Of a queue in this mode of which its thread has seen nothing, and whose notification is not known to be its own.
+    pub fn new(mode: Mode, machine: &Cycle, habits: H) -> Waiter<H> {
         Waiter {
-            policy,
+            policy: ModePolicy::new(mode, machine, None),
             seen: Seen::default(),
             plan: Plan::Rest,
             others_look: false,
             owner: false,
+            hold: 0,
             registered: false,
             kept_armed: false,
+            keep_armed: KeepArmed::Never,
             silent: 0,
             silent_since: None,
             habits,
         }
     }
 
-    /// Between two batches: goes on with another policy, which has never heard of what is in flight, and inherits what the last one has
+    /// Between two batches: goes on in another mode, whose policy has never heard of what is in flight, and inherits what the last one has
     /// learnt. What was posted under a mask that it takes off has sent no message, so it begins with a look. [`Waiter::settle`] follows.
-    pub fn adopt(&mut self, policy: Policy) {
-        let earlier = std::mem::replace(&mut self.policy, policy);
-        self.policy.inherit(earlier);
+    pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
+        let earlier = std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
+        self.policy = ModePolicy::new(mode, machine, Some(earlier));
+        (self.hold, self.keep_armed) = (0, KeepArmed::Never);
         if self.habits.keeps(Rule::LookAfterSwitch) {
             self.woken(Woke::OTHER);
         }
@@ -135,8 +143,9 @@ impl<H: Habits> Waiter<H> {
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
-        if let Plan::Sleep { at_least, .. } = &mut plan {
+        if let Plan::Sleep { at_least, hold, keep_armed, .. } = &mut plan {
             *at_least = self.seen.wants.max(*at_least);
+            (self.hold, self.keep_armed) = (*hold, *keep_armed);
         }
         if self.silent > 0 {
             plan = self.unnotified(now, plan);
@@ -144,36 +153,29 @@ impl<H: Habits> Waiter<H> {
         // Told once.
         (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
         self.plan = plan;
-        if self.kept_armed && !self.policy.stays_armed(plan, self.seen.in_flight) {
+        if self.kept_armed && !self.may_stay_armed(self.seen.in_flight) {
             self.kept_armed = !self.habits.keeps(Rule::RearmAfterMask);
             n.mask();
         }
         plan
     }
 
-    /// In place of [`Waiter::next`], where `pending` (asked only if it matters) says that something is there and the policy would only
-    /// look or spin: the plan is to look.
-    #[inline(always)] // The plan is known where this is asked.
-    pub fn looks_first(&mut self, pending: impl FnOnce() -> bool) -> Option<Plan> {
-        if !self.policy.looks_first() || !pending() {
-            return None;
-        }
-        self.found_something();
-        let plan = Plan::Look { budget: WEIGHT };
-        self.plan = plan;
-        Some(plan)
+    /// The plan of [`Waiter::next`] where work is known, if the mode always has the same: the rest of [`Waiter::seen`] is not looked at.
+    #[inline(always)] // What kind of plan it is, is known where this is called.
+    pub fn cached(&mut self) -> Option<Plan> {
+        let budget = self.policy.poll.filter(|_| !self.kept_armed && work_is_known(&self.seen))?;
+        self.plan = Plan::Look { budget };
+        Some(Plan::Look { budget })
     }
 
-    /// The same where the thread is back from a sleep, and the policy then looks.
-    #[inline]
-    pub fn looks_when_woken(&mut self) -> Option<Plan> {
-        let woken = self.seen.woke.is_some() && !self.seen.lock_busy && !self.kept_armed && self.policy.looks_when_woken();
-        if !woken {
-            return None;
-        }
-        let plan = Plan::Look { budget: WEIGHT };
-        self.plan = plan;
-        Some(plan)
+    /// Whether the notification may be armed while the thread is awake, or about to carry out its plan.
+    fn may_stay_armed(&self, in_flight: u32) -> bool {
+        let may = match self.keep_armed {
+            KeepArmed::Never => false,
+            KeepArmed::Alone => in_flight <= 1,
+            KeepArmed::Always => true,
+        };
+        may && !matches!(self.plan, Plan::Spin { .. } | Plan::Nap { .. })
     }
 
     /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be the last for ever otherwise.
@@ -182,13 +184,17 @@ impl<H: Habits> Waiter<H> {
         if self.seen.found > 0 {
             self.silent_since = None;
         }
-        let Plan::Sleep { until, .. } = plan else { return plan };
+        let until = match plan {
+            Plan::Sleep { until, .. } => until,
+            Plan::Nap { until, .. } => return Plan::nap(until),
+            _ => return plan,
+        };
         if !self.habits.keeps(Rule::NapInSilence) {
             return plan;
         }
         let (shortest, longest) = SILENT_NAP;
         let waited = now - *self.silent_since.get_or_insert(now);
-        Plan::Nap { until: until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)) }
+        Plan::nap(until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)))
     }
 
     /// A look begins, which answers all that the policy would have been told but these. Whether the thread has slept since the last one, and
@@ -277,7 +283,7 @@ impl<H: Habits> Waiter<H> {
         }
         // A queue that was not to sleep has not armed its notification.
         let armed = self.kept_armed || matches!(self.plan, Plan::Sleep { .. });
-        self.kept_armed = armed && !n.is_shared() && n.is_alone() && self.policy.stays_armed(self.plan, in_flight);
+        self.kept_armed = armed && !n.is_shared() && n.is_alone() && self.may_stay_armed(in_flight);
         if !self.kept_armed {
             n.mask();
         }

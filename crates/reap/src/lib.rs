@@ -90,9 +90,11 @@ mod reactor;
 pub mod serve;
 
 pub use ::driver::paths;
-/// A policy of one's own: [`policy::CustomPolicy`] is the trait, [`Mode::register`] gives it a name.
+/// A policy of one's own: [`policy::Policy`] is the trait, [`Mode::register`] gives it a name.
 pub mod policy {
-    pub use completion::{Batch, Cause, CustomId, CustomPolicy, Cycle, Done, Facts, Plan, RegisterError, Route, Seen, WEIGHT, Woke};
+    pub use completion::{
+        Batch, Cause, CustomId, Cycle, Done, Facts, KeepArmed, Plan, Policy, Records, RegisterError, Route, Seen, WEIGHT, Woke,
+    };
 
     #[cfg(feature = "testing")]
     pub use completion::testing;

@@ -17,7 +17,7 @@ mod price;
 use units::Nanos;
 
 use super::work_is_known;
-use crate::{Batch, Cause, Cycle, Decisions, Done, LatencyPrice, Plan, Route, Seen, WEIGHT};
+use crate::{Batch, Cause, Cycle, Decisions, Done, KeepArmed, LatencyPrice, Plan, Route, Seen, WEIGHT};
 use caller::Caller;
 use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
@@ -52,8 +52,6 @@ struct Step {
     /// Its end was the notification's, or was not although it was slept for that.
     told: bool,
     slept_through: bool,
-    /// It is a sleep under hold: the device tells of several at once.
-    under_hold: bool,
 }
 
 /// The wait under way: from an empty poll to the next that finds something.
@@ -120,12 +118,6 @@ impl Adaptive {
         if self.price.is_bounded() { self.flow.holds } else { 0 }
     }
 
-    /// Whether the thread sleeps on a device that holds messages back: it stays armed, and entries that are there are no reason to look.
-    #[inline]
-    pub(super) fn sleeps_under_hold(&self) -> bool {
-        self.step.under_hold
-    }
-
     /// A thread that stays awake finds what it sends without being told.
     #[inline]
     pub(super) fn route(&self) -> Route {
@@ -160,18 +152,18 @@ impl Adaptive {
         self.spare() > 1.0
     }
 
-    /// Between two waits a look that finds something is free, and there is nothing to account for.
+    /// Between two waits a poll that finds something is free, and there is nothing to account for.
     #[inline]
-    pub(super) fn looks_first(&self) -> bool {
+    pub(super) fn is_between_waits(&self) -> bool {
         self.wait.is_none() && self.step.doing == Doing::Nothing
     }
 
-    /// Whether what the next look takes says anything new. What is there before anybody waits has been there for nobody knows how long,
-    /// and of a thread that stays awake its waits are all alike.
+    /// Whether what a poll has found says anything new. What is there before anybody waits has been there for nobody knows how long, and of a
+    /// thread that stays awake its waits are all alike.
     #[inline]
-    pub(super) fn wants_done(&self) -> bool {
+    pub(super) fn learns(&self) -> bool {
         let new = self.wait.is_some_and(|wait| wait.slept || self.awake < MEMORY);
-        new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
+        new || !self.is_between_waits() && self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
     #[inline]
@@ -229,7 +221,10 @@ impl Adaptive {
     #[inline(never)]
     fn weigh(&mut self, now: Nanos, seen: &Seen) -> Plan {
         self.forecast.keep(seen.in_flight);
-        let plan = self.decide(now, seen);
+        let mut plan = self.decide(now, seen);
+        if let Plan::Nap { extends, .. } = &mut plan {
+            *extends = self.gathers();
+        }
         let (doing, count) = match plan {
             Plan::Spin { .. } => (Doing::Spin, &mut self.decisions.spun),
             Plan::Nap { .. } => (Doing::Nap, &mut self.decisions.napped),
@@ -241,7 +236,6 @@ impl Adaptive {
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        self.step.under_hold = false;
         let wait = self.begin(now, seen.in_flight);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
@@ -250,14 +244,14 @@ impl Adaptive {
         }
         if wait.explores > Nanos::ZERO {
             let until = now + wait.explores.min(SLICE);
-            return if seen.cpu_wanted { Plan::Nap { until } } else { Plan::Spin { until } };
+            return if seen.cpu_wanted { Plan::nap(until) } else { Plan::Spin { until } };
         }
         let cpu = self.price.cpu;
         if self.price.is_bounded() && !self.ledger.may_predict(cpu, MARGIN) {
             // As if nothing were known.
             let left = cpu - wait.spun;
             let rents = !seen.cpu_wanted && left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
-            return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
+            return if rents { Plan::Spin { until: now + left } } else { self.sleep(now, 0) };
         }
         // Whether it finds out what staying awake costs, or has found that it is cheaper.
         if !seen.cpu_wanted && self.flow.is_awake() {
@@ -265,26 +259,28 @@ impl Adaptive {
         }
         if !self.forecast.is_known() {
             // After a sleep something is.
-            return self.sleep(now);
+            return self.sleep(now, 0);
         }
         let points =
             if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.price.soonest().0 as f32) };
-        let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
-        self.step.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
-        plan
+        self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now, seen.held))
     }
 
     /// A thread that computes until it looks again is told in vain of what completes meanwhile. One that waits elsewhere has to be told.
     fn leaves(&self, now: Nanos, seen: &Seen) -> Plan {
         match self.caller.computes() {
-            Some(span) if seen.found > 0 => Plan::Nap { until: now + span },
-            _ => self.sleep(now),
+            Some(span) if seen.found > 0 => Plan::nap(now + span),
+            _ => self.sleep(now, 0),
         }
     }
 
-    fn sleep(&self, now: Nanos) -> Plan {
+    fn sleep(&self, now: Nanos, held: u32) -> Plan {
         let deadline = self.forecast.oldest().map_or(Nanos::MAX, |class| now + self.forecast.deadline(class));
-        Plan::sleep(if self.distrusts { deadline } else { Nanos::MAX })
+        let until = if self.distrusts { deadline } else { Nanos::MAX };
+        // With one command in flight its message is the one that ends the sleep for it, and no other can come meanwhile. A device that holds
+        // messages back tells of several at once, and entries that are there are no reason to look.
+        let keep_armed = if held > 1 { KeepArmed::Always } else { KeepArmed::Alone };
+        Plan::Sleep { until, at_least: 1, hold: self.holds(), keep_armed }
     }
 
     /// The wait under way, or a new one.

@@ -101,7 +101,7 @@ impl Hybrid {
         }
         match self.batches.iter().map(|batch| batch.due).min() {
             // Commands of which this policy never heard may be due at any time.
-            Some(due) if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving => Plan::Nap { until: due },
+            Some(due) if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving => Plan::nap(due),
             _ => spin(now, seen),
         }
     }

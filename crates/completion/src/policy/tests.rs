@@ -2,7 +2,7 @@ use units::{Class, Op};
 
 use super::*;
 use crate::testing::{Event, ask, events};
-use crate::{Cause, Woke};
+use crate::{Cause, Records, Woke};
 
 mod hybrid;
 mod irq_poll;
@@ -19,12 +19,11 @@ fn read(bytes: u32) -> Class {
 
 #[test]
 fn submit_check_polls_after_commit() {
-    let batch = Batch { commands: 4, in_flight: 9, ..Batch::default() };
     for mode in Mode::ALL {
-        assert_eq!(Policy::new(mode).submitted(Nanos(1), &batch), mode.submit_check(), "{mode}");
+        assert_eq!(of(mode).facts().submit_check, mode.submit_check(), "{mode}");
         if let Ok(checked) = mode.with_submit_check() {
             let seen = Seen { in_flight: 9, pending: true, ..Seen::default() };
-            assert_eq!(Policy::new(mode).next(Nanos(1), &seen), Policy::new(checked).next(Nanos(1), &seen));
+            assert_eq!(of(mode).next(Nanos(1), &seen), of(checked).next(Nanos(1), &seen));
         }
     }
 }
@@ -32,14 +31,14 @@ fn submit_check_polls_after_commit() {
 #[test]
 fn polling_modes_route_to_polling() {
     let batch = Batch { commands: 1, in_flight: 1, class: Some(read(4096)), urgent: 0 };
-    let polled = |mode: &Mode| Policy::new(*mode).route(Nanos(1), &batch) == Route::Poll;
+    let polled = |mode: &Mode| of(*mode).route(Nanos(1), &batch) == Route::Poll;
     let names: Vec<_> = Mode::ALL.into_iter().filter(polled).map(|mode| mode.to_string()).collect();
     assert_eq!(names, ["hybrid-mean", "hybrid-min", "poll"]);
 }
 
 #[test]
 fn awake_adaptive_routes_to_polling() {
-    let mut policy = Policy::new(Mode::ADAPTIVE);
+    let mut policy = of(Mode::ADAPTIVE);
     let batch = Batch { commands: 1, in_flight: 2, class: Some(read(4096)), urgent: 0 };
     let mut now = Nanos(1);
     for _ in 0..400 {
@@ -65,7 +64,7 @@ fn awake_adaptive_routes_to_polling() {
 #[test]
 fn poll_sleeps_only_on_leaving() {
     let wrong = scripts().find_map(|script| {
-        ask(&mut Policy::new(Mode::POLL), &script, |_, seen, plan| {
+        ask(&mut of(Mode::POLL), &script, |_, seen, plan| {
             match (plan, seen) {
                 (Plan::Sleep { .. }, seen) if !seen.leaving => Some("it sleeps"),
                 (Plan::Nap { .. }, seen) if !seen.cpu_wanted => Some("it naps though nobody wants the CPU"),
@@ -79,7 +78,7 @@ fn poll_sleeps_only_on_leaving() {
 
 #[test]
 fn interrupt_drains_then_sleeps() {
-    let mut policy = Policy::new(Mode::INTERRUPT);
+    let mut policy = of(Mode::INTERRUPT);
     let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
     assert_eq!(policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }), Plan::Look { budget: WEIGHT });
     let full = Seen { in_flight: 26, found: WEIGHT, budget_used_up: true, ..Seen::default() };
@@ -91,12 +90,12 @@ fn interrupt_drains_then_sleeps() {
 #[test]
 fn unwanted_class_changes_no_plan() {
     for mode in Mode::ALL {
-        let mut policies = [Some(Class::new(Op::Read, 4096)), None].map(|class| (Policy::new(mode), class));
-        let wants = policies[0].0.wants_class();
+        let mut policies = [Some(Class::new(Op::Read, 4096)), None].map(|class| (of(mode), class));
+        let wants = mode.facts().records != Records::None;
         let answers = policies.each_mut().map(|(policy, class)| {
             let batch = Batch { commands: 1, in_flight: 1, class: *class, ..Batch::default() };
-            let check = policy.submitted(Nanos(1_000), &batch);
-            (check, policy.next(Nanos(1_000), &Seen { in_flight: 1, ..Seen::default() }))
+            policy.submitted(Nanos(1_000), &batch);
+            policy.next(Nanos(1_000), &Seen { in_flight: 1, ..Seen::default() })
         });
         assert!(wants || answers[0] == answers[1], "{mode}: {answers:?}");
     }

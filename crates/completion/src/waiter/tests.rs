@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
-use crate::{Cause, Mode, SLEEP, SleepStep, Step, fall_asleep};
+use crate::{Cause, SLEEP, SleepStep, Step, fall_asleep};
 
 mod world;
 
@@ -38,7 +38,7 @@ fn holds<S: Strategy>(habits: Mutant, cases: S, law: impl Fn(S::Value) -> Result
 
 /// With commands out on a lane that cannot notify no plan is to sleep, and each nap ends.
 fn never_sleeps_in_silence(habits: Mutant, (mode, script): (Mode, Vec<(u64, u32, Seen)>)) -> Result<(), String> {
-    let mut waiter = Waiter::new(Policy::new(mode), habits);
+    let mut waiter = Waiter::new(mode, &Cycle::default(), habits);
     let mut now = Nanos(1);
     for (pause, silent, seen) in script {
         now += Nanos(pause);
@@ -46,7 +46,7 @@ fn never_sleeps_in_silence(habits: Mutant, (mode, script): (Mode, Vec<(u64, u32,
         waiter.seen = Seen { in_flight: seen.in_flight.max(silent), ..seen };
         match waiter.next(now, &mut Bound(&mut Shared::default(), 0)) {
             plan @ Plan::Sleep { .. } if silent > 0 => return Err(format!("{plan:?} with {silent} out in silence")),
-            plan @ Plan::Nap { until } if silent > 0 && !(now < until && until <= now + Nanos::from_secs(10)) => {
+            plan @ Plan::Nap { until, .. } if silent > 0 && !(now < until && until <= now + Nanos::from_secs(10)) => {
                 return Err(format!("{plan:?} at {now}"));
             }
             _ => {}
@@ -75,12 +75,12 @@ fn silent_commands_prevent_sleep() {
 
 #[test]
 fn silent_naps_double() {
-    let mut waiter = Waiter::new(Policy::new(Mode::INTERRUPT), Lawful);
+    let mut waiter = Waiter::new(Mode::INTERRUPT, &Cycle::default(), Lawful);
     waiter.set_silent(3);
     let mut ask = |now, found| {
         waiter.seen = Seen { in_flight: 5, found, ..Seen::default() };
         match waiter.next(Nanos(now), &mut Bound(&mut Shared::default(), 0)) {
-            Plan::Nap { until } => until.0 - now,
+            Plan::Nap { until, .. } => until.0 - now,
             plan => panic!("{plan:?}"),
         }
     };
@@ -94,7 +94,7 @@ fn silent_naps_double() {
 #[test]
 fn sleeps_wait_for_wanted_completions() {
     let at_least = |mode, wants| {
-        let mut waiter = Waiter::new(Policy::new(mode), Lawful);
+        let mut waiter = Waiter::new(mode, &Cycle::default(), Lawful);
         waiter.seen = Seen { in_flight: 20, wants, ..Seen::default() };
         match waiter.next(Nanos(1), &mut Bound(&mut Shared::default(), 0)) {
             Plan::Sleep { at_least, .. } => at_least,
@@ -108,12 +108,12 @@ fn sleeps_wait_for_wanted_completions() {
 
 #[test]
 fn kept_arms_are_masked_in_time() {
-    let (mut waiter, mut shared) = (Waiter::new(Policy::new(Mode::ADAPTIVE), Lawful), Shared::default());
+    let (mut waiter, mut shared) = (Waiter::new(Mode::ADAPTIVE, &Cycle::default(), Lawful), Shared::default());
     let mut vector = Bound(&mut shared, 0);
     waiter.owner = true;
     waiter.settle(&mut vector);
     assert!(!vector.0.armed, "awake");
-    waiter.plan = Plan::sleep(Nanos::MAX);
+    (waiter.plan, waiter.keep_armed) = (Plan::sleep(Nanos::MAX), KeepArmed::Alone);
     assert!(waiter.arm(&mut vector) && waiter.look_once_more(&mut vector) == Some(false) && vector.0.armed);
     // Alone: the message that has come is the only one there was.
     waiter.mask_or_keep(1, &mut vector);
@@ -125,24 +125,19 @@ fn kept_arms_are_masked_in_time() {
     assert!(waiter.arm(&mut vector) && vector.0.armed);
 }
 
-/// A plan that is not asked for is the one that would have been made, whatever was seen and done before.
+/// A plan that is cached is the one that would be made, whatever was seen and done before.
 #[test]
-fn early_polls_match_the_plan() {
+fn cached_plans_are_the_policys() {
     let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {
-        let (mut waiter, mut now) = (Waiter::new(Policy::new(mode), Lawful), Nanos(1));
+        let (mut waiter, mut now) = (Waiter::new(mode, &Cycle::default(), Lawful), Nanos(1));
         for (n, (pause, silent, seen)) in (0..).zip(script) {
             now += Nanos(pause);
             waiter.set_silent(silent);
             waiter.seen = Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
-            let before = waiter.seen;
-            // In `poll` and `adaptive` something has to be there, and asking is told so.
-            let found = waiter.looks_first(|| true);
-            let told = mode == Mode::POLL || mode == Mode::ADAPTIVE && found.is_some();
-            let first = found.or_else(|| waiter.looks_when_woken());
-            waiter.seen = Seen { pending: before.pending || told, lock_busy: before.lock_busy && !told, ..before };
+            let cached = waiter.cached();
             let planned = waiter.next(now, &mut Bound(&mut Shared::default(), 0));
-            if first.is_some_and(|first| first != planned) {
-                return Err(format!("{first:?}, and {planned:?} was to be planned"));
+            if cached.is_some_and(|cached| cached != planned) {
+                return Err(format!("{cached:?}, and {planned:?} was to be planned"));
             }
         }
         Ok(())

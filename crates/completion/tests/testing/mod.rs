@@ -2,14 +2,14 @@
 //!
 //! ```
 //! use completion::testing::keeps_all;
-//! use completion::{CustomPolicy, Plan, Seen, WEIGHT};
+//! use completion::{Plan, Policy, Seen, WEIGHT};
 //! use units::Nanos;
 //!
 //! /// `interrupt`, written as a policy of one's own.
 //! #[derive(Debug)]
 //! struct Sleeps;
 //!
-//! impl CustomPolicy for Sleeps {
+//! impl Policy for Sleeps {
 //!     fn next(&mut self, _now: Nanos, seen: &Seen) -> Plan {
 //!         match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
 //!             true => Plan::Look { budget: WEIGHT },
@@ -25,7 +25,6 @@
 //! Cases are random, the same in every run, and a law's breach is told with the smallest case that shows it.
 
 mod script;
-mod subject;
 mod world;
 
 use std::fmt;
@@ -33,15 +32,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use units::Nanos;
 
-use crate::{CustomPolicy, Plan, Seen, WEIGHT};
+use crate::{Batch, Done, Plan, Policy, Route, Seen, WEIGHT};
 pub(crate) use script::{Event, events};
 use script::{Told, smallest};
-use subject::{LONGEST, Subject};
+
+/// Longest wait with the notification masked: what [`Policy`]'s contract says.
+const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// Random cases of each law.
 const CASES: u64 = 400;
 
-/// A law of [`CustomPolicy`]'s contract.
+/// A law of [`Policy`]'s contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Law {
@@ -120,7 +121,7 @@ impl fmt::Display for Law {
 ///
 /// # Errors
 /// The first law that it breaks, with the smallest case that shows it.
-pub fn keeps_all(make: impl Fn() -> Box<dyn CustomPolicy>) -> Result<(), Broken> {
+pub fn keeps_all(make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
     Law::ALL.into_iter().try_for_each(|law| keeps(law, &make))
 }
 
@@ -128,7 +129,7 @@ pub fn keeps_all(make: impl Fn() -> Box<dyn CustomPolicy>) -> Result<(), Broken>
 ///
 /// # Errors
 /// It breaks the law; with the smallest case that shows it.
-pub fn keeps(law: Law, make: impl Fn() -> Box<dyn CustomPolicy>) -> Result<(), Broken> {
+pub fn keeps(law: Law, make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
     tried(law, &make)
 }
 
@@ -136,11 +137,11 @@ pub fn keeps(law: Law, make: impl Fn() -> Box<dyn CustomPolicy>) -> Result<(), B
 type Wrong = Option<String>;
 
 /// Tries what `make` makes by one law.
-pub(crate) fn tried<S: Subject>(law: Law, make: &impl Fn() -> S) -> Result<(), Broken> {
+pub(crate) fn tried<S: Policy>(law: Law, make: &impl Fn() -> S) -> Result<(), Broken> {
     match law {
-        Law::FindsEverything => in_the_world(law, |case| world::run(case, |_| make(), false)),
-        Law::BoundedLateness => in_the_world(law, |case| world::run(case, |_| make(), true)),
-        Law::SurvivesSwitches => in_the_world(law, |case| world::run(case, |_| make(), false)),
+        Law::FindsEverything => in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false)),
+        Law::BoundedLateness => in_the_world(law, |case| world::run(case, make, |_, _| (), true)),
+        Law::SurvivesSwitches => in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false)),
         _ => in_scripts(law, |case| breach(law, make, case)),
     }
 }
@@ -175,7 +176,7 @@ fn caught(call: impl FnOnce() -> Wrong) -> Wrong {
 }
 
 /// Whether a script shows that a law is broken.
-fn breach<S: Subject>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong {
+fn breach<S: Policy>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong {
     match law {
         Law::RepeatsItself => {
             let answers = || {
@@ -194,12 +195,13 @@ fn breach<S: Subject>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wron
 }
 
 /// Tells a policy of the events and hands each answer, with the question, to `law`.
-pub(crate) fn ask(policy: &mut impl Subject, script: &[Event], mut law: impl FnMut(Nanos, &Seen, Plan) -> Wrong) -> Wrong {
+pub(crate) fn ask(policy: &mut impl Policy, script: &[Event], mut law: impl FnMut(Nanos, &Seen, Plan) -> Wrong) -> Wrong {
     let mut now = Nanos(1);
     script.iter().find_map(|event| {
         now += Nanos(event.pause);
         match &event.told {
             Told::Submitted(batch) => {
+                policy.route(now, batch);
                 policy.submitted(now, batch);
                 None
             }
@@ -236,14 +238,29 @@ fn answer(law: Law, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
         (Law::GoesOn, Plan::Sleep { at_least, .. }) if out && !(1..=seen.in_flight).contains(&at_least) => {
             Some(format!("it sleeps for {at_least} completions of {}", seen.in_flight))
         }
-        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. }) if until <= now => {
+        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. }) if until <= now => {
             Some(format!("it waits until {until}, and {now} has come"))
         }
-        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until }) if until > now + LONGEST => {
+        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. }) if until > now + LONGEST => {
             Some(format!("it waits unarmed from {now} until {until}"))
         }
         (Law::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => Some(format!("it leaves with {plan:?}")),
         _ => None,
+    }
+}
+
+impl Policy for Box<dyn Policy> {
+    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        (**self).next(now, seen)
+    }
+    fn submitted(&mut self, now: Nanos, batch: &Batch) {
+        (**self).submitted(now, batch);
+    }
+    fn completed(&mut self, done: &[Done]) {
+        (**self).completed(done);
+    }
+    fn route(&self, now: Nanos, batch: &Batch) -> Route {
+        (**self).route(now, batch)
     }
 }
 

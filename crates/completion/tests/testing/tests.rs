@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
-use crate::{Batch, Done, Mode, Policy};
+use crate::policy::of;
+use crate::{Cycle, KeepArmed, Mode, ModePolicy};
 
 /// A policy that keeps the laws: looks, spins for a while, sleeps. A twin has one of its answers changed.
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ struct Twin {
 
 const GOOD: Twin = Twin { tamper: |_, _, plan| plan, budget: WEIGHT, heard: None };
 
-impl CustomPolicy for Twin {
+impl Policy for Twin {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let plan = match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
             true => Plan::Look { budget: self.budget },
@@ -27,9 +28,8 @@ impl CustomPolicy for Twin {
         (self.tamper)(now, seen, plan)
     }
 
-    fn submitted(&mut self, _now: Nanos, batch: &Batch) -> bool {
+    fn submitted(&mut self, _now: Nanos, batch: &Batch) {
         self.heard = self.heard.map(|heard| heard + batch.commands);
-        true
     }
 }
 
@@ -46,7 +46,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
         (
             Law::RepeatsItself,
             tampered(|now, seen, plan| match plan {
-                Plan::Sleep { .. } if !seen.leaving => Plan::Nap { until: now + Nanos(20_000 + ASKED.fetch_add(1, Relaxed) % 1_000) },
+                Plan::Sleep { .. } if !seen.leaving => Plan::nap(now + Nanos(20_000 + ASKED.fetch_add(1, Relaxed) % 1_000)),
                 plan => plan,
             }),
             "the second",
@@ -63,17 +63,13 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
         (
             Law::GoesOn,
             tampered(|_, _, plan| match plan {
-                Plan::Sleep { until, .. } => Plan::Sleep { until, at_least: u32::MAX },
+                Plan::Sleep { until, .. } => Plan::Sleep { until, at_least: u32::MAX, hold: 0, keep_armed: KeepArmed::Never },
                 plan => plan,
             }),
             "sleeps for 4294967295",
         ),
         (Law::WaitsEnd, tampered(|now, _, plan| if let Plan::Spin { .. } = plan { Plan::Spin { until: now } } else { plan }), "has come"),
-        (
-            Law::WaitsEnd,
-            tampered(|_, _, plan| if let Plan::Spin { .. } = plan { Plan::Nap { until: Nanos::MAX } } else { plan }),
-            "unarmed",
-        ),
+        (Law::WaitsEnd, tampered(|_, _, plan| if let Plan::Spin { .. } = plan { Plan::nap(Nanos::MAX) } else { plan }), "unarmed"),
         (
             Law::LeavesArmed,
             tampered(|now, seen, plan| match plan {
@@ -87,7 +83,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
         (
             Law::BoundedLateness,
             tampered(|now, _, plan| match plan {
-                Plan::Spin { .. } => Plan::Nap { until: now + Nanos::from_secs(3) },
+                Plan::Spin { .. } => Plan::nap(now + Nanos::from_secs(3)),
                 plan => plan,
             }),
             "late",
@@ -99,7 +95,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
 fn built_in_policies_keep_every_law() {
     for mode in Mode::ALL {
         for law in Law::ALL {
-            tried(law, &|| Policy::new(mode)).unwrap_or_else(|broken| panic!("{mode}: {broken}"));
+            tried(law, &|| of(mode)).unwrap_or_else(|broken| panic!("{mode}: {broken}"));
         }
     }
 }
@@ -111,9 +107,9 @@ fn heirs_keep_the_laws() {
     for mode in Mode::ALL {
         for law in laws {
             let heir = |case: &[Event]| {
-                let (mut earlier, mut heir) = (Policy::new(mode), Policy::new(mode));
+                let mut earlier = of(mode);
                 ask(&mut earlier, case, |_, _, _| None);
-                heir.inherit(earlier);
+                let mut heir = ModePolicy::new(mode, &Cycle::default(), Some(earlier));
                 ask(&mut heir, case, |now, question, plan| answer(law, now, question, plan))
             };
             in_scripts(law, heir).unwrap_or_else(|broken| panic!("{mode}: {broken}"));
@@ -122,24 +118,22 @@ fn heirs_keep_the_laws() {
 }
 
 /// A built-in policy whose answers are tampered with.
+#[derive(Debug)]
 struct Tampered {
-    good: Policy,
+    good: ModePolicy,
     tamper: fn(Nanos, &Seen, Plan) -> Plan,
 }
 
-impl Subject for Tampered {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
-        Subject::submitted(&mut self.good, now, batch)
-    }
-    fn completed(&mut self, done: &[Done]) {
-        Subject::completed(&mut self.good, done);
-    }
+impl Policy for Tampered {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let plan = Subject::next(&mut self.good, now, seen);
+        let plan = self.good.next(now, seen);
         (self.tamper)(now, seen, plan)
     }
-    fn inherit(&mut self, earlier: Self) {
-        Subject::inherit(&mut self.good, earlier.good);
+    fn submitted(&mut self, now: Nanos, batch: &Batch) {
+        self.good.submitted(now, batch);
+    }
+    fn completed(&mut self, done: &[Done]) {
+        self.good.completed(done);
     }
 }
 
@@ -148,7 +142,7 @@ type Tampering = (Law, fn(Nanos, &Seen, Plan) -> Plan, &'static str);
 /// Asserts that each law notices what is done to the policy of `mode`.
 fn caught(mode: Mode, tamperings: &[Tampering]) {
     for &(law, tamper, says) in tamperings {
-        let verdict = tried(law, &|| Tampered { good: Policy::new(mode), tamper });
+        let verdict = tried(law, &|| Tampered { good: of(mode), tamper });
         let broken = verdict.expect_err(&format!("{mode}, {law:?}: not caught"));
         assert!(broken.what.contains(says), "{mode}, {law:?}: {broken}");
     }
@@ -159,7 +153,7 @@ fn rests(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
 }
 
 fn naps_for_ever(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
-    if seen.in_flight > 3 { Plan::Nap { until: Nanos::MAX } } else { plan }
+    if seen.in_flight > 3 { Plan::nap(Nanos::MAX) } else { plan }
 }
 
 fn is_deaf(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
@@ -206,8 +200,11 @@ fn lost_completions_are_caught() {
 
 #[test]
 fn switches_in_flight_lose_nothing() {
-    let policy = |n: usize| Policy::new(Mode::ALL[n % Mode::ALL.len()]);
-    in_the_world(Law::SurvivesSwitches, |case| world::run(case, policy, true)).unwrap();
+    let switch = |n: usize, policy: &mut ModePolicy| {
+        let earlier = std::mem::replace(policy, of(Mode::INTERRUPT));
+        *policy = ModePolicy::new(Mode::ALL[n % Mode::ALL.len()], &Cycle::default(), Some(earlier));
+    };
+    in_the_world(Law::SurvivesSwitches, |case| world::run(case, || of(Mode::ALL[0]), switch, true)).unwrap();
 }
 
 #[test]
@@ -233,7 +230,7 @@ fn seeds_share_no_cases() {
 
 #[test]
 fn the_smallest_case_is_told() {
-    let rests = || -> Box<dyn CustomPolicy> { Box::new(tampered(|_, _, _| Plan::Rest)) };
+    let rests = || -> Box<dyn Policy> { Box::new(tampered(|_, _, _| Plan::Rest)) };
     let broken = keeps(Law::GoesOn, rests).unwrap_err();
     assert_eq!(broken.case.matches("Asked").count(), 1, "{broken}");
     assert_eq!(broken.case.matches("Submitted").count(), 0, "{broken}");

@@ -3,9 +3,9 @@
 
 use units::Nanos;
 
+use super::LONGEST;
 use super::script::{Dice, read};
-use super::subject::{LONGEST, Subject};
-use crate::{Batch, Cause, Done, Plan, Seen, WEIGHT, Woke};
+use crate::{Batch, Cause, Done, Plan, Policy, Seen, WEIGHT, Woke};
 
 /// A batch is submitted when this one's predecessors have all been found, or as soon as the thread is awake.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub(super) struct Submission {
     lock_busy: bool,
     /// Something else wakes the thread.
     disturbed: bool,
+    /// A poll follows the commit.
+    checks: bool,
 }
 
 pub(super) fn submissions(seed: u64, switches: bool) -> Vec<Submission> {
@@ -36,6 +38,7 @@ pub(super) fn submissions(seed: u64, switches: bool) -> Vec<Submission> {
             switch: switches && dice.chance(50),
             lock_busy: dice.chance(50),
             disturbed: dice.chance(50),
+            checks: dice.chance(50),
         }
     };
     let count = dice.within(1, 12);
@@ -59,10 +62,15 @@ struct World<S> {
     judges_lateness: bool,
 }
 
-/// What goes wrong in these submissions, if something does; `policy` makes the one to begin with and to switch to, by number.
-pub(super) fn run<S: Subject>(submissions: &[Submission], policy: impl Fn(usize) -> S, judges_lateness: bool) -> Option<String> {
+/// What goes wrong in these submissions, if something does; `switch` replaces the policy that `make` has made, with the number of the submission.
+pub(super) fn run<S: Policy>(
+    submissions: &[Submission],
+    make: impl Fn() -> S,
+    switch: impl Fn(usize, &mut S),
+    judges_lateness: bool,
+) -> Option<String> {
     let mut world = World {
-        policy: policy(0),
+        policy: make(),
         now: Nanos(1),
         device: Vec::new(),
         pending: Vec::new(),
@@ -73,20 +81,22 @@ pub(super) fn run<S: Subject>(submissions: &[Submission], policy: impl Fn(usize)
         back: None,
         judges_lateness,
     };
-    submissions.iter().enumerate().try_for_each(|(i, one)| world.go(one, || policy(i))).and_then(|()| world.wait(0)).err()
+    submissions.iter().enumerate().try_for_each(|(i, one)| world.go(one, |policy| switch(i, policy))).and_then(|()| world.wait(0)).err()
 }
 
-impl<S: Subject> World<S> {
-    fn go(&mut self, one: &Submission, policy: impl Fn() -> S) -> Result<(), String> {
+impl<S: Policy> World<S> {
+    fn go(&mut self, one: &Submission, switch: impl Fn(&mut S)) -> Result<(), String> {
         if one.after_all {
             self.wait(0)?;
         }
         if one.switch {
-            let earlier = std::mem::replace(&mut self.policy, policy());
-            self.policy.inherit(earlier);
+            switch(&mut self.policy);
         }
         (self.lock_busy, self.disturbed) = (one.lock_busy, one.disturbed);
-        self.submit(&one.service)?;
+        self.submit(&one.service);
+        if one.checks {
+            self.look(WEIGHT)?;
+        }
         if let Some(away) = one.leaves_for {
             self.leave()?;
             self.now += Nanos(away);
@@ -99,15 +109,11 @@ impl<S: Subject> World<S> {
         self.wait(self.in_flight.saturating_sub(1))
     }
 
-    fn submit(&mut self, service: &[u64]) -> Result<(), String> {
+    fn submit(&mut self, service: &[u64]) {
         self.device.extend(service.iter().map(|&s| self.now + Nanos(s)));
         self.in_flight += service.len() as u32;
         let batch = Batch { commands: service.len() as u32, in_flight: self.in_flight, class: Some(read(4096)), urgent: 0 };
-        if self.policy.submitted(self.now, &batch) {
-            let budget = WEIGHT;
-            self.look(budget)?;
-        }
-        Ok(())
+        self.policy.submitted(self.now, &batch);
     }
 
     /// Waits until no more than `left` are in flight.
@@ -158,7 +164,7 @@ impl<S: Subject> World<S> {
                 }
                 next.pending = !self.pending.is_empty();
             }
-            Plan::Nap { until } => {
+            Plan::Nap { until, .. } => {
                 self.until(until)?;
                 next.woke = woke(Cause::Timer);
             }

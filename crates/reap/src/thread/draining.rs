@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use completion::{Lawful, Mode, Notification, Plan, Policy, WEIGHT, Waiter};
+use completion::{Cycle, Lawful, Mode, Notification, Plan, WEIGHT, Waiter};
 use driver::Completed;
 use hw::Poller;
 use sync::{Posted, SleepSteps, WaiterId, WakeFlag, sleep};
@@ -95,7 +95,7 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> Side<'a> {
         let vector = Vector { queue };
-        let mut waiter = Waiter::new(Policy::new(Mode::THREADED), Lawful);
+        let mut waiter = Waiter::new(Mode::THREADED, &Cycle::default(), Lawful);
         waiter.plan = Plan::sleep(Nanos::MAX);
         Side { worker, vector, waiter }
     }

@@ -148,7 +148,9 @@ impl Place {
                     break Ended::Idle;
                 }
                 Plan::Spin { until: end } => now = state.spin(queues, now, end.min(until), &enough),
-                Plan::Nap { until: end } | Plan::Sleep { until: end, .. } => now = self.sleep(state, queues, end.min(until), &enough)?,
+                Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => {
+                    now = self.sleep(state, queues, end.min(until), &enough)?
+                }
                 Plan::Rest if !for_others => break Ended::Idle,
                 Plan::Rest => now = self.sleep(state, queues, until, &enough)?,
             }

@@ -13,7 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::Waker;
 
-use completion::{Batch, Decisions, Done, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Route, Spin, WEIGHT, Waiter, Woke};
+use completion::{
+    Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records, Route, Spin, WEIGHT, Waiter, Woke,
+};
 use hw::{Birth, DmaBuf, DmaPool, Lent, Poller};
 use nvme::Vector;
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
@@ -67,6 +69,8 @@ pub(crate) struct Inner<T: QueueTransport> {
     shared: Arc<QueueShared>,
     reporter: Reporter,
     pub(super) waiter: Waiter,
+    /// The mode in force, as a word: compared with the one that is asked for at each plan.
+    mode: u64,
     /// What spinning means where others want the CPU.
     spin: Spin,
     counters: Counters,
@@ -110,7 +114,7 @@ impl<T: QueueTransport> Inner<T> {
     /// of the transport's submits what was posted.
     #[inline]
     pub(super) fn plan(&mut self, now: Nanos, goes_on_at: Nanos, alone: bool) -> Plan {
-        if let Some(mode) = self.shared.mode.adopt(self.waiter.policy.word()) {
+        if let Some(mode) = self.shared.mode.adopt(self.mode) {
             self.adopt(mode);
         }
         if now >= self.late_at {
@@ -119,24 +123,26 @@ impl<T: QueueTransport> Inner<T> {
         if !(T::SUBMITS_IN_SLEEP && alone) {
             self.transport.commit();
         }
-        let pending = || self.transport.pending() || self.shared.is_noticed();
-        if let Some(plan) = self.waiter.looks_first(pending).or_else(|| self.waiter.looks_when_woken()) {
-            return plan;
-        }
-        if self.shared.is_noticed() {
+        let found = self.shared.is_noticed() || self.waiter.policy.facts().checks_first && self.transport.pending();
+        if found {
             self.waiter.found_something();
+        }
+        if (found || self.waiter.seen.woke.is_some())
+            && let Some(plan) = self.waiter.cached()
+        {
+            return plan;
         }
         let wants = self.wants(alone);
         let seen = &mut self.waiter.seen;
         seen.wants = wants;
         // A sleep for several counts what is there already.
-        seen.pending &= wants < 2;
+        seen.pending &= found || wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         (seen.in_flight, seen.urgent_waiting) = (self.requests.open(), self.requests.urgent());
         seen.held = self.shared.held();
         self.waiter.set_silent(self.transport.polled_in_flight());
         let plan = self.waiter.next(now, &mut self.transport);
-        let holds = self.waiter.policy.holds().into();
+        let holds = self.waiter.hold.into();
         if holds != self.shared.holds() && self.shared.asks_to_hold(holds) {
             self.reporter.stirred();
         }
@@ -168,12 +174,14 @@ impl<T: QueueTransport> Inner<T> {
                 self.requests.fail_retries();
             }
         }
-        let wants_records = self.waiter.policy.wants_done();
+        let wanted = self.waiter.policy.facts().records;
         let (mut read, requests, records, wakers) = (self.woke_at.take(), &mut self.requests, &mut self.records, &mut self.wakers);
         let polled = self.transport.reap(budget, |completed| {
             let now = *read.get_or_insert_with(hw::now);
-            if wants_records {
-                records.extend(completed.iter().filter_map(|one| requests.record(Token(one.token), one.posted_at, now, slept)));
+            if wanted != Records::None {
+                let from = if wanted == Records::Last { completed.len().saturating_sub(1) } else { 0 };
+                let all = completed.iter().skip(from);
+                records.extend(all.filter_map(|one| requests.record(Token(one.token), one.posted_at, now, slept)));
             }
             requests.answered(completed, now, wakers);
         });
@@ -197,7 +205,7 @@ impl<T: QueueTransport> Inner<T> {
         if self.requests.is_waiting() && (found || noticed) {
             self.post_waiting(now);
         }
-        if wants_records && found {
+        if wanted != Records::None && found {
             self.waiter.policy.completed(&self.records);
             self.records.clear();
         }
@@ -281,7 +289,7 @@ impl<T: QueueTransport> Inner<T> {
             let wants = self.waiter.seen.wants;
             notified = match (plan, timeout) {
                 (Plan::Sleep { at_least, .. }, _) => self.transport.sleep(SleepFor::Completions(at_least), timeout),
-                (Plan::Nap { .. }, Some(nap)) if self.extends_nap() => {
+                (Plan::Nap { extends: true, .. }, Some(nap)) if self.transport.can_extend_nap() => {
                     let limit = self.waiter.seen.goes_on_at.map(|at| at - hw::now());
                     self.transport.sleep(SleepFor::NapThenFirst(nap, wants), limit)
                 }
@@ -299,11 +307,6 @@ impl<T: QueueTransport> Inner<T> {
         let nap = matches!(plan, Plan::Nap { .. });
         self.awake(&Slept { found, nap, notified, woke_at, until: plan_end(plan), cycle });
         woke_at
-    }
-
-    /// Whether the system can go on with a nap that has brought nothing until the first completion, and the policy would sleep on as well.
-    fn extends_nap(&self) -> bool {
-        self.waiter.policy.dozes() && self.waiter.silent() == 0 && self.transport.can_extend_nap()
     }
 
     /// Awake again: counts, and notes for the policy why.
@@ -334,7 +337,8 @@ impl<T: QueueTransport> Inner<T> {
     /// Goes on in another mode.
     #[cold]
     fn adopt(&mut self, mode: Mode) {
-        self.waiter.adopt(Policy::with(mode, &cycle::known()));
+        self.waiter.adopt(mode, &cycle::known());
+        self.mode = mode.into();
         self.settle();
     }
 
@@ -478,7 +482,7 @@ impl<T: QueueTransport> Orphan for Inner<T> {
 /// When the plan was to be over.
 fn plan_end(plan: Plan) -> Nanos {
     match plan {
-        Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. } => until,
+        Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. } => until,
         Plan::Look { .. } | Plan::Rest => Nanos::MAX,
     }
 }
@@ -502,7 +506,7 @@ impl<T: QueueTransport> QueuePair<T> {
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(me)));
         shared.set_orphaned(false);
         let mode = shared.mode.asked().unwrap_or(Mode::INTERRUPT);
-        let mut waiter = Waiter::new(Policy::with(mode, &cycle::known()), Lawful);
+        let mut waiter = Waiter::new(mode, &cycle::known(), Lawful);
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {
             // The last thread's completions may have come while the notification was masked: begin with a poll.
@@ -517,6 +521,7 @@ impl<T: QueueTransport> QueuePair<T> {
             shared: shared.clone(),
             reporter: controller.reporter(),
             waiter,
+            mode: mode.into(),
             spin: Spin::Naps,
             counters: Counters::default(),
             wakeups: None,
@@ -672,7 +677,7 @@ impl<T: QueueTransport> QueuePair<T> {
                 // To the next instant of the caller, who does not wait for it.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && inner.requests.open() == 0 => break,
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
-                Plan::Nap { until: end } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
+                Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
                 Plan::Rest if for_others => now = self.sleep(&mut inner, until, &enough),
                 Plan::Rest => break,
             }
@@ -761,7 +766,7 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// See [`crate::Queue::looks_on_commit`].
     pub(crate) fn looks_on_commit(&self) -> bool {
-        self.inner.borrow().waiter.policy.looks_on_commit()
+        self.inner.borrow().waiter.policy.facts().submit_check
     }
 
     /// What the queue's thread has counted.
@@ -1048,9 +1053,10 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
                 inner.set_late_at(at);
             }
             let policy = &mut inner.waiter.policy;
-            let class = if policy.wants_class() { inner.requests.last_class() } else { None };
-            let polls = policy.submitted(now, &Batch { commands, urgent: urgent.min(commands), in_flight: inner.requests.open(), class });
-            if polls && !holds && inner.transport.pending() {
+            let Facts { records, submit_check, .. } = *policy.facts();
+            let class = if records == Records::None { None } else { inner.requests.last_class() };
+            policy.submitted(now, &Batch { commands, urgent: urgent.min(commands), in_flight: inner.requests.open(), class });
+            if submit_check && !holds && inner.transport.pending() {
                 inner.counters.submit_checks += 1;
                 inner.transport.set_reaps_itself(true);
                 inner.poll(WEIGHT);

@@ -1,7 +1,7 @@
 //! The party that takes a queue's entries for others, and hands them to their owners: an interrupt handler, a poller in a softirq, or a
 //! vector's thread. The queue's policy says when to look.
 
-use completion::{Cause, Cycle, Mode, Plan, Policy, Seen, Step, Waiter, Woke, fall_asleep};
+use completion::{Cause, Cycle, Mode, ModePolicy, Plan, Seen, Step, Waiter, Woke, fall_asleep};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
@@ -54,7 +54,7 @@ pub(super) enum At {
 
 impl Drain {
     pub(crate) fn new(mode: Mode, machine: Cycle, habits: Habits) -> Drain {
-        let mut waiter = Waiter::new(Policy::with(mode, &machine), habits);
+        let mut waiter = Waiter::new(mode, &machine, habits);
         // A thread that submits has nothing to do with the notification.
         waiter.owner = true;
         Drain {
@@ -70,7 +70,7 @@ impl Drain {
 
     /// Takes over another mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
-        self.waiter.policy = Policy::with(mode, &self.machine);
+        self.waiter.policy = ModePolicy::new(mode, &self.machine, None);
     }
 
     /// Whether it is not in the middle of a look, or of going to sleep.
@@ -255,7 +255,7 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
             let taken = std::mem::take(&mut drain.cycles.taken);
             drain.cycles.entries.add(taken, 1);
             drain.naps = matches!(drain.waiter.plan, Plan::Nap { .. });
-            Drained::Over(if let Plan::Nap { until } = drain.waiter.plan { until } else { Nanos::MAX })
+            Drained::Over(if let Plan::Nap { until, .. } = drain.waiter.plan { until } else { Nanos::MAX })
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A software queue as its thread sees it: the hardware queue that it posts to, and what waits for its completions.
 
-use completion::{Cycle, Decisions, Mode, Notification, Policy, Waiter};
+use completion::{Cycle, Decisions, Mode, Notification, Waiter};
 use sync::WaiterId;
 
 use crate::habits::Habits;
@@ -54,7 +54,7 @@ impl Lane {
         Lane {
             queue,
             sleeper: WaiterId((task as u32) << LANE_BITS | n as u32),
-            waiter: Waiter::new(Policy::with(mode, &machine), habits),
+            waiter: Waiter::new(mode, &machine, habits),
             machine,
             leaves_some: false,
             wanted: None,
@@ -75,9 +75,9 @@ impl Lane {
     pub(crate) fn adopt(&mut self, queue: &HwQueue) {
         if let Some(mode) = self.wanted.take() {
             self.decided = self.decisions();
-            let policy = Policy::with(mode, &self.machine);
+            let machine = self.machine;
             let (waiter, mut bound) = self.bind(queue);
-            waiter.adopt(policy);
+            waiter.adopt(mode, &machine);
             waiter.settle(&mut bound);
         }
     }

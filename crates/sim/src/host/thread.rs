@@ -4,7 +4,7 @@
 mod wait;
 mod work;
 
-use completion::{Batch, Cause, Done, Mode, Plan, PollLimits, Round, Seen, WEIGHT, combine};
+use completion::{Batch, Cause, Done, Mode, Plan, Policy, PollLimits, Records, Round, Seen, WEIGHT, combine};
 use driver::Completed;
 use units::Nanos;
 
@@ -279,7 +279,7 @@ impl Thread {
                 At::Spun
             }
             // Lanes whose own plan is to sleep are armed, whatever the others do.
-            Plan::Nap { until } | Plan::Sleep { until, .. } => At::Sleep { step: 0, until: until.min(self.deadline()) },
+            Plan::Nap { until, .. } | Plan::Sleep { until, .. } => At::Sleep { step: 0, until: until.min(self.deadline()) },
             Plan::Rest if self.leaving => At::Sleep { step: last, until: Nanos::MAX },
             // Nothing is in flight: the application waits for the clock, or for a controller that is being reset.
             Plan::Rest => At::Sleep { step: last, until: self.deadline() },
@@ -364,13 +364,18 @@ impl Thread {
     fn learn(&mut self, g: &Ground, at: usize) {
         let lane = &mut self.lanes[at];
         let slept = std::mem::take(&mut lane.slept);
-        if lane.waiter.policy.wants_done() {
+        let records = lane.waiter.policy.facts().records;
+        if records != Records::None {
             let done = |c: &Completed| {
                 let class = self.app.requests.class(Token::from_word(c.token)).ok()?;
                 Some(Done { class, age: g.now - c.posted_at, slept })
             };
             self.done.clear();
-            lane.waiter.policy.record(self.taken.iter().filter_map(done), &mut self.done);
+            if records == Records::Last {
+                self.done.extend(self.taken.iter().rev().find_map(done));
+            } else {
+                self.done.extend(self.taken.iter().filter_map(done));
+            }
             lane.waiter.policy.completed(&self.done);
         }
     }
@@ -444,7 +449,8 @@ impl Thread {
         let urgent = if self.app.urgent && g.habits.tells_urgent { commands } else { 0 };
         let batch = Batch { commands, urgent, in_flight: lane.in_flight(queue), class };
         let waiter = if g.context == Context::Waiter { &mut lane.waiter } else { &mut g.drains[index].waiter };
-        if waiter.policy.submitted(g.now, &batch) {
+        waiter.policy.submitted(g.now, &batch);
+        if waiter.policy.facts().submit_check {
             self.at = At::Check { lane: at };
         }
         Ok(Progress::Busy(cost))

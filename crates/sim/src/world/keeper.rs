@@ -389,7 +389,7 @@ impl World<'_> {
     fn asked(&self, queues: Range<usize>) -> u16 {
         let busy = |lane: &&Lane| queues.contains(&lane.queue) && lane.in_flight(&self.queues[lane.queue]) > 0;
         let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes).filter(busy);
-        lanes.map(|lane| lane.waiter.policy.holds()).min().unwrap_or(0)
+        lanes.map(|lane| lane.waiter.hold).min().unwrap_or(0)
     }
 
     fn propose(&mut self, n: usize, setting: Coalesce) {

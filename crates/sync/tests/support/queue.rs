@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use completion::{Habits, Mode, Notification, Plan, Policy, Rule, SleepStep, Step, Waiter, Woke, fall_asleep};
+use completion::{Cycle, Habits, Mode, Notification, Plan, Rule, SleepStep, Step, Waiter, Woke, fall_asleep};
 use units::Nanos;
 
 use super::{EventFds, LostWakeUp};
@@ -292,7 +292,7 @@ struct Host<'a> {
 impl<'a> Host<'a> {
     fn new(queue: &'a Queue, me: usize, mode: Mode, shared: bool) -> Host<'a> {
         let vector = Vector { queue, me: WaiterId(me as u32), shared: Cell::new(shared) };
-        let mut waiter = Waiter::new(Policy::new(mode), queue.omit);
+        let mut waiter = Waiter::new(mode, &Cycle::default(), queue.omit);
         waiter.owner = !shared;
         Host { queue, me, waiter, vector, open: 0, drains: false, nobodys: WakeFlag::new() }
     }
@@ -405,7 +405,7 @@ impl<'a> Host<'a> {
             self.queue.fds.block(&[ENDED])?;
         }
         self.vector.shared.set(false);
-        self.waiter.adopt(Policy::new(mode));
+        self.waiter.adopt(mode, &Cycle::default());
         self.waiter.owner = true;
         self.settle();
         self.wait(1)

@@ -55,7 +55,7 @@ impl Adaptive {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
             // It could have been over sooner, with one.
             let gathers = n > 0 && points[n - 1].found >= 1.0 && points[n - 1].at >= soonest;
-            consider(cost, Plan::Nap { until: now + span(point.at - late) }, gathers);
+            consider(cost, Plan::nap(now + span(point.at - late)), gathers);
         }
         if let Some(goes_on) = goes_on {
             let [nap, spin] = self.until_caller(now, points, goes_on, lambda);
@@ -73,7 +73,7 @@ impl Adaptive {
         let [nap, late] = [self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
         // A thread that is awake then submits in time; a nap is late for it.
         let back = at(points, goes_on + late);
-        let nap = ((nap + lambda * (back.late + late)) / (back.found + 1.0), Plan::Nap { until: now + span(goes_on) });
+        let nap = ((nap + lambda * (back.late + late)) / (back.found + 1.0), Plan::nap(now + span(goes_on)));
         let spin = Plan::Spin { until: now + span(goes_on.min(self.most())) };
         [nap, (goes_on / (at(points, goes_on).found + 1.0), spin)]
     }

@@ -3,12 +3,12 @@
 use super::*;
 
 /// A policy that has seen `ages` of 4 KiB reads while looking.
-fn taught(ages: &[u64]) -> Policy {
+fn taught(ages: &[u64]) -> ModePolicy {
     taught_in(Mode::HYBRID_MEAN, ages)
 }
 
-fn taught_in(mode: Mode, ages: &[u64]) -> Policy {
-    let mut policy = Policy::new(mode);
+fn taught_in(mode: Mode, ages: &[u64]) -> ModePolicy {
+    let mut policy = of(mode);
     for &age in ages {
         submit(&mut policy, 0, 4096);
         complete(&mut policy, 4096, false, age);
@@ -16,12 +16,12 @@ fn taught_in(mode: Mode, ages: &[u64]) -> Policy {
     policy
 }
 
-fn submit(policy: &mut Policy, now: u64, bytes: u32) {
+fn submit(policy: &mut ModePolicy, now: u64, bytes: u32) {
     let batch = Batch { commands: 1, in_flight: 1, class: Some(read(bytes)), urgent: 1 };
-    assert!(!policy.submitted(Nanos(now), &batch));
+    policy.submitted(Nanos(now), &batch);
 }
 
-fn complete(policy: &mut Policy, bytes: u32, slept: bool, age: u64) {
+fn complete(policy: &mut ModePolicy, bytes: u32, slept: bool, age: u64) {
     policy.completed(&[Done { class: read(bytes), age: Nanos(age), slept }]);
 }
 
@@ -37,7 +37,7 @@ fn hybrid_naps_half_the_mean() {
 
     let mut policy = taught(&[80_000; 3]);
     submit(&mut policy, 1_000, 4096);
-    assert_eq!(policy.next(Nanos(15_000), &waiting(1)), Plan::Nap { until: Nanos(41_000) });
+    assert_eq!(policy.next(Nanos(15_000), &waiting(1)), Plan::nap(Nanos(41_000)));
     assert!(matches!(policy.next(Nanos(41_000), &waiting(1)), Plan::Spin { .. }));
     // Another size is another class.
     let mut policy = taught(&[80_000]);
@@ -52,14 +52,14 @@ fn hybrid_wakes_for_the_earliest() {
     complete(&mut policy, 65_536, false, 20_000);
     submit(&mut policy, 1_000, 4096);
     submit(&mut policy, 5_000, 65_536);
-    assert_eq!(policy.next(Nanos(6_000), &waiting(2)), Plan::Nap { until: Nanos(15_000) });
+    assert_eq!(policy.next(Nanos(6_000), &waiting(2)), Plan::nap(Nanos(15_000)));
     complete(&mut policy, 65_536, false, 20_000);
-    assert_eq!(policy.next(Nanos(26_000), &waiting(1)), Plan::Nap { until: Nanos(51_000) });
+    assert_eq!(policy.next(Nanos(26_000), &waiting(1)), Plan::nap(Nanos(51_000)));
 }
 
 #[test]
 fn ages_after_sleep_only_lower() {
-    let nap = |policy: &mut Policy| {
+    let nap = |policy: &mut ModePolicy| {
         submit(policy, 0, 4096);
         let plan = policy.next(Nanos(1), &waiting(1));
         complete(policy, 4096, true, u64::MAX);
@@ -68,10 +68,10 @@ fn ages_after_sleep_only_lower() {
     let mut policy = taught(&[80_000]);
     submit(&mut policy, 0, 4096);
     complete(&mut policy, 4096, true, 10_000_000);
-    assert_eq!(nap(&mut policy), Plan::Nap { until: Nanos(40_000) });
+    assert_eq!(nap(&mut policy), Plan::nap(Nanos(40_000)));
     submit(&mut policy, 0, 4096);
     complete(&mut policy, 4096, true, 48_000);
-    assert_eq!(nap(&mut policy), Plan::Nap { until: Nanos(39_000) });
+    assert_eq!(nap(&mut policy), Plan::nap(Nanos(39_000)));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_mean_follows_the_device() {
         complete(&mut policy, 4096, false, 500_000);
     }
     submit(&mut policy, 0, 4096);
-    let Plan::Nap { until } = policy.next(Nanos(1), &waiting(1)) else { panic!("spins") };
+    let Plan::Nap { until, .. } = policy.next(Nanos(1), &waiting(1)) else { panic!("spins") };
     assert!((245_000..=250_000).contains(&until.0), "{until}");
 }
 
@@ -102,7 +102,7 @@ fn reset_forgets_the_oldest() {
     }
     assert_eq!(policy.next(Nanos(100_000), &waiting(0)), Plan::Rest);
     submit(&mut policy, 200_000, 4096);
-    assert_eq!(policy.next(Nanos(200_001), &waiting(1)), Plan::Nap { until: Nanos(240_000) });
+    assert_eq!(policy.next(Nanos(200_001), &waiting(1)), Plan::nap(Nanos(240_000)));
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn hybrid_min_naps_half_the_shortest() {
         submit(&mut policy, 0, 4096);
         policy.next(Nanos(1), &waiting(1))
     };
-    assert_eq!(nap(&[80_000, 30_000, 90_000]), Plan::Nap { until: Nanos(15_000) });
+    assert_eq!(nap(&[80_000, 30_000, 90_000]), Plan::nap(Nanos(15_000)));
     // Two windows later it has forgotten.
     let mut slower = vec![30_000];
     slower.extend([80_000; 256]);
-    assert_eq!(nap(&slower), Plan::Nap { until: Nanos(40_000) });
+    assert_eq!(nap(&slower), Plan::nap(Nanos(40_000)));
     // Within the first it knows what it has seen so far, and a shorter time counts at once.
     slower.push(20_000);
-    assert_eq!(nap(&slower), Plan::Nap { until: Nanos(10_000) });
+    assert_eq!(nap(&slower), Plan::nap(Nanos(10_000)));
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::{Event, ask};
 
 /// How `policy` breaks the contract when it is told of `script`; `tamper` changes its answers.
-fn breach(mut policy: Policy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
+fn breach(mut policy: ModePolicy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
     if !policy.facts().masks {
         return Some("the notification does not mask".into());
     }
@@ -24,7 +24,7 @@ fn breach(mut policy: Policy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan)
 
 /// The same of the first of many scripts that shows it.
 fn found(mode: Mode, tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
-    scripts().find_map(|script| breach(Policy::new(mode), &script, tamper))
+    scripts().find_map(|script| breach(of(mode), &script, tamper))
 }
 
 #[test]
@@ -57,6 +57,6 @@ fn a_poll_is_within_weight_and_budget() {
         [("irq-poll?weight=16", 16), ("irq-poll?weight=16&budget=8", 8), ("irq-poll?budget=8", 8), ("irq-poll?weight=200", 200)]
     {
         let seen = Seen { in_flight: 300, pending: true, ..Seen::default() };
-        assert_eq!(Policy::new(text.parse().unwrap()).next(Nanos(1), &seen), Plan::Look { budget }, "{text}");
+        assert_eq!(of(text.parse().unwrap()).next(Nanos(1), &seen), Plan::Look { budget }, "{text}");
     }
 }

@@ -118,7 +118,7 @@ impl World {
         let shared = Shared { shared: case.threads.len() > 1, ..Shared::default() };
         let thread = |&(mode, switch, in_flight, later): &(Mode, Option<Mode>, u32, u32)| {
             let seen = Seen { cpu_wanted: case.cpu_wanted, ..Seen::default() };
-            let waiter = Waiter { owner: case.threads.len() == 1, seen, ..Waiter::new(Policy::new(mode), habits) };
+            let waiter = Waiter { owner: case.threads.len() == 1, seen, ..Waiter::new(mode, &Cycle::default(), habits) };
             Thread { waiter, at: At::Decide, called: false, inbox: 0, in_flight, later, switch }
         };
         let mut world = World { shared, threads: case.threads.iter().map(thread).collect(), device: VecDeque::new(), now: Nanos(1) };
@@ -212,7 +212,7 @@ impl World {
             return self.call(heir);
         }
         if let Some(mode) = thread.switch.take_if(|_| thread.in_flight == 1) {
-            thread.waiter.adopt(Policy::new(mode));
+            thread.waiter.adopt(mode, &Cycle::default());
             thread.waiter.settle(&mut bound);
         }
         thread.waiter.seen.in_flight = thread.in_flight;

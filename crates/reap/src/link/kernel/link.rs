@@ -168,7 +168,9 @@ impl KernelLink {
             _ if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) => Some(ModeNote::NotCoalesced(mode)),
             _ if mode.facts().posted => Some(ModeNote::NotPosted(mode)),
             _ if mode.facts().drain_thread => Some(ModeNote::NotDrained(mode)),
-            _ if !self.features.min_wait && matches!(mode.preset(), Preset::Suspend | Preset::Adaptive(_)) => Some(ModeNote::NapsCost(mode)),
+            _ if !self.features.min_wait && matches!(mode.preset(), Preset::Suspend | Preset::Adaptive(_)) => {
+                Some(ModeNote::NapsCost(mode))
+            }
             _ if polls && !self.may_poll() => Some(ModeNote::Interrupted(mode)),
             _ => None,
         }

@@ -180,7 +180,7 @@ fn sleep_arms_polls_and_blocks() {
 
 #[test]
 fn sleeps_end_at_their_deadline() {
-    for (plan, woken) in [(sleep(), "woken"), (Plan::Nap { until: LATER }, "woken nap"), (Plan::sleep(LATER), "woken")] {
+    for (plan, woken) in [(sleep(), "woken"), (Plan::nap(LATER), "woken nap"), (Plan::sleep(LATER), "woken")] {
         let queue = Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Look { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_secs(100), false), Ended::Enough);
         assert_eq!(queue.notes(), ["arm", "look once more", woken, "look 1"]);

@@ -316,7 +316,7 @@ fn role_holder_is_woken() {
     // A thread that naps hands the role on as well.
     first.arm();
     assert!(!owner(first));
-    second.inner.borrow_mut().waiter.plan = Plan::Nap { until: Nanos::MAX };
+    second.inner.borrow_mut().waiter.plan = Plan::nap(Nanos::MAX);
     second.arm();
     assert!(!owner(second) && !armed(first));
     first.leave();

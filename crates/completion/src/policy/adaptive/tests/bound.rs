@@ -167,7 +167,7 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
                 world.spent += MACHINE.cpu.0;
                 (seen.woke, slept) = (woke(Cause::Notification, Nanos::ZERO), true);
             }
-            Plan::Nap { until } => {
+            Plan::Nap { until, .. } => {
                 world.advance(until + MACHINE.late, plan);
                 world.spent += MACHINE.nap.0;
                 world.fixed.unseen += if world.pending > 0 { 2 * MACHINE.cpu.0 } else { 0 };

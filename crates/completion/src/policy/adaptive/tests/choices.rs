@@ -61,7 +61,7 @@ fn predictable_long_waits_nap() {
     }
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
     let plan = plan(&mut policy, Seen { in_flight: 1, ..Seen::default() });
-    let Plan::Nap { until } = plan else { panic!("{plan:?}") };
+    let Plan::Nap { until, .. } = plan else { panic!("{plan:?}") };
     let back = until + MACHINE.late - SENT;
     assert!((70_000..=82_000).contains(&back.0), "{back}");
 }
@@ -69,7 +69,7 @@ fn predictable_long_waits_nap() {
 #[test]
 fn cheap_latency_gathers_completions() {
     let policy = |price| plan(&mut sure(price, 80_000, 32), Seen { in_flight: 32, goes_on_at: Some(Nanos::MAX), ..Seen::default() });
-    let Plan::Nap { until } = policy(LatencyPrice::NONE) else { panic!() };
+    let Plan::Nap { until, .. } = policy(LatencyPrice::NONE) else { panic!() };
     assert!(until + MACHINE.late >= SENT + Nanos(80_000), "{until}");
 }
 
@@ -132,7 +132,7 @@ fn near_deadlines_are_spun_for() {
 fn lost_interrupt_sets_sleep_deadlines() {
     let mut policy = sure(LatencyPrice::per_mille(100), 80_000, 1);
     let seen = Seen { in_flight: 1, ..Seen::default() };
-    assert_eq!(plan(&mut policy, seen), Plan::sleep(Nanos::MAX));
+    assert_eq!(plan(&mut policy, seen), SLEEPS);
     let late = SENT + Nanos::from_millis(500);
     let woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
     assert!(matches!(policy.next(late, &Seen { woke, ..seen }), Plan::Look { .. }));
@@ -156,7 +156,7 @@ fn far_deadlines_cause_no_nap() {
             policy.submitted(sent, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
             let seen = Seen { in_flight: 1, goes_on_at: Some(sent + far), ..Seen::default() };
             let (plan, age) = (policy.next(sent, &seen), Nanos(20_000));
-            if let Plan::Nap { until } = plan {
+            if let Plan::Nap { until, .. } = plan {
                 assert!(until < sent + Nanos::from_millis(100), "{price}: until {until}, from {sent}");
             }
             let woke = matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. }).then_some(Woke { cause: Cause::Timer, late: MACHINE.late });
@@ -167,21 +167,22 @@ fn far_deadlines_cause_no_nap() {
     }
 }
 
-/// A look before anybody waits is taken without a plan, and teaches nothing; one that ends a wait goes through the policy.
+/// A poll before anybody waits teaches nothing; one that ends a wait does.
 #[test]
-fn only_polls_between_waits_are_free() {
+fn only_polls_that_end_waits_teach() {
     let mut policy = sure(LatencyPrice::default(), 20_000, 0);
-    assert!(policy.looks_first());
     policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
-    assert!(policy.looks_first() && !policy.wants_done());
+    policy.next(SENT, &Seen { in_flight: 1, pending: true, ..Seen::default() });
+    assert!(!policy.learns());
     policy.next(SENT, &Seen { in_flight: 1, ..Seen::default() });
-    assert!(!policy.looks_first());
     let over = SENT + Nanos(20_000);
     policy.next(over, &Seen { in_flight: 1, woke: Some(Woke::NOTIFIED), ..Seen::default() });
-    assert!(!policy.looks_first() && policy.wants_done());
+    assert!(policy.learns());
     policy.next(over, &Seen { found: 1, ..Seen::default() });
-    assert!(policy.looks_first());
+    assert!(!policy.learns());
 }
+
+const SLEEPS: Plan = Plan::Sleep { until: Nanos::MAX, at_least: 1, hold: 0, keep_armed: KeepArmed::Alone };
 
 /// A thread that computes until it looks again would be told in vain; one that waits elsewhere has to be told.
 #[test]
@@ -196,14 +197,14 @@ fn computing_thread_leaves_queue_masked() {
             now += AWAY;
             let back = Seen { woke: Some(Woke::OTHER), cycle: Some(computes), ..seen };
             assert!(matches!(policy.next(now, &back), Plan::Look { .. }));
-            plan = if let Plan::Nap { until } = plan { Plan::Nap { until: Nanos(until.0 - left.0) } } else { plan };
+            plan = if let Plan::Nap { until, .. } = plan { Plan::nap(Nanos(until.0 - left.0)) } else { plan };
         }
         assert_eq!((policy.ledger.spent, policy.decisions.missed_notifications), (0, 0), "it did not wait");
         plan
     };
-    let Plan::Nap { until } = leaves(AWAY, 2) else { panic!("it is armed") };
+    let Plan::Nap { until, .. } = leaves(AWAY, 2) else { panic!("it is armed") };
     assert!(until.0 > AWAY.0 * 9 / 10 && until <= AWAY, "{until}");
-    assert_eq!(leaves(AWAY, 0), Plan::sleep(Nanos::MAX), "nothing to compute with: it waits elsewhere");
-    assert_eq!(leaves(Nanos::ZERO, 2), Plan::sleep(Nanos::MAX), "it slept while it was away");
-    assert_eq!(leaves(Nanos(AWAY.0 / 2), 2), Plan::sleep(Nanos::MAX), "half of the time it did");
+    assert_eq!(leaves(AWAY, 0), SLEEPS, "nothing to compute with: it waits elsewhere");
+    assert_eq!(leaves(Nanos::ZERO, 2), SLEEPS, "it slept while it was away");
+    assert_eq!(leaves(Nanos(AWAY.0 / 2), 2), SLEEPS, "half of the time it did");
 }

@@ -63,7 +63,7 @@ impl Loop {
                     self.now = first.min(until.0);
                     false
                 }
-                Plan::Nap { until } => {
+                Plan::Nap { until, .. } => {
                     self.now = self.now.max(until.0) + MACHINE.late.0;
                     woke = Some(Woke { cause: Cause::Timer, late: MACHINE.late });
                     true

@@ -2,20 +2,19 @@
 
 use super::closed::Loop;
 use super::*;
-use crate::policy::Rule;
-use crate::{Mode, Policy};
+use crate::policy::{Rule, of};
+use crate::{Mode, ModePolicy};
 
 /// What was learnt before `modes` is what is asked for after them, before anything is sent.
 fn holds_after(modes: &[Mode]) -> (u16, u16) {
     let mut closed = Loop::new(LatencyPrice::default(), 64, true);
     closed.run(20_000);
     let learnt = closed.policy.holds();
-    let mut policy = Policy { rule: Rule::Adaptive(Box::new(closed.policy)), ..Policy::new(Mode::ADAPTIVE) };
+    let mut policy = ModePolicy { rule: Rule::Adaptive(Box::new(closed.policy)), ..of(Mode::ADAPTIVE) };
     for &mode in modes {
-        let earlier = std::mem::replace(&mut policy, Policy::new(mode));
-        policy.inherit(earlier);
-        assert_eq!(policy.holds() > 0, mode == Mode::ADAPTIVE, "{mode}");
+        policy = ModePolicy::new(mode, &MACHINE, Some(policy));
     }
+    let Rule::Adaptive(policy) = policy.rule else { panic!("{:?}", policy.mode()) };
     (learnt, policy.holds())
 }
 

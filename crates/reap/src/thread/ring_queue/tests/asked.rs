@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use completion::{Mode, Notification, Plan, Policy};
+use completion::{Mode, Notification, Plan};
 use hw::now;
 use units::Nanos;
 
@@ -138,15 +138,14 @@ fn what_a_queue_knows_of_itself() {
     for mode in Mode::ALL.into_iter().chain([Mode::INTERRUPT.with_submit_check().unwrap()]) {
         let (_device, queues) = open("mem:1M?profile=null", 1, 1, mode);
         let queue = &queues[0];
-        assert_eq!(queue.looks_on_commit(), Policy::new(mode).looks_on_commit(), "{mode}");
+        assert_eq!(queue.looks_on_commit(), mode.facts().submit_check, "{mode}");
         assert_eq!(pair(queue).decisions().is_some(), mode == Mode::ADAPTIVE, "{mode}");
         submit(queue, 3);
         assert_eq!(queue.wait(3, None).unwrap(), 3);
         let counted = pair(queue).hardware_counters();
         assert!(counted.finished == 3 && counted.sq_doorbells == 1, "{mode}: {counted:?}");
     }
-    let looks = |mode| Policy::new(mode).looks_on_commit();
-    assert!(looks(Mode::INTERRUPT.with_submit_check().unwrap()) && !looks(Mode::INTERRUPT));
+    assert!(Mode::INTERRUPT_CHECKED.facts().submit_check && !Mode::INTERRUPT.facts().submit_check);
 }
 
 /// Wake-ups are told apart from when somebody asks for that.

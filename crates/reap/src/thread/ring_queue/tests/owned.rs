@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::mpsc::{Sender, channel};
 
-use completion::{Batch, CustomPolicy, Facts, Mode, Plan, Seen};
+use completion::{Batch, Facts, Mode, Plan, Policy, Seen};
 use hw::now;
 use units::Nanos;
 
@@ -235,13 +235,12 @@ fn policy_sees_the_coalescing() {
 fn batches_inherit_urgency() {
     #[derive(Debug)]
     struct Reports(Sender<Batch>);
-    impl CustomPolicy for Reports {
+    impl Policy for Reports {
         fn next(&mut self, _: Nanos, seen: &Seen) -> Plan {
             if seen.pending || seen.woke.is_some() { Plan::Look { budget: 32 } } else { Plan::sleep(Nanos::MAX) }
         }
-        fn submitted(&mut self, _: Nanos, batch: &Batch) -> bool {
+        fn submitted(&mut self, _: Nanos, batch: &Batch) {
             _ = self.0.send(*batch);
-            false
         }
     }
     let _alone = by_hand();

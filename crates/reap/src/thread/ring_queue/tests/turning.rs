@@ -85,7 +85,7 @@ fn nap_end_is_the_loop_deadline() {
     submit(&queue, 1);
     assert_eq!(turn(&queue), 0);
     let plan = lane(&queue).inner.borrow().waiter.plan;
-    let Plan::Nap { until } = plan else { panic!("{plan:?} with a command out on the polled lane") };
+    let Plan::Nap { until, .. } = plan else { panic!("{plan:?} with a command out on the polled lane") };
     assert_eq!(lane(&queue).next_deadline(), Some(until));
     while hand.step() {}
     assert_eq!(turn(&queue), 1);

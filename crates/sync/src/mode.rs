@@ -70,6 +70,11 @@ where
         T::try_from(self.asked.load(Ordering::Relaxed)).ok()
     }
 
+    /// Owner, as it begins: the mode in force, whatever has been asked for since. `None`: not a mode of this kind.
+    pub fn in_force(&self) -> Option<T> {
+        T::try_from(self.in_force.load(Ordering::Relaxed)).ok()
+    }
+
     /// Any thread: whether the owner has adopted what was asked for last.
     pub fn settled(&self) -> bool {
         self.in_force.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)

@@ -505,7 +505,7 @@ impl<T: QueueTransport> QueuePair<T> {
         // Nothing fails from here on: they stay with the queue until a thread has it.
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(me)));
         shared.set_orphaned(false);
-        let mode = shared.mode.asked().unwrap_or(Mode::INTERRUPT);
+        let mode = shared.mode.in_force().unwrap_or(Mode::INTERRUPT);
         let mut waiter = Waiter::new(mode, &cycle::known(), Lawful);
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {

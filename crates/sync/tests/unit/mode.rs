@@ -41,6 +41,18 @@ fn last_mode_is_adopted_once() {
     assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
 }
 
+/// What is asked for as an owner begins is adopted later: an owner that began in it would never find the cell settled.
+#[cfg(not(loom))]
+#[test]
+fn owners_begin_in_force() {
+    let cell = ModeCell::new(Mode::Interrupt);
+    cell.begin(|| Mode::Unfit);
+    assert!(cell.ask_instead(Mode::Unfit, Mode::Poll));
+    let begins = cell.in_force().unwrap();
+    assert_eq!((begins, cell.settled()), (Mode::Unfit, false));
+    assert_eq!((cell.adopt(begins), cell.settled()), (Some(Mode::Poll), true));
+}
+
 #[cfg(not(loom))]
 #[test]
 fn fallback_replaces_only_unfit_mode() {

@@ -672,10 +672,13 @@ impl<T: QueueTransport> QueuePair<T> {
             if wanted.is_some_and(|wanted| inner.requests.done() >= wanted) || enough() || now >= until {
                 break;
             }
-            match inner.plan(now, until, true) {
+            let plan = inner.plan(now, until, true);
+            if !for_others && inner.requests.open() == 0 {
+                // Nothing can come that this caller waits for.
+                break;
+            }
+            match plan {
                 Plan::Look { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
-                // To the next instant of the caller, who does not wait for it.
-                Plan::Spin { .. } if until != Nanos::MAX && !for_others && inner.requests.open() == 0 => break,
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
                 Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
                 Plan::Rest if for_others => now = self.sleep(&mut inner, until, &enough),

@@ -193,7 +193,12 @@ impl CommandRing {
     /// Whether something may be there to reap, without a system call.
     #[inline]
     pub(super) fn has_entries(&self) -> bool {
-        self.ring.hint() != Hint::None
+        match self.ring.hint() {
+            Hint::None => false,
+            Hint::Entries => true,
+            // The kernel may set the flag after it has run the last task: with nothing in flight it says nothing.
+            Hint::TaskWork => self.in_flight > 0,
+        }
     }
 
     /// Posts a Read, a Write or a Compare. False: there is no room.

@@ -1,4 +1,4 @@
-//! What a device tells of itself, and to whom.
+//! Events of a device, and their receivers.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn next(events: &mut Events) -> EventKind {
     events.next(Some(limit)).expect("nothing happens").kind
 }
 
-/// Each receiver is told of everything, whatever it waits by, and wherever it stands.
+/// Each receiver gets every event, whatever it waits by, and wherever it stands.
 #[test]
 fn resets_are_told_to_every_receiver() {
     let device = Device::open("mem:1M?profile=null").unwrap();

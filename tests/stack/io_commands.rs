@@ -81,7 +81,7 @@ fn unsafe_lengths_are_refused() {
             "{command:?}: {result:?}"
         );
     }
-    // A controller with SGLs is told the length.
+    // A controller with SGLs gets the length.
     let device = Device::open("mem:64M?profile=null&sgl=yes").unwrap();
     assert_eq!(status(send(&device.queue().unwrap(), &vendors, Some(8192))), Status::INVALID_OPCODE);
     let other = open("mem:64M?profile=null", OpenOptions::default());
@@ -108,7 +108,7 @@ fn files_and_paths_refuse_commands() {
     }
 }
 
-/// A request is sent again after a reset, a command of the caller's is not: nobody knows what it would do the second time.
+/// A request is sent again after a reset, a command of the caller's is not: it is not known what it would do the second time.
 #[test]
 fn reset_ends_commands_inside() {
     let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::default());

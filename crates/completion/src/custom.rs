@@ -39,14 +39,14 @@ pub trait Policy: fmt::Debug + Send {
     /// One poll has found commands: these, as far as [`Facts::records`] asks for them.
     fn completed(&mut self, done: &[Done]) {}
 
-    /// Where a batch goes that is about to be posted, on a queue with a poll queue besides. How many commands it has is not known yet: of
+    /// Where a batch goes that is about to be posted, on a queue that has a poll queue as well. How many commands it has is not known yet: of
     /// `batch` those that are urgent are, and how many were in flight before.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }
 }
 
-/// Which commands that a poll has found a policy is told of.
+/// Which of the commands that a poll has found are given to a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
     /// None; nor of which class batches are.
@@ -73,7 +73,7 @@ pub struct Facts {
     pub spins: bool,
     /// Whether [`crate::Seen::cycle`] is measured for it. Measuring costs four system calls each time.
     pub weighs_sleeps: bool,
-    /// Which commands [`Policy::completed`] is told of.
+    /// Which commands are given to [`Policy::completed`].
     pub records: Records,
     /// Whether each commit is followed by a look at the phase, and a poll for at most [`crate::WEIGHT`] entries if one is there.
     pub submit_check: bool,

@@ -327,7 +327,7 @@ impl Mode {
             Preset::Custom(id) => id.entry().facts,
             Preset::Adaptive(_) => Facts { holds: true, weighs_sleeps: true, checks_first: true, records: Records::Last, ..Facts::MASKED },
             Preset::HybridMean | Preset::HybridMin => Facts { spins: true, ..Facts::MASKED },
-            // The others are told of nothing.
+            // The others use no records.
             Preset::Poll => Facts { spins: true, checks_first: true, records: Records::None, ..Facts::MASKED },
             Preset::IrqPoll(_) | Preset::Suspend => Facts { records: Records::None, ..Facts::MASKED },
             Preset::Threaded => Facts { drain_thread: true, records: Records::None, ..Facts::UNMASKED },

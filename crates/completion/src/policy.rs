@@ -26,7 +26,7 @@ pub struct ModePolicy {
     mode: Mode,
     rule: Rule,
     facts: Facts,
-    /// The rule plans to poll for so many wherever work is known: cached until the mode changes; of `adaptive`, until it waits.
+    /// The budget of the poll that the rule plans wherever work is known: cached until the mode changes; of `adaptive`, until it waits.
     pub(crate) poll: Option<u32>,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,

@@ -11,7 +11,7 @@ pub struct Batch {
     pub urgent: u32,
     /// Commands of the queue in flight, this batch included.
     pub in_flight: u32,
-    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy is told of completions ([`crate::Facts::records`]).
+    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy is given completions ([`crate::Facts::records`]).
     pub class: Option<Class>,
 }
 

@@ -69,8 +69,8 @@ fn belongs_to_library(command: &Sqe) -> Option<&'static str> {
     })
 }
 
-/// Whether an I/O command may be sent with this buffer. `namespace`: the one that it names, if the library uses that; `sgls`: the controller is
-/// told how long the buffer is, and stays within it.
+/// Whether an I/O command may be sent with this buffer. `namespace`: the one that it names, if the library uses that; `sgls`: the controller
+/// gets the buffer's length, and stays within it.
 ///
 /// # Errors
 /// It may not, and why.
@@ -98,10 +98,10 @@ pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&N
     match transferred {
         Some(transferred) if transferred > bytes => Err("it transfers more than its buffer has room for"),
         Some(_) => Ok(()),
-        // What a controller reads behind the buffer harms nobody.
+        // A controller may read behind the buffer without harm.
         None if command.opcode & 2 == 0 || sgls => Ok(()),
         None if buf.is_some_and(|buf| buf.len() == PAGE && buf.addr() % PAGE as u64 == 0) => Ok(()),
-        None => Err("nobody knows how much it transfers; give it a buffer of 4096 bytes at a page's start"),
+        None => Err("it is not known how much it transfers; give it a buffer of 4096 bytes at a page's start"),
     }
 }
 

@@ -207,7 +207,7 @@ impl Device {
     }
 
     /// What was found when it was opened, and is otherwise than one would expect: a sentence each. What happens later is
-    /// told as [`Device::events`].
+    /// one of [`Device::events`].
     pub fn notes(&self) -> Vec<String> {
         self.controllers.iter().flat_map(|controller| controller.link().notes().iter().cloned()).collect()
     }

@@ -39,7 +39,7 @@ impl<Q: AsRef<Queue>> Group<Q> {
         }
         lanes(&queues).for_each(PathQueue::sleeps_elsewhere);
         for lane in lanes(&queues) {
-            let first = lanes(&queues).find(|first| first.is_beside(lane));
+            let first = lanes(&queues).find(|first| first.shares_controller(lane));
             first.into_iter().for_each(|first| lane.share_notification(first));
         }
         Ok(Group { place, queues })

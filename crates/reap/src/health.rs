@@ -3,7 +3,7 @@
 use driver::{Dead, ResetCause};
 use thiserror::Error;
 
-/// Whether the controller works, and how often it has failed. What happens is told as [`Device::events`](crate::Device::events).
+/// Whether the controller works, and how often it has failed. Each occurrence is one of [`Device::events`](crate::Device::events).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {

@@ -252,7 +252,7 @@ impl Queue {
     /// [`Queue::commit`].
     pub fn start(&self, request: Request) -> Pending {
         match &self.fan {
-            None => self.lane().start(request),
+            None => self.lane().start(request, None),
             Some(fan) => fan.start(&self.lanes, request),
         }
     }
@@ -374,7 +374,7 @@ impl Queue {
     ///
     /// The buffer has room for all that the command transfers. Where the library knows how much that is, it looks: Read, Write and Compare of
     /// the device's namespaces, and the commands that receive reports. Of another command that fills its buffer, a vendor's for example, it
-    /// does not know: a controller with SGLs is told the length, and any other one takes one whole page at a page's start. One that writes
+    /// does not know: a controller with SGLs gets the length in the descriptor, and any other one takes one whole page at a page's start. One that writes
     /// more than that is stopped by nothing but an IOMMU.
     ///
     /// The caller answers for what a command does to blocks that requests read and write. It is never sent twice: where the controller is

@@ -8,7 +8,7 @@
 //! | what do the threads of one hardware queue share? | `hw_queue.rs`, `drain.rs` |
 //! | how is the thread reached that looks after the controller? | `control.rs`, `reports.rs` |
 //! | what is an open controller? which queues has it? | `controller.rs`, `roster.rs` |
-//! | who is told of what happens to the device? | `events.rs` |
+//! | events of the device | `events.rs` |
 //! | who is told of a path that comes or goes? | `board.rs` |
 
 pub(crate) mod board;

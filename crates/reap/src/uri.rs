@@ -245,7 +245,7 @@ impl DeviceUri {
         }
     }
 
-    /// Whether it can be opened, whoever set its fields.
+    /// Whether its fields can be opened: they may not come from text.
     pub(crate) fn check(&self) -> Result<(), String> {
         let numbers = [
             ("namespaces", self.namespaces, 1, 16),

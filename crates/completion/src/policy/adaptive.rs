@@ -158,8 +158,8 @@ impl Adaptive {
         self.wait.is_none() && self.step.doing == Doing::Nothing
     }
 
-    /// Whether what a poll has found says anything new. What is there before anybody waits has been there for nobody knows how long, and of a
-    /// thread that stays awake its waits are all alike.
+    /// Whether what a poll has found says anything new. What is there before the thread waits may have been there for any time, and the waits
+    /// of a thread that stays awake are all alike.
     #[inline]
     pub(super) fn learns(&self) -> bool {
         let new = self.wait.is_some_and(|wait| wait.slept || self.awake < MEMORY);
@@ -277,8 +277,8 @@ impl Adaptive {
     fn sleep(&self, now: Nanos, held: u32) -> Plan {
         let deadline = self.forecast.oldest().map_or(Nanos::MAX, |class| now + self.forecast.deadline(class));
         let until = if self.distrusts { deadline } else { Nanos::MAX };
-        // With one command in flight its message is the one that ends the sleep for it, and no other can come meanwhile. A device that holds
-        // messages back tells of several at once, and entries that are there are no reason to look.
+        // With one command in flight its message is the one that ends the sleep for it, and no other can come before that. A device that holds
+        // messages back sends one for several entries, and entries that are there are no reason to look.
         let keep_armed = if held > 1 { KeepArmed::Always } else { KeepArmed::Alone };
         Plan::Sleep { until, at_least: 1, hold: self.holds(), keep_armed }
     }

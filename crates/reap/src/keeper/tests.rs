@@ -77,7 +77,7 @@ fn more_than_tags(queue: &Queue, hardware: &HwQueue) -> Vec<Pending> {
     futures
 }
 
-/// The controller has answered, and nobody has looked.
+/// The controller has answered, and no thread has polled.
 fn wait_for_entries(hardware: &HwQueue) {
     let since = Instant::now();
     while !hardware.pending() {
@@ -201,7 +201,7 @@ fn failed_takes_leave_requests() {
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
-/// What waits for a tag is posted in place of the thread that has left it. The keeper does not wait for a thread that posts meanwhile.
+/// What waits for a tag is posted in place of the thread that has left it. The keeper does not wait for a thread that is posting.
 #[test]
 fn waiting_orphans_are_posted() {
     let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());

@@ -45,13 +45,13 @@ impl PcieUri {
         PcieUri { bdf, vectors: None, shadow: true, sgl: true }
     }
 
-    /// Whether it can be opened, whoever set its fields.
+    /// Whether its fields can be opened: they may not come from text.
     pub(crate) fn check(&self) -> Result<(), String> {
         check_vectors(self.vectors)
     }
 }
 
-/// Whether there can be so many interrupt vectors.
+/// Whether the number of interrupt vectors is one that a drive can have.
 pub(super) fn check_vectors(vectors: Option<u16>) -> Result<(), String> {
     vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MOST_VECTORS).map(drop))
 }

@@ -65,7 +65,7 @@ pub(crate) trait QueueTransport: Notification<Thread = WaiterId> + Send + 'stati
     /// Blocks, for `timeout` at most, or until the queue's wake-up comes. Whether completions ended it.
     fn sleep(&mut self, sleep: SleepFor, timeout: Option<Nanos>) -> bool;
 
-    /// From now on completions signal [`QueueTransport::notification`].
+    /// From now on completions signal an eventfd, which [`QueueTransport::watch`] has the thread's poller report.
     fn notify_by_eventfd(&mut self) {}
 
     /// Before a sleep: whether the thread's poller is to report the notification, because the plan is to sleep on it.

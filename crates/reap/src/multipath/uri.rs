@@ -211,7 +211,7 @@ impl MultipathUri {
         self.paths.iter().any(|path| matches!(path.device, PathDevice::Served(_)))
     }
 
-    /// Whether it can be opened, whoever set its fields. Controllers of one subsystem are all of this process, or none is.
+    /// Whether its fields can be opened: they may not come from text. Controllers of one subsystem are all of this process, or none is.
     pub(crate) fn check(&self) -> Result<(), String> {
         let paths = self.paths.len();
         if paths == 0 || paths > PathSet::MOST {

@@ -1,4 +1,4 @@
-//! What happens to a device, for whoever wants to know of it.
+//! Events of a device, and their receivers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -161,7 +161,7 @@ impl EventLog {
         let wakers: Vec<_> = state.wakers.drain(..).map(|(_, waker)| waker).collect();
         drop(state);
         self.news.notify_all();
-        // They are the application's code, and most events are told by the thread that looks after all devices.
+        // They are the application's code, and most events come from the thread that looks after all devices.
         on_another_thread("reap-wake", wakers, wake_all);
     }
 
@@ -185,7 +185,7 @@ impl EventLog {
     }
 }
 
-/// By what one controller's events are told. When the last one of a device is dropped there are no more.
+/// Where one controller's events come from. When the last one of a device is dropped there are no more.
 pub(crate) struct EventSource {
     log: Arc<EventLog>,
     path: Option<usize>,

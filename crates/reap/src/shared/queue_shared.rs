@@ -145,7 +145,7 @@ impl QueueShared {
         self.fails.load(Acquire) & QueueShared::FAIL_ALL != 0
     }
 
-    /// The queue's thread is gone, or another one takes its place: the requests that are left, for whoever looks after them.
+    /// The queue's thread is gone, or another one takes its place: the requests that are left, for the next thread or the housekeeping thread.
     pub(crate) fn left(&self) -> MutexGuard<'_, Option<Box<Requests>>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,7 +244,7 @@ impl FileQueues {
         self.lock().0.clone()
     }
 
-    /// Another one, in the `mode` of this moment: whoever changes the mode of the device afterwards finds the queue. [`FileQueues::remove`]
+    /// Another one, in the `mode` of this moment: a change of the device's mode that comes later finds the queue. [`FileQueues::remove`]
     /// follows.
     ///
     /// # Errors

@@ -65,8 +65,8 @@ impl PathQueue {
         };
         let shared = controller.add_queue(mode)?;
         let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
-        let (id, depth, told) = (QueueId(shared.id), controller.description().depth, (&*shared.wake, &shared.counts));
-        let queue = UringQueue::new(link, id, depth, told, bound, asked, poller.clone()).and_then(|rings| {
+        let (id, depth, wake) = (QueueId(shared.id), controller.description().depth, (&*shared.wake, &shared.counts));
+        let queue = UringQueue::new(link, id, depth, wake, bound, asked, poller.clone()).and_then(|rings| {
             let birth = rings.birth();
             QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, birth)
         });
@@ -85,7 +85,7 @@ impl PathQueue {
         pub(crate) fn is_submitting(&self) -> bool;
         #[inline]
         pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock>;
-        pub(crate) fn start(&self, request: Request) -> Pending;
+        pub(crate) fn start(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending;
         pub(crate) fn commit(&self);
         pub(crate) fn set_mode(&self, mode: Mode);
         pub(crate) fn set_spin(&self, spin: Spin);
@@ -141,7 +141,7 @@ impl PathQueue {
         let &Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
         let sqe = Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() };
         let bytes = request.buf.as_ref().map_or(0, |buf| buf.len()) as u32;
-        queue.start_command(request, Some(Box::new(IoCommand { sqe, bytes, result })))
+        queue.start(request, Some(Box::new(IoCommand { sqe, bytes, result })))
     }
 
     /// Gives all finished requests to `take`, which must not use the queue.
@@ -154,18 +154,16 @@ impl PathQueue {
     }
 
     /// Whether the two lead to one controller, whose notifications can be shared.
-    pub(crate) fn is_beside(&self, other: &PathQueue) -> bool {
+    pub(crate) fn shares_controller(&self, other: &PathQueue) -> bool {
         let (PathQueue::Controller(one), PathQueue::Controller(other)) = (self, other) else { return false };
-        std::ptr::eq(one, other) || one.transport().is_beside(&other.transport())
+        one.transport().hardware().lane.shares_controller(&other.transport().hardware().lane)
     }
 
     /// Another queue of the same thread, on the same controller, is notified for this one as well, where messages are posted.
     pub(crate) fn share_notification(&self, home: &PathQueue) {
         let (PathQueue::Controller(queue), PathQueue::Controller(home)) = (self, home) else { return };
         let home = home.transport().home();
-        if let Some(home) = home {
-            queue.share_notification(home);
-        }
+        home.into_iter().for_each(|home| queue.share_notification(home));
     }
 
     /// The queue of a controller.

@@ -275,7 +275,7 @@ impl<T: QueueTransport> Inner<T> {
         // Armed, and then checked: a thread that leaves something after the check finds it armed, and signals.
         let left = if T::SUBMITS_IN_SLEEP {
             self.shared.wake.arm();
-            self.is_wanted()
+            self.has_mail() | self.is_wanted()
         } else {
             sleep::arm(self);
             sleep::check(self)
@@ -436,7 +436,7 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
     }
 
     fn is_wanted(&mut self) -> bool {
-        !self.shared.mode.settled() || self.shared.is_noticed()
+        !self.shared.mode.settled()
     }
 
     fn mask(&mut self) {
@@ -576,13 +576,8 @@ impl<T: QueueTransport> QueuePair<T> {
         refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
-    /// See [`crate::Queue::start`].
-    pub(crate) fn start(&self, request: Request) -> Pending {
-        self.start_command(request, None)
-    }
-
-    /// The same of a request that is this command of the caller's, if any.
-    pub(crate) fn start_command(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending {
+    /// See [`crate::Queue::start`]. With a `command` of the caller's own the request is that.
+    pub(crate) fn start(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending {
         if !self.is_here() {
             return Pending::refused(Refused::Forked, request);
         }
@@ -901,7 +896,7 @@ impl<T: QueueTransport> QueuePair<T> {
         self.commit();
         let bound = self.inner.borrow().transport.is_bound_to_thread();
         if bound && self.in_flight() > 0 {
-            self.run(hw::now() + self.controller.stays(), false, None, || self.in_flight() == 0);
+            self.run(hw::now() + self.controller.stays(), false, None, || false);
         }
         let QueuePair { controller, shared, inner, .. } = self;
         let mut inner = inner.into_inner();

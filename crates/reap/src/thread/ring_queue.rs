@@ -86,11 +86,6 @@ impl RingQueue {
         &self.queue
     }
 
-    /// Whether the two lead to one controller.
-    pub(crate) fn is_beside(&self, other: &RingQueue) -> bool {
-        self.queue.lane.is_beside(&other.queue.lane)
-    }
-
     /// The vector that may stand for those of other queues of its thread; `None`: other threads have it as well.
     pub(crate) fn home(&self) -> Option<Vector> {
         (!self.queue.serves_several()).then(|| self.queue.lane.vector())

@@ -111,7 +111,7 @@ impl UringQueue {
         self.interrupt.birth()
     }
 
-    /// What its completions signal besides, once they do.
+    /// The eventfd that its completions signal, once they do.
     #[cfg(test)]
     pub(crate) fn eventfd(&self) -> Option<&hw::EventFd> {
         self.interrupt.eventfd()

@@ -86,7 +86,7 @@ impl KernelUri {
         Ok(())
     }
 
-    /// Whether it can be opened, whoever set its fields.
+    /// Whether its fields can be opened: they may not come from text.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(lba) = self.lba_bytes {
             one_of("lba", &lba.to_string(), &["512", "4096"])?;

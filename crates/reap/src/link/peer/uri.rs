@@ -57,7 +57,7 @@ impl VfioUserUri {
         VfioUserUri { socket: socket.into(), vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true }
     }
 
-    /// Whether it can be opened, whoever set its fields.
+    /// Whether its fields can be opened: they may not come from text.
     pub(crate) fn check(&self) -> Result<(), String> {
         check_vectors(self.vectors)?;
         if self.huge_pages && !self.trust {

@@ -164,7 +164,7 @@ impl RingLane {
     }
 
     /// Whether the two lead to one controller.
-    pub(crate) fn is_beside(&self, other: &RingLane) -> bool {
+    pub(crate) fn shares_controller(&self, other: &RingLane) -> bool {
         Arc::ptr_eq(&self.link, &other.link)
     }
 

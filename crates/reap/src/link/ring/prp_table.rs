@@ -66,7 +66,7 @@ impl PrpTable {
         }
     }
 
-    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1), and CDW0.PSDT beside it. If
+    /// The data pointer of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1), and CDW0.PSDT. If
     /// `sgls` may be used, an SGL data block names more than two pages: the buffer is one run of bus addresses, and the controller fetches no list.
     #[inline(always)]
     pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: impl FnOnce() -> bool) -> (Dptr, u8) {

@@ -20,7 +20,7 @@ fn leftover_entries_wake_only_the_waiter() {
             assert_eq!(armed_after(), [false]);
             continue;
         }
-        assert_eq!(armed_after(), [true, true], "nobody has taken the role of sleeping on it");
+        assert_eq!(armed_after(), [true, true], "no thread has taken the role of sleeping on it");
         assert!(hardware.role.try_take(WaiterId(1)));
         assert_eq!(armed_after(), [true, false]);
     }

@@ -76,5 +76,5 @@ fn shared_notifications_are_passed_on() {
     assert!(flag.is_armed(), "nothing was posted");
     hardware.lane.posted(vector).unwrap().post(vector.0);
     worker.pass_on();
-    assert!(!flag.is_armed(), "nobody was told");
+    assert!(!flag.is_armed(), "no thread was woken");
 }

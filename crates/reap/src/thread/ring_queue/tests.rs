@@ -67,7 +67,7 @@ fn read(queue: &Queue, ios: u64) {
 }
 
 /// While a drain thread takes its entries, and afterwards, a queue of its own is what it was before: its thread watches the vector,
-/// whoever owns the notification.
+/// whichever thread owns the notification.
 #[test]
 fn drained_queues_return_to_their_thread() {
     let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();

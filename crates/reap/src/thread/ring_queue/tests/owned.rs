@@ -59,7 +59,7 @@ fn dropped_queues_finish_pending_requests() {
     assert_eq!((queue.wait(3, None).unwrap(), queue.in_flight()), (3, 0));
 }
 
-/// A thread that takes a queue goes on with what the last one has left, of which no caller is told.
+/// A thread that takes a queue goes on with what the last one has left, which no caller sees.
 #[test]
 fn taken_queues_inherit_open_requests() {
     let _alone = by_hand();
@@ -230,7 +230,7 @@ fn policy_sees_the_coalescing() {
     }
 }
 
-/// Of a batch's requests those are urgent that somebody waits for, whatever is open already.
+/// Of a batch's requests those are urgent that a caller waits for, whatever is open already.
 #[test]
 fn batches_inherit_urgency() {
     #[derive(Debug)]

@@ -70,7 +70,7 @@ fn notification_covers_several_rounds() {
         }
         message(&queue, &hand);
         assert_eq!(lane(&queue).transport().was_notified(), posts, "{mode}");
-        assert!(!lane(&queue).transport().was_notified(), "it was told already");
+        assert!(!lane(&queue).transport().was_notified(), "it was reported already");
         drop(hand);
         assert_eq!(queue.wait(4 * MOST_ROUNDS as usize + 1, None).unwrap(), 4 * MOST_ROUNDS as usize + 1);
     }

@@ -96,7 +96,7 @@ fn entries_go_to_sleeping_owners() {
     }
 }
 
-/// The thread that sleeps on the queue may have found the lock held, and then been told for the last time.
+/// The thread that sleeps on the queue may have found the lock held, after its last message.
 #[test]
 fn leftover_entries_wake_the_sleeper() {
     let _alone = by_hand();
@@ -104,7 +104,7 @@ fn leftover_entries_wake_the_sleeper() {
     let hand = device.embedded().unwrap().by_hand();
     let (sleeper, hardware) = (&lane(&queues[0]).shared, hardware(&queues[0]));
     assert!(hardware.role.try_take(WaiterId(0)));
-    let is_told_of = |entries: u64| {
+    let wakes_for = |entries: u64| {
         submit(&queues[1], entries);
         while hand.step() {}
         sleeper.wake.arm();
@@ -114,8 +114,8 @@ fn leftover_entries_wake_the_sleeper() {
         lane(&queues[1]).look(u32::MAX);
         told
     };
-    assert!(!is_told_of(4), "all are taken, and the other queue's thread is told");
-    assert!(is_told_of(20));
+    assert!(!wakes_for(4), "all are taken, and the other queue's thread is woken");
+    assert!(wakes_for(20));
     assert_eq!(hardware.role.release(WaiterId(0)), None);
     assert_eq!(queues[1].wait(24, None).unwrap(), 24);
 }
@@ -138,14 +138,14 @@ fn waiting_queues_share_tags_equally() {
         assert_eq!(all(), [2, 2, 2], "in the order {order:?}");
         drop(hand);
         assert!(queues.iter().all(|queue| queue.wait(20, None).unwrap() == 20));
-        // Nobody waits any more.
+        // No queue waits any more.
         let _hand = device.embedded().unwrap().by_hand();
         submit(&queues[1], 20);
         assert_eq!(all(), [0, 6, 0]);
     }
 }
 
-/// Each tag that is free is for the one that has waited longest, whoever comes; and who has had one waits behind those that have had none.
+/// Each tag that is free is for the queue that has waited longest, and one that has had a tag waits behind those that have had none.
 #[test]
 fn few_tags_go_to_longest_waiter() {
     let _alone = by_hand();

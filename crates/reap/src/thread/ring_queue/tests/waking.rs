@@ -152,7 +152,7 @@ fn same_thread_queues_share_notifications() {
     fn path(queue: &Queue) -> &PathQueue {
         &queue.lanes()[0]
     }
-    assert!(queues.iter().all(|queue| path(queue).is_beside(path(&queues[0])) && !path(queue).is_beside(path(&elsewhere))));
+    assert!(queues.iter().all(|queue| path(queue).shares_controller(path(&queues[0])) && !path(queue).shares_controller(path(&elsewhere))));
     let (several, single): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| hardware(queue).serves_several());
     assert_eq!((several.len(), single.len()), (2, 1));
     for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {

@@ -432,7 +432,7 @@ impl FromStr for Mode {
 }
 
 /// A mode as a word, for cells that are switched at run time: from the lowest bit on `+submit-check`, four bits of the preset's place in
-/// [`PRESETS`] (the last value: registered), and the parameters, or the number of the registered one.
+/// `PRESETS` (the last value: registered), and the parameters, or the number of the registered one.
 impl From<Mode> for u64 {
     fn from(mode: Mode) -> u64 {
         let parameters = match mode.preset {

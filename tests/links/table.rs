@@ -44,7 +44,7 @@ fn table() -> Vec<Link> {
     vec![
         Link::new("embedded", Stand::Memory, "", &IN_MEMORY),
         Link::new("embedded, no masks", Stand::Memory, "masks=no", &IN_MEMORY),
-        Link::new("embedded, no masks, no second lanes", Stand::Memory, "masks=no&queues=1", &IN_MEMORY),
+        Link::new("embedded, no masks, no poll queues", Stand::Memory, "masks=no&queues=1", &IN_MEMORY),
         Link::new("embedded, no masks, shared vectors", Stand::Memory, "masks=no&vectors=2", &IN_MEMORY),
         Link::new("embedded, late properties", Stand::Memory, "properties=late", &IN_MEMORY),
         Link::new("embedded, SGLs", Stand::Memory, "sgl=yes&masks=no", &IN_MEMORY),

@@ -2,7 +2,7 @@
 # Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
 #
 #   tests/mutants/run.sh sync             what the crate's unit tests miss, its loom models are asked about
-#   tests/mutants/run.sh reap FILE...         files of `reap` or `driver`, such as crates/reap/src/thread/engine.rs, by the tests beside each,
+#   tests/mutants/run.sh reap FILE...         files of `reap` or `driver`, such as crates/reap/src/thread/event_loop.rs, by the tests beside each,
 #                                         what they miss by all unit tests of the crate, and the rest by the programs in tests/ that drive it
 #
 # Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:
@@ -47,8 +47,8 @@ reap)
         mutate "$name" --package "$package" --file "$file" --cargo-arg=--lib -- ""
         case $file in
         *multipath*) mutate "$name" --package "$package" --test-package reap-nvme --file "$file" --cargo-arg=--test=stack -- "multipath::" ;;
-        */link/* | */serve/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=links --cargo-arg=--test=stack -- "" ;;
-        */keeper*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=stack -- "" ;;
+        */transport/* | */serve/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=links --cargo-arg=--test=stack -- "" ;;
+        */controller_task*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=stack -- "" ;;
         # Queues that belong to one thread are the whole library's affair.
         */thread/* | */shared/*) mutate "$name" --package "$package" --file "$file" --cargo-arg=--test=stack -- "owned_queues::" ;;
         esac

@@ -233,5 +233,5 @@ fn mode_switch_drains_the_old_queue() {
 fn missing_poll_queues_are_reported() {
     assert_eq!(happened(&Device::open("mem:1M?profile=null&masks=no").unwrap()), []);
     let device = Device::open("mem:1M?profile=null&masks=no&queues=1").unwrap();
-    assert!(is_told(&device, "1 of 1 hardware queues have no second lane"), "{:?}", happened(&device));
+    assert!(is_told(&device, "1 of 1 hardware queues have no poll queue"), "{:?}", happened(&device));
 }

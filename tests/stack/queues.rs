@@ -19,7 +19,7 @@ fn open_without(what: &str, options: OpenOptions) -> Device {
     Device::open_with(&format!("mem:64M?profile=optane{what}"), &options.pool_bytes(64 << 20)).unwrap()
 }
 
-/// Runs a test on devices that lack what some links lack: a mask; a mask, and queue pairs for second lanes; a vector for each queue;
+/// Runs a test on devices that lack what some links lack: a mask; a mask, and queue pairs for poll queues; a vector for each queue;
 /// properties that answer at once; rings that both sides reach, so that commands are sent as bytes.
 fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
     for lack in ["", "&masks=no", "&masks=no&queues=1", "&masks=no&vectors=2", "&properties=late"] {

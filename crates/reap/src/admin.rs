@@ -6,8 +6,8 @@ use nvme::features::fid;
 use nvme::{Sqe, opcode};
 
 use crate::error::AdminError;
-use crate::link::MAX_TRANSFER;
 use crate::namespace::Namespace;
+use crate::transport::MAX_TRANSFER;
 
 /// Bytes of a command's data, at most: one page, which PRP entry 1 names alone.
 pub(crate) const MOST_DATA: usize = 4096;

@@ -14,11 +14,10 @@ use nvme::Sqe;
 use nvme::admin::{GetLogPage, Identify};
 
 use crate::admin;
+use crate::controller_task::open as controller_task;
 use crate::counters::DeviceCounters;
 use crate::error::{AdminError, OpenError, OptionsError, QueueError};
 use crate::health::{GivenUp, Health};
-use crate::keeper::open as keeper;
-use crate::link::{KernelLink, Messages, Reach, RingLink, pcie, peer};
 use crate::mode::{ModeNote, UnsupportedMode};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
@@ -26,7 +25,8 @@ use crate::options::OpenOptions;
 use crate::queue::{LocalQueue, Queue};
 use crate::shared::controller::{Controller, Description};
 use crate::shared::events::Events;
-use crate::thread::cycle;
+use crate::thread::sleep_cost;
+use crate::transport::{DmaContext, KernelFile, Messages, RingController, pci, vfio_user};
 
 pub use embedded::Embedded;
 pub use uri::Uri;
@@ -80,23 +80,23 @@ impl Device {
             return Err(OptionsError::from(UnsupportedMode::NotTheKernels(options.mode)).into());
         }
         let text = uri.to_string();
-        let link = match uri {
+        let transport = match uri {
             Uri::Multipath(uri) => {
                 let paths = multipath::open(uri, options)?;
                 return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
             }
             Uri::Kernel(uri) => {
-                let file = KernelLink::open(&uri, options.pool_bytes)?;
+                let file = KernelFile::open(&uri, options.pool_bytes)?;
                 if let Some(why) = file.lacks(options.mode) {
                     return Err(OptionsError::from(why).into());
                 }
-                return Ok(Device { controllers: [keeper::open_file(file, &text, options)?].into(), paths: None });
+                return Ok(Device { controllers: [controller_task::open_file(file, &text, options)?].into(), paths: None });
             }
-            Uri::Pcie(uri) => pcie::open(&uri, options)?,
-            Uri::VfioUser(uri) => peer::open(&uri, options)?,
-            Uri::Embedded(uri) => RingLink::embedded(&uri, &options.embedded, Reach::new(options.pool_bytes)?, None)?,
+            Uri::Pcie(uri) => pci::open(&uri, options)?,
+            Uri::VfioUser(uri) => vfio_user::open(&uri, options)?,
+            Uri::Embedded(uri) => RingController::embedded(&uri, &options.embedded, DmaContext::new(options.pool_bytes)?, None)?,
         };
-        let (controller, _) = keeper::open(link, None, &text, options)?;
+        let (controller, _) = controller_task::open(transport, None, &text, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
     }
 
@@ -129,7 +129,7 @@ impl Device {
     /// # Errors
     /// As of [`Device::queue`]; [`QueueError::Mode`] and [`QueueError::Ring`] where the kernel or the device lacks what the mode needs.
     pub fn local_queue_in(&self, mode: Mode) -> Result<LocalQueue, QueueError> {
-        cycle::prepare(mode);
+        sleep_cost::prepare(mode);
         match &self.paths {
             None => Queue::over_one(self.first(), true, Some(mode)),
             Some(_) if mode.is_the_kernels() => Err(UnsupportedMode::NotTheKernels(mode).into()),
@@ -149,7 +149,7 @@ impl Device {
     }
 
     /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
-    /// [`EventKind::Resized`](crate::EventKind::Resized) tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
+    /// [`EventKind::Resized`](crate::EventKind::Resized) tells. A handle goes on with its own size: requests controller it are refused, those controller the
     /// controller's fail. Of a file, it also shows what the file system has refused since ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
         self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
@@ -192,35 +192,35 @@ impl Device {
     /// # Errors
     /// See [`RegisterError`]; the memory comes back with it.
     pub fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
-        self.first().link().register(memory)
+        self.first().transport().register(memory)
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub fn set_mode(&self, mode: Mode) {
-        cycle::prepare(mode);
+        sleep_cost::prepare(mode);
         self.controllers.iter().for_each(|controller| controller.set_mode(mode));
     }
 
     /// What a mode comes to on this device, where that is something else than its name says. `None`: nothing else.
     pub fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
-        self.first().link().mode_note(mode)
+        self.first().transport().mode_note(mode)
     }
 
     /// What was found when it was opened, and is otherwise than one would expect: a sentence each. What happens later is
     /// one of [`Device::events`].
     pub fn notes(&self) -> Vec<String> {
-        self.controllers.iter().flat_map(|controller| controller.link().notes().iter().cloned()).collect()
+        self.controllers.iter().flat_map(|controller| controller.transport().notes().iter().cloned()).collect()
     }
 
     /// Why queues in this mode cannot be had on this device, as far as that is known before a trial. `None`: they can.
     pub fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
-        self.first().link().lacks(mode)
+        self.first().transport().lacks(mode)
     }
 
     /// Whether [`DeviceCounters::messages`] are all the messages that the host has received, of all its paths. Otherwise they are waits or
     /// looks that brought something, or 0 where the system does not show its counts, and [`DeviceCounters::notify`] is none of the host's affair.
     pub fn counts_messages(&self) -> bool {
-        self.controllers.iter().all(|controller| controller.link().messages() == Messages::Exact)
+        self.controllers.iter().all(|controller| controller.transport().messages() == Messages::Exact)
     }
 
     /// Which controller it is; of several, the first path's.
@@ -308,7 +308,7 @@ impl Device {
 
     /// Where its controllers are in this process: what only tests and benchmarks need of them.
     pub fn embedded(&self) -> Option<Embedded> {
-        self.first().link().end()?;
+        self.first().transport().end()?;
         Some(Embedded { controllers: self.controllers.clone(), paths: self.paths.clone() })
     }
 

@@ -150,7 +150,7 @@ pub struct TargetError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TargetFault {
-    /// The running kernel lacks what the link needs, or keeps it from this process.
+    /// The running kernel lacks what the transport needs, or keeps it from this process.
     #[error("it cannot be driven through this kernel: {0}")]
     Kernel(String),
     /// Nothing has this name, no device is behind it, or it holds no bytes: `size=` lays a file out, and a device is to be attached.
@@ -380,7 +380,7 @@ pub enum Refused {
         bytes: usize,
     },
     /// The buffer is neither from this device's pool nor of memory that is registered with it.
-    #[error("this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
+    #[error("this device does not dma the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
     ForeignBuffer,
     /// The namespace is not what it was: its handle counts blocks of another size, or of another namespace.
     #[error(
@@ -433,7 +433,7 @@ pub enum IoError {
     /// may be gone, and no later Flush can tell. It stays so until the device is opened again.
     #[error("an earlier Flush failed: what was written since the last good one may be lost; open the device again and write it anew")]
     FlushLost,
-    /// The file was truncated while it was open: a write would have made it grow again, or a read lies beyond its end.
+    /// The file was truncated while it was open: a write would have made it grow again, or a read lies controller its end.
     #[error("the file was truncated while it was open; check what it holds, and open it again")]
     Truncated,
     /// Several paths, and none that could be taken, or one that was lost at a bad moment.

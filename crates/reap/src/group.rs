@@ -8,8 +8,8 @@ use units::Nanos;
 use crate::error::WouldDeadlock;
 use crate::instant::{Instant, deadline};
 use crate::queue::Queue;
-use crate::thread::engine::{self, Place};
-use crate::thread::executor;
+use crate::thread::block_on;
+use crate::thread::event_loop::{self, EventLoop};
 use crate::thread::path_queue::PathQueue;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
@@ -17,7 +17,7 @@ use crate::thread::path_queue::PathQueue;
 ///
 /// `Q` is [`Queue`], or [`crate::LocalQueue`] of the thread's own.
 pub struct Group<Q = Queue> {
-    place: Place,
+    event_loop: EventLoop,
     queues: Vec<Q>,
 }
 
@@ -33,16 +33,16 @@ impl<Q: AsRef<Queue>> Group<Q> {
     /// # Errors
     /// The system has no epoll instance left.
     pub fn new(queues: Vec<Q>) -> io::Result<Group<Q>> {
-        let place = Place::new()?;
-        for (key, lane) in (0..).zip(lanes(&queues)) {
-            place.poller().add(lane, key)?;
+        let event_loop = EventLoop::new()?;
+        for (key, path_queue) in (0..).zip(path_queues(&queues)) {
+            event_loop.poller().add(path_queue, key)?;
         }
-        lanes(&queues).for_each(PathQueue::sleeps_elsewhere);
-        for lane in lanes(&queues) {
-            let first = lanes(&queues).find(|first| first.shares_controller(lane));
-            first.into_iter().for_each(|first| lane.share_notification(first));
+        path_queues(&queues).for_each(PathQueue::sleeps_elsewhere);
+        for path_queue in path_queues(&queues) {
+            let first = path_queues(&queues).find(|first| first.shares_controller(path_queue));
+            first.into_iter().for_each(|first| path_queue.share_notification(first));
         }
-        Ok(Group { place, queues })
+        Ok(Group { event_loop, queues })
     }
 
     /// The queues, in the order in which they were joined.
@@ -60,9 +60,9 @@ impl<Q: AsRef<Queue>> Group<Q> {
         if self.each().any(Queue::is_submitting) {
             return Err(WouldDeadlock);
         }
-        let _inside = executor::enter()?;
+        let _inside = block_on::enter()?;
         let finished = || self.each().map(Queue::finished).sum();
-        if lanes(&self.queues).any(|lane| !lane.is_here()) {
+        if path_queues(&self.queues).any(|path_queue| !path_queue.is_here()) {
             // Nothing comes any more in this process.
             return Ok(finished());
         }
@@ -72,9 +72,9 @@ impl<Q: AsRef<Queue>> Group<Q> {
             let held = deadline < Nanos::MAX;
             let for_others = until != Nanos::MAX || held;
             let enough = || finished() >= min || held && self.each().all(|queue| queue.in_flight() == 0);
-            engine::together(lanes(&self.queues), |lanes| {
-                engine::report(self.place.drive(lanes, hw::now(), until.min(deadline), for_others, enough));
-                lanes.iter().for_each(|lane| lane.commit());
+            event_loop::together(path_queues(&self.queues), |path_queues| {
+                event_loop::report(self.event_loop.drive(path_queues, hw::now(), until.min(deadline), for_others, enough));
+                path_queues.iter().for_each(|path_queue| path_queue.commit());
             });
             let over = finished() >= min || hw::now() >= until;
             if over || !held || until == Nanos::MAX && self.each().all(|queue| queue.in_flight() == 0) {
@@ -89,6 +89,6 @@ impl<Q: AsRef<Queue>> Group<Q> {
 }
 
 /// The queues below, one for each path of each.
-fn lanes<Q: AsRef<Queue>>(queues: &[Q]) -> impl Iterator<Item = &PathQueue> + Clone {
-    queues.iter().flat_map(|queue| queue.as_ref().lanes())
+fn path_queues<Q: AsRef<Queue>>(queues: &[Q]) -> impl Iterator<Item = &PathQueue> + Clone {
+    queues.iter().flat_map(|queue| queue.as_ref().path_queues())
 }

@@ -73,12 +73,12 @@ mod uri;
 mod wake;
 mod wakeups;
 // How a controller is reached.
-mod link;
+mod transport;
 // What threads share, and what one thread does.
 mod shared;
 mod thread;
 // Who looks after a controller.
-mod keeper;
+mod controller_task;
 // Several controllers as one device.
 mod multipath;
 // What callers hold.
@@ -118,10 +118,6 @@ pub use hw::pci::{Bdf, BdfError};
 pub use hw::vfio::VfioError;
 pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError};
 pub use instant::Instant;
-pub use link::kernel::{Buffered, KernelUri};
-pub use link::pcie::PcieUri;
-pub use link::peer::VfioUserUri;
-pub use link::{ByHand, EmbeddedOptions, Faults, Measured};
 pub use mode::{ModeNote, UnsupportedMode};
 pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};
 pub use namespace::Namespace;
@@ -137,6 +133,10 @@ pub use shared::controller::Description;
 pub use shared::events::{Event, EventKind, Events};
 pub use shared::future::{CommandFuture, FlushFuture, IoFuture, Pending, VectoredFuture};
 pub use thread::queue_pair::Turned;
+pub use transport::kernel::{Buffered, KernelUri};
+pub use transport::pci::PcieUri;
+pub use transport::vfio_user::VfioUserUri;
+pub use transport::{ByHand, EmbeddedOptions, Faults, Measured};
 pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError};
 pub use wakeups::{Tally, Wakeups};

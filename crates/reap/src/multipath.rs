@@ -4,21 +4,21 @@
 //! | --- | --- |
 //! | what does a multipath URI mean? | `uri.rs` |
 //! | how are the paths opened and joined? | `open.rs` |
-//! | what do the device's threads share? | `joined.rs` |
-//! | what becomes of one request? | `head.rs` (and `driver::multipath`, which decides) |
-//! | what does one thread have? | `fan.rs` |
+//! | what do the device's threads share? | `shared.rs` |
+//! | what becomes of one request? | `requests.rs` (and `driver::multipath`, which decides) |
+//! | what does one thread have? | `queue.rs` |
 //!
 //! Each path is a controller of its own, with queues of its own, below; requests, failover and the choice of a path are above
 //! them. All paths reach the same buffer pool.
 
-mod fan;
-mod head;
-mod joined;
 mod open;
+mod queue;
+mod requests;
+mod shared;
 mod uri;
 
-pub(crate) use fan::Fan;
-pub(crate) use joined::Multipath;
-pub use joined::PathReport;
 pub(crate) use open::{of_this_process, open, the_subsystem};
+pub(crate) use queue::MultipathQueue;
+pub(crate) use shared::Multipath;
+pub use shared::PathReport;
 pub use uri::{MultipathUri, PathDevice, PathUri};

@@ -42,7 +42,7 @@ impl Namespace {
     }
 
     /// Size in logical blocks (NVM 4.1.5.1, NSZE), as of when the handle was had: [`crate::Device::current`] has a newer one. What is
-    /// beyond it is refused; what is beyond the size that the controller knows fails there.
+    /// controller it is refused; what is controller the size that the controller knows fails there.
     #[inline]
     pub fn blocks(&self) -> u64 {
         self.blocks

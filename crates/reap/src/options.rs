@@ -6,7 +6,7 @@ use completion::Mode;
 use smart_default::SmartDefault;
 use units::Nanos;
 
-use crate::link::EmbeddedOptions;
+use crate::transport::EmbeddedOptions;
 
 /// How a device is opened, for [`crate::Device::open_with`].
 ///

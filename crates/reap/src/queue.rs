@@ -15,12 +15,12 @@ use units::Nanos;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::instant::{Instant, deadline};
-use crate::multipath::{Fan, Multipath};
+use crate::multipath::{Multipath, MultipathQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
 use crate::shared::future::{CommandFuture, FlushFuture, IoFuture, Pending, VectoredFuture};
-use crate::thread::executor::{self, Signal};
+use crate::thread::block_on::{self, Signal};
 use crate::thread::path_queue::PathQueue;
 use crate::thread::queue_pair::Turned;
 use crate::wakeups::Wakeups;
@@ -33,47 +33,47 @@ use crate::wakeups::Wakeups;
 /// queue on a thread of its own.
 pub struct Queue {
     /// One, or one for each path.
-    lanes: Vec<PathQueue>,
+    path_queues: Vec<PathQueue>,
     /// What is above several; which of the two it is costs one branch for each batch.
-    fan: Option<Box<Fan>>,
+    multipath: Option<Box<MultipathQueue>>,
 }
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_flight = self.in_flight();
-        f.debug_struct("Queue").field("paths", &self.lanes.len()).field("in_flight", &in_flight).finish_non_exhaustive()
+        f.debug_struct("Queue").field("paths", &self.path_queues.len()).field("in_flight", &in_flight).finish_non_exhaustive()
     }
 }
 
 impl Queue {
     /// Over one controller. `bound`: no other thread will ever use it.
     pub(crate) fn over_one(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<Queue, QueueError> {
-        Ok(Queue { lanes: vec![PathQueue::take(controller, bound, mode)?], fan: None })
+        Ok(Queue { path_queues: vec![PathQueue::take(controller, bound, mode)?], multipath: None })
     }
 
     pub(crate) fn over_paths(paths: &Arc<Multipath>) -> Result<Queue, QueueError> {
-        let (fan, lanes) = Fan::take(paths)?;
-        Ok(Queue { lanes, fan: Some(Box::new(fan)) })
+        let (multipath, path_queues) = MultipathQueue::take(paths)?;
+        Ok(Queue { path_queues, multipath: Some(Box::new(multipath)) })
     }
 
     /// The first of the queues below: for what is the same of all, and for the only one.
     #[inline]
-    fn lane(&self) -> &PathQueue {
-        &self.lanes[0]
+    fn path_queue(&self) -> &PathQueue {
+        &self.path_queues[0]
     }
 
     /// The queues below, one for each path.
-    pub(crate) fn lanes(&self) -> &[PathQueue] {
-        &self.lanes
+    pub(crate) fn path_queues(&self) -> &[PathQueue] {
+        &self.path_queues
     }
 
     /// The device's namespaces.
     pub fn namespaces(&self) -> &[Namespace] {
-        self.fan.as_ref().map_or_else(|| self.lane().namespaces(), |fan| fan.shared().namespaces())
+        self.multipath.as_ref().map_or_else(|| self.path_queue().namespaces(), |multipath| multipath.shared().namespaces())
     }
 
     pub(crate) fn pool(&self) -> &DmaPool {
-        self.lane().pool()
+        self.path_queue().pool()
     }
 
     /// A buffer from the device's pool.
@@ -101,7 +101,7 @@ impl Queue {
             return buf;
         }
         let lent = buf.lend();
-        self.lanes.iter().for_each(|lane| lane.prepare(&lent));
+        self.path_queues.iter().for_each(|path_queue| path_queue.prepare(&lent));
         lent.take_back()
     }
 
@@ -177,9 +177,9 @@ impl Queue {
         let now = now.nanos();
         // Lent, because it may be large, and each floor below would move it.
         let mut requests = requests.into_iter();
-        match &self.fan {
-            None => self.lane().submit(now, waits, &mut requests),
-            Some(fan) => fan.submit(&self.lanes, now, &mut requests),
+        match &self.multipath {
+            None => self.path_queue().submit(now, waits, &mut requests),
+            Some(multipath) => multipath.submit(&self.path_queues, now, &mut requests),
         }
     }
 
@@ -187,23 +187,23 @@ impl Queue {
     /// what has been found already: [`Queue::wait`] and [`Queue::turn`] look. Returns how many.
     #[inline]
     pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
-        match &self.fan {
-            None => self.lane().reap(out),
-            Some(fan) => fan.reap(&self.lanes, out),
+        match &self.multipath {
+            None => self.path_queue().reap(out),
+            Some(multipath) => multipath.reap(&self.path_queues, out),
         }
     }
 
     /// Finished requests that [`Queue::reap`] would move.
     pub fn finished(&self) -> usize {
-        match &self.fan {
-            None => self.lane().finished(),
-            Some(fan) => fan.finished(&self.lanes),
+        match &self.multipath {
+            None => self.path_queue().finished(),
+            Some(multipath) => multipath.finished(&self.path_queues),
         }
     }
 
     /// Requests that are not finished.
     pub fn in_flight(&self) -> u32 {
-        self.fan.as_ref().map_or_else(|| self.lane().in_flight(), |fan| fan.in_flight())
+        self.multipath.as_ref().map_or_else(|| self.path_queue().in_flight(), |multipath| multipath.in_flight())
     }
 
     /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, or until `until`. Returns how
@@ -229,31 +229,31 @@ impl Queue {
 
     #[inline(always)]
     fn wait_so(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
-        match &self.fan {
-            None => self.lane().wait(min, until, idle),
-            Some(fan) => self.wait_for_paths(fan, min, until, idle),
+        match &self.multipath {
+            None => self.path_queue().wait(min, until, idle),
+            Some(multipath) => self.wait_for_paths(multipath, min, until, idle),
         }
     }
 
-    fn wait_for_paths(&self, fan: &Fan, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
-        if fan.is_submitting() {
+    fn wait_for_paths(&self, multipath: &MultipathQueue, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+        if multipath.is_submitting() {
             return Err(WouldDeadlock);
         }
-        let _inside = executor::enter()?;
-        Ok(fan.wait(&self.lanes, min, until, idle))
+        let _inside = block_on::enter()?;
+        Ok(multipath.wait(&self.path_queues, min, until, idle))
     }
 
     /// Whether the application's iterator runs, which cannot wait for this queue.
     pub(crate) fn is_submitting(&self) -> bool {
-        self.fan.as_ref().map_or_else(|| self.lane().is_submitting(), |fan| fan.is_submitting())
+        self.multipath.as_ref().map_or_else(|| self.path_queue().is_submitting(), |multipath| multipath.is_submitting())
     }
 
     /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
     /// [`Queue::commit`].
     pub fn start(&self, request: Request) -> Pending {
-        match &self.fan {
-            None => self.lane().start(request, None),
-            Some(fan) => fan.start(&self.lanes, request),
+        match &self.multipath {
+            None => self.path_queue().start(request, None),
+            Some(multipath) => multipath.start(&self.path_queues, request),
         }
     }
 
@@ -391,8 +391,8 @@ impl Queue {
     pub fn io_command(&self, command: &Sqe, buf: Option<DmaBuf>) -> CommandFuture {
         let result = Arc::new(AtomicU32::new(0));
         let request = Request::command(command, self.namespaces().first(), buf);
-        let pending = match &self.fan {
-            None => self.lane().io_command(command, request, result.clone()),
+        let pending = match &self.multipath {
+            None => self.path_queue().io_command(command, request, result.clone()),
             Some(_) => {
                 let why = "the device has several controllers; open the path that is meant";
                 Pending::refused(Refused::Command { opcode: command.opcode, why }, request)
@@ -409,14 +409,14 @@ impl Queue {
         if self.is_submitting() {
             return Err(WouldDeadlock);
         }
-        executor::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_told()))
+        block_on::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_told()))
     }
 
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
-        match &self.fan {
-            None => self.lane().drive(until, None, enough),
-            Some(fan) => fan.drive(&self.lanes, until, true, enough),
+        match &self.multipath {
+            None => self.path_queue().drive(until, None, enough),
+            Some(multipath) => multipath.drive(&self.path_queues, until, true, enough),
         }
     }
 
@@ -426,35 +426,35 @@ impl Queue {
     /// The deadline is part of the contract: a policy may leave the notification masked until then, because a loop that computes is told
     /// in vain. Call [`Queue::leave_loop`] before the loop stops watching.
     pub fn turn(&self, budget: u32) -> Turned {
-        match &self.fan {
-            None => self.lane().turn(budget),
-            Some(fan) => fan.turn(&self.lanes, budget),
+        match &self.multipath {
+            None => self.path_queue().turn(budget),
+            Some(multipath) => multipath.turn(&self.path_queues, budget),
         }
     }
 
     /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
     /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
     pub fn leave_loop(&self) {
-        self.lanes.iter().for_each(PathQueue::leave_loop);
+        self.path_queues.iter().for_each(PathQueue::leave_loop);
     }
 
     /// For a foreign loop: when to call [`Queue::turn`] at the latest although the file descriptor is quiet. What completes before is found
     /// then.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let above = self.fan.as_ref().and_then(|fan| fan.next_deadline());
-        self.lanes.iter().filter_map(PathQueue::next_deadline).chain(above).min().map(Instant::of)
+        let above = self.multipath.as_ref().and_then(|multipath| multipath.next_deadline());
+        self.path_queues.iter().filter_map(PathQueue::next_deadline).chain(above).min().map(Instant::of)
     }
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice. Modes of the kernel's
     /// own ([`Mode::KERNELS`]) are those of a queue's ring: it has what [`crate::Device::local_queue_in`] has taken it in.
     pub fn set_mode(&self, mode: Mode) {
-        self.lanes.iter().for_each(|lane| lane.set_mode(mode));
+        self.path_queues.iter().for_each(|path_queue| path_queue.set_mode(mode));
     }
 
     /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the
     /// CPU to them between looks, or spin on, until the scheduler takes it.
     pub fn set_spin(&self, spin: Spin) {
-        self.lanes.iter().for_each(|lane| lane.set_spin(spin));
+        self.path_queues.iter().for_each(|path_queue| path_queue.set_spin(spin));
     }
 
     /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was
@@ -463,79 +463,79 @@ impl Queue {
     /// at prices up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
     pub fn set_wants_room_at(&self, due: Option<Instant>) {
         let due = due.map(Instant::nanos);
-        self.lanes.iter().for_each(|lane| lane.set_wants_room_at(due));
+        self.path_queues.iter().for_each(|path_queue| path_queue.set_wants_room_at(due));
     }
 
     /// What [`Queue::set_wants_room_at`] told last.
     pub fn wants_room_at(&self) -> Option<Instant> {
-        self.lane().wants_room_at().map(Instant::of)
+        self.path_queue().wants_room_at().map(Instant::of)
     }
 
     /// The completion mode in force.
     pub fn mode(&self) -> Mode {
-        self.lane().mode()
+        self.path_queue().mode()
     }
 
     /// Whether the next commit may look for completions before it returns, so that some are found before a clock read that
     /// follows it.
     pub fn looks_on_commit(&self) -> bool {
-        self.lanes.iter().any(PathQueue::looks_on_commit)
+        self.path_queues.iter().any(PathQueue::looks_on_commit)
     }
 
     /// What this queue's thread has counted.
     pub fn counters(&self) -> Counters {
-        self.lanes.iter().map(PathQueue::counters).fold(Counters::default(), Counters::and)
+        self.path_queues.iter().map(PathQueue::counters).fold(Counters::default(), Counters::and)
     }
 
     /// What this queue's thread has counted since the last call, or since the queue was taken.
     pub fn take_counters(&self) -> Counters {
-        self.lanes.iter().map(PathQueue::take_counters).fold(Counters::default(), Counters::and)
+        self.path_queues.iter().map(PathQueue::take_counters).fold(Counters::default(), Counters::and)
     }
 
     /// What has been counted of the hardware queue that this one posts to (of several paths, of all of theirs), for all
     /// the software queues that share it.
     pub fn hardware_counters(&self) -> HardwareCounters {
-        self.lanes.iter().map(PathQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
+        self.path_queues.iter().map(PathQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
     /// What `adaptive` has decided, and why; of several paths, on the first.
     pub fn decisions(&self) -> Option<Decisions> {
-        self.lane().decisions()
+        self.path_queue().decisions()
     }
 
     /// From now on counts what wake-ups bring ([`Queue::wakeups`]).
     pub fn count_wakeups(&self) {
-        self.lanes.iter().for_each(PathQueue::count_wakeups);
+        self.path_queues.iter().for_each(PathQueue::count_wakeups);
     }
 
     /// What wake-ups have brought since [`Queue::count_wakeups`].
     pub fn wakeups(&self) -> Wakeups {
         let mut sum = Wakeups::default();
-        self.lanes.iter().for_each(|lane| sum.merge(&lane.wakeups()));
+        self.path_queues.iter().for_each(|path_queue| sum.merge(&path_queue.wakeups()));
         sum
     }
 
     /// The hardware queue that this one posts to, from 0; the same on every path.
     pub fn hardware_queue(&self) -> u16 {
-        self.lane().hardware_queue()
+        self.path_queue().hardware_queue()
     }
 
     /// Rings the doorbell for what [`Queue::start`] has posted.
     pub fn commit(&self) {
-        match &self.fan {
-            None => self.lane().commit(),
-            Some(fan) => fan.commit(&self.lanes),
+        match &self.multipath {
+            None => self.path_queue().commit(),
+            Some(multipath) => multipath.commit(&self.path_queues),
         }
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {
-        self.lane().signal()
+        self.path_queue().signal()
     }
 
     /// Does what is due about paths. When there is more at the latest; [`Nanos::MAX`] of a queue of one controller, and
     /// when nothing is open.
     pub(crate) fn look_after_paths(&self) -> Nanos {
-        self.fan.as_ref().map_or(Nanos::MAX, |fan| fan.look_after(&self.lanes))
+        self.multipath.as_ref().map_or(Nanos::MAX, |multipath| multipath.look_after(&self.path_queues))
     }
 }
 
@@ -547,19 +547,19 @@ impl AsRef<Queue> for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let lanes = std::mem::take(&mut self.lanes);
-        let Some(fan) = self.fan.take() else { return lanes.into_iter().for_each(PathQueue::close) };
-        if !lanes.first().is_some_and(PathQueue::is_here) {
+        let path_queues = std::mem::take(&mut self.path_queues);
+        let Some(multipath) = self.multipath.take() else { return path_queues.into_iter().for_each(PathQueue::close) };
+        if !path_queues.first().is_some_and(PathQueue::is_here) {
             // A child: what would be told or waited for is the parent's.
             return;
         }
-        if !fan.has_futures(&lanes) {
-            return fan.close(lanes);
+        if !multipath.has_futures(&path_queues) {
+            return multipath.close(path_queues);
         }
         // Their requests may have to be sent again: somebody has to be there for that.
         let left = move || {
-            fan.drive(&lanes, Nanos::MAX, false, || false);
-            fan.close(lanes);
+            multipath.drive(&path_queues, Nanos::MAX, false, || false);
+            multipath.close(path_queues);
         };
         if let Err(error) = std::thread::Builder::new().name("reap-multipath".into()).spawn(left) {
             tracing::error!(%error, "futures outlive their queue, and nobody can drive it");
@@ -570,7 +570,7 @@ impl Drop for Queue {
 /// Readable when [`Queue::turn`] has something to do.
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fan.as_ref().map_or_else(|| self.lane().as_fd(), |fan| fan.as_fd())
+        self.multipath.as_ref().map_or_else(|| self.path_queue().as_fd(), |multipath| multipath.as_fd())
     }
 }
 

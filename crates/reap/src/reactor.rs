@@ -18,7 +18,7 @@ use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::request::{Completion, Request};
 use crate::shared::future::Pending;
-use crate::thread::executor::Signal;
+use crate::thread::block_on::Signal;
 use crate::wake;
 
 /// A thread that drives one queue. Requests come from any thread, as futures that any executor may poll; dropping the last

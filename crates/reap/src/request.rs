@@ -127,7 +127,7 @@ impl Request {
         Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
     }
 
-    /// What an I/O command of the caller's is to the book: it has no blocks and is one part. `any`: some namespace of the device.
+    /// What an I/O command of the caller's is to the table: it has no blocks and is one part. `any`: some namespace of the device.
     pub(crate) fn command(command: &Sqe, any: Option<&Namespace>, buf: Option<DmaBuf>) -> Request {
         let (blocks, device) = any.map_or((0, u32::MAX), |any| (any.blocks(), any.device()));
         let splitter = any.map(Namespace::splitter).unwrap_or_default();
@@ -187,7 +187,7 @@ impl Request {
         self
     }
 
-    /// A number that the [`Completion`] carries, for the caller's own book-keeping.
+    /// A number that the [`Completion`] carries, for the caller's own table-keeping.
     #[inline]
     pub fn tag(mut self, tag: u64) -> Request {
         self.tag = tag;
@@ -294,7 +294,7 @@ pub(crate) const LOST: Status = host_status(6);
 /// of a Write is for those to consider who sent it.
 pub(crate) const PATH_LOST: Status = host_status(7);
 
-/// Names a part of a request: software queue (bits 63:56), place in its book (55:32), first block of the part within
+/// Names a part of a request: software queue (bits 63:56), place in its table (55:32), first block of the part within
 /// the request (31:0; all ones: see [`Token::is_whole`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub u64);
@@ -308,7 +308,7 @@ impl Token {
     /// In place of the first block of a part.
     pub(crate) const WHOLE: u64 = 0xffff_ffff;
 
-    /// Everything but the place in the book.
+    /// Everything but the place in the table.
     pub(crate) const PART_OF_QUEUE: u64 = 0xff00_0000_ffff_ffff;
 
     /// This part is all of a request that a batch claims and that nobody waits for in particular: once it has ended

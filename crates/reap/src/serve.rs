@@ -7,8 +7,8 @@ use emu::{Ana, Change, Script};
 use units::Nanos;
 
 use crate::error::{OpenError, OptionsError};
-use crate::link::embedded;
 use crate::multipath::{self, MultipathUri};
+use crate::transport::embedded;
 use crate::uri::DeviceUri;
 
 pub use emu::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, ask};

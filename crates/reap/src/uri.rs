@@ -1,6 +1,6 @@
 //! Device URIs: `mem:1G?profile=optane`, `file:PATH?size=4G&lba=4096`.
 //!
-//! A URI names one subsystem of the embedded link: what stores the data, and how the controller behaves.
+//! A URI names one subsystem of the embedded transport: what stores the data, and how the controller behaves.
 
 pub(crate) mod values;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use emu::{Change, NoSuchPath, Profile, Script};
 
-use crate::link::embedded::End;
-use crate::link::{ByHand, Measured};
 use crate::multipath::Multipath;
 use crate::shared::controller::Controller;
+use crate::transport::embedded::End;
+use crate::transport::{ByHand, Measured};
 
 /// The embedded controllers of a device. It keeps the device open.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ impl fmt::Debug for Embedded {
 impl Embedded {
     /// The first controller's end. There is one: [`crate::Device::embedded`] has looked.
     fn end(&self) -> &End {
-        match self.controllers[0].link().end() {
+        match self.controllers[0].transport().end() {
             Some(end) => end,
             None => unreachable!("an embedded controller has an end in this process"),
         }

@@ -5,11 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::OpenError;
-use crate::link::kernel::KernelUri;
-use crate::link::pcie::PcieUri;
-use crate::link::peer::VfioUserUri;
-use crate::link::{KERNEL, PCIE, VFIO_USER};
 use crate::multipath::MultipathUri;
+use crate::transport::kernel::KernelUri;
+use crate::transport::pci::PcieUri;
+use crate::transport::vfio_user::VfioUserUri;
+use crate::transport::{KERNEL, PCIE, VFIO_USER};
 use crate::uri::{DeviceUri, MULTIPATH, UriError};
 
 /// A device, by its URI or by the fields of its kind, for [`Device::open`](crate::Device::open).

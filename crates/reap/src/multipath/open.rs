@@ -10,47 +10,47 @@ use emu::{Change, PathControl, Subsystem};
 use hw::DmaPool;
 use units::Nanos;
 
-use super::joined::Multipath;
+use super::shared::Multipath;
 use super::uri::{MultipathUri, PathDevice, PathUri};
+use crate::controller_task::open as controller_task;
 use crate::error::{OpenError, OptionsError};
-use crate::keeper::open as keeper;
-use crate::link::embedded::{Member, subsystem};
-use crate::link::peer::{self, Half};
-use crate::link::{self, Reach, RingLink};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
-use crate::shared::board::{Board, Seat};
 use crate::shared::controller::{Controller, Description};
+use crate::shared::path_states::{PathHandle, PathStates};
+use crate::transport::embedded::{Member, subsystem};
+use crate::transport::vfio_user::{self, FoundController};
+use crate::transport::{self, DmaContext, RingController};
 use crate::uri::DeviceUri;
 
 /// Opens the paths of `uri` and joins them.
 pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
-    let board = Arc::new(Board::new(uri.paths.len(), options.software(), uri.keep_alive));
+    let path_states = Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
     let Links { links, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for ((n, path), link) in (0..).zip(&uri.paths).zip(links) {
-        let seat = Seat { board: board.clone(), path: PathId(n) };
-        let (controller, inventory) = keeper::open(link, Some(seat), &path.text, options)?;
+        let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(n) };
+        let (controller, inventory) = controller_task::open(link, Some(path_handle), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
     }
     let identities = identities(&uri, &inventories)?;
-    board.set_namespace(&join(&identities).map_err(|e| OptionsError::Paths(e.to_string()))?);
+    path_states.set_namespace(&join(&identities).map_err(|e| OptionsError::Paths(e.to_string()))?);
     for n in 0..uri.paths.len() {
-        board.ask_news(PathId(n as u8));
+        path_states.ask_news(PathId(n as u8));
     }
-    controllers.iter().for_each(Controller::kick_keeper);
+    controllers.iter().for_each(Controller::wake_task);
     let control = subsystem.control();
     circumstances(&uri, &control)?;
-    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, pool, control))?;
+    let multipath = assemble(uri, options, controllers.into(), &inventories, (path_states, pool, control))?;
     multipath.kick_device();
     Ok(multipath)
 }
 
 /// The ways to the controllers, which all reach one pool.
 struct Links {
-    links: Vec<RingLink>,
+    links: Vec<RingController>,
     pool: DmaPool,
     /// What happens to those of this process; without any where they are other processes'.
     subsystem: Subsystem,
@@ -58,28 +58,28 @@ struct Links {
 
 /// Controllers of this process.
 fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
-    let reach = Reach::new(options.pool_bytes)?;
+    let dma = DmaContext::new(options.pool_bytes)?;
     let mut subsystem = the_subsystem(&uri.paths)?;
     let link = |(n, path): (usize, &PathUri)| {
         let device = of_this_process(path)?;
         let member = Member { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
-        RingLink::embedded(device, &options.embedded, reach.clone(), Some(member))
+        RingController::embedded(device, &options.embedded, dma.clone(), Some(member))
     };
     let links = uri.paths.iter().enumerate().map(link).collect::<Result<_, _>>()?;
-    Ok(Links { links, pool: reach.pool, subsystem })
+    Ok(Links { links, pool: dma.pool, subsystem })
 }
 
 /// Controllers of other processes. Memory is mapped at all of them, and so each of them is found first.
 fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
     let connect = |path: &PathUri| match &path.device {
-        PathDevice::Served(uri) => Half::connect(uri, options),
+        PathDevice::Served(uri) => FoundController::connect(uri, options),
         PathDevice::Embedded(_) => Err(OptionsError::Paths(format!("path `{}` is a controller of this process", path.text)).into()),
     };
     let halves = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-    let (ground, mut note) = peer::ground(&halves, options)?;
+    let (ground, mut note) = vfio_user::ground(&halves, options)?;
     let links = halves.into_iter().map(|half| half.join(&ground, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
     let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?;
-    Ok(Links { links, pool: ground.reach.pool, subsystem })
+    Ok(Links { links, pool: ground.dma.pool, subsystem })
 }
 
 /// The controller of a path, where it is one of this process.
@@ -159,7 +159,7 @@ fn assemble(
     options: &OpenOptions,
     controllers: Arc<[Controller]>,
     inventories: &[Inventory],
-    (board, pool, control): (Arc<Board>, DmaPool, PathControl),
+    (path_states, pool, control): (Arc<PathStates>, DmaPool, PathControl),
 ) -> Result<Multipath, OpenError> {
     let count = controllers.len();
     let found = |controller: &Controller| {
@@ -172,15 +172,15 @@ fn assemble(
     let Some((first, controller)) = path_namespaces.first().zip(controllers.first()) else {
         return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
     };
-    let number = link::next_number();
+    let number = transport::next_number();
     // What one path does not support the device does not.
     let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
-    let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
+    let namespaces = [Namespace::new(first.nsid(), splitter, path_states.blocks(), number)];
     let description = Description { uri: uri.to_string(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::here());
     let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OptionsError::Paths(e.to_string()))?;
     Ok(Multipath {
-        board,
+        path_states,
         selector: Arc::new(selector),
         failover: uri.failover,
         traits: inventories.iter().map(PathTraits::of).collect(),

@@ -9,8 +9,8 @@ use emu::Script;
 use nvme::AnaState;
 use units::Nanos;
 
-use crate::link::VFIO_USER;
-use crate::link::peer::VfioUserUri;
+use crate::transport::VFIO_USER;
+use crate::transport::vfio_user::VfioUserUri;
 use crate::uri::values::{decode, encode, no_parameter};
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 

@@ -25,7 +25,7 @@ impl Dataless {
     #[inline(never)]
     pub(super) fn check(self, carried: Option<DmaBuf>, pool: &DmaPool) -> (Result<(), Refused>, Option<DmaBuf>) {
         if self.op == Op::Flush {
-            // Bytes would be blocks to the book, which posts a command for each part of them.
+            // Bytes would be blocks to the table, which posts a command for each part of them.
             let refused = Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
             return (if self.bytes == 0 { Ok(()) } else { Err(refused) }, carried);
         }

@@ -15,16 +15,16 @@ use super::control::Control;
 use super::events::EventKind;
 use super::hw_queue::HwQueue;
 use super::queue_shared::{FileQueues, Orphan, QueueShared};
+use super::queue_table::QueueTable;
 use super::reports::Reporter;
-use super::roster::Roster;
 use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::{AdminError, QueueError, Refused};
 use crate::health::Health;
-use crate::link::{Link, NO_LINK};
 use crate::mode::UnsupportedMode;
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::request::Request;
+use crate::transport::{NO_LINK, Transport};
 
 /// A caller's admin command takes longer than others may where a reset comes between, or several.
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);
@@ -37,11 +37,11 @@ const LEAVING: Nanos = Nanos::from_secs(1);
 pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
-    link: Link,
-    /// The link's number, and its pool, which each batch asks for.
+    transport: Transport,
+    /// The transport's number, and its pool, which each batch asks for.
     number: u32,
     pool: DmaPool,
-    roster: Roster,
+    queue_table: QueueTable,
     files: Arc<FileQueues>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
@@ -75,7 +75,7 @@ pub struct Description {
 
 /// What a controller is made of, once it is up.
 pub(crate) struct Opened {
-    pub link: Link,
+    pub transport: Transport,
     pub queues: Vec<Arc<HwQueue>>,
     pub namespaces: Vec<Namespace>,
     pub sizes: Sizes,
@@ -90,17 +90,17 @@ pub(crate) struct Sizes(Arc<Known>);
 #[derive(Default)]
 struct Known {
     sizes: Box<[(Nsid, AtomicU64)]>,
-    link: u32,
-    /// The number that each request's namespace is compared with: the link's, or that of none once a namespace shows no blocks, so that
+    transport: u32,
+    /// The number that each request's namespace is compared with: the transport's, or that of none once a namespace shows no blocks, so that
     /// each is looked up.
     number: AtomicU32,
 }
 
 impl Sizes {
-    /// Of the namespaces of the link that has the number `link`.
-    pub(crate) fn of(namespaces: &[driver::Namespace], link: u32) -> Sizes {
+    /// Of the namespaces of the transport that has this number.
+    pub(crate) fn of(namespaces: &[driver::Namespace], transport: u32) -> Sizes {
         let sizes = namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect();
-        Sizes(Arc::new(Known { sizes, link, number: AtomicU32::new(link) }))
+        Sizes(Arc::new(Known { sizes, transport, number: AtomicU32::new(transport) }))
     }
 
     fn find(&self, nsid: Nsid) -> Option<&AtomicU64> {
@@ -108,11 +108,11 @@ impl Sizes {
     }
 
     /// A namespace has this size from now on; 0: it cannot be used any more. What it was before, if there is one of that identifier.
-    /// Called by the controller's keeper alone.
+    /// Called by the controller's task alone.
     pub(crate) fn set(&self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let before = self.find(nsid)?.swap(blocks, AcqRel);
         let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
-        self.0.number.store(if any_gone { NO_LINK } else { self.0.link }, Release);
+        self.0.number.store(if any_gone { NO_LINK } else { self.0.transport }, Release);
         Some(before)
     }
 
@@ -129,24 +129,24 @@ impl Sizes {
 }
 
 impl Controller {
-    /// A controller that is up, with its queues in `roster`; or a file that is open, with its queues in `files`.
-    pub(crate) fn new(opened: Opened, roster: Roster, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
-        let Opened { link, namespaces, sizes, control, description, .. } = opened;
-        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU64::new(options.mode.into()));
+    /// A controller that is up, with its queues in `queue_table`; or a file that is open, with its queues in `files`.
+    pub(crate) fn new(opened: Opened, queue_table: QueueTable, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
+        let Opened { transport, namespaces, sizes, control, description, .. } = opened;
+        let (number, pool, mode) = (transport.number(), transport.pool().clone(), AtomicU64::new(options.mode.into()));
         let timeout = options.timeout;
-        Controller(Arc::new(Shared { link, number, pool, roster, files, namespaces, sizes, mode, timeout, control, description }))
+        Controller(Arc::new(Shared { transport, number, pool, queue_table, files, namespaces, sizes, mode, timeout, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
     /// [`Controller::give_back`] follows.
     ///
     /// # Errors
-    /// All of them are taken, or there is no such mode on the link.
+    /// All of them are taken, or there is no such mode on the transport.
     pub(crate) fn take(&self, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
         if mode.is_the_kernels() {
             return Err(UnsupportedMode::NotTheKernels(mode).into());
         }
-        self.0.roster.take()
+        self.0.queue_table.take()
     }
 
     /// Another queue of a file, in `mode` if the file has that, or in the file's. [`Controller::adopt`] or [`Controller::retire`] follows.
@@ -167,7 +167,7 @@ impl Controller {
 
     /// A queue has no thread any more: another thread may take it, or of a file its place.
     pub(crate) fn retire(&self, queue: &Arc<QueueShared>) {
-        if !self.0.roster.give_back(queue) {
+        if !self.0.queue_table.give_back(queue) {
             self.0.files.remove(queue);
         }
     }
@@ -180,7 +180,7 @@ impl Controller {
             return own;
         }
         let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
-        if coalesces && matches!(self.0.link, Link::Kernel(_)) {
+        if coalesces && matches!(self.0.transport, Transport::Kernel(_)) {
             // Before the mode changes: a caller that finds its queue in another mode finds among the events why.
             self.0.control.refuse_coalescing();
             return Mode::INTERRUPT;
@@ -215,10 +215,10 @@ impl Controller {
     /// The same namespace in the size that it has now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let ours = namespace.device() == self.0.number;
-        match &self.0.link {
+        match &self.0.transport {
             _ if !ours => *namespace,
-            Link::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
-            Link::Kernel(link) => link.current(namespace),
+            Transport::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
+            Transport::Kernel(transport) => transport.current(namespace),
         }
     }
 
@@ -229,8 +229,8 @@ impl Controller {
     }
 
     /// How it is reached.
-    pub(crate) fn link(&self) -> &Link {
-        &self.0.link
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.0.transport
     }
 
     /// The mode that software queues begin with.
@@ -251,17 +251,17 @@ impl Controller {
             queue.mode.ask(self.mode_on(queue.made_for, mode));
             queue.notice();
         }
-        self.kick_keeper();
+        self.wake_task();
     }
 
     /// The housekeeping thread is to look at what it was asked for; at another mode that was asked for, too.
-    pub(crate) fn kick_keeper(&self) {
+    pub(crate) fn wake_task(&self) {
         self.0.control.kick();
     }
 
     /// Its queues, with a thread or without.
     fn queues(&self) -> impl Iterator<Item = Arc<QueueShared>> {
-        self.0.roster.all().iter().flat_map(|queue| queue.users.iter().cloned()).chain(self.0.files.all())
+        self.0.queue_table.all().iter().flat_map(|queue| queue.users.iter().cloned()).chain(self.0.files.all())
     }
 
     /// From now on no request is posted again.
@@ -289,8 +289,8 @@ impl Controller {
     /// # Errors
     /// See [`AdminError`].
     pub(crate) fn admin_command(&self, sqe: Sqe, data: &mut [u8]) -> Result<u32, AdminError> {
-        if let Link::Kernel(link) = &self.0.link {
-            return link.admin_command(&sqe, data);
+        if let Transport::Kernel(transport) = &self.0.transport {
+            return transport.admin_command(&sqe, data);
         }
         let answer = self.0.control.admin_command(sqe, data.to_vec()).recv_timeout(LONGEST_COMMAND);
         let (result, filled) = answer.map_err(|error| match error {
@@ -327,10 +327,10 @@ impl Controller {
 
     /// What has been counted since it was opened.
     pub(crate) fn counters(&self) -> DeviceCounters {
-        let notify = self.0.link.end().map(|end| end.notify_time()).unwrap_or_default();
-        let doorbell_registers = match &self.0.link {
-            Link::Ring(link) => link.doorbells_rung(),
-            Link::Kernel(_) => None,
+        let notify = self.0.transport.end().map(|end| end.notify_time()).unwrap_or_default();
+        let doorbell_registers = match &self.0.transport {
+            Transport::Ring(transport) => transport.doorbells_rung(),
+            Transport::Kernel(_) => None,
         };
         let device = DeviceCounters { notify, doorbell_registers, leaked_bytes: self.pool().leaked(), ..self.0.files.counters() };
         let mut vectors = Vec::new();
@@ -339,19 +339,19 @@ impl Controller {
             vectors.push(vector);
             before
         };
-        self.0.roster.all().iter().map(|queue| queue.counted(&mut is_counted)).fold(device, DeviceCounters::and)
+        self.0.queue_table.all().iter().map(|queue| queue.counted(&mut is_counted)).fold(device, DeviceCounters::and)
     }
 
     /// What has been counted of one of its hardware queues.
     pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
-        let counters = || queue.lanes().map(|lane| lane.counters());
-        let all = self.0.roster.all();
-        let beside = all.iter().map(|other| &other.lane).filter(|other| other.vector() == queue.lane.vector());
+        let counters = || queue.pairs().map(|pair| pair.counters());
+        let all = self.0.queue_table.all();
+        let beside = all.iter().map(|other| &other.pair).filter(|other| other.vector() == queue.pair.vector());
         HardwareCounters {
-            finished: counters().map(|lane| lane.finished).sum(),
-            sq_doorbells: counters().map(|lane| lane.sq_doorbells).sum(),
-            cq_doorbells: counters().map(|lane| lane.cq_doorbells).sum(),
-            messages: queue.lane.messages(),
+            finished: counters().map(|pair| pair.finished).sum(),
+            sq_doorbells: counters().map(|pair| pair.sq_doorbells).sum(),
+            cq_doorbells: counters().map(|pair| pair.cq_doorbells).sum(),
+            messages: queue.pair.messages(),
             drain_cpu: queue.drain.cpu(),
             vector_finished: beside.map(|other| other.counters().finished).sum(),
         }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use hw::{DmaBuf, DmaPool};
 
-use super::tickets::Tickets;
+use super::future_states::FutureStates;
 use crate::error::{IoError, Refused};
 use crate::request::{Completion, Request};
 
@@ -19,14 +19,14 @@ use crate::request::{Completion, Request};
 pub struct Pending(State);
 
 enum State {
-    Open { tickets: Arc<Tickets>, at: u32 },
+    Open { tickets: Arc<FutureStates>, at: u32 },
     Refused(Box<Option<(Refused, Request)>>),
     Taken,
 }
 
 impl Pending {
     /// The request of ticket `at`.
-    pub(crate) fn new(tickets: Arc<Tickets>, at: u32) -> Pending {
+    pub(crate) fn new(tickets: Arc<FutureStates>, at: u32) -> Pending {
         Pending(State::Open { tickets, at })
     }
 

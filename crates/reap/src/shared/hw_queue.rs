@@ -14,15 +14,15 @@ use super::drain::Drain;
 use super::queue_shared::QueueShared;
 use super::reports::Reporter;
 use crate::counters::DeviceCounters;
-use crate::link::{Pair, RingLane};
 use crate::request::Token;
+use crate::transport::{Pair, RingPair};
 
 /// A hardware queue, and what its threads share.
 pub(crate) struct HwQueue {
     /// The queue pair that notifies: the only one where notifications can be masked.
-    pub lane: RingLane,
+    pub pair: RingPair,
     /// A queue pair whose completions are only polled for.
-    pub polled: Option<RingLane>,
+    pub polled: Option<RingPair>,
     /// The queues that post to it, one for each thread.
     pub users: Box<[Arc<QueueShared>]>,
     /// Which thread sleeps on the vector; only asked where several share the pair.
@@ -47,46 +47,46 @@ impl HwQueue {
     /// # Errors
     /// The system has no eventfd left.
     pub(crate) fn new(
-        lane: RingLane,
-        polled: Option<RingLane>,
+        pair: RingPair,
+        polled: Option<RingPair>,
         users: Box<[Arc<QueueShared>]>,
         reporter: Reporter,
     ) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
         let role = NotificationRole::new(users.len() + 1);
-        Ok(HwQueue { lane, polled, users, role, reporter, drain: Drain::new()?, waiters: TagWaitList::new() })
+        Ok(HwQueue { pair, polled, users, role, reporter, drain: Drain::new()?, waiters: TagWaitList::new() })
     }
 
     /// Its queue pairs, with what their threads need of them.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = &RingLane> {
-        std::iter::once(&self.lane).chain(&self.polled)
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = &RingPair> {
+        std::iter::once(&self.pair).chain(&self.polled)
     }
 
     /// Its queue pairs, where a controller carries out its commands.
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = &Pair> {
-        self.lanes().map(RingLane::pair)
+    pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.pairs().map(RingPair::queue_pair)
     }
 
     /// Commands that all pairs have room for.
     pub(crate) fn tags(&self) -> u32 {
-        self.lanes().map(RingLane::tags).sum()
+        self.pairs().map(RingPair::tags).sum()
     }
 
     /// Announces what was posted, for the housekeeping thread, which waits for no lock. How many commands that were.
     pub(crate) fn try_commit(&self) -> u32 {
-        self.lanes().map(RingLane::try_commit).sum()
+        self.pairs().map(RingPair::try_commit).sum()
     }
 
     /// Whether a completion waits, without a lock and without a system call.
     #[inline(always)] // Asked for each plan.
     pub(crate) fn pending(&self) -> bool {
-        self.lane.pending() || self.polled.as_ref().is_some_and(RingLane::pending)
+        self.pair.pending() || self.polled.as_ref().is_some_and(RingPair::pending)
     }
 
     /// What has been counted of it, as a part of its device. `is_counted`: the messages of a vector are, by another queue.
     pub(crate) fn counted(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
-        let each = |lane: &RingLane| lane.device_counters(lane.notifies() && !is_counted(lane.vector()));
-        self.lanes().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
+        let each = |pair: &RingPair| pair.device_counters(pair.notifies() && !is_counted(pair.vector()));
+        self.pairs().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
     }
 
     /// The threads of all its queues have something to look at.
@@ -115,11 +115,11 @@ impl HwQueue {
     /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none
     /// of them. A lock that is busy is left alone: its holder polls once more.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
-        for lane in self.lanes() {
+        for pair in self.pairs() {
             let mut left = false;
             for _ in 0..ROUNDS {
                 taken.clear();
-                let reaped = lane.try_reap_more(WEIGHT, taken);
+                let reaped = pair.try_reap_more(WEIGHT, taken);
                 left = reaped.as_ref().is_some_and(|reaped| reaped.more);
                 let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
@@ -175,7 +175,7 @@ impl HwQueue {
             && user.inbox.push(*completed).is_err()
         {
             debug_assert!(false, "an inbox is as large as the queue has tags");
-            tracing::error!(queue = self.lane.id().0, owner, "an inbox overflowed; a request will time out");
+            tracing::error!(queue = self.pair.id().0, owner, "an inbox overflowed; a request will time out");
         }
     }
 

@@ -11,10 +11,10 @@ use hw::DmaBuf;
 use sync::{Inbox, ModeCell, WakeFlag};
 use units::Nanos;
 
-use super::book::Requests;
+use super::requests::Requests;
 use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::QueueError;
-use crate::link::TransportCounts;
+use crate::transport::TransportCounts;
 use crate::wake::Wake;
 
 /// What other threads may touch of a queue: how it is asked for something, what they leave for it, and what it has counted.

@@ -10,18 +10,18 @@ use hw::{DmaPool, Lent, Poller};
 use nvme::{QueueId, Sqe};
 use units::Nanos;
 
-use super::engine::{Driven, Slept};
-use super::executor::Signal;
+use super::block_on::Signal;
+use super::event_loop::{LoopQueue, Slept};
 use super::queue_pair::{QueuePair, Turned};
 use super::ring_queue::RingQueue;
 use crate::admin;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::link::{IoCommand, Link, UringQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
 use crate::shared::future::Pending;
+use crate::transport::{IoCommand, Transport, UringQueue};
 use crate::wakeups::Wakeups;
 
 /// One thread's queue on one controller: [`crate::Queue`] has one, or one for each path.
@@ -53,12 +53,12 @@ impl PathQueue {
     pub(crate) fn take(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<PathQueue, QueueError> {
         let poller = Poller::new().map_err(|source| QueueError::System { what: "epoll instance", source })?;
         let poller = Arc::new(poller);
-        let Link::Kernel(link) = controller.link() else {
+        let Transport::Kernel(transport) = controller.transport() else {
             let (hardware, me) = controller.take(mode.unwrap_or_else(|| controller.mode()))?;
             let shared = hardware.users[usize::from(me)].clone();
             shared.mode.begin(|| controller.mode_on(None, mode.unwrap_or_else(|| controller.mode())));
-            controller.kick_keeper();
-            let birth = hardware.lane.birth();
+            controller.wake_task();
+            let birth = hardware.pair.birth();
             let rings = RingQueue::new(hardware, me, poller.clone());
             let queue = QueuePair::new(controller.clone(), shared.clone(), me, rings, poller, birth);
             return queue.map(PathQueue::Controller).inspect_err(|_| controller.retire(&shared));
@@ -66,7 +66,7 @@ impl PathQueue {
         let shared = controller.add_queue(mode)?;
         let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
         let (id, depth, wake) = (QueueId(shared.id), controller.description().depth, (&*shared.wake, &shared.counts));
-        let queue = UringQueue::new(link, id, depth, wake, bound, asked, poller.clone()).and_then(|rings| {
+        let queue = UringQueue::new(transport, id, depth, wake, bound, asked, poller.clone()).and_then(|rings| {
             let birth = rings.birth();
             QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, birth)
         });
@@ -135,7 +135,7 @@ impl PathQueue {
             return refused("the kernel drives this device; `nvme io-passthru` has its driver send it", request);
         };
         let named = self.namespaces().iter().find(|namespace| namespace.nsid().0 == command.nsid);
-        if let Err(why) = admin::check_io(command, request.buf.as_ref(), named, queue.controller.link().takes_sgls()) {
+        if let Err(why) = admin::check_io(command, request.buf.as_ref(), named, queue.controller.transport().takes_sgls()) {
             return refused(why, request);
         }
         let &Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
@@ -156,7 +156,7 @@ impl PathQueue {
     /// Whether the two lead to one controller, whose notifications can be shared.
     pub(crate) fn shares_controller(&self, other: &PathQueue) -> bool {
         let (PathQueue::Controller(one), PathQueue::Controller(other)) = (self, other) else { return false };
-        one.transport().hardware().lane.shares_controller(&other.transport().hardware().lane)
+        one.transport().hardware().pair.shares_controller(&other.transport().hardware().pair)
     }
 
     /// Another queue of the same thread, on the same controller, is notified for this one as well, where messages are posted.
@@ -187,19 +187,19 @@ impl PathQueue {
     }
 }
 
-impl Driven for PathQueue {
+impl LoopQueue for PathQueue {
     each! {
         #[inline] fn in_flight(&self) -> u32;
         fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan;
-        fn look(&self, budget: u32) -> (u32, Option<Nanos>);
-        fn spins(&self);
-        #[inline] fn look_while_spinning(&self) -> bool;
+        fn poll(&self, budget: u32) -> (u32, Option<Nanos>);
+        fn begin_spin(&self);
+        #[inline] fn poll_ready(&self) -> bool;
         fn limits(&self) -> PollLimits;
-        fn spun_in_vain(&self, now: Nanos);
-        fn gives_way(&self) -> bool;
+        fn spun_until(&self, now: Nanos);
+        fn yields_cpu(&self) -> bool;
         fn arm(&self);
-        fn look_before_sleep(&self) -> bool;
-        fn weighs_sleeps(&self) -> bool;
+        fn check_before_sleep(&self) -> bool;
+        fn measures_sleeps(&self) -> bool;
         fn drain_events(&self) -> io::Result<bool>;
         fn woken(&self, slept: &Slept);
         fn leave(&self);

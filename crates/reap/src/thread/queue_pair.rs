@@ -21,22 +21,22 @@ use nvme::Vector;
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
+use super::block_on::{self, Inside, Signal};
 use super::contention::Contention;
-use super::cycle;
-use super::engine::{Driven, Measured, SPINS_PER_CLOCK, Slept, cause};
-use super::executor::{self, Inside, Signal};
+use super::event_loop::{LoopQueue, Measured, SPINS_PER_CLOCK, Slept, cause};
 use super::ring_queue::RingQueue;
+use super::sleep_cost;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::link::{IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request, Token};
-use crate::shared::book::{Claim, Failure, Requests};
 use crate::shared::controller::Controller;
 use crate::shared::events::EventKind;
 use crate::shared::future::Pending;
 use crate::shared::queue_shared::{Orphan, QueueShared};
 use crate::shared::reports::Reporter;
+use crate::shared::requests::{Claim, Failure, Requests};
+use crate::transport::{IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue};
 use crate::wake;
 use crate::wakeups::Wakeups;
 
@@ -337,7 +337,7 @@ impl<T: QueueTransport> Inner<T> {
     /// Goes on in another mode.
     #[cold]
     fn adopt(&mut self, mode: Mode) {
-        self.waiter.adopt(mode, &cycle::known());
+        self.waiter.adopt(mode, &sleep_cost::known());
         self.mode = mode.into();
         self.settle();
     }
@@ -506,7 +506,7 @@ impl<T: QueueTransport> QueuePair<T> {
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(me)));
         shared.set_orphaned(false);
         let mode = shared.mode.in_force().unwrap_or(Mode::INTERRUPT);
-        let mut waiter = Waiter::new(mode, &cycle::known(), Lawful);
+        let mut waiter = Waiter::new(mode, &sleep_cost::known(), Lawful);
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {
             // The last thread's completions may have come while the notification was masked: begin with a poll.
@@ -563,10 +563,10 @@ impl<T: QueueTransport> QueuePair<T> {
     #[inline]
     pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         if !self.is_here() {
-            return executor::refuse(Refused::Forked, requests);
+            return block_on::refuse(Refused::Forked, requests);
         }
         if self.submitting.get() {
-            return executor::refuse(Refused::InsideSubmit, requests);
+            return block_on::refuse(Refused::InsideSubmit, requests);
         }
         // A mode that polls after each commit has them announced at once: that poll is what it is for.
         let holds = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
@@ -643,7 +643,7 @@ impl<T: QueueTransport> QueuePair<T> {
     /// [`WouldDeadlock`] inside `block_on`, and inside an iterator that is being submitted.
     #[inline]
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
-        let _inside: Inside = executor::enter()?;
+        let _inside: Inside = block_on::enter()?;
         if self.is_submitting() {
             return Err(WouldDeadlock);
         }
@@ -733,10 +733,10 @@ impl<T: QueueTransport> QueuePair<T> {
     /// Changes the completion mode, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
         let means = self.controller.mode_for(self.hardware_queue(), self.shared.made_for, mode);
-        cycle::prepare(means);
+        sleep_cost::prepare(means);
         self.shared.mode.ask(means);
         // The controller coalesces as the modes of its queues say.
-        self.controller.kick_keeper();
+        self.controller.wake_task();
     }
 
     /// See [`crate::Queue::set_spin`].
@@ -911,14 +911,14 @@ impl<T: QueueTransport> QueuePair<T> {
         if T::REAPED_BY_OTHERS {
             *shared.left() = Some(inner.requests);
             controller.retire(&shared);
-            return controller.kick_keeper();
+            return controller.wake_task();
         }
         if !bound {
             return controller.adopt(Box::new(inner));
         }
         let (wakers, memory) = inner.lose_all();
         wake::wake_all(wakers);
-        executor::let_go(memory);
+        block_on::let_go(memory);
         controller.retire(&shared);
     }
 }
@@ -1072,7 +1072,7 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
 }
 
 /// For several queues of a thread, which sleeps in a place of theirs.
-impl<T: QueueTransport> Driven for QueuePair<T> {
+impl<T: QueueTransport> LoopQueue for QueuePair<T> {
     fn in_flight(&self) -> u32 {
         self.shared.open()
     }
@@ -1081,7 +1081,7 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
         self.inner.borrow_mut().plan(now, goes_on_at, false)
     }
 
-    fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
+    fn poll(&self, budget: u32) -> (u32, Option<Nanos>) {
         let mut inner = self.inner.borrow_mut();
         let now = inner.poll(budget);
         let found = inner.waiter.seen.found;
@@ -1092,11 +1092,11 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
         (found, Some(now))
     }
 
-    fn spins(&self) {
+    fn begin_spin(&self) {
         self.inner.borrow_mut().counters.spins += 1;
     }
 
-    fn look_while_spinning(&self) -> bool {
+    fn poll_ready(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         let found = inner.transport.pending() || self.shared.is_noticed();
         if found {
@@ -1109,11 +1109,11 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
         self.inner.borrow().waiter.policy.mode().limits()
     }
 
-    fn spun_in_vain(&self, now: Nanos) {
+    fn spun_until(&self, now: Nanos) {
         self.inner.borrow_mut().sample_delay(now);
     }
 
-    fn gives_way(&self) -> bool {
+    fn yields_cpu(&self) -> bool {
         let inner = self.inner.borrow();
         inner.spin.gives_way(inner.waiter.policy.mode())
     }
@@ -1122,7 +1122,7 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
         sleep::arm(&mut *self.inner.borrow_mut());
     }
 
-    fn look_before_sleep(&self) -> bool {
+    fn check_before_sleep(&self) -> bool {
         let inner = &mut *self.inner.borrow_mut();
         // The notification of a transport that tells by itself in its own sleep has signalled only what came since.
         let unannounced = T::SUBMITS_IN_SLEEP && matches!(inner.waiter.plan, Plan::Sleep { .. }) && inner.transport.pending();
@@ -1132,7 +1132,7 @@ impl<T: QueueTransport> Driven for QueuePair<T> {
         sleep::check(inner) | unannounced
     }
 
-    fn weighs_sleeps(&self) -> bool {
+    fn measures_sleeps(&self) -> bool {
         self.inner.borrow().waiter.policy.facts().weighs_sleeps
     }
 

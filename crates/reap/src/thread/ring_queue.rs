@@ -19,12 +19,12 @@ use nvme::Vector;
 use sync::WaiterId;
 use units::Nanos;
 
-use super::draining;
+use super::drain_thread;
 use super::posting::Posting;
-use crate::link::{KEY_NOTIFICATION, Polled, QueueTransport, RingLane, RingPosting, SleepFor};
 use crate::request::Token;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::queue_shared::QueueShared;
+use crate::transport::{KEY_NOTIFICATION, Polled, QueueTransport, RingPair, RingPosting, SleepFor};
 
 /// Most entries of one poll, whatever a policy asks for: the room of the buffers that are allocated once.
 const MOST: usize = 256;
@@ -88,7 +88,7 @@ impl RingQueue {
 
     /// The vector that may stand for those of other queues of its thread; `None`: other threads have it as well.
     pub(crate) fn home(&self) -> Option<Vector> {
-        (!self.queue.serves_several()).then(|| self.queue.lane.vector())
+        (!self.queue.serves_several()).then(|| self.queue.pair.vector())
     }
 
     /// Where messages are posted, the notification of `home` stands for this queue's from now on. Whether it can.
@@ -96,16 +96,16 @@ impl RingQueue {
         if self.queue.serves_several() {
             return false;
         }
-        self.posting.set_home(home, &self.queue.lane, &self.poller);
+        self.posting.set_home(home, &self.queue.pair, &self.poller);
         true
     }
 
     /// Where reads and writes go.
     #[inline]
-    fn data_lane(&self) -> &RingLane {
+    fn data_lane(&self) -> &RingPair {
         match &self.queue.polled {
             Some(polled) if self.polls => polled,
-            _ => &self.queue.lane,
+            _ => &self.queue.pair,
         }
     }
 
@@ -163,7 +163,7 @@ impl RingQueue {
 
     /// Puts the vector into the thread's poller, or takes it out.
     fn watch_vector(&mut self, wanted: bool) {
-        let Some(fd) = self.queue.lane.wait_on().filter(|_| self.watched != wanted) else { return };
+        let Some(fd) = self.queue.pair.wait_on().filter(|_| self.watched != wanted) else { return };
         let done = if wanted { self.poller.add(fd, KEY_NOTIFICATION) } else { self.poller.remove(fd) };
         match done {
             Ok(()) => self.watched = wanted,
@@ -198,7 +198,7 @@ impl QueueTransport for RingQueue {
     #[inline]
     fn commit(&mut self) {
         if std::mem::take(&mut self.uncommitted) {
-            self.queue.lanes().for_each(RingLane::commit);
+            self.queue.pairs().for_each(RingPair::commit);
         }
     }
 
@@ -217,7 +217,7 @@ impl QueueTransport for RingQueue {
 
     #[inline]
     fn polled_in_flight(&self) -> u32 {
-        self.queue.polled.as_ref().map_or(0, RingLane::in_flight)
+        self.queue.polled.as_ref().map_or(0, RingPair::in_flight)
     }
 
     #[inline]
@@ -230,8 +230,8 @@ impl QueueTransport for RingQueue {
         let passed = if self.shared.inbox.is_empty() { 0 } else { self.take_inbox() };
         let places = &mut self.taken[passed..(passed + budget as usize).clamp(passed + 1, MOST)];
         let reaped = match (&self.queue.polled, self.drained && !self.reaps_itself) {
-            (None, false) => self.queue.lane.try_reap(places),
-            (Some(second), false) => reap_both(&self.queue.lane, second, places),
+            (None, false) => self.queue.pair.try_reap(places),
+            (Some(second), false) => reap_both(&self.queue.pair, second, places),
             // The drain thread is notified of the other pair alone.
             (Some(second), true) => second.try_reap(places),
             (None, true) => Some(Reaped::default()),
@@ -262,7 +262,7 @@ impl QueueTransport for RingQueue {
 
     fn watch(&mut self, sleeps: bool) {
         // What cannot be masked is not read while the thread naps.
-        if !self.queue.lane.is_maskable() {
+        if !self.queue.pair.is_maskable() {
             self.watch_vector(sleeps);
         }
     }
@@ -276,11 +276,11 @@ impl QueueTransport for RingQueue {
     }
 
     fn was_notified(&self) -> bool {
-        self.posting.was_called(&self.queue.lane)
+        self.posting.was_called(&self.queue.pair)
     }
 
     fn message_time(&self) -> Option<Nanos> {
-        self.queue.lane.take_message_time()
+        self.queue.pair.take_message_time()
     }
 
     fn is_notified_elsewhere(&self) -> bool {
@@ -292,7 +292,7 @@ impl QueueTransport for RingQueue {
         let drained = mode.facts().drain_thread;
         if drained && !self.drained {
             let alone = !self.queue.is_shared();
-            match draining::engage(&self.queue) {
+            match drain_thread::engage(&self.queue) {
                 Ok(()) => {
                     (self.drained, waiter.others_look) = (true, true);
                     if alone {
@@ -314,7 +314,7 @@ impl QueueTransport for RingQueue {
                 self.watch_vector(true);
             }
         }
-        self.posting.settle(mode, &self.queue.lane, &self.poller);
+        self.posting.settle(mode, &self.queue.pair, &self.poller);
     }
 
     fn set_reaps_itself(&mut self, reaps: bool) {
@@ -346,7 +346,7 @@ impl QueueTransport for RingQueue {
         if std::mem::take(&mut self.drained) {
             self.queue.drain.dismiss();
         }
-        self.posting.end(&self.queue.lane);
+        self.posting.end(&self.queue.pair);
     }
 }
 
@@ -361,7 +361,7 @@ impl Notification for RingQueue {
 
     #[inline]
     fn is_alone(&self) -> bool {
-        self.queue.lane.is_maskable()
+        self.queue.pair.is_maskable()
     }
 
     fn tells_once(&self) -> bool {
@@ -369,15 +369,15 @@ impl Notification for RingQueue {
     }
 
     fn arm(&mut self) {
-        if !self.posting.has_another_round(&self.queue.lane) {
-            self.queue.lane.arm();
-            self.posting.look(&self.queue.lane);
+        if !self.posting.has_another_round(&self.queue.pair) {
+            self.queue.pair.arm();
+            self.posting.look(&self.queue.pair);
         }
     }
 
     fn mask(&mut self) {
-        if self.queue.lane.is_maskable() {
-            self.queue.lane.mask();
+        if self.queue.pair.is_maskable() {
+            self.queue.pair.mask();
         }
     }
 
@@ -406,9 +406,9 @@ impl Notification for RingQueue {
 
 /// A poll of both pairs, each with half of the places, so that neither starves the other: what they have found together.
 #[inline(never)]
-fn reap_both(lane: &RingLane, polled: &RingLane, out: &mut [Completed]) -> Option<Reaped> {
+fn reap_both(pair: &RingPair, polled: &RingPair, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
-    let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
+    let first = out.get_mut(..half).and_then(|places| pair.try_reap(places));
     let taken = first.as_ref().map_or(0, |first| first.found as usize);
     let places = out.get_mut(taken..).filter(|places| !places.is_empty());
     let Some(second) = places.and_then(|places| polled.try_reap(places)) else { return first };

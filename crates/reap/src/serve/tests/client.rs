@@ -97,7 +97,7 @@ pub(super) struct Guest {
     /// From this queue on doorbells are kept in memory, if any are.
     shadows: Option<usize>,
     /// Doorbells that are mapped. What is written to the file the mapping has.
-    pub(super) bells: Option<File>,
+    pub(super) registers: Option<File>,
     /// Descriptors of the last answer.
     came: Vec<OwnedFd>,
     /// Doorbells written to the register by messages.
@@ -137,7 +137,7 @@ impl Guest {
             asked: 0,
             cid: 0,
             shadows: None,
-            bells: None,
+            registers: None,
             came: Vec::new(),
             rung: 0,
             lent,
@@ -391,8 +391,8 @@ impl Guest {
 
     /// Writes a doorbell's register, by the mapping or by a message.
     fn ring(&mut self, at: u32, value: u32) {
-        if let Some(bells) = &self.bells {
-            bells.write_all_at(&value.to_ne_bytes(), at.into()).expect("written");
+        if let Some(registers) = &self.registers {
+            registers.write_all_at(&value.to_ne_bytes(), at.into()).expect("written");
             return;
         }
         self.rung += 1;
@@ -408,12 +408,12 @@ impl Guest {
     /// Doorbells are written there, as by a mapping, from now on.
     pub(super) fn map_doorbells(&mut self) {
         let (_, mut files) = self.mappable(Region::MOST_BYTES);
-        self.bells = Some(files.pop().expect("a descriptor").into());
+        self.registers = Some(files.pop().expect("a descriptor").into());
     }
 
     /// Doorbell Buffer Config with these buffers.
-    pub(super) fn doorbell_buffers(&mut self, bells: u64, events: u64) -> Status {
-        self.admin(Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: bells, prp2: events, ..Sqe::default() })
+    pub(super) fn doorbell_buffers(&mut self, registers: u64, events: u64) -> Status {
+        self.admin(Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: registers, prp2: events, ..Sqe::default() })
     }
 
     /// Doorbells from queue `first` on are kept in memory, as drivers do (1), or as the specification has it (0).

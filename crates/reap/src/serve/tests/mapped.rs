@@ -49,10 +49,10 @@ fn unmapped_doorbells_are_messages() {
     // And what one of both ways has said the other has.
     guest.map_doorbells();
     assert_eq!(guest.read(0, 1, 0xc_0000), Status::SUCCESS);
-    let bells = guest.bells.take().expect("mapped");
+    let registers = guest.registers.take().expect("mapped");
     assert_eq!(guest.read(0, 1, 0xc_0000), Status::SUCCESS);
     let mut tail = [0; 4];
-    bells.read_exact_at(&mut tail, 0x1008).expect("read");
+    registers.read_exact_at(&mut tail, 0x1008).expect("read");
     assert_eq!(u32::from_ne_bytes(tail), guest.register(0x1008));
 }
 
@@ -78,15 +78,15 @@ fn mapped_doorbells_are_opt_in() {
 fn nonsense_costs_a_reset_at_most() {
     let server = Running::new(MAPPED, None);
     let mut guest = mapped(&server);
-    let bells = guest.bells.as_ref().expect("mapped").try_clone().expect("a descriptor");
+    let registers = guest.registers.as_ref().expect("mapped").try_clone().expect("a descriptor");
     for seed in 0..40u32 {
         let noise: Vec<u8> = (0..0x1000u32).map(|n| ((n ^ seed).wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
-        bells.write_all_at(&noise, 0x1000).expect("written");
+        registers.write_all_at(&noise, 0x1000).expect("written");
         // Small numbers are places in rings.
-        bells.write_all_at(&[seed.to_ne_bytes(), (seed / 3).to_ne_bytes()].concat(), 0x1008).expect("written");
+        registers.write_all_at(&[seed.to_ne_bytes(), (seed / 3).to_ne_bytes()].concat(), 0x1008).expect("written");
         assert_ne!(guest.register(regs::VS), u32::MAX);
     }
-    assert!(bells.set_len(0).is_err() && bells.set_len(1 << 20).is_err(), "its length stays");
+    assert!(registers.set_len(0).is_err() && registers.set_len(1 << 20).is_err(), "its length stays");
     guest.set_register(regs::CC, 0);
     guest.wait_for(|csts| !csts.rdy());
     guest.forget_queues();
@@ -101,7 +101,7 @@ fn each_client_has_own_doorbells() {
     let server = Running::new(MAPPED, None);
     let mut guest = mapped(&server);
     assert_eq!(guest.read(0, 1, 0xc_0000), Status::SUCCESS);
-    let kept = guest.bells.take().expect("mapped");
+    let kept = guest.registers.take().expect("mapped");
     drop(guest);
     let mut guest = mapped(&server);
     for n in 0..50u64 {

@@ -93,8 +93,8 @@ fn invalid_shadow_buffers_are_refused() {
     let map = DmaMap { readable: true, writable: false, offset: 0, address: RAM, size: 0x1000 };
     assert_eq!(guest.ask(&Request::DmaMap(map), &[file.as_fd()]), Ok(Vec::new()));
     let (one, other) = (0x2_0000, 0x2_1000);
-    for (bells, events) in [(one + 4, other), (one, other + 2048), (one, one), (0x4000_0000, other), (one, 0x4000_0000), (one, RAM)] {
-        assert_eq!(guest.doorbell_buffers(bells, events).kind(), Status::INVALID_FIELD, "{bells:#x}, {events:#x}");
+    for (registers, events) in [(one + 4, other), (one, other + 2048), (one, one), (0x4000_0000, other), (one, 0x4000_0000), (one, RAM)] {
+        assert_eq!(guest.doorbell_buffers(registers, events).kind(), Status::INVALID_FIELD, "{registers:#x}, {events:#x}");
     }
     // Of doorbells that have not been rung the controller writes EventIdx alone.
     assert_eq!(guest.doorbell_buffers(RAM, other), Status::SUCCESS);

@@ -9,7 +9,7 @@ fn leftover_entries_wake_only_the_waiter() {
         let options = OpenOptions::new().software_queues(threads).hardware_queues(1);
         let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
         let queue = device.queue().unwrap();
-        let transport = queue.lanes()[0].controller().transport();
+        let transport = queue.path_queues()[0].controller().transport();
         let hardware = transport.hardware();
         let armed_after = || {
             hardware.users.iter().for_each(|user| user.wake.arm());

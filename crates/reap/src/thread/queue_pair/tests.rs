@@ -7,7 +7,7 @@ use std::task::{Context, Wake};
 use std::time::Duration;
 
 use super::*;
-use crate::link::UringQueue;
+use crate::transport::UringQueue;
 use crate::{Device, Group, OpenOptions, Queue};
 
 /// A device on a file of 1 MiB. `None`: this kernel, or file system, has no io_uring for it.
@@ -24,7 +24,7 @@ fn open(options: &OpenOptions) -> Option<(Device, tempfile::NamedTempFile)> {
 }
 
 fn pair(queue: &Queue) -> &QueuePair<UringQueue> {
-    queue.lanes()[0].file()
+    queue.path_queues()[0].file()
 }
 
 fn read(queue: &Queue, lba: u64) -> Request {

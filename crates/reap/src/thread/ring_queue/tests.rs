@@ -13,7 +13,7 @@ use hw::now;
 use units::Nanos;
 
 use super::RingQueue;
-use crate::thread::engine::{Driven, Slept};
+use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::thread::queue_pair::QueuePair;
 use crate::{Device, Group, OpenOptions, Queue, Request};
 
@@ -33,7 +33,7 @@ fn open(uri: &str, queues: usize, hardware: usize, mode: Mode) -> (Device, Vec<Q
 }
 
 fn pair(queue: &Queue) -> &QueuePair<RingQueue> {
-    queue.lanes()[0].controller()
+    queue.path_queues()[0].controller()
 }
 
 fn request(queue: &Queue, lba: u64) -> Request {
@@ -48,7 +48,7 @@ fn submit(queue: &Queue, requests: u64) {
 fn poll_while_planned(pair: &QueuePair<RingQueue>) -> Plan {
     loop {
         match pair.plan(now(), Nanos::MAX) {
-            Plan::Look { budget } => _ = pair.look(budget),
+            Plan::Look { budget } => _ = pair.poll(budget),
             plan => return plan,
         }
     }
@@ -134,13 +134,13 @@ fn drain_threads_keep_group_notifications() {
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
     let pairs: Vec<_> = group.queues().iter().map(pair).collect();
-    let home = pairs[0].transport().queue.lane.vector();
+    let home = pairs[0].transport().queue.pair.vector();
     for mode in [Mode::POSTED, Mode::THREADED, Mode::POSTED] {
         group.queues().iter().for_each(|queue| queue.set_mode(mode));
         group.wait(1, None).unwrap();
         for pair in &pairs {
             let ring = pair.transport();
-            assert_eq!((pair.mode(), ring.posting.home(&ring.queue.lane)), (mode, home));
+            assert_eq!((pair.mode(), ring.posting.home(&ring.queue.pair)), (mode, home));
         }
     }
 }
@@ -247,7 +247,7 @@ fn poll_before_sleep_finds_completions() {
         pair.arm();
         assert!(shared.wake.flag().is_armed());
         meanwhile();
-        let found = pair.look_before_sleep();
+        let found = pair.check_before_sleep();
         pair.woken(&Slept { found, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
         assert!(!shared.wake.flag().is_armed());
         poll_while_planned(pair);
@@ -282,7 +282,7 @@ fn poll_before_sleep_finds_completions() {
 
     submit(&queue, 1);
     shared.fail_all();
-    assert!(pair.look_while_spinning());
+    assert!(pair.poll_ready());
     shared.revive();
     poll_while_planned(pair);
     assert!(finds(&|| shared.fail_all()), "the controller is given up");

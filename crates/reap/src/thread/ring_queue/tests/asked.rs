@@ -8,7 +8,7 @@ use hw::now;
 use units::Nanos;
 
 use super::{by_hand, open, pair, request, submit};
-use crate::thread::engine::{Driven, Slept};
+use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::{Instant, Refused};
 
 /// A caller has room for this many beside those that it keeps there, or for one.
@@ -64,7 +64,7 @@ fn posting_rings_the_doorbell() {
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     queues[0].post([request(&queues[0], 0)]).map_err(|(why, _)| why).unwrap();
-    assert_eq!(pair(&queues[0]).transport().hardware().lane.in_flight(), 1);
+    assert_eq!(pair(&queues[0]).transport().hardware().pair.in_flight(), 1);
     drop(hand);
     assert_eq!(queues[0].wait(1, None).unwrap(), 1);
 }
@@ -81,9 +81,9 @@ fn commit_flushes_the_other_lane() {
     pair(queue).inner.borrow_mut().in_loop = true;
     let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
     pair(queue).inner.borrow_mut().in_loop = false;
-    assert_eq!((hardware.lane.in_flight(), polled.in_flight()), (0, 0));
+    assert_eq!((hardware.pair.in_flight(), polled.in_flight()), (0, 0));
     submit(queue, 1);
-    assert_eq!((hardware.lane.in_flight(), polled.in_flight()), (1, 1));
+    assert_eq!((hardware.pair.in_flight(), polled.in_flight()), (1, 1));
     drop(hand);
     queue.block_on(future).unwrap().0.unwrap();
     assert_eq!(queue.wait(1, None).unwrap(), 1);
@@ -160,7 +160,7 @@ fn wakeup_histograms_are_opt_in() {
         pair(queue).arm();
         let notified = pair(queue).drain_events().unwrap();
         pair(queue).woken(&Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None });
-        assert_eq!(u64::from(pair(queue).look(u32::MAX).0), entries);
+        assert_eq!(u64::from(pair(queue).poll(u32::MAX).0), entries);
     };
     wakes(1);
     assert_eq!(pair(queue).wakeups().delay.counts.iter().sum::<u64>(), 0);
@@ -180,13 +180,13 @@ fn masking_modes_silence_awake_threads() {
         let hardware = pair(queue).transport().hardware().clone();
         pair(queue).shared.mode.ask(mode);
         _ = pair(queue).plan(now(), Nanos::MAX);
-        let before = hardware.lane.notifications();
+        let before = hardware.pair.notifications();
         for _ in 0..3 {
             submit(queue, 1);
             while hand.step() {}
-            pair(queue).look(u32::MAX);
+            pair(queue).poll(u32::MAX);
         }
-        assert_eq!(hardware.lane.notifications() - before, sent, "{mode} after {begins}");
+        assert_eq!(hardware.pair.notifications() - before, sent, "{mode} after {begins}");
     }
 }
 
@@ -205,7 +205,7 @@ fn leftover_entries_wake_their_owner() {
     assert_eq!(pairs.map(|pair| pair.transport().has_role()), [true, false]);
     assert_eq!(pairs.map(|pair| pair.inner.borrow_mut().transport.other_owner().is_some()), [false, true]);
     while hand.step() {}
-    assert!(pairs[1].look_while_spinning());
+    assert!(pairs[1].poll_ready());
     assert!(pairs[0].shared.wake.flag().is_armed());
     pairs[1].leave();
     assert!(!pairs[0].shared.wake.flag().is_armed(), "the owner was not woken");

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use super::{by_hand, open, pair, poll_while_planned, request, submit};
 use crate::Queue;
-use crate::thread::engine::Driven;
+use crate::thread::event_loop::LoopQueue;
 
 #[test]
 fn policy_sees_caller_progress() {
@@ -61,9 +61,9 @@ fn dead_controllers_fail_pending_requests() {
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
     submit(queue, 5);
-    assert_eq!((pair(queue).look(u32::MAX).0, queue.finished()), (0, 0));
+    assert_eq!((pair(queue).poll(u32::MAX).0, queue.finished()), (0, 0));
     pair(queue).shared.fail_all();
-    assert_eq!((pair(queue).look(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
+    assert_eq!((pair(queue).poll(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
     // What is submitted afterwards fails at once if there is no tag, and a loop that waits for the descriptor comes back.
     let turned = queue.turn(32);
     assert!(turned.found == 0 && turned.more && pair(queue).shared.wake.flag().is_armed());
@@ -89,17 +89,17 @@ fn policy_learns_own_requests_only() {
         pair(queue).submit(at, false, [request(queue, 0)]).map_err(|(why, _)| why).unwrap();
         let naps = matches!(pair(queue).plan(at, Nanos::MAX), Plan::Nap { .. });
         let hardware = pair(queue).transport().hardware().clone();
-        while hardware.lane.in_flight() > 0 && !hardware.pending() {
+        while hardware.pair.in_flight() > 0 && !hardware.pending() {
             hand.step();
         }
         naps
     };
     let [first, second] = &queues[..] else { unreachable!("two were taken") };
     assert!(!naps(first), "nothing is known yet");
-    assert_eq!(pair(first).look(u32::MAX).0, 1);
+    assert_eq!(pair(first).poll(u32::MAX).0, 1);
     assert!(naps(first));
     // The second queue takes the first's entry, and has learnt nothing from it.
-    assert_eq!(pair(second).look(u32::MAX).0, 1);
+    assert_eq!(pair(second).poll(u32::MAX).0, 1);
     assert!(!naps(second));
     drop(hand);
     assert_eq!((first.wait(2, None).unwrap(), second.wait(1, None).unwrap()), (2, 1));

@@ -9,9 +9,9 @@ use hw::now;
 use units::Nanos;
 
 use super::{by_hand, open, pair, poll_while_planned, request, submit};
-use crate::link::QueueTransport;
 use crate::request::REQUEUED;
-use crate::thread::engine::Driven;
+use crate::thread::event_loop::LoopQueue;
+use crate::transport::QueueTransport;
 use crate::{IoError, Queue};
 
 #[test]
@@ -23,8 +23,8 @@ fn other_threads_commit_idle_posts() {
     assert_eq!(hardware.try_commit(), 0);
     let futures = [0, 8].map(|lba| queue.read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap()));
     {
-        let _posts = hardware.lane.posting();
-        assert_eq!((hardware.try_commit(), hardware.lane.in_flight()), (0, 0));
+        let _posts = hardware.pair.posting();
+        assert_eq!((hardware.try_commit(), hardware.pair.in_flight()), (0, 0));
     }
     assert_eq!((hardware.try_commit(), hardware.try_commit()), (2, 0));
     for future in futures {
@@ -32,7 +32,7 @@ fn other_threads_commit_idle_posts() {
     }
     // The queue's thread announces what is left.
     let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-    assert_eq!(hardware.lane.in_flight(), 0);
+    assert_eq!(hardware.pair.in_flight(), 0);
     queue.commit();
     queue.block_on(future).unwrap().0.unwrap();
 }
@@ -45,14 +45,14 @@ fn dropped_queues_finish_pending_requests() {
     let hand = device.embedded().unwrap().by_hand();
     submit(&queues[0], 7);
     let hardware = pair(&queues[0]).transport().hardware().clone();
-    assert_eq!((hardware.lane.in_flight(), hardware.tags()), (2, 2));
+    assert_eq!((hardware.pair.in_flight(), hardware.tags()), (2, 2));
     drop((queues, hand));
     let limit = now() + Nanos::from_secs(60);
     while device.in_flight() > 0 {
         assert!(now() < limit, "{} requests are left", device.in_flight());
         std::thread::yield_now();
     }
-    assert_eq!(hardware.lane.counters().finished, 7);
+    assert_eq!(hardware.pair.counters().finished, 7);
     // Nothing is left for the thread that takes the queue next.
     let queue = device.queue().unwrap();
     submit(&queue, 3);
@@ -70,16 +70,16 @@ fn taken_queues_inherit_open_requests() {
         submit(&queues[0], left);
         queues.clear();
         let queue = device.queue().unwrap();
-        assert_eq!((queue.in_flight(), queue.finished(), hardware.lane.in_flight()), (left as u32, 0, 2));
+        assert_eq!((queue.in_flight(), queue.finished(), hardware.pair.in_flight()), (left as u32, 0, 2));
         submit(&queue, 1);
         while queue.in_flight() > 0 {
             while hand.step() {}
-            pair(&queue).look(u32::MAX);
+            pair(&queue).poll(u32::MAX);
         }
         assert_eq!((queue.finished(), queue.reap(&mut Vec::with_capacity(4))), (1, 1));
         queues.push(queue);
     }
-    assert_eq!(hardware.lane.counters().finished, 11);
+    assert_eq!(hardware.pair.counters().finished, 11);
 }
 
 /// A queue waits for tags that others have, and not for its own: its own completions bring those back. While one waits, each that has
@@ -96,14 +96,14 @@ fn queues_wait_for_others_tags() {
     assert!(!hardware.waiters.has_waiters(), "it has all tags");
     assert_eq!([0, 1, 4].map(room), [4, 3, 0]);
     submit(&queues[1], 1);
-    assert!(hardware.waiters.has_waiters() && hardware.lane.in_flight() == 4);
+    assert!(hardware.waiters.has_waiters() && hardware.pair.in_flight() == 4);
     assert_eq!([0, 1, 2, 4].map(room), [2, 1, 0, 0]);
     while hand.step() {}
     // Its share is free for the queue that waits, which is noticed, and posts itself.
-    assert_eq!((first.look(u32::MAX).0, second.shared.is_noticed()), (4, true));
-    assert_eq!(hardware.lane.in_flight(), 2);
-    second.look(u32::MAX);
-    assert!(!hardware.waiters.has_waiters() && hardware.lane.in_flight() == 3);
+    assert_eq!((first.poll(u32::MAX).0, second.shared.is_noticed()), (4, true));
+    assert_eq!(hardware.pair.in_flight(), 2);
+    second.poll(u32::MAX);
+    assert!(!hardware.waiters.has_waiters() && hardware.pair.in_flight() == 3);
     assert_eq!([0, 1, 4].map(room), [4, 3, 0]);
     drop(hand);
     assert_eq!((queues[0].wait(6, None).unwrap(), queues[1].wait(1, None).unwrap()), (6, 1));
@@ -123,24 +123,24 @@ fn only_lost_patience_ends_retries() {
         submit(queue, 1);
         while hand.step() {}
         taken.clear();
-        _ = hardware.lane.try_reap_more(1, &mut taken);
+        _ = hardware.pair.try_reap_more(1, &mut taken);
         taken[0].status = REQUEUED;
         hardware.give(&taken[0]);
         user.notice();
-        pair(queue).look(u32::MAX);
-        (queue.finished(), hardware.lane.in_flight())
+        pair(queue).poll(u32::MAX);
+        (queue.finished(), hardware.pair.in_flight())
     };
     for given_up in [false, true] {
         if given_up {
             user.fail_all();
-            pair(&queues[0]).look(u32::MAX);
+            pair(&queues[0]).poll(u32::MAX);
             user.revive();
-            pair(&queues[0]).look(u32::MAX);
+            pair(&queues[0]).poll(u32::MAX);
         }
         assert_eq!(take_back(&queues[0]), (0, 1), "given up: {given_up}");
         while hand.step() {}
         let mut done = Vec::with_capacity(1);
-        pair(&queues[0]).look(u32::MAX);
+        pair(&queues[0]).poll(u32::MAX);
         assert_eq!(queues[0].reap(&mut done), 1);
         assert!(done[0].result.is_ok());
     }
@@ -180,7 +180,7 @@ fn device_messages_sum_the_vectors() {
     let _alone = by_hand();
     for (vectors, shared) in [(3, false), (2, true)] {
         let (device, queues) = open(&format!("mem:1M?profile=null&queues=2&vectors={vectors}"), 2, 2, Mode::INTERRUPT);
-        let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().lane.vector());
+        let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().pair.vector());
         assert_eq!(first == second, shared);
         // By hand: a message follows its entry, which the thread that waits may take before.
         let hand = device.embedded().unwrap().by_hand();
@@ -199,7 +199,7 @@ fn device_messages_sum_the_vectors() {
     let hardware = pair(&queues[0]).transport().hardware().clone();
     let asked = Cell::new(0);
     _ = hardware.counted(|vector| {
-        assert_eq!(vector, hardware.lane.vector());
+        assert_eq!(vector, hardware.pair.vector());
         asked.set(asked.get() + 1);
         false
     });

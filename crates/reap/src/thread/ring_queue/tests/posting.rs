@@ -6,9 +6,9 @@ use sync::MOST_ROUNDS;
 use units::Nanos;
 
 use super::by_hand;
-use super::sharing::{hardware, lane};
-use crate::link::{ByHand, QueueTransport};
-use crate::thread::engine::Driven;
+use super::sharing::{hardware, pair};
+use crate::thread::event_loop::LoopQueue;
+use crate::transport::{ByHand, QueueTransport};
 use crate::{Device, Group, OpenOptions, Queue, Request};
 
 const URI: &str = "mem:1M?profile=null&queues=2&vectors=3";
@@ -19,18 +19,18 @@ fn open(mode: Mode) -> Device {
 
 /// The queue goes on in another mode.
 fn adopt(queue: &Queue, mode: Mode) {
-    lane(queue).shared.mode.ask(mode);
-    lane(queue).plan(now(), Nanos::MAX);
-    assert_eq!(lane(queue).mode(), mode);
+    pair(queue).shared.mode.ask(mode);
+    pair(queue).plan(now(), Nanos::MAX);
+    assert_eq!(pair(queue).mode(), mode);
 }
 
 fn arm(queue: &Queue) {
-    lane(queue).inner.borrow_mut().transport.arm();
+    pair(queue).inner.borrow_mut().transport.arm();
 }
 
 /// What arming has found.
 fn found(queue: &Queue) -> bool {
-    lane(queue).inner.borrow_mut().transport.found_when_armed()
+    pair(queue).inner.borrow_mut().transport.found_when_armed()
 }
 
 /// A request of which the entry, and what tells of it, have come.
@@ -41,8 +41,8 @@ fn message(queue: &Queue, hand: &ByHand) {
 
 /// As the engine does: the poller's word, and the queue's.
 fn was_called(queue: &Queue) -> bool {
-    let reported = lane(queue).drain_events().unwrap();
-    lane(queue).transport().was_notified() || reported
+    let reported = pair(queue).drain_events().unwrap();
+    pair(queue).transport().was_notified() || reported
 }
 
 /// Each that goes to sleep finds what was posted meanwhile. For this many rounds the notification stays outstanding, and messages cost none.
@@ -53,24 +53,24 @@ fn notification_covers_several_rounds() {
         let device = open(mode);
         let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
         let (hardware, posts) = (hardware(&queue), mode == Mode::POSTED);
-        assert_eq!(lane(&queue).transport().posting.is_on(), posts);
+        assert_eq!(pair(&queue).transport().posting.is_on(), posts);
         arm(&queue);
         _ = found(&queue);
-        let before = hardware.lane.notifications();
+        let before = hardware.pair.notifications();
         for n in 0..4 * MOST_ROUNDS {
             message(&queue, &hand);
-            assert_eq!(hardware.lane.notifications() - before, u64::from(n / messages_of_a_notification + 1), "message {n} in {mode}");
+            assert_eq!(hardware.pair.notifications() - before, u64::from(n / messages_of_a_notification + 1), "message {n} in {mode}");
             arm(&queue);
             assert_eq!(found(&queue), posts, "message {n} in {mode}");
         }
         // Where nothing came there is no other round, and the next message notifies.
         for _ in 0..2 {
             arm(&queue);
-            assert!(!found(&queue) && !lane(&queue).transport().was_notified(), "{mode}");
+            assert!(!found(&queue) && !pair(&queue).transport().was_notified(), "{mode}");
         }
         message(&queue, &hand);
-        assert_eq!(lane(&queue).transport().was_notified(), posts, "{mode}");
-        assert!(!lane(&queue).transport().was_notified(), "it was reported already");
+        assert_eq!(pair(&queue).transport().was_notified(), posts, "{mode}");
+        assert!(!pair(&queue).transport().was_notified(), "it was reported already");
         drop(hand);
         assert_eq!(queue.wait(4 * MOST_ROUNDS as usize + 1, None).unwrap(), 4 * MOST_ROUNDS as usize + 1);
     }
@@ -84,15 +84,15 @@ fn posted_mode_posts_messages() {
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     for mode in [Mode::INTERRUPT, Mode::POSTED, Mode::POSTED, Mode::INTERRUPT, Mode::POSTED] {
         adopt(&queue, mode);
-        assert_eq!(lane(&queue).transport().posting.is_on(), mode == Mode::POSTED);
-        assert!(!lane(&queue).transport().posting.is_elsewhere());
+        assert_eq!(pair(&queue).transport().posting.is_on(), mode == Mode::POSTED);
+        assert!(!pair(&queue).transport().posting.is_elsewhere());
         arm(&queue);
-        let bit = |queue: &Queue| hardware(queue).lane.take_posted(hardware(queue).lane.vector());
+        let bit = |queue: &Queue| hardware(queue).pair.take_posted(hardware(queue).pair.vector());
         _ = bit(&queue);
         message(&queue, &hand);
         assert_eq!(bit(&queue), mode == Mode::POSTED, "{mode}");
-        assert!(lane(&queue).drain_events().unwrap(), "{mode}: its own poller reports it");
-        lane(&queue).look(u32::MAX);
+        assert!(pair(&queue).drain_events().unwrap(), "{mode}: its own poller reports it");
+        pair(&queue).poll(u32::MAX);
     }
 }
 
@@ -106,24 +106,24 @@ fn home_notifies_each_queue() {
         let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
         let hand = device.embedded().unwrap().by_hand();
         let [home, other] = group.queues() else { unreachable!("two were joined") };
-        assert!(!lane(home).transport().posting.is_elsewhere() && lane(other).transport().posting.is_elsewhere());
+        assert!(!pair(home).transport().posting.is_elsewhere() && pair(other).transport().posting.is_elsewhere());
         for (queue, quiet) in [(home, other), (other, home)] {
             [home, other].into_iter().for_each(arm);
             [home, other].iter().for_each(|queue| _ = was_called(queue));
             message(queue, &hand);
-            assert!(!lane(other).drain_events().unwrap(), "what its poller reports is another's");
-            assert!(lane(queue).transport().was_notified());
-            assert!(!lane(quiet).transport().was_notified());
-            lane(queue).look(u32::MAX);
+            assert!(!pair(other).drain_events().unwrap(), "what its poller reports is another's");
+            assert!(pair(queue).transport().was_notified());
+            assert!(!pair(quiet).transport().was_notified());
+            pair(queue).poll(u32::MAX);
         }
         // In a mode that does not post each has its own vector's.
         adopt(other, Mode::INTERRUPT);
-        assert!(!lane(other).transport().posting.is_elsewhere());
+        assert!(!pair(other).transport().posting.is_elsewhere());
         message(other, &hand);
         assert!(was_called(other));
-        lane(other).look(u32::MAX);
+        pair(other).poll(u32::MAX);
         adopt(other, Mode::POSTED);
-        assert!(lane(other).transport().posting.is_elsewhere());
+        assert!(pair(other).transport().posting.is_elsewhere());
     }
     let queues = [(); 2].map(|()| device.local_queue_in(Mode::INTERRUPT).unwrap());
     let hand = device.embedded().unwrap().by_hand();
@@ -132,6 +132,6 @@ fn home_notifies_each_queue() {
         _ = was_called(queue);
         message(queue, &hand);
         assert!(was_called(queue), "its own vector tells it");
-        assert_eq!(lane(queue).look(u32::MAX).0, 1);
+        assert_eq!(pair(queue).poll(u32::MAX).0, 1);
     }
 }

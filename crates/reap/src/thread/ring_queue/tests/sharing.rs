@@ -9,11 +9,11 @@ use sync::WaiterId;
 use units::Nanos;
 
 use super::by_hand;
-use crate::link::QueueTransport;
 use crate::shared::hw_queue::HwQueue;
-use crate::thread::engine::{Driven, Slept};
+use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::thread::queue_pair::QueuePair;
 use crate::thread::ring_queue::RingQueue;
+use crate::transport::QueueTransport;
 use crate::{Device, OpenOptions, Queue, Request};
 
 /// Queues of this many threads on one hardware queue.
@@ -30,21 +30,21 @@ pub(super) fn submit(queue: &Queue, requests: u64) {
     queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
-pub(super) fn lane(queue: &Queue) -> &QueuePair<RingQueue> {
-    queue.lanes()[0].controller()
+pub(super) fn pair(queue: &Queue) -> &QueuePair<RingQueue> {
+    queue.path_queues()[0].controller()
 }
 
 pub(super) fn hardware(queue: &Queue) -> Arc<HwQueue> {
-    lane(queue).transport().hardware().clone()
+    pair(queue).transport().hardware().clone()
 }
 
 /// Commands of a queue that have a tag, as far as its thread knows.
 fn posted(queue: &Queue) -> u32 {
-    lane(queue).inner.borrow().requests.posted()
+    pair(queue).inner.borrow().requests.posted()
 }
 
 fn is_woken(queue: &Queue) -> bool {
-    !lane(queue).shared.wake.flag().is_armed()
+    !pair(queue).shared.wake.flag().is_armed()
 }
 
 fn slept(found: bool, notified: bool) -> Slept {
@@ -66,17 +66,17 @@ fn entries_go_to_sleeping_owners() {
         submit(&queues[owner], 1 + owner as u64 % 2);
     }
     while hand.step() {}
-    queues.iter().for_each(|queue| lane(queue).shared.wake.arm());
+    queues.iter().for_each(|queue| pair(queue).shared.wake.arm());
     let hardware = hardware(&queues[0]);
     // Queue 64 takes them; as many at once as there are, so that none is left.
-    assert_eq!(lane(&queues[64]).look(u32::MAX).0, 12);
+    assert_eq!(pair(&queues[64]).poll(u32::MAX).0, 12);
     assert!(!hardware.pending());
     assert_eq!(queues[64].finished(), 1);
     for (n, queue) in queues.iter().enumerate() {
-        let (left, told) = (!lane(queue).shared.inbox.is_empty(), is_woken(queue));
+        let (left, told) = (!pair(queue).shared.inbox.is_empty(), is_woken(queue));
         let expected = owners.contains(&n) && n != 64;
         assert_eq!((left, told), (expected, expected), "queue {n}");
-        assert_eq!(lane(queue).look_while_spinning(), expected, "queue {n}");
+        assert_eq!(pair(queue).poll_ready(), expected, "queue {n}");
     }
     for owner in owners {
         let queue = &queues[owner];
@@ -90,7 +90,7 @@ fn entries_go_to_sleeping_owners() {
     while hand.step() {}
     hardware.take_for_owners(&mut Vec::with_capacity(2));
     assert!(!hardware.pending());
-    assert!(owners.iter().all(|&owner| !lane(&queues[owner]).shared.inbox.is_empty()));
+    assert!(owners.iter().all(|&owner| !pair(&queues[owner]).shared.inbox.is_empty()));
     for owner in owners {
         assert_eq!(queues[owner].wait(3, None).unwrap(), 2 + owner % 2, "queue {owner}");
     }
@@ -102,7 +102,7 @@ fn leftover_entries_wake_the_sleeper() {
     let _alone = by_hand();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
-    let (sleeper, hardware) = (&lane(&queues[0]).shared, hardware(&queues[0]));
+    let (sleeper, hardware) = (&pair(&queues[0]).shared, hardware(&queues[0]));
     assert!(hardware.role.try_take(WaiterId(0)));
     let wakes_for = |entries: u64| {
         submit(&queues[1], entries);
@@ -111,7 +111,7 @@ fn leftover_entries_wake_the_sleeper() {
         // Eight at most.
         hardware.take_for_owners(&mut Vec::with_capacity(2));
         let told = is_woken(&queues[0]);
-        lane(&queues[1]).look(u32::MAX);
+        pair(&queues[1]).poll(u32::MAX);
         told
     };
     assert!(!wakes_for(4), "all are taken, and the other queue's thread is woken");
@@ -133,8 +133,8 @@ fn waiting_queues_share_tags_equally() {
         submit(&queues[1], 20);
         submit(&queues[2], 20);
         while hand.step() {}
-        order.into_iter().for_each(|n| _ = lane(&queues[n]).look(u32::MAX));
-        assert_eq!(hardware(&queues[0]).lane.in_flight(), 6);
+        order.into_iter().for_each(|n| _ = pair(&queues[n]).poll(u32::MAX));
+        assert_eq!(hardware(&queues[0]).pair.in_flight(), 6);
         assert_eq!(all(), [2, 2, 2], "in the order {order:?}");
         drop(hand);
         assert!(queues.iter().all(|queue| queue.wait(20, None).unwrap() == 20));
@@ -158,13 +158,13 @@ fn few_tags_go_to_longest_waiter() {
     }
     while hand.step() {}
     for (n, after) in [(2, [2, 0, 0, 0]), (1, [2, 1, 0, 0]), (2, [2, 1, 0, 0]), (3, [2, 1, 0, 1]), (2, [2, 1, 0, 1]), (0, [0, 1, 0, 1])] {
-        lane(&queues[n]).look(u32::MAX);
+        pair(&queues[n]).poll(u32::MAX);
         assert_eq!(all(), after, "after queue {n}");
     }
     while hand.step() {}
     // The first has found both tags; one is left for the second's place in the line.
     for (n, after) in [(1, [0, 1, 0, 1]), (3, [0, 1, 0, 0]), (2, [0, 1, 1, 0])] {
-        lane(&queues[n]).look(u32::MAX);
+        pair(&queues[n]).poll(u32::MAX);
         assert_eq!(all(), after, "after queue {n}");
     }
     drop(hand);
@@ -181,10 +181,10 @@ fn newcomers_take_no_tag_first() {
     submit(&queues[0], 1);
     submit(&queues[1], 1);
     while hand.step() {}
-    assert_eq!(lane(&queues[0]).look(u32::MAX).0, 1);
+    assert_eq!(pair(&queues[0]).poll(u32::MAX).0, 1);
     submit(&queues[2], 1);
     assert_eq!(posted(&queues[2]), 0);
-    lane(&queues[1]).look(u32::MAX);
+    pair(&queues[1]).poll(u32::MAX);
     assert_eq!(posted(&queues[1]), 1);
     drop(hand);
     assert!(queues.iter().all(|queue| queue.wait(1, None).unwrap() == 1));
@@ -203,7 +203,7 @@ fn served_waiters_leave_the_line() {
     submit(&queues[1], 1);
     for finished in [0, 1] {
         carry_out();
-        lane(&queues[1]).look(u32::MAX);
+        pair(&queues[1]).poll(u32::MAX);
         assert_eq!(queues[1].finished(), finished);
     }
     submit(&queues[2], 2);
@@ -211,7 +211,7 @@ fn served_waiters_leave_the_line() {
     submit(&queues[1], 1);
     assert_eq!(posted(&queues[1]), 0);
     carry_out();
-    lane(&queues[1]).look(u32::MAX);
+    pair(&queues[1]).poll(u32::MAX);
     assert_eq!(posted(&queues[1]), 1);
     drop(hand);
     for (queue, all) in queues.iter().zip([2, 2, 2, 1]) {
@@ -230,7 +230,7 @@ fn absent_threads_keep_no_tags() {
     submit(other, 7);
     for has in [2, 4, 1, 0] {
         while hand.step() {}
-        lane(other).look(u32::MAX);
+        pair(other).poll(u32::MAX);
         assert_eq!(posted(other), has);
     }
     assert_eq!(stand(&queues), [(8, 0), (0, 7)]);
@@ -246,14 +246,14 @@ fn closed_waiters_pass_the_turn() {
     let hand = device.embedded().unwrap().by_hand();
     queues.iter().for_each(|queue| submit(queue, 1));
     while hand.step() {}
-    assert_eq!(lane(&queues[0]).look(u32::MAX).0, 1);
-    lane(&queues[2]).look(u32::MAX);
+    assert_eq!(pair(&queues[0]).poll(u32::MAX).0, 1);
+    pair(&queues[2]).poll(u32::MAX);
     assert_eq!(queues.iter().map(posted).collect::<Vec<_>>(), [0, 0, 0], "it is the second's turn");
-    lane(&queues[2]).shared.wake.arm();
+    pair(&queues[2]).shared.wake.arm();
     // As the queue is closed; what it leaves is posted by another thread, for which this one does not wait here.
-    lane(&queues[1]).inner.borrow_mut().transport.close();
+    pair(&queues[1]).inner.borrow_mut().transport.close();
     assert!(is_woken(&queues[2]));
-    lane(&queues[2]).look(u32::MAX);
+    pair(&queues[2]).poll(u32::MAX);
     assert_eq!(posted(&queues[2]), 1);
     drop(queues.remove(1));
     drop(hand);
@@ -274,8 +274,8 @@ fn returned_tags_wake_sleeping_waiters() {
         let hand = device.embedded().unwrap().by_hand();
         let [first, second] = &queues[..] else { unreachable!("two were taken") };
         let poll = |queue: &Queue| {
-            while let Plan::Look { budget } = lane(queue).plan(now(), Nanos::MAX) {
-                lane(queue).look(budget);
+            while let Plan::Look { budget } = pair(queue).plan(now(), Nanos::MAX) {
+                pair(queue).poll(budget);
             }
         };
         for sleeps in [true, false] {
@@ -284,22 +284,22 @@ fn returned_tags_wake_sleeping_waiters() {
             assert_eq!((posted(first), posted(second)), (1, 0));
             poll(second);
             while hand.step() {}
-            lane(second).inner.borrow_mut().waiter.plan = Plan::sleep(Nanos::MAX);
+            pair(second).inner.borrow_mut().waiter.plan = Plan::sleep(Nanos::MAX);
             if !sleeps {
-                lane(first).look(u32::MAX);
+                pair(first).poll(u32::MAX);
             }
-            lane(second).arm();
+            pair(second).arm();
             // What the first has not taken yet is another reason not to sleep.
-            assert!(sleeps || lane(second).look_before_sleep());
+            assert!(sleeps || pair(second).check_before_sleep());
             if sleeps {
-                lane(first).look(u32::MAX);
+                pair(first).poll(u32::MAX);
                 assert!(is_woken(second), "{uri} in {mode}");
             }
-            lane(second).woken(&slept(!sleeps, false));
+            pair(second).woken(&slept(!sleeps, false));
             poll(second);
             assert_eq!((posted(first), posted(second)), (0, 1), "{uri} in {mode}");
             while hand.step() {}
-            lane(second).look(u32::MAX);
+            pair(second).poll(u32::MAX);
         }
         assert_eq!(stand(&queues), [(0, 2), (0, 2)]);
     }
@@ -315,30 +315,30 @@ enum Waits {
 
 /// One step of a thread that waits for its requests, as the library's threads do. False: there is none until something wakes it.
 fn step(queue: &Queue, waits: &mut Waits) -> bool {
-    let lane = lane(queue);
+    let pair = pair(queue);
     match *waits {
-        Waits::Awake => match lane.plan(now(), Nanos::MAX) {
-            Plan::Look { budget } => _ = lane.look(budget),
+        Waits::Awake => match pair.plan(now(), Nanos::MAX) {
+            Plan::Look { budget } => _ = pair.poll(budget),
             Plan::Sleep { .. } => {
-                lane.arm();
+                pair.arm();
                 *waits = Waits::Armed;
             }
             _ => {
-                lane.leave();
+                pair.leave();
                 return false;
             }
         },
-        Waits::Armed if lane.look_before_sleep() => {
-            lane.woken(&slept(true, false));
+        Waits::Armed if pair.check_before_sleep() => {
+            pair.woken(&slept(true, false));
             *waits = Waits::Awake;
         }
         Waits::Armed => *waits = Waits::Asleep,
         Waits::Asleep => {
-            let notified = lane.drain_events().unwrap();
+            let notified = pair.drain_events().unwrap();
             if !notified && !is_woken(queue) {
                 return false;
             }
-            lane.woken(&slept(false, notified));
+            pair.woken(&slept(false, notified));
             *waits = Waits::Awake;
         }
     }
@@ -360,7 +360,7 @@ proptest! {
             match what {
                 0 => _ = hand.step(),
                 1 if waits[n] == Waits::Awake => {
-                    lane(&queues[n]).leave();
+                    pair(&queues[n]).leave();
                     submit(&queues[n], requests);
                     sent[n] += requests as usize;
                 }
@@ -387,45 +387,45 @@ fn unmaskable_links_poll_both_lanes() {
     let queue = &queues[0];
     let hardware = hardware(queue);
     let polled = hardware.polled.as_ref().unwrap();
-    let both = || (hardware.lane.in_flight(), polled.in_flight());
+    let both = || (hardware.pair.in_flight(), polled.in_flight());
     submit(queue, 3);
     assert_eq!(both(), (3, 0));
     queue.set_mode(Mode::POLL);
-    assert!(matches!(lane(queue).plan(now(), Nanos::MAX), Plan::Look { .. } | Plan::Spin { .. }));
+    assert!(matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Look { .. } | Plan::Spin { .. }));
     submit(queue, 4);
-    assert!(lane(queue).transport().polls);
+    assert!(pair(queue).transport().polls);
     assert_eq!(both(), (3, 4));
     assert!(!hardware.pending());
     while hand.step() {}
     assert!(hardware.pending());
-    // Half of a look's places are the first lane's, so that neither starves the other.
-    assert_eq!((lane(queue).look(2).0, both()), (2, (2, 3)));
-    assert!(lane(queue).inner.borrow().waiter.seen.budget_used_up);
-    assert_eq!((lane(queue).look(u32::MAX).0, both()), (5, (0, 0)));
-    assert!(!hardware.pending() && !lane(queue).inner.borrow().waiter.seen.pending);
+    // FoundController of a look's places are the first pair's, so that neither starves the other.
+    assert_eq!((pair(queue).poll(2).0, both()), (2, (2, 3)));
+    assert!(pair(queue).inner.borrow().waiter.seen.budget_used_up);
+    assert_eq!((pair(queue).poll(u32::MAX).0, both()), (5, (0, 0)));
+    assert!(!hardware.pending() && !pair(queue).inner.borrow().waiter.seen.pending);
 
-    // Either lane alone is enough for a look to be worth it, whether the other one's lock is free or not.
+    // Either pair alone is enough for a look to be worth it, whether the other one's lock is free or not.
     submit(queue, 1);
     while hand.step() {}
     assert!(hardware.pending());
-    assert_eq!(lane(queue).look(u32::MAX).0, 1);
+    assert_eq!(pair(queue).poll(u32::MAX).0, 1);
     queue.set_mode(Mode::INTERRUPT);
-    lane(queue).plan(now(), Nanos::MAX);
+    pair(queue).plan(now(), Nanos::MAX);
     submit(queue, 1);
     while hand.step() {}
     assert!(hardware.pending());
     assert_eq!(queue.wait(9, None).unwrap(), 9);
 
-    // What one lane alone has left over is left over.
+    // What one pair alone has left over is left over.
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         queue.set_mode(mode);
-        lane(queue).plan(now(), Nanos::MAX);
+        pair(queue).plan(now(), Nanos::MAX);
         submit(queue, 3);
         while hand.step() {}
-        assert!(lane(queue).look(2).0 < 3);
-        let (used_up, more) = (lane(queue).inner.borrow().waiter.seen.budget_used_up, lane(queue).inner.borrow().waiter.seen.pending);
+        assert!(pair(queue).poll(2).0 < 3);
+        let (used_up, more) = (pair(queue).inner.borrow().waiter.seen.budget_used_up, pair(queue).inner.borrow().waiter.seen.pending);
         assert!(used_up && more, "{mode}");
-        lane(queue).look(u32::MAX);
+        pair(queue).poll(u32::MAX);
     }
     assert_eq!(queue.finished(), 15);
 }
@@ -437,21 +437,21 @@ fn dead_controllers_post_nothing() {
     let hand = device.embedded().unwrap().by_hand();
     let (queue, hardware) = (&queues[0], hardware(&queues[0]));
     submit(queue, 3);
-    lane(queue).shared.wake.arm();
-    lane(queue).shared.fail_all();
-    assert!(is_woken(queue) && lane(queue).look_while_spinning());
-    assert_eq!((lane(queue).look(u32::MAX).0, stand(&queues)), (0, vec![(2, 1)]), "what waited has failed");
+    pair(queue).shared.wake.arm();
+    pair(queue).shared.fail_all();
+    assert!(is_woken(queue) && pair(queue).poll_ready());
+    assert_eq!((pair(queue).poll(u32::MAX).0, stand(&queues)), (0, vec![(2, 1)]), "what waited has failed");
     submit(queue, 2);
-    assert_eq!((hardware.lane.in_flight(), stand(&queues)), (2, vec![(2, 3)]), "and what came since");
+    assert_eq!((hardware.pair.in_flight(), stand(&queues)), (2, vec![(2, 3)]), "and what came since");
     let mut done = Vec::with_capacity(8);
     queue.reap(&mut done);
     assert!(done.len() == 3 && done.iter().all(|done| done.result.is_err()));
-    lane(queue).shared.revive();
+    pair(queue).shared.revive();
     submit(queue, 1);
     while hand.step() {}
     // It posts what waited as it takes what was out.
-    lane(queue).look(u32::MAX);
-    assert_eq!((hardware.lane.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
+    pair(queue).poll(u32::MAX);
+    assert_eq!((hardware.pair.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
     while hand.step() {}
     assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), 3);
 }

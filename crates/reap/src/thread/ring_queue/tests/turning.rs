@@ -5,7 +5,7 @@ use hw::Poller;
 use units::Nanos;
 
 use super::by_hand;
-use super::sharing::{hardware, lane};
+use super::sharing::{hardware, pair};
 use crate::thread::queue_pair::QueuePair;
 use crate::thread::ring_queue::RingQueue;
 use crate::{Completion, Device, OpenOptions, Queue, Request, Turned};
@@ -23,7 +23,7 @@ fn submit(queue: &Queue, reads: usize) {
 
 fn is_readable(queue: &Queue) -> bool {
     let (poller, mut events) = (Poller::new().unwrap(), Vec::new());
-    poller.add(lane(queue), 0).unwrap();
+    poller.add(pair(queue), 0).unwrap();
     poller.wait(Some(Nanos::ZERO), &mut events).unwrap();
     !events.is_empty()
 }
@@ -39,7 +39,7 @@ fn turn(queue: &Queue) -> usize {
             return done.len();
         }
     }
-    panic!("there is always more to do, in {}", lane(queue).mode());
+    panic!("there is always more to do, in {}", pair(queue).mode());
 }
 
 /// A loop that goes by what a turn says, by the deadline and by the descriptor, misses nothing, and is called for nothing.
@@ -61,7 +61,7 @@ fn completions_wake_a_foreign_loop() {
             found += turn(&queue);
             assert!(!is_readable(&queue), "nothing came, round {round} in {mode}");
             while hand.step() {}
-            let naps = matches!(lane(&queue).inner.borrow().waiter.plan, Plan::Nap { .. });
+            let naps = matches!(pair(&queue).inner.borrow().waiter.plan, Plan::Nap { .. });
             assert_eq!(queue.next_deadline().is_some(), naps, "{mode}");
             // A device that holds messages back sends them in its own time. The limit is for the failure.
             let limit = hw::now() + Nanos::from_secs(60);
@@ -84,12 +84,12 @@ fn nap_end_is_the_loop_deadline() {
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     submit(&queue, 1);
     assert_eq!(turn(&queue), 0);
-    let plan = lane(&queue).inner.borrow().waiter.plan;
-    let Plan::Nap { until, .. } = plan else { panic!("{plan:?} with a command out on the polled lane") };
-    assert_eq!(lane(&queue).next_deadline(), Some(until));
+    let plan = pair(&queue).inner.borrow().waiter.plan;
+    let Plan::Nap { until, .. } = plan else { panic!("{plan:?} with a command out on the polled pair") };
+    assert_eq!(pair(&queue).next_deadline(), Some(until));
     while hand.step() {}
     assert_eq!(turn(&queue), 1);
-    assert_eq!(lane(&queue).next_deadline(), None);
+    assert_eq!(pair(&queue).next_deadline(), None);
 }
 
 /// A loop that computes between its turns is not told in vain: it looks anyway, at the deadline. One that waits elsewhere is told.
@@ -136,7 +136,7 @@ fn computing_loops_stay_masked() {
     assert!((0..100).map(round).skip(90).any(|masked| masked), "it is told while it computes");
 }
 
-/// There is more to do while anything is left: completions beyond the budget, those that another thread has left, requests to be reaped, and
+/// There is more to do while anything is left: completions controller the budget, those that another thread has left, requests to be reaped, and
 /// those that have to fail.
 #[test]
 fn turns_report_remaining_work() {
@@ -167,12 +167,12 @@ fn turns_report_remaining_work() {
     // Two have no tag.
     submit(&queue, 6);
     turn(0, false);
-    lane(&queue).shared.fail_all();
+    pair(&queue).shared.fail_all();
     assert!(is_readable(&queue), "two have to fail");
     turn(0, true);
     reap(2);
     turn(0, false);
-    lane(&queue).shared.revive();
+    pair(&queue).shared.revive();
     while hand.step() {}
     drop(hand);
     assert_eq!(queue.wait(4, None).unwrap(), 4);
@@ -184,7 +184,7 @@ fn turns_inside_submit_are_deferred() {
     let (_device, queue) = open(Mode::INTERRUPT);
     let inside = std::iter::from_fn(|| {
         assert_eq!(queue.turn(4), Turned { found: 0, more: true });
-        assert!(lane(&queue).is_submitting() && !lane(&queue).inner.borrow().in_loop);
+        assert!(pair(&queue).is_submitting() && !pair(&queue).inner.borrow().in_loop);
         None
     });
     queue.submit(inside).map_err(|(why, _)| why).unwrap();
@@ -198,7 +198,7 @@ fn leaving_loops_give_up_the_role() {
     let options = OpenOptions { software_queues: Some(2), hardware_queues: Some(1), mode: Mode::INTERRUPT, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
-    let [first, second] = queues.each_ref().map(lane);
+    let [first, second] = queues.each_ref().map(pair);
     let hand = device.embedded().unwrap().by_hand();
     let has_role = |queue: &QueuePair<RingQueue>| queue.transport().has_role();
     for queue in &queues {

@@ -5,9 +5,9 @@ use completion::{Cause, Mode, Plan, Spin};
 use units::Nanos;
 
 use super::by_hand;
-use super::sharing::{hardware, lane};
+use super::sharing::{hardware, pair};
 use crate::thread::contention::Contention;
-use crate::thread::engine::{Driven, Slept};
+use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::thread::path_queue::PathQueue;
 use crate::{Device, OpenOptions, Queue, Request};
 use hw::now;
@@ -39,16 +39,16 @@ fn plans_commit_unannounced_posts() {
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         let (device, queue) = open(URI, mode);
         let hand = device.embedded().unwrap().by_hand();
-        let (lane, hardware) = (lane(&queue), hardware(&queue));
+        let (pair, hardware) = (pair(&queue), hardware(&queue));
         // A poller has looked, and spins.
         submit(&queue, 1);
-        while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
-            lane.look(budget);
+        while let Plan::Look { budget } = pair.plan(now(), Nanos::MAX) {
+            pair.poll(budget);
         }
         let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        assert_eq!((hardware.lane.in_flight(), Driven::in_flight(lane)), (1, 2));
-        let plan = lane.plan(now(), Nanos::MAX);
-        assert_eq!(hardware.lane.in_flight(), 2, "{mode}, {plan:?}");
+        assert_eq!((hardware.pair.in_flight(), LoopQueue::in_flight(pair)), (1, 2));
+        let plan = pair.plan(now(), Nanos::MAX);
+        assert_eq!(hardware.pair.in_flight(), 2, "{mode}, {plan:?}");
         drop(hand);
         queue.block_on(future).unwrap().0.unwrap();
     }
@@ -56,7 +56,7 @@ fn plans_commit_unannounced_posts() {
 
 #[test]
 fn queues_report_their_mode() {
-    for (mode, spin, weighs, gives_way) in [
+    for (mode, spin, weighs, yields_cpu) in [
         (Mode::INTERRUPT, Spin::Naps, false, false),
         (Mode::POLL, Spin::Yields, false, true),
         (Mode::POLL, Spin::Naps, false, false),
@@ -64,7 +64,7 @@ fn queues_report_their_mode() {
     ] {
         let (_device, queue) = open(URI, mode);
         queue.set_spin(spin);
-        assert_eq!((lane(&queue).weighs_sleeps(), lane(&queue).gives_way()), (weighs, gives_way), "{mode}, {spin}");
+        assert_eq!((pair(&queue).measures_sleeps(), pair(&queue).yields_cpu()), (weighs, yields_cpu), "{mode}, {spin}");
     }
 }
 
@@ -72,33 +72,33 @@ fn queues_report_their_mode() {
 #[test]
 fn cpu_contention_is_asked_again() {
     let (_device, queue) = open(URI, Mode::POLL);
-    let lane = lane(&queue);
+    let pair = pair(&queue);
     // What a thread has waited before it is first asked does not count.
     let wanted = |ask: &dyn Fn()| {
-        lane.inner.borrow_mut().contention = Contention::default();
-        lane.inner.borrow_mut().waiter.seen.cpu_wanted = true;
+        pair.inner.borrow_mut().contention = Contention::default();
+        pair.inner.borrow_mut().waiter.seen.cpu_wanted = true;
         ask();
-        lane.inner.borrow().waiter.seen.cpu_wanted
+        pair.inner.borrow().waiter.seen.cpu_wanted
     };
     assert!(wanted(&|| {}));
-    assert!(!wanted(&|| lane.spun_in_vain(now())));
-    assert!(!wanted(&|| lane.woken(&slept(false))));
+    assert!(!wanted(&|| pair.spun_until(now())));
+    assert!(!wanted(&|| pair.woken(&slept(false))));
 }
 
 /// What led to a wake-up is counted, and told to the policy; a queue that is not moderated stirs no moderator.
 #[test]
 fn wakeups_are_counted_by_cause() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
-    let lane = lane(&queue);
-    lane.shared.idle.arm();
+    let pair = pair(&queue);
+    pair.shared.idle.arm();
     for (notified, cause, wakeups) in [(true, Cause::Notification, 1), (false, Cause::Other, 2), (true, Cause::Notification, 3)] {
-        lane.arm();
-        lane.woken(&slept(notified));
+        pair.arm();
+        pair.woken(&slept(notified));
         assert_eq!(queue.counters().wakeups, wakeups);
-        assert_eq!(lane.inner.borrow().waiter.seen.woke.map(|woke| woke.cause), Some(cause));
+        assert_eq!(pair.inner.borrow().waiter.seen.woke.map(|woke| woke.cause), Some(cause));
     }
-    assert!(lane.shared.idle.is_armed());
-    lane.shared.idle.mask();
+    assert!(pair.shared.idle.is_armed());
+    pair.shared.idle.mask();
 }
 
 /// A message of the queue's vector is among what its poller reports, once.
@@ -106,14 +106,14 @@ fn wakeups_are_counted_by_cause() {
 fn poller_events_name_the_vector() {
     let _alone = by_hand();
     let (device, queue) = open(URI, Mode::INTERRUPT);
-    let (lane, hand) = (lane(&queue), device.embedded().unwrap().by_hand());
-    assert!(!lane.drain_events().unwrap());
+    let (pair, hand) = (pair(&queue), device.embedded().unwrap().by_hand());
+    assert!(!pair.drain_events().unwrap());
     submit(&queue, 1);
     while hand.step() {}
-    assert!(lane.drain_events().unwrap());
-    assert!(!lane.drain_events().unwrap());
+    assert!(pair.drain_events().unwrap());
+    assert!(!pair.drain_events().unwrap());
     drop(hand);
-    lane.look(u32::MAX);
+    pair.poll(u32::MAX);
     assert_eq!(queue.finished(), 1);
 }
 
@@ -121,24 +121,24 @@ fn poller_events_name_the_vector() {
 #[test]
 fn nothing_fails_where_nothing_is_open() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
-    let lane = lane(&queue);
-    lane.shared.fail_all();
-    assert!(lane.look_while_spinning());
-    assert_eq!((lane.look(u32::MAX).0, queue.finished()), (0, 0));
-    assert!(lane.shared.fails_all() && !lane.look_while_spinning());
-    lane.arm();
-    assert!(!lane.look_before_sleep());
-    lane.woken(&slept(false));
-    lane.shared.revive();
+    let pair = pair(&queue);
+    pair.shared.fail_all();
+    assert!(pair.poll_ready());
+    assert_eq!((pair.poll(u32::MAX).0, queue.finished()), (0, 0));
+    assert!(pair.shared.fails_all() && !pair.poll_ready());
+    pair.arm();
+    assert!(!pair.check_before_sleep());
+    pair.woken(&slept(false));
+    pair.shared.revive();
 }
 
 #[test]
 fn requested_modes_are_adopted() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
-    lane(&queue).shared.mode.ask(Mode::POLL);
-    assert_eq!(lane(&queue).mode(), Mode::INTERRUPT);
-    lane(&queue).plan(now(), Nanos::MAX);
-    assert_eq!(lane(&queue).mode(), Mode::POLL);
+    pair(&queue).shared.mode.ask(Mode::POLL);
+    assert_eq!(pair(&queue).mode(), Mode::INTERRUPT);
+    pair(&queue).plan(now(), Nanos::MAX);
+    assert_eq!(pair(&queue).mode(), Mode::POLL);
 }
 
 /// Queues are notified together on one controller, and where each has its vector to itself.
@@ -150,14 +150,14 @@ fn same_thread_queues_share_notifications() {
     let queues = [device.queue().unwrap(), device.queue().unwrap(), device.queue().unwrap()];
     let elsewhere = other.queue().unwrap();
     fn path(queue: &Queue) -> &PathQueue {
-        &queue.lanes()[0]
+        &queue.path_queues()[0]
     }
     assert!(queues.iter().all(|queue| path(queue).shares_controller(path(&queues[0])) && !path(queue).shares_controller(path(&elsewhere))));
     let (several, single): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| hardware(queue).serves_several());
     assert_eq!((several.len(), single.len()), (2, 1));
     for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {
         path(queue).share_notification(path(home));
-        let own = &hardware(queue).lane;
-        assert_eq!(lane(queue).transport().posting.home(own), own.vector());
+        let own = &hardware(queue).pair;
+        assert_eq!(pair(queue).transport().posting.home(own), own.vector());
     }
 }

@@ -1,0 +1,146 @@
+//! A controller's first minutes: brought up, its queues made, and handed to the thread that opened it; or closed down again.
+
+use std::sync::Arc;
+
+use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
+use driver::{QueueMap, SplitError, Splitter};
+use units::Nanos;
+
+use super::{ControllerTask, Life, Refusal};
+use crate::error::{OpenError, OptionsError};
+use crate::namespace::Namespace;
+use crate::shared::controller::{Description, Opened, Sizes};
+use crate::shared::hw_queue::{HwQueue, MOST_USERS};
+use crate::shared::queue_shared::QueueShared;
+use crate::transport::{MAX_TRANSFER, RingPair, Rings, Transport};
+
+impl ControllerTask {
+    pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
+        loop {
+            let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
+            match bringup.step(now, self.controller.properties()) {
+                BringupAsk::Wait { until } => return until,
+                BringupAsk::Admin(command) => self.post(command, now),
+                BringupAsk::ReopenAdmin => {
+                    self.admin.pair.exclusive().abandon();
+                    self.admin.take_page_back();
+                    self.admin.pair.exclusive().reopen();
+                }
+                BringupAsk::Rings { sizes, .. } => match Rings::new(&self.controller, sizes) {
+                    Ok(rings) => {
+                        let (sq, cq) = rings.addrs();
+                        self.rings.push(rings);
+                        if let Life::BringingUp(bringup, ..) = &mut self.life {
+                            bringup.rings(sq, cq);
+                        }
+                    }
+                    Err(error) => {
+                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware());
+                        return self.close_down(OpenError::no_memory(error, bytes, queues), now);
+                    }
+                },
+                BringupAsk::Ready(inventory) => return self.open(*inventory, now),
+                BringupAsk::Failed(error) => return self.close_down(OpenError::Bringup(error), now),
+            }
+        }
+    }
+
+    /// The controller did not come up, or is of no use, but may be enabled: it is stopped before its memory is freed, and
+    /// then the thread that opened it is told.
+    fn close_down(&mut self, error: OpenError, now: Nanos) -> Nanos {
+        let Life::BringingUp(_, tell, _) = &self.life else { return now };
+        let refusal = Refusal { tell: tell.clone(), error };
+        let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
+        self.life = Life::ShuttingDown(shutdown, Some(refusal));
+        self.shut_down(now)
+    }
+
+    /// The controller is up: makes the hardware queues and hands them to the thread that opened it.
+    fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
+        self.inventory = inventory;
+        self.controller.learn(&self.inventory);
+        if let Err(error) = self.make_queues() {
+            return self.close_down(error, now);
+        }
+        let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
+        let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
+        self.events = Events::new(&self.inventory);
+        self.sizes = Sizes::of(&self.inventory.namespaces, self.controller.number());
+        self.path_up(now);
+        if let Some(control) = control {
+            let (description, inventory, namespaces) = (self.description(), self.inventory.clone(), self.namespaces());
+            let (transport, queues, sizes) = (Transport::Ring(self.controller.clone()), self.queues.clone(), self.sizes.clone());
+            let opened = Opened { transport, queues, namespaces, sizes, control, description };
+            // If nobody waits any more the control is dropped, which closes the device.
+            _ = tell.send(Ok((opened, inventory)));
+        }
+        now
+    }
+
+    fn make_queues(&mut self) -> Result<(), OpenError> {
+        // First each hardware queue's pair that notifies, then, as far as they go, those that are only polled.
+        let granted = self.inventory.queues.len();
+        // Where nobody says how many, all have both pairs rather than that there are more of them.
+        let both = self.controller.has_poll_queues() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
+        let count = if both { (granted / 2).max(1) } else { granted }.min(self.options.hardware());
+        let map = QueueMap::new(self.options.software_over(count), count).map_err(OptionsError::from)?;
+        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware() };
+        let prp = self.controller.prp_table();
+        let rings_of = |n: usize| {
+            let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
+            Some(rings.pair(&self.controller, layout.id, layout.sizes).ok_or_else(too_small))
+        };
+        let mut queues = Vec::with_capacity(count);
+        for n in 0..count {
+            let sharing = map.software_of(n).len();
+            if sharing > MOST_USERS {
+                return Err(OptionsError::Shared { queues: sharing, most: MOST_USERS }.into());
+            }
+            let first = rings_of(n).ok_or_else(too_small)??;
+            let pair = RingPair::new(first, self.controller.vector_of(n, count), self.controller.clone(), prp.clone());
+            let polled = rings_of(count + n).transpose()?.map(|pair| RingPair::polled(pair, self.controller.clone(), prp.clone()));
+            let parts = pair.tags() + polled.as_ref().map_or(0, RingPair::tags);
+            let user = |_| QueueShared::new(pair.id().0, parts, self.options.mode).map(Arc::new);
+            let users = (0..sharing).map(user).collect::<Result<_, _>>();
+            let users = users.map_err(|source| OpenError::System { what: "software queues", source })?;
+            let queue = HwQueue::new(pair, polled, users, self.asks.reporter.clone());
+            queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
+        }
+        self.queues = queues;
+        self.controller.notes().iter().for_each(|note| self.note(note.clone()));
+        let without = self.queues.iter().filter(|queue| queue.polled.is_none()).count();
+        if self.controller.has_poll_queues() && without > 0 {
+            self.note(format!(
+                "{without} of {count} hardware queues have no poll queue, because the controller has too few queue pairs: polled I/O causes interrupts"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The namespaces that can be used.
+    pub(super) fn namespaces(&self) -> Vec<Namespace> {
+        let usable = |ns: &driver::Namespace| Some(Namespace::new(ns.nsid, self.splitter(ns)?.ok()?, ns.blocks, self.controller.number()));
+        self.inventory.namespaces.iter().filter_map(usable).collect()
+    }
+
+    /// How requests to a namespace are split. One whose blocks no command moves (MDTS) cannot be used.
+    fn splitter(&self, ns: &driver::Namespace) -> Option<Result<Splitter, SplitError>> {
+        self.inventory.limits.map(|limits| ns.splitter(&limits, MAX_TRANSFER.into()))
+    }
+
+    pub(super) fn description(&self) -> Description {
+        let model = &self.inventory.model;
+        let unfit = |ns: &driver::Namespace| Some(format!("namespace {}: {}", ns.nsid, self.splitter(ns)?.err()?));
+        let unfit = self.inventory.namespaces.iter().filter_map(unfit);
+        Description {
+            uri: String::new(),
+            model: model.model.clone(),
+            serial: model.serial.clone(),
+            firmware: model.firmware.clone(),
+            version: self.inventory.version.to_string(),
+            hardware_queues: self.queues.len(),
+            depth: self.queues.first().map_or(0, |queue| queue.tags()),
+            refused: self.inventory.refused.iter().map(ToString::to_string).chain(unfit).collect(),
+        }
+    }
+}

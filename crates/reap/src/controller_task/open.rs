@@ -1,0 +1,87 @@
+//! Opening: from a transport to a controller that is up.
+
+use std::sync::Arc;
+
+use driver::Inventory;
+use driver::{MapError, QueueMap};
+use units::Nanos;
+
+use super::file_task::FileTask;
+use super::housekeeping;
+use crate::error::{OpenError, OptionsError};
+use crate::options::OpenOptions;
+use crate::shared::controller::{Controller, Description, Opened, Sizes};
+use crate::shared::events::EventKind;
+use crate::shared::path_states::PathHandle;
+use crate::shared::queue_shared::FileQueues;
+use crate::shared::queue_table::QueueTable;
+use crate::thread::sleep_cost;
+use crate::transport::{KernelFile, RingController, Transport};
+
+/// Most requests in flight on a ring: its completions have to fit in twice as many entries.
+const MOST_DEPTH: u32 = 8192;
+
+/// Brings up the controller behind `controller`, which was opened as `uri`.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open(
+    controller: RingController,
+    path_handle: Option<PathHandle>,
+    uri: &str,
+    options: &OpenOptions,
+) -> Result<(Controller, Inventory), OpenError> {
+    has_time(options)?;
+    sleep_cost::prepare(options.mode);
+    let (opened, inventory) = housekeeping::bring_up(Arc::new(controller), path_handle, options)?;
+    let software = options.software_over(opened.queues.len());
+    let map = QueueMap::new(software, opened.queues.len()).map_err(OptionsError::from)?;
+    let place = |software: usize| {
+        let hardware = map.hardware_of(software);
+        (hardware, (software - map.software_of(hardware).start) as u8)
+    };
+    let description = Description { uri: uri.to_owned(), ..opened.description };
+    let free = (0..software).rev().map(place).collect();
+    let queue_table = QueueTable::new(opened.queues.clone(), free);
+    Ok((Controller::new(Opened { description, ..opened }, queue_table, Arc::new(FileQueues::new(0)), options), inventory))
+}
+
+/// Opens the file or block device `kernel_file`, which was opened as `uri`. Its queues are made as they are taken.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open_file(kernel_file: KernelFile, uri: &str, options: &OpenOptions) -> Result<Controller, OpenError> {
+    has_time(options)?;
+    sleep_cost::prepare(options.mode);
+    let kernel_file = Arc::new(kernel_file);
+    let (namespace, queues) = (kernel_file.namespace()?, options.software_queues.unwrap_or(256));
+    if queues == 0 || queues > usize::from(u16::MAX) {
+        return Err(OptionsError::from(MapError::Software(queues)).into());
+    }
+    let files = Arc::new(FileQueues::new(queues));
+    let control = housekeeping::look_after(|control| Box::new(FileTask::new(control.asks(), files.clone(), options.timeout)))?;
+    let identity = &kernel_file.target().facts().identity;
+    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    let description = Description {
+        uri: uri.to_owned(),
+        model: said(&identity.model),
+        serial: said(&identity.serial),
+        firmware: said(&identity.firmware),
+        version: "io_uring".to_owned(),
+        hardware_queues: queues,
+        depth: options.depth.clamp(1, MOST_DEPTH),
+        refused: Vec::new(),
+    };
+    kernel_file.target().notes().iter().for_each(|note| control.reporter().push(EventKind::Note(note.clone())));
+    let namespaces = vec![namespace];
+    let sizes = Sizes::of(&[], kernel_file.number());
+    let opened = Opened { transport: Transport::Kernel(kernel_file), queues: Vec::new(), namespaces, sizes, control, description };
+    Ok(Controller::new(opened, QueueTable::default(), files, options))
+}
+
+fn has_time(options: &OpenOptions) -> Result<(), OpenError> {
+    if options.timeout == Nanos::ZERO {
+        return Err(OptionsError::NoTimeout.into());
+    }
+    Ok(())
+}

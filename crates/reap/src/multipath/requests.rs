@@ -1,0 +1,494 @@
+//! The head of one thread's paths: its open requests, wherever they are, and what becomes of them.
+//!
+//! `driver::multipath::Failover` decides which paths a request may take and what happens when one fails; the selector
+//! (`driver::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
+//! it was sent to, never in two places.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use driver::multipath::{Action, Ended, Failover, Failure, Heard, RequestId, Standing, Submitted};
+use driver::paths::{PathId, PathSet, Selector, Token};
+use hw::DmaBuf;
+use nvme::Status;
+use units::{Class, Nanos, Op};
+
+use super::shared::Multipath;
+use crate::error::{IoError, Refused};
+use crate::instant::Instant;
+use crate::namespace::Namespace;
+use crate::request::{Completion, Modifiers, Request};
+use crate::shared::future_states::FutureStates;
+
+/// Who is told when a request is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The next reap.
+    Batch,
+    /// A future, by its ticket.
+    Future(u32),
+    /// Nobody: it is one controller's share of a Flush.
+    Part,
+}
+
+/// A request, or one controller's share of a Flush.
+struct Slot {
+    op: Op,
+    modifiers: Modifiers,
+    urgent: bool,
+    claim: Claim,
+    bytes: u64,
+    lba: u64,
+    tag: u64,
+    buf: Option<DmaBuf>,
+    submitted_at: Nanos,
+    /// While it is on its way: its name in the failover, and what it was counted in.
+    sent: Option<(RequestId, Token)>,
+    /// The next free slot.
+    next: u32,
+}
+
+/// The end of the list of free slots.
+const NONE: u32 = u32::MAX;
+
+pub(super) struct MultipathRequests {
+    failover: Failover,
+    selector: Selector,
+    slots: Vec<Slot>,
+    free: u32,
+    /// Requests that are not finished.
+    pub open: u32,
+    /// Of these, the ones that futures claim.
+    futures: u32,
+    /// What these futures have.
+    pub tickets: Arc<FutureStates>,
+    /// Finished ones that nobody has reaped.
+    pub done: Vec<Completion>,
+    /// By path, the slots of what is to be sent on it with the next doorbell.
+    batches: Vec<Vec<u32>>,
+    /// Whether there is any.
+    pub staged: bool,
+    /// What each path was when the failover was last told.
+    seen: Vec<Standing>,
+    /// The path states's changes, all of which the failover knows of.
+    pub changes: u64,
+    pub wakers: Vec<Waker>,
+    /// Registered memory of requests that nobody claims any more. Its end is the application's code, which may do anything: it is dropped
+    /// when neither this nor a path's queue is locked.
+    pub unclaimed: Vec<DmaBuf>,
+}
+
+impl MultipathRequests {
+    pub(super) fn new(shared: &Multipath, failover: Failover, selector: Selector) -> MultipathRequests {
+        let paths = shared.controllers().len();
+        MultipathRequests {
+            failover,
+            selector,
+            slots: Vec::with_capacity(256),
+            free: NONE,
+            open: 0,
+            futures: 0,
+            tickets: Arc::default(),
+            done: Vec::with_capacity(256),
+            batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
+            staged: false,
+            seen: vec![Standing::NEVER_UP; paths],
+            changes: u64::MAX,
+            wakers: Vec::new(),
+            unclaimed: Vec::new(),
+        }
+    }
+
+    /// The thread runs on this CPU now.
+    pub(super) fn set_cpu(&mut self, shared: &Multipath, cpu: usize) {
+        self.selector.set_node(shared.nodes.of(cpu));
+    }
+
+    /// The thread is gone, and nothing waits for what it has in flight. `left`: called with the path of each such request.
+    pub(super) fn leave(&mut self, mut left: impl FnMut(PathId)) {
+        for (_, token) in self.slots.iter_mut().filter_map(|slot| slot.sent.take()) {
+            left(token.path());
+            self.selector.abandon(token);
+        }
+        debug_assert!((0..self.batches.len()).all(|path| self.selector.in_flight(PathId(path as u8)) == 0), "something is still counted");
+    }
+
+    /// When [`MultipathRequests::tick`] matters next.
+    pub(super) fn next_deadline(&self) -> Nanos {
+        self.failover.next_deadline()
+    }
+
+    /// Whether a future waits for any of the open requests.
+    pub(super) fn has_futures(&self) -> bool {
+        self.futures > 0
+    }
+
+    /// What has gone wrong so far.
+    pub(super) fn counters(&self) -> driver::multipath::Counters {
+        self.failover.counters()
+    }
+
+    #[inline]
+    fn vacant(&mut self) -> u32 {
+        if self.free == NONE {
+            self.grow();
+        }
+        self.free
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.free = self.slots.len() as u32;
+        self.slots.push(Slot::free());
+    }
+
+    /// Takes in a checked request: it is staged for a path, or waits for one.
+    #[inline]
+    pub(super) fn enter(&mut self, request: Request, claim: Claim, now: Nanos) {
+        let at = self.vacant();
+        let MultipathRequests { failover, slots, selector, .. } = self;
+        let Some(slot) = slots.get_mut(at as usize) else { return };
+        self.free = slot.next;
+        self.open += 1;
+        self.futures += u32::from(matches!(claim, Claim::Future(_)));
+        let (op, class) = (request.op, class_of(&request));
+        slot.fill(request, claim, now);
+        let mut chosen = None;
+        let choose = |among: PathSet| {
+            chosen = selector.send_next(among, class, now);
+            chosen.map_or(PathId(0), |token| token.path())
+        };
+        match failover.submit(now, at.into(), op, choose) {
+            Submitted::Send { request, path } => {
+                let token = chosen.filter(|token| token.path() == path);
+                let token = token.unwrap_or_else(|| self.count_elsewhere(chosen, path, class, now));
+                self.stage(at, request, token);
+            }
+            Submitted::Queued => {}
+            Submitted::Refused(failure) => self.finish_where_it_is(at, Err(failure.into()), now),
+        }
+    }
+
+    /// Puts a request among those that are sent on `path` with the next doorbell.
+    #[inline]
+    fn stage(&mut self, at: u32, id: RequestId, token: Token) {
+        let MultipathRequests { slots, batches, .. } = self;
+        let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(token.path().index())) else { return };
+        slot.sent = Some((id, token));
+        batch.push(at);
+        self.staged = true;
+    }
+
+    /// A request is sent by another path than was chosen for it.
+    #[cold]
+    fn count_elsewhere(&mut self, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
+        if let Some(token) = chosen {
+            self.selector.abandon(token);
+        }
+        self.selector.start(path, class, now)
+    }
+
+    /// The slots of what is staged for a path, for the thread that sends it; [`MultipathRequests::sent`] follows.
+    #[inline]
+    pub(super) fn take_batch(&mut self, path: usize) -> Option<Vec<u32>> {
+        self.batches.get_mut(path).filter(|batch| !batch.is_empty()).map(std::mem::take)
+    }
+
+    /// The requests of a batch, as the path's queue takes them; their buffers go with them.
+    #[inline]
+    pub(super) fn requests<'a>(
+        &'a mut self,
+        batch: &'a mut std::slice::Iter<'_, u32>,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = Request> + 'a {
+        batch.filter_map(|&at| Some(self.slots.get_mut(at as usize)?.request(namespace, at)))
+    }
+
+    /// A batch was sent: its room is used again.
+    #[inline]
+    pub(super) fn sent(&mut self, path: usize, mut batch: Vec<u32>) {
+        batch.clear();
+        if let Some(place) = self.batches.get_mut(path).filter(|place| place.is_empty()) {
+            *place = batch;
+        }
+    }
+
+    /// A path's queue has ended a request.
+    #[inline(always)] // One loop over the completions of a path: they are not laid down in between.
+    pub(super) fn came_back(&mut self, shared: &Multipath, completion: Completion) {
+        if let Err(why) = completion.result {
+            return self.came_back_badly(shared, completion, why);
+        }
+        let Completion { tag, buf, .. } = completion;
+        let (submitted_at, completed_at) = (completion.submitted_at.nanos(), completion.completed_at.nanos());
+        let at = tag as u32;
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let Some((id, token)) = slot.sent.take() else { return };
+        self.selector.end(token, completed_at - submitted_at, completed_at);
+        let part = slot.claim == Claim::Part;
+        match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
+            // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
+            Ended::Done { token, status } if token as u32 == at && status.is_success() => {
+                self.finish(at, Ok(()), buf, completed_at);
+            }
+            Ended::Done { token, status } => self.ended(token as u32, status, completed_at),
+            Ended::GoesOn | Ended::Stale => self.keep(at, buf),
+        }
+        if part {
+            self.vacate(at);
+        }
+    }
+
+    /// The request goes on, with its buffer.
+    #[cold]
+    fn keep(&mut self, at: u32, buf: Option<DmaBuf>) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.buf = buf;
+        }
+    }
+
+    /// The same where it has failed.
+    #[cold]
+    fn came_back_badly(&mut self, shared: &Multipath, Completion { tag, buf, completed_at, .. }: Completion, why: IoError) {
+        let now = completed_at.nanos();
+        let at = tag as u32;
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let Some((id, token)) = slot.sent.take() else { return };
+        self.selector.abandon(token);
+        slot.buf = buf;
+        let part = slot.claim == Claim::Part;
+        let ended = match why {
+            IoError::Status(status) => self.failover.ended(now, id, token.path(), status),
+            IoError::Refused(why) => {
+                // The checks of the path's queue are those of this one: it is full, then.
+                tracing::warn!(path = token.path().0, %why, "a path did not take a request");
+                self.failover.ended(now, id, token.path(), Status::ABORT_REQUESTED)
+            }
+            // The path was reset, or is lost. What that means for the request depends on what becomes of the path, which
+            // the path states tells; a buffer that the path still has is replaced.
+            _ => {
+                if slot.buf.is_none() && slot.op == Op::Read {
+                    slot.buf = shared.pool.alloc(slot.bytes as usize).ok();
+                }
+                Ended::GoesOn
+            }
+        };
+        if let Ended::Done { token, status } = ended {
+            self.ended(token as u32, status, now);
+        }
+        if part {
+            self.vacate(at);
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, at: u32, status: Status, now: Nanos) {
+        let result = if status.is_success() { Ok(()) } else { Err(IoError::Status(status)) };
+        self.finish_where_it_is(at, result, now);
+    }
+
+    /// A request that was not on its way is finished: its buffer is here.
+    #[inline(never)]
+    fn finish_where_it_is(&mut self, at: u32, result: Result<(), IoError>, now: Nanos) {
+        let buf = self.slots.get_mut(at as usize).and_then(|slot| slot.buf.take());
+        self.finish(at, result, buf, now);
+    }
+
+    #[inline(always)] // Where nearly all requests end, and where few do.
+    fn finish(&mut self, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let completion =
+            Completion { tag: slot.tag, result, buf, submitted_at: Instant::of(slot.submitted_at), completed_at: Instant::of(now) };
+        let claim = slot.claim;
+        self.open -= 1;
+        self.vacate(at);
+        match claim {
+            Claim::Batch => self.done.push(completion),
+            Claim::Future(ticket) => {
+                self.futures -= 1;
+                match self.tickets.complete(ticket, completion) {
+                    Ok(waker) => self.wakers.extend(waker),
+                    Err(left) => self.unclaimed.extend(left.buf.filter(DmaBuf::is_registered)),
+                }
+            }
+            Claim::Part => {}
+        }
+    }
+
+    #[inline]
+    fn vacate(&mut self, at: u32) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.next = std::mem::replace(&mut self.free, at);
+        }
+    }
+
+    /// Tells the failover what the path states says. `drained`: nothing is on its way on a path.
+    #[cold]
+    pub(super) fn read_path_states(&mut self, shared: &Multipath, now: Nanos, drained: impl Fn(PathId) -> bool) {
+        let changes = shared.path_states.changes();
+        let mut all = true;
+        for (n, seen) in self.seen.iter_mut().enumerate() {
+            let path = PathId(n as u8);
+            let standing = shared.path_states.standing(path);
+            match self.failover.hear(now, path, seen, standing, || drained(path)) {
+                Heard::All => {}
+                Heard::Up => self.selector.forget(path),
+                // What was sent has been given back, and is in the inbox of the path's queue.
+                Heard::Later => all = false,
+            }
+        }
+        if shared.path_states.is_impatient() {
+            self.failover.lose_patience(now);
+        }
+        if all {
+            self.changes = changes;
+        }
+    }
+
+    /// Time has passed: what waits for a path may have waited for too long.
+    pub(super) fn tick(&mut self, now: Nanos) {
+        if now >= self.failover.next_deadline() {
+            self.failover.tick(now);
+        }
+    }
+
+    /// Does what the failover asks for. Requests that go on are staged.
+    #[inline]
+    pub(super) fn pump(&mut self, shared: &Multipath, now: Nanos) {
+        loop {
+            let MultipathRequests { failover, slots, selector, .. } = self;
+            let mut chosen = None;
+            let choose = |token: u64, among: PathSet| {
+                let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                selector.begin(now);
+                chosen = selector.send_next(among, class, now);
+                chosen.map_or(PathId(0), |token| token.path())
+            };
+            let Some(action) = failover.poll(now, choose) else { return };
+            self.carry_out(shared, action, chosen, now);
+        }
+    }
+
+    #[cold]
+    fn carry_out(&mut self, shared: &Multipath, action: Action, chosen: Option<Token>, now: Nanos) {
+        match action {
+            Action::Send { request, token, path } => {
+                let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
+                let at = if is_flush { self.new_part(now) } else { token as u32 };
+                let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                let token = chosen.filter(|token| token.path() == path);
+                let token = token.unwrap_or_else(|| self.count_elsewhere(chosen, path, class, now));
+                self.stage(at, request, token);
+            }
+            Action::End { token, status } => self.ended(token as u32, status, now),
+            Action::Fail { token, failure } => self.finish_where_it_is(token as u32, Err(failure.into()), now),
+            Action::ReadAna(path) => shared.ask_news(path),
+            Action::Reset(path) => shared.ask_reset(path),
+        }
+    }
+
+    /// One controller's share of a Flush.
+    fn new_part(&mut self, now: Nanos) -> u32 {
+        let at = self.vacant();
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            self.free = slot.next;
+            *slot = Slot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..Slot::free() };
+        }
+        at
+    }
+
+    /// Before a batch.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Nanos) {
+        self.selector.begin(now);
+    }
+
+    /// Counts what is staged: it is about to be sent.
+    #[inline]
+    pub(super) fn count_staged(&mut self, now: Nanos) {
+        self.selector.commit(now);
+    }
+
+    /// A path's queue did not take a request.
+    pub(super) fn not_taken(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
+        let why = IoError::from(why);
+        let completion = Completion {
+            tag: request.tag,
+            result: Err(why),
+            buf: request.buf,
+            submitted_at: Instant::of(now),
+            completed_at: Instant::of(now),
+        };
+        self.came_back_badly(shared, completion, why);
+    }
+}
+
+impl From<Failure> for IoError {
+    fn from(failure: Failure) -> IoError {
+        IoError::Path(failure)
+    }
+}
+
+#[inline]
+fn class(op: Op, bytes: u64) -> Class {
+    Class::new(op, bytes.min(u32::MAX.into()) as u32)
+}
+
+#[inline]
+fn class_of(request: &Request) -> Class {
+    class(request.op, request.bytes)
+}
+
+impl Slot {
+    fn free() -> Slot {
+        Slot {
+            op: Op::Flush,
+            modifiers: Modifiers::default(),
+            urgent: false,
+            claim: Claim::Part,
+            bytes: 0,
+            lba: 0,
+            tag: 0,
+            buf: None,
+            submitted_at: Nanos::ZERO,
+            sent: None,
+            next: NONE,
+        }
+    }
+
+    #[inline]
+    fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
+        self.op = request.op;
+        self.modifiers = request.modifiers;
+        self.urgent = request.urgent;
+        self.claim = claim;
+        self.bytes = request.bytes;
+        self.lba = request.lba;
+        self.tag = request.tag;
+        // A free slot has no buffer: nothing to drop.
+        std::mem::forget(std::mem::replace(&mut self.buf, request.buf));
+        self.submitted_at = now;
+        self.sent = None;
+    }
+
+    #[inline]
+    fn class(&self) -> Class {
+        class(self.op, self.bytes)
+    }
+
+    /// The request as a path's queue takes it; the buffer goes with it.
+    #[inline]
+    fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
+        Request {
+            op: self.op,
+            // What is no Read and no Write is split in a way of its own.
+            namespace: if self.op.moves_data() { *namespace } else { namespace.of(self.op) },
+            lba: self.lba,
+            bytes: self.bytes,
+            buf: self.buf.take(),
+            modifiers: self.modifiers,
+            urgent: self.urgent,
+            tag: at.into(),
+        }
+    }
+}

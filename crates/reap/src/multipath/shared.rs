@@ -1,0 +1,239 @@
+//! What the threads of a multipath device share.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+use driver::multipath::{Counters, FailoverConfig, PathStatus, PathTraits};
+use driver::paths::{PathId, Paths, Selector};
+use emu::{Change, NoSuchPath, PathControl, Script};
+use hw::DmaPool;
+use units::Nanos;
+
+use super::uri::{MultipathUri, PathUri};
+use crate::error::{QueueError, Refused};
+use crate::namespace::Namespace;
+use crate::request::Request;
+use crate::shared::controller::{Controller, Description};
+use crate::shared::path_states::PathStates;
+
+/// An open multipath device.
+pub(crate) struct Multipath {
+    pub(super) controllers: Arc<[Controller]>,
+    pub(super) uri: MultipathUri,
+    pub(super) path_states: Arc<PathStates>,
+    pub(super) selector: Arc<Paths>,
+    pub(super) failover: FailoverConfig,
+    pub(super) traits: Vec<PathTraits>,
+    /// The one namespace, as callers see it, and as each path does.
+    pub(super) namespaces: [Namespace; 1],
+    pub(super) path_namespaces: Vec<Namespace>,
+    pub(super) number: u32,
+    pub(super) pool: DmaPool,
+    pub(super) description: Description,
+    /// Software queues that nobody has, in descending order.
+    pub(super) free: Mutex<Vec<usize>>,
+    pub(super) software_queues: usize,
+    pub(super) nodes: hw::Nodes,
+    /// By software queue and path.
+    pub(super) tallies: Box<[CachePadded<Tally>]>,
+    pub(super) counters: Mutex<Vec<Counters>>,
+    pub(super) control: PathControl,
+}
+
+/// What one software queue has sent by one path, and what came back. It goes on when another thread has the queue.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(super) sent: Count,
+    pub(super) ended: Count,
+    pub(super) failed: Count,
+    /// Nanoseconds, over all that ended.
+    pub(super) time: Count,
+}
+
+/// A count that one thread at a time adds to, without a locked instruction, and that others read at any time.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A path of a multipath device, as a report shows it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PathReport {
+    /// Its URI.
+    pub uri: String,
+    /// Its link, and the ANA state of the namespace there.
+    pub status: PathStatus,
+    /// Requests that were sent by it and have ended, those that failed over included.
+    pub ios: u64,
+    /// Of these, the ones that did not end well there.
+    pub failed: u64,
+    /// Requests that are on their way.
+    pub in_flight: u64,
+    /// The time that all that ended took together, from the doorbell until they were found.
+    pub time: Nanos,
+}
+
+impl PathReport {
+    /// The mean latency.
+    pub fn latency(&self) -> Nanos {
+        Nanos(self.time.0.checked_div(self.ios).unwrap_or(0))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Multipath {
+    /// Takes a software queue for a thread. [`Multipath::give_back`] follows.
+    ///
+    /// # Errors
+    /// All of them are taken.
+    pub(super) fn take(&self) -> Result<usize, QueueError> {
+        lock(&self.free).pop().ok_or(QueueError::AllTaken { queues: self.software_queues })
+    }
+
+    /// How a software queue chooses paths.
+    pub(super) fn choices(&self, index: usize) -> Selector {
+        let mut selector = Selector::new(self.selector.clone(), index);
+        selector.set_node(self.nodes.of(hw::current_cpu()));
+        selector
+    }
+
+    pub(super) fn give_back(&self, index: usize) {
+        lock(&self.free).push(index);
+    }
+
+    pub(crate) fn namespaces(&self) -> &[Namespace] {
+        &self.namespaces
+    }
+
+    /// The same namespace in the size that it has now.
+    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        if namespace.device() == self.number { namespace.with_blocks(self.path_states.blocks()) } else { *namespace }
+    }
+
+    /// The controllers, one for each path.
+    pub(crate) fn controllers(&self) -> &Arc<[Controller]> {
+        &self.controllers
+    }
+
+    pub(crate) fn selector(&self) -> &Paths {
+        &self.selector
+    }
+
+    pub(crate) fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Whether a request can be carried out on this device.
+    #[inline]
+    pub(super) fn check(&self, request: Request) -> (Result<(), Refused>, Request) {
+        let (checked, request) = request.check(&self.pool);
+        (checked.and_then(|()| self.reaches(&request)), request)
+    }
+
+    #[inline]
+    fn reaches(&self, request: &Request) -> Result<(), Refused> {
+        if request.namespace.device() != self.number {
+            return Err(Refused::NoNamespace(request.namespace.nsid().0));
+        }
+        match &request.buf {
+            Some(buf) if !buf.is_of(self.pool.key()) => Err(Refused::ForeignBuffer),
+            _ => Ok(()),
+        }
+    }
+
+    /// Of a software queue, by path.
+    #[inline]
+    pub(super) fn tallies(&self, index: usize) -> &[CachePadded<Tally>] {
+        let paths = self.controllers.len();
+        self.tallies.get(index * paths..).and_then(|all| all.get(..paths)).unwrap_or_default()
+    }
+
+    pub(super) fn keep_counters(&self, index: usize, counters: impl FnOnce() -> Counters) {
+        if let Some(kept) = lock(&self.counters).get_mut(index) {
+            *kept = counters();
+        }
+    }
+
+    /// What has gone wrong and was made good, over all software queues, as of their last wait.
+    pub(crate) fn counters(&self) -> Counters {
+        lock(&self.counters).iter().copied().fold(Counters::default(), Counters::and)
+    }
+
+    /// How each path stands, and what it has done.
+    pub(crate) fn report(&self) -> Vec<PathReport> {
+        let paths = self.controllers.len();
+        let report = |(n, path): (usize, &PathUri)| {
+            let of =
+                |field: fn(&Tally) -> &Count| -> u64 { self.tallies.iter().skip(n).step_by(paths).map(|tally| field(tally).get()).sum() };
+            let (ended, sent) = (of(|p| &p.ended), of(|p| &p.sent));
+            let standing = self.path_states.standing(PathId(n as u8));
+            PathReport {
+                uri: path.text.clone(),
+                status: PathStatus { link: standing.link, ana: standing.ana, fits: standing.fits },
+                ios: ended,
+                failed: of(|p| &p.failed),
+                in_flight: sent.saturating_sub(ended),
+                time: Nanos(of(|p| &p.time)),
+            }
+        };
+        self.uri.paths.iter().enumerate().map(report).collect()
+    }
+
+    /// Nobody waits any longer for what may never come. The paths' queues are told by their controllers.
+    pub(crate) fn lose_patience(&self) {
+        self.path_states.lose_patience();
+        self.controllers.iter().for_each(Controller::fail_retries);
+    }
+
+    pub(super) fn ask_news(&self, path: PathId) {
+        self.path_states.ask_news(path);
+        self.kick(path);
+    }
+
+    pub(super) fn ask_reset(&self, path: PathId) {
+        self.path_states.ask_reset(path);
+        self.kick(path);
+    }
+
+    fn kick(&self, path: PathId) {
+        if let Some(controller) = self.controllers.get(path.index()) {
+            controller.wake_task();
+        }
+    }
+
+    /// Something happens to a path's embedded controller.
+    pub(crate) fn change(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
+        self.control.apply(path, change)?;
+        self.kick_device();
+        Ok(())
+    }
+
+    /// The same by the clock, from now on.
+    pub(crate) fn play(&self, script: &Script) -> Result<(), NoSuchPath> {
+        self.control.play(script, hw::now())?;
+        self.kick_device();
+        Ok(())
+    }
+
+    /// The device thread may sleep.
+    pub(super) fn kick_device(&self) {
+        if let Some(end) = self.controllers.first().and_then(|controller| controller.transport().end()) {
+            end.kick();
+        }
+    }
+}

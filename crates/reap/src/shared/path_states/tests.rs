@@ -1,0 +1,103 @@
+use nvme::AnaState;
+use nvme::log::ana::{AnaGroup, AnaLog};
+
+use super::*;
+use driver::multipath::Link;
+
+fn namespace() -> driver::Namespace {
+    driver::Namespace {
+        nsid: nvme::Nsid(1),
+        blocks: 100,
+        block_log2: 9,
+        boundary: 0,
+        read_only: false,
+        frees_zeroes: true,
+        shared: true,
+        ana_group: 7,
+        nguid: [1; 16],
+        eui64: [1; 8],
+        uuid: [1; 16],
+    }
+}
+
+/// The controller that says something new is believed; paths whose controllers say otherwise wait until they agree.
+#[test]
+fn new_sizes_are_published() {
+    let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
+    let path_handles = [0, 1].map(|path| PathHandle { path_states: path_states.clone(), path: PathId(path) });
+    let fits = || [0, 1].map(|path| path_states.standing(PathId(path)).fits);
+    path_states.set_namespace(&namespace());
+    path_handles[0].set_blocks(nvme::Nsid(1), 100);
+    assert_eq!((fits(), path_states.blocks()), ([true, true], 100));
+    path_handles[1].set_blocks(nvme::Nsid(1), 100);
+    path_handles[1].set_blocks(nvme::Nsid(2), 7);
+    assert_eq!((fits(), path_states.blocks()), ([true, true], 100), "another namespace is another matter");
+    path_handles[1].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), path_states.blocks()), ([false, true], 50));
+    // A controller that says again what it always said has not heard yet.
+    path_handles[0].set_blocks(nvme::Nsid(1), 100);
+    assert_eq!((fits(), path_states.blocks()), ([false, true], 50));
+    path_handles[0].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
+    // Gone from one controller is not gone.
+    path_handles[1].set_blocks(nvme::Nsid(1), 0);
+    assert_eq!((fits(), path_states.blocks()), ([true, false], 50));
+    path_handles[1].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
+}
+
+/// A server that has been started again is no news: in another size its path waits until it agrees, or tells of a change.
+#[test]
+fn stale_sizes_are_ignored() {
+    let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
+    let path_handles = [0, 1].map(|path| PathHandle { path_states: path_states.clone(), path: PathId(path) });
+    let fits = || [0, 1].map(|path| path_states.standing(PathId(path)).fits);
+    path_states.set_namespace(&namespace());
+    path_handles.each_ref().map(|path_handle| path_handle.set_blocks(nvme::Nsid(1), 100));
+    path_handles[0].returns_with(nvme::Nsid(1), 50);
+    path_handles[0].set_blocks(nvme::Nsid(1), 50);
+    path_handles[0].returns_with(nvme::Nsid(2), 7);
+    assert_eq!((fits(), path_states.blocks()), ([false, true], 100));
+    path_handles[1].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), path_states.blocks()), ([true, true], 50), "another path's controller tells of the change");
+    path_handles[0].returns_with(nvme::Nsid(1), 50);
+    assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
+}
+
+/// A life of a path as the housekeeping thread tells it, and what a queue reads.
+#[test]
+fn board_counts_path_lives() {
+    let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
+    path_states.set_namespace(&namespace());
+    let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(1) };
+    let before = path_states.changes();
+    path_handle.set_link(Link::Live);
+    let log = |state: AnaState| {
+        let group = AnaGroup { group: 7, state: state.0, ..AnaGroup::default() };
+        AnaLog { change_count: 1, groups: vec![(group, Vec::new())] }
+    };
+    path_handle.set_ana(&log(AnaState::NON_OPTIMIZED));
+    let standing = path_states.standing(PathId(1));
+    assert_eq!((standing.life, standing.link, standing.ana), (1, Link::Live, AnaState::NON_OPTIMIZED));
+    assert_eq!(path_states.changes(), before + 2);
+    // The same again is no news; another link is, even if it is the old one again.
+    path_handle.set_ana(&log(AnaState::NON_OPTIMIZED));
+    assert_eq!(path_states.changes(), before + 2);
+    path_handle.set_link(Link::Lost);
+    path_handle.set_link(Link::Live);
+    assert_eq!((path_states.standing(PathId(1)).life, path_states.changes()), (3, before + 4));
+    assert_eq!(path_states.standing(PathId(0)).link, Link::Connecting);
+    // A path that there is not is a lost one.
+    assert_eq!(path_states.standing(PathId(9)).link, Link::Lost);
+}
+
+#[test]
+fn a_wish_is_taken_once() {
+    let path_states = Arc::new(PathStates::new(1, 1, Nanos::ZERO));
+    let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(0) };
+    assert!(!path_handle.take_reset_wish() && !path_handle.take_news_wish());
+    path_states.ask_reset(PathId(0));
+    path_states.ask_news(PathId(0));
+    assert!(path_handle.take_reset_wish() && path_handle.take_news_wish());
+    assert!(!path_handle.take_reset_wish() && !path_handle.take_news_wish());
+}

@@ -1,0 +1,70 @@
+//! Doorbells and registers of an embedded controller, as the host writes them.
+
+use std::sync::Arc;
+
+use hw::{Bar, Vectors};
+use nvme::{Doorbells, QueueId, Registers, Vector};
+
+use super::runner::Runner;
+
+/// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
+#[derive(Clone)]
+pub(in crate::transport) struct EmbeddedRegisters {
+    bar: Arc<Bar>,
+    runner: Arc<Runner>,
+}
+
+impl EmbeddedRegisters {
+    pub(super) fn new(bar: Arc<Bar>, runner: Arc<Runner>) -> EmbeddedRegisters {
+        EmbeddedRegisters { bar, runner }
+    }
+
+    /// Allows the messages of a vector. A device that sleeps is told where the vector's Pending bit is set; one that is awake sees the
+    /// mask by itself.
+    #[inline]
+    pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
+        if vectors.arm(vector.0) {
+            self.runner.tell();
+        }
+    }
+
+    /// Registers that no controller looks after, for tests.
+    #[cfg(test)]
+    pub(in crate::transport) fn of(bar: Arc<Bar>) -> EmbeddedRegisters {
+        EmbeddedRegisters::new(bar, Runner::shared(None).unwrap_or_else(|error| panic!("{error}")))
+    }
+}
+
+impl Doorbells for EmbeddedRegisters {
+    #[inline]
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.bar.ring_sq(queue, tail);
+        self.runner.tell();
+    }
+
+    /// The device is not told: a completion queue holds as many entries as its queue has tags, so no completion waits
+    /// for the head doorbell.
+    #[inline]
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.bar.ring_cq(queue, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.bar.sq_tail(queue)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.bar.cq_head(queue)
+    }
+}
+
+impl Registers for EmbeddedRegisters {
+    fn read32(&self, offset: u32) -> u32 {
+        self.bar.read32(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.bar.write32(offset, value);
+        self.runner.tell();
+    }
+}

@@ -1,0 +1,319 @@
+//! The device thread: steps every embedded controller of the process.
+//!
+//! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other. Those that ask
+//! for one (`thread=own`) have it: then nothing but the host keeps controllers apart, as with hardware.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use emu::{Controller, Port, Step};
+use hw::{EventFd, Poller, RunDelay};
+use sync::WakeFlag;
+use units::Nanos;
+
+use super::port::Attachment;
+
+/// A controller that is not measured sleeps after this long without work, so that an idle process uses no CPU.
+const IDLE_AFTER: Nanos = Nanos::from_millis(100);
+
+/// A pause in the device's running that is long enough to spoil a measurement.
+const GAP: Nanos = Nanos::from_micros(50);
+
+/// No step works for so long.
+const LONGEST_STEP: Nanos = Nanos::from_millis(1);
+
+/// A controller with its port, of whatever kind.
+pub(super) trait Stepper: Send {
+    fn step(&mut self, now: Nanos) -> Step;
+}
+
+impl<P: Port + Send> Stepper for Controller<P>
+where
+    P::Sq: Send,
+    P::Cq: Send,
+{
+    fn step(&mut self, now: Nanos) -> Step {
+        Controller::step(self, now)
+    }
+}
+
+/// A controller, and what its host shares with this thread.
+type Attached = (Box<dyn Stepper>, Arc<Attachment>);
+
+/// What the host side knows of the device thread.
+pub(crate) struct Runner {
+    arrivals: Mutex<Vec<Attached>>,
+    /// The thread holds them while it works; somebody else while they step by hand.
+    steppers: Mutex<Vec<Attached>>,
+    /// How many guards keep the thread at rest.
+    by_hand: AtomicU32,
+    news: AtomicBool,
+    /// Armed while the thread sleeps.
+    idle: WakeFlag,
+    wake: EventFd,
+    measured: AtomicU64,
+    gaps: AtomicU64,
+    cpu: Option<usize>,
+}
+
+static CURRENT: Mutex<Weak<Runner>> = Mutex::new(Weak::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runner {
+    fn new(cpu: Option<usize>) -> io::Result<Runner> {
+        Ok(Runner {
+            arrivals: Mutex::default(),
+            steppers: Mutex::default(),
+            by_hand: AtomicU32::new(0),
+            news: AtomicBool::new(false),
+            idle: WakeFlag::new(),
+            wake: EventFd::new()?,
+            measured: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            cpu,
+        })
+    }
+
+    /// The process's device thread, started if there is none. `cpu` counts when it is started.
+    pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
+        let mut current = lock(&CURRENT);
+        if let Some(runner) = current.upgrade() {
+            return Ok(runner);
+        }
+        let runner = Runner::start(cpu)?;
+        *current = Arc::downgrade(&runner);
+        Ok(runner)
+    }
+
+    /// A thread for one controller alone, on any CPU: two that spin on one would take it from each other.
+    pub(super) fn own() -> io::Result<Arc<Runner>> {
+        Runner::start(None)
+    }
+
+    fn start(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
+        let runner = Arc::new(Runner::new(cpu)?);
+        let poller = Poller::new()?;
+        poller.add(&runner.wake, 0)?;
+        let worker = Worker { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
+        thread::Builder::new().name("reap-device".into()).spawn(move || worker.run(cpu))?;
+        Ok(runner)
+    }
+
+    /// Hands a controller to the thread.
+    pub(super) fn attach(&self, stepper: Box<dyn Stepper>, attachment: Arc<Attachment>) {
+        lock(&self.arrivals).push((stepper, attachment));
+        self.kick();
+    }
+
+    /// Takes in new controllers and lets go of those whose host is gone.
+    fn adopt(&self, steppers: &mut Vec<Attached>) {
+        self.news.swap(false, AcqRel);
+        steppers.append(&mut lock(&self.arrivals));
+        steppers.retain(|(_, attachment)| !attachment.is_detached());
+    }
+
+    /// There is something new that is no doorbell: look.
+    pub(crate) fn kick(&self) {
+        self.news.store(true, Release);
+        self.tell();
+    }
+
+    /// After a doorbell or register write: wakes the thread if it sleeps.
+    #[inline]
+    pub(super) fn tell(&self) {
+        if self.idle.claim_wake() {
+            self.wake.signal();
+        }
+    }
+
+    /// Whether somebody steps the controllers by hand.
+    fn is_by_hand(&self) -> bool {
+        self.by_hand.load(Acquire) > 0
+    }
+
+    /// The CPU that the thread is pinned to.
+    pub(crate) fn cpu(&self) -> Option<usize> {
+        self.cpu
+    }
+}
+
+/// While this lives the device thread never sleeps, and gaps of more than 50 µs in its running are counted: whatever is
+/// measured meanwhile is not measured against a device that was away.
+pub struct Measured(Arc<Runner>);
+
+impl Measured {
+    pub(crate) fn new(runner: &Arc<Runner>) -> Measured {
+        runner.measured.fetch_add(1, Relaxed);
+        runner.kick();
+        Measured(runner.clone())
+    }
+
+    /// Gaps seen so far, for the benchmark.
+    pub fn gaps(&self) -> u64 {
+        self.0.gaps.load(Relaxed)
+    }
+}
+
+impl fmt::Debug for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measured").field("gaps", &self.gaps()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        self.0.measured.fetch_sub(1, Relaxed);
+    }
+}
+
+/// While this lives the device thread rests, and its embedded controllers run only when [`ByHand::step`] is called: for
+/// counting instructions, and for tests that need to know when the device does what.
+pub struct ByHand(Arc<Runner>);
+
+impl ByHand {
+    pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
+        runner.by_hand.fetch_add(1, Release);
+        runner.kick();
+        // The device thread has them as long as it works: it rests from now on.
+        drop(lock(&runner.steppers));
+        ByHand(runner.clone())
+    }
+
+    /// One step of every controller. Whether any of them did something.
+    pub fn step(&self) -> bool {
+        let mut steppers = lock(&self.0.steppers);
+        self.0.adopt(&mut steppers);
+        step_all(&mut steppers, hw::now()).worked
+    }
+}
+
+impl fmt::Debug for ByHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByHand").finish_non_exhaustive()
+    }
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        self.0.by_hand.fetch_sub(1, Release);
+        self.0.kick();
+    }
+}
+
+struct Worker {
+    /// Links hold the runner; when the last is gone, so is the thread.
+    runner: Weak<Runner>,
+    poller: Poller,
+    events: Vec<u64>,
+}
+
+impl Worker {
+    fn run(mut self, cpu: Option<usize>) {
+        match cpu.map(|cpu| (cpu, hw::pin(cpu))) {
+            Some((cpu, Err(error))) => tracing::warn!(cpu, %error, "the device thread is not pinned"),
+            Some(_) => {}
+            None => hw::roam(),
+        }
+        while let Some(runner) = self.runner.upgrade() {
+            let mut steppers = lock(&runner.steppers);
+            runner.adopt(&mut steppers);
+            if !runner.is_by_hand() {
+                work(&runner, &mut steppers);
+            }
+            self.sleep(&runner, steppers);
+        }
+    }
+
+    /// Arm, look, block: the device's own use of invariant 1.
+    fn sleep(&mut self, runner: &Runner, mut steppers: MutexGuard<'_, Vec<Attached>>) {
+        let by_hand = runner.is_by_hand();
+        if runner.measured.load(Relaxed) > 0 && !by_hand {
+            return;
+        }
+        runner.idle.arm();
+        let now = hw::now();
+        let step = if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
+        drop(steppers);
+        if !step.worked && !runner.news.load(Acquire) {
+            let timeout = step.next.map(|next| next - now);
+            if let Err(error) = self.poller.wait(timeout, &mut self.events) {
+                tracing::error!(%error, "the device thread cannot sleep");
+            }
+        }
+        runner.idle.mask();
+    }
+}
+
+/// Steps until there is news, or for too long nothing to do.
+fn work(runner: &Runner, steppers: &mut [Attached]) {
+    let mut absence = Absence::new();
+    let mut last = hw::now();
+    let mut worked_at = last;
+    loop {
+        let now = hw::now();
+        if now - last > GAP && absence.was_away(now - last, worked_at == last) {
+            runner.gaps.fetch_add(1, Relaxed);
+        }
+        last = now;
+        if step_all(steppers, now).worked {
+            worked_at = now;
+            continue;
+        }
+        if runner.news.load(Acquire) {
+            return;
+        }
+        if now - worked_at > IDLE_AFTER && runner.measured.load(Relaxed) == 0 {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Tells time away from time at work: a step that copies much, or sends many messages, may well take longer than a gap.
+struct Absence {
+    delay: Option<RunDelay>,
+    seen: Nanos,
+}
+
+impl Absence {
+    /// Of the calling thread.
+    fn new() -> Absence {
+        let delay = RunDelay::of_current().ok();
+        let seen = delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        Absence { delay, seen }
+    }
+
+    /// Whether the thread was away in a stretch of `span`: it had nothing to do in it, or waited for its CPU, or nothing
+    /// that it does takes so long. Asked of long stretches only: it reads a file.
+    #[cold]
+    fn was_away(&mut self, span: Nanos, worked: bool) -> bool {
+        let Some(delay) = &self.delay else { return true };
+        let delay = delay.read();
+        let waited = delay - std::mem::replace(&mut self.seen, delay);
+        !worked || waited > GAP || span > LONGEST_STEP
+    }
+}
+
+/// One step of each; `next` is the earliest of all.
+fn step_all(steppers: &mut [Attached], now: Nanos) -> Step {
+    let mut all = Step { worked: false, next: None };
+    for (stepper, _) in steppers {
+        let step = stepper.step(now);
+        all.worked |= step.worked;
+        all.next = match (all.next, step.next) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! A file or block device as a transport: what its queue pairs and its device share.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use completion::{Mode, Moderation, Preset};
+use driver::Splitter;
+use hw::uring::Features;
+use hw::{DmaPool, PoolOptions};
+use nvme::{Nsid, Sqe};
+use units::Op;
+
+use super::namespace::Passthrough;
+use super::probe::Trial;
+use super::target::{Kind, Target};
+use super::uri::KernelUri;
+use super::zeroing::Ways;
+use crate::error::{AdminError, OpenError, OptionsError, TargetError, TargetFault};
+use crate::mode::{ModeNote, UnsupportedMode};
+use crate::namespace::Namespace;
+use crate::transport::next_number;
+
+/// Most bytes of one part. The kernel splits it once more for the disk.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Most bytes of one part of a Deallocate: what has begun cannot always be cancelled.
+const MOST_DEALLOCATED: u64 = 1 << 30;
+
+/// An open file or block device, without a ring: each queue makes its own.
+pub(crate) struct KernelFile {
+    target: Target,
+    pool: DmaPool,
+    features: Features,
+    ways: Ways,
+    number: u32,
+    /// Memory is not registered any more: the kernel has refused, and it has been said.
+    unregistered: AtomicBool,
+}
+
+impl KernelFile {
+    /// Opens what `uri` names, for requests with buffers of a pool of `pool_bytes` bytes.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelFile, OpenError> {
+        let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
+        let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
+        if !features.timeouts || !features.keeps_overflow || !features.shared {
+            return Err(
+                unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()).into()
+            );
+        }
+        let target = Target::open(uri, true)?;
+        let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
+        let pool = pool.map_err(|source| OpenError::System { what: "buffer pool", source })?;
+        let is_device = matches!(target.facts().kind, Kind::Block { .. });
+        let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
+        let kernel_file = KernelFile { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) };
+        if let Some(passthrough) = kernel_file.target.passthrough() {
+            let trial = Trial { file: kernel_file.target.file(), pool: &kernel_file.pool, features: &kernel_file.features, passthrough };
+            let registers = trial.run().map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+            if !registers && kernel_file.stops_registering() {
+                tracing::warn!(
+                    "with commands that pass through, this kernel takes no registered memory; Linux 6.1 and newer do, and are faster"
+                );
+            }
+        }
+        Ok(kernel_file)
+    }
+
+    /// What is open.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Sends an admin command to the controller of an NVMe namespace that commands pass through to.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub(crate) fn admin_command(&self, command: &Sqe, data: &mut [u8]) -> Result<u32, AdminError> {
+        match self.target.passthrough() {
+            Some(_) => Ok(hw::passthrough::admin(self.target.file(), command, data)?),
+            None => Err(AdminError::NoController(self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()))),
+        }
+    }
+
+    /// What the running kernel's io_uring has.
+    pub(crate) fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Memory for buffers.
+    #[inline]
+    pub(crate) fn pool(&self) -> &DmaPool {
+        &self.pool
+    }
+
+    /// A number that no other transport of the process has.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The file as a namespace.
+    ///
+    /// # Errors
+    /// A block is larger than a part may be.
+    pub(crate) fn namespace(&self) -> Result<Namespace, OpenError> {
+        let facts = self.target.facts();
+        let log2 = facts.lba_bytes.trailing_zeros() as u8;
+        if let Some(Passthrough { nsid, splitter, .. }) = self.target.passthrough() {
+            return Ok(Namespace::new(nsid, splitter, facts.bytes >> log2, self.number));
+        }
+        let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(OptionsError::from)?;
+        Ok(Namespace::new(Nsid(1), self.with_dataless(splitter), facts.bytes >> log2, self.number))
+    }
+
+    fn with_dataless(&self, splitter: Splitter) -> Splitter {
+        if let Some(through) = self.target.passthrough() {
+            return through.splitter;
+        }
+        let has = |op| self.ways.any(op);
+        let deallocated = has(Op::Deallocate).then(|| MOST_DEALLOCATED / splitter.block_size());
+        splitter.with_dataless(has(Op::WriteZeroes).then_some(u64::MAX), deallocated)
+    }
+
+    /// The namespace in the size that it has now, with what it is known to support by now.
+    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        namespace.with_blocks(self.blocks_now()).with_splitter(self.with_dataless(namespace.splitter()))
+    }
+
+    /// How blocks are zeroed, and given back.
+    pub(super) fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// Logical blocks that it has now; those at open, if the system does not say.
+    fn blocks_now(&self) -> u64 {
+        let facts = self.target.facts();
+        self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
+    }
+
+    /// Whether the kernel may be able to poll its device: direct I/O on a disk that has poll queues.
+    pub(crate) fn may_poll(&self) -> bool {
+        let facts = self.target.facts();
+        self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
+    }
+
+    /// Why a mode of the kernel's own cannot be had here, as far as it is known before a trial. `None`: it can.
+    pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
+        let facts = self.target.facts();
+        let poll_queues = facts.disk.as_ref().is_some_and(|disk| disk.poll_queues);
+        match mode {
+            Mode::KERNEL_SQPOLL => (!self.features.sq_poll).then_some(UnsupportedMode::NoSqPoll(mode)),
+            Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => Some(UnsupportedMode::NoHybridPolling(mode)),
+            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => Some(UnsupportedMode::Passthrough(mode)),
+            Mode::KERNEL_IOPOLL if !self.features.io_poll => Some(UnsupportedMode::NoIoPoll(mode)),
+            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !facts.direct => Some(UnsupportedMode::PageCache(mode)),
+            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !poll_queues => Some(UnsupportedMode::NoPollQueues(mode)),
+            _ => None,
+        }
+    }
+
+    /// What a mode comes to here, where that is something else than its name says.
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
+        let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
+        match mode {
+            _ if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) => Some(ModeNote::NotCoalesced(mode)),
+            _ if mode.facts().posted => Some(ModeNote::NotPosted(mode)),
+            _ if mode.facts().drain_thread => Some(ModeNote::NotDrained(mode)),
+            _ if !self.features.min_wait && matches!(mode.preset(), Preset::Suspend | Preset::Adaptive(_)) => {
+                Some(ModeNote::NapsCost(mode))
+            }
+            _ if polls && !self.may_poll() => Some(ModeNote::Interrupted(mode)),
+            _ => None,
+        }
+    }
+
+    /// Whether buffers are still worth registering.
+    pub(super) fn registers(&self) -> bool {
+        !self.unregistered.load(Relaxed)
+    }
+
+    /// The kernel registers no more of them. True the first time.
+    pub(super) fn stops_registering(&self) -> bool {
+        !self.unregistered.swap(true, Relaxed)
+    }
+}

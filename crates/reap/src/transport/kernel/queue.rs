@@ -1,0 +1,312 @@
+//! One thread's queue on a file or block device: one io_uring, and a second one that the kernel polls where the device has poll queues.
+//!
+//! ```text
+//!  push    Part → Command (a slot of the ring's table) → SQE
+//!  commit  io_uring_enter, unless a sleep follows, which submits in the same call
+//!  reap    CQE → Command → Completed; what the kernel did only in part is pushed again
+//!  sleep   io_uring_enter: submits, waits for completions, the queue's wake-up, or a time
+//! ```
+//!
+//! Reads and writes go to the poll ring while the policy polls. All else goes to the interrupt ring, which alone has the wake-up.
+
+use std::sync::Arc;
+
+use completion::{Mode, Notification, Route};
+use driver::Completed;
+use hw::uring::Poll;
+use hw::{Birth, Lent, Poller};
+use nvme::QueueId;
+use sync::WaiterId;
+use units::{Nanos, Op};
+
+use super::command_ring::CommandRing;
+use super::file::KernelFile;
+use crate::error::QueueError;
+use crate::request::{ERRNO, TRUNCATED, Token};
+use crate::transport::queue_transport::{KEY_NOTIFICATION, Polled, QueueTransport, SleepFor, TransportCounts};
+use crate::transport::{Part, Post};
+use crate::wake::Wake;
+
+/// Without entries for so long the thread of an SQPOLL ring sleeps, so that it disturbs no other mode's block in a comparison.
+const SQPOLL_IDLE_MS: u32 = 1;
+
+/// Commands on the interrupt ring of a queue whose reads and writes the kernel polls.
+const UNPOLLED_TAGS: u32 = 16;
+
+/// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
+const EBADF: u32 = 9;
+const EROFS: u32 = 30;
+/// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC controller a size of 0), and what is meant.
+const GOING: [u32; 4] = [5, 6, 22, 28];
+const ENODEV: u32 = 19;
+/// What a read controller the end of a file answers that has become shorter.
+const EIO: u32 = 5;
+
+/// A queue of a file or block device.
+pub(crate) struct UringQueue {
+    kernel_file: Arc<KernelFile>,
+    interrupt: CommandRing,
+    poll: Option<CommandRing>,
+    /// Reads and writes go to the poll ring.
+    polls: bool,
+    /// The mode of the kernel's own that the rings were made for.
+    made_for: Option<Mode>,
+    /// The thread that made them is the only one that may use them (SINGLE_ISSUER).
+    bound: bool,
+    /// Where a thread that has several queues sleeps, and whether completions are reported there.
+    poller: Arc<Poller>,
+    watched: bool,
+}
+
+impl UringQueue {
+    /// Rings for `tags` requests at once in `mode`. `wake` ends a sleep in them; `counts` are the queue's. With `owned` the calling thread
+    /// is the only one that may ever use them. Where the thread sleeps in `poller`, completions are reported there.
+    ///
+    /// # Errors
+    /// The kernel refuses a ring; of a mode of its own, it says in a trial that it cannot poll the device.
+    pub(crate) fn new(
+        kernel_file: &Arc<KernelFile>,
+        id: QueueId,
+        tags: u32,
+        (wake, counts): (&Wake, &Arc<TransportCounts>),
+        owned: bool,
+        mode: Mode,
+        poller: Arc<Poller>,
+    ) -> Result<UringQueue, QueueError> {
+        let ring = |tags, poll| CommandRing::new(kernel_file, id, tags, (wake, counts), owned, poll);
+        let queue = |interrupt, poll| UringQueue {
+            kernel_file: kernel_file.clone(),
+            interrupt,
+            poll,
+            polls: false,
+            made_for: None,
+            bound: owned && kernel_file.features().owner,
+            poller: poller.clone(),
+            watched: false,
+        };
+        if !mode.is_the_kernels() {
+            // Where the device turns out not to be polled, or has no room for another ring, there is none.
+            let poll = if kernel_file.may_poll() { ring(tags, Poll::Io).ok() } else { None };
+            return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::that_polls)));
+        }
+        if let Some(why) = kernel_file.lacks(mode) {
+            return Err(why.into());
+        }
+        let poll = match mode {
+            Mode::KERNEL_SQPOLL => {
+                let interrupt = CommandRing::new(kernel_file, id, tags, (wake, counts), false, Poll::Sq { idle_ms: SQPOLL_IDLE_MS })?;
+                return Ok(UringQueue { made_for: Some(mode), bound: false, ..queue(interrupt, None) });
+            }
+            Mode::KERNEL_HYBRID_IOPOLL => ring(tags, Poll::HybridIo)?,
+            _ => ring(tags, Poll::Io)?,
+        };
+        let refused = || QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device"));
+        let poll = poll.that_polls().ok_or_else(refused)?;
+        let interrupt = ring(UNPOLLED_TAGS, Poll::No)?;
+        Ok(UringQueue { made_for: Some(mode), polls: true, ..queue(interrupt, Some(poll)) })
+    }
+
+    /// Which process made it.
+    pub(crate) fn birth(&self) -> Birth {
+        self.interrupt.birth()
+    }
+
+    /// The eventfd that its completions signal, once they do.
+    #[cfg(test)]
+    pub(crate) fn eventfd(&self) -> Option<&hw::EventFd> {
+        self.interrupt.eventfd()
+    }
+
+    /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
+    /// that; a read controller the end of a file that has become shorter is an input error.
+    #[cold]
+    fn explain(kernel_file: &KernelFile, completed: &mut Completed) {
+        completed.result = match completed.result {
+            EBADF if kernel_file.target().facts().read_only => EROFS,
+            errno if GOING.contains(&errno) && kernel_file.target().is_gone() => ENODEV,
+            errno => errno,
+        };
+        if completed.result == EIO && kernel_file.target().cut_to().is_some() {
+            completed.status = TRUNCATED;
+        }
+    }
+
+    /// The ring of reads and writes.
+    #[inline]
+    fn data_ring(&mut self) -> &mut CommandRing {
+        match &mut self.poll {
+            Some(poll) if self.polls => poll,
+            _ => &mut self.interrupt,
+        }
+    }
+}
+
+impl Post for &mut UringQueue {
+    #[inline]
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.data_ring().push_data(part, token, now)
+    }
+
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        // Force Unit Access is a flag of the same entry.
+        let ring = if part.op.moves_data() && part.op != Op::Compare { self.data_ring() } else { &mut self.interrupt };
+        ring.push_other(part, token, now)
+    }
+
+    fn commit(&mut self) {
+        QueueTransport::commit(*self);
+    }
+}
+
+impl QueueTransport for UringQueue {
+    const SUBMITS_IN_SLEEP: bool = true;
+    const CANCELS_LATE: bool = true;
+    const REAPED_BY_OTHERS: bool = false;
+
+    type Posting<'a> = &'a mut UringQueue;
+
+    fn room(&self, _: u32) -> u32 {
+        u32::MAX
+    }
+
+    #[inline(always)]
+    fn posting(&mut self) -> &mut UringQueue {
+        self
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        self.interrupt.submit();
+        if let Some(poll) = &mut self.poll {
+            poll.submit();
+        }
+    }
+
+    fn has_poll_queue(&self) -> bool {
+        self.poll.is_some() && self.made_for.is_none()
+    }
+
+    fn set_route(&mut self, route: Route) {
+        self.polls = route == Route::Poll;
+    }
+
+    #[inline]
+    fn polled_in_flight(&self) -> u32 {
+        self.poll.as_ref().map_or(0, CommandRing::in_flight)
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        // A ring that is polled shows nothing by itself: only reaping tells.
+        self.interrupt.has_entries() || self.polled_in_flight() > 0
+    }
+
+    #[inline]
+    fn reap(&mut self, budget: u32, mut sink: impl FnMut(&[Completed])) -> Polled {
+        let kernel_file = &self.kernel_file;
+        let mut explained = |completed: &mut Completed| {
+            if completed.status == ERRNO {
+                UringQueue::explain(kernel_file, completed);
+            }
+            sink(std::slice::from_ref(completed));
+        };
+        let mut found = self.interrupt.reap(budget, &mut explained);
+        if let Some(poll) = &mut self.poll
+            && poll.in_flight() > 0
+            && found < budget
+        {
+            found += poll.reap(budget - found, &mut explained);
+        }
+        Polled { found, budget_used_up: found == budget, more: self.interrupt.has_entries(), ..Polled::default() }
+    }
+
+    fn can_extend_nap(&self) -> bool {
+        self.made_for.is_none() && self.kernel_file.features().min_wait
+    }
+
+    fn counts_completions(&self) -> bool {
+        self.poll.is_none() || self.made_for.is_none()
+    }
+
+    fn sleep(&mut self, sleep: SleepFor, timeout: Option<Nanos>) -> bool {
+        // A ring that is polled has no wake-up, and takes no notice of times: it is for the kernel's own polling alone.
+        if let (Some(poll), Some(_)) = (&mut self.poll, self.made_for)
+            && poll.in_flight() > 0
+        {
+            self.interrupt.submit();
+            return poll.sleep(SleepFor::Completions(1), None);
+        }
+        if let Some(poll) = &mut self.poll {
+            poll.submit();
+        }
+        self.interrupt.sleep(sleep, timeout)
+    }
+
+    fn notify_by_eventfd(&mut self) {
+        self.interrupt.notify_by_eventfd();
+    }
+
+    fn prepare(&mut self, lent: &Lent) {
+        self.interrupt.prepare(lent);
+        if let Some(poll) = &mut self.poll {
+            poll.prepare(lent);
+        }
+    }
+
+    fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
+        // What is polled cannot be cancelled, and is never late for long.
+        self.interrupt.cancel_late(now, timeout)
+    }
+
+    fn is_bound_to_thread(&self) -> bool {
+        self.bound
+    }
+
+    /// Of a thread with several queues, or in a loop of its own: in its own sleep the ring tells.
+    fn watch(&mut self, sleeps: bool) {
+        let Some(event) = self.interrupt.eventfd().filter(|_| self.watched != sleeps) else { return };
+        match if sleeps { self.poller.add(event, KEY_NOTIFICATION) } else { self.poller.remove(event) } {
+            Ok(()) => self.watched = sleeps,
+            Err(error) => tracing::error!(%error, sleeps, "a queue's notification cannot be watched, or left alone"),
+        }
+    }
+}
+
+/// Nothing is masked, and no other thread has it.
+impl Notification for UringQueue {
+    type Thread = WaiterId;
+
+    #[inline]
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) {}
+
+    fn mask(&mut self) {}
+
+    fn pending(&mut self) -> bool {
+        false
+    }
+
+    fn take_role(&mut self) -> bool {
+        true
+    }
+
+    fn has_role(&self) -> bool {
+        true
+    }
+
+    fn release_role(&mut self) -> Option<WaiterId> {
+        None
+    }
+
+    fn other_owner(&mut self) -> Option<WaiterId> {
+        None
+    }
+}

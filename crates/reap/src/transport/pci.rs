@@ -1,0 +1,147 @@
+//! `pcie:BDF[?…]`: an NVMe drive on the bus, which VFIO hands to this process.
+//!
+//! Its rings are in memory that the IOMMU maps for it, its registers and doorbells in BAR0, its messages on eventfds. Above that it is a
+//! controller like the embedded one: `ring.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use hw::pci::Bdf;
+use hw::vfio::{self, PciDevice, VfioError};
+use hw::{EventFd, PoolOptions, Vectors};
+
+use super::rings::{BusController, DmaContext, FoundOnBus, RingController};
+use crate::error::OpenError;
+use crate::options::OpenOptions;
+use crate::uri::UriError;
+use crate::uri::values::{each_parameter, no_parameter, one_of, within};
+
+/// The scheme, with its colon.
+pub(crate) const SCHEME: &str = "pcie:";
+
+const KEYS: &str = "vectors, shadow, sgl";
+
+/// MSI-X has no more (PCI Express Base 7.7.2.2).
+pub(super) const MOST_VECTORS: u64 = 2048;
+
+/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N&shadow=yes|no&sgl=yes|no]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PcieUri {
+    /// Where the drive is, as `lspci -D` prints it.
+    pub bdf: Bdf,
+    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
+    pub vectors: Option<u16>,
+    /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the drive offers to read them there. Yes by default.
+    pub shadow: bool,
+    /// `sgl=yes|no`: whether long data are named by SGLs where the drive has them; they are unless this says no.
+    pub sgl: bool,
+}
+
+impl PcieUri {
+    /// The drive at `bdf`. Its fields say the rest.
+    pub fn new(bdf: Bdf) -> PcieUri {
+        PcieUri { bdf, vectors: None, shadow: true, sgl: true }
+    }
+
+    /// Whether its fields can be opened: they may not come from text.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        check_vectors(self.vectors)
+    }
+}
+
+/// Whether the number of interrupt vectors is one that a drive can have.
+pub(super) fn check_vectors(vectors: Option<u16>) -> Result<(), String> {
+    vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MOST_VECTORS).map(drop))
+}
+
+impl FromStr for PcieUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<PcieUri, UriError> {
+        let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
+        let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
+        let bdf = body.parse().map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
+        let mut parsed = PcieUri::new(bdf);
+        let query_at = SCHEME.len() + body.len() + 1;
+        each_parameter(query, query_at, "vectors=2", |key, value| match key {
+            "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
+            "shadow" => one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes"),
+            "sgl" => one_of(key, value, &["yes", "no"]).map(|said| parsed.sgl = said == "yes"),
+            _ => Err(no_parameter(key, KEYS)),
+        })
+        .map_err(|(at, what)| fail(at, what))?;
+        Ok(parsed)
+    }
+}
+
+impl fmt::Display for PcieUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = [
+            self.vectors.map(|vectors| format!("vectors={vectors}")),
+            (!self.shadow).then(|| "shadow=no".to_owned()),
+            (!self.sgl).then(|| "sgl=no".to_owned()),
+        ];
+        let said: Vec<_> = said.into_iter().flatten().collect();
+        write!(f, "{SCHEME}{}", self.bdf)?;
+        if said.is_empty() { Ok(()) } else { write!(f, "?{}", said.join("&")) }
+    }
+}
+
+/// The drive of `uri`, within reach.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingController, OpenError> {
+    let bdf = uri.bdf;
+    let fault = |fault| OpenError::Pcie { bdf, fault };
+    let system = |what: &str| {
+        let what = what.to_owned();
+        move |source| OpenError::Pcie { bdf, fault: VfioError::System { what, source } }
+    };
+    let device = vfio::open(bdf).map_err(fault)?;
+    device.become_master().map_err(system("let the drive dma memory"))?;
+    let registers = device.registers().map_err(fault)?;
+    let queues = options.hardware();
+    let (vectors, note) = vectors(&device, uri, queues)?;
+    let windows = device.container().windows.clone();
+    let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
+    let dma = DmaContext::of(&pool, options.pool_bytes)?;
+    // A drive that offers it is another program's: each write to a register is a trap, mapped or not.
+    let (controller, shadow, notes) = (BusController::Pci(Arc::new(device)), uri.shadow, note.into_iter().collect());
+    RingController::on_bus(FoundOnBus { controller, registers, vectors, dma, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
+}
+
+/// Vectors for `queues` queues and the admin queue, as far as the device has them: a word where it has fewer.
+fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors, Option<String>), OpenError> {
+    let fault = |fault| OpenError::Pcie { bdf: uri.bdf, fault };
+    let wanted = queues + 1;
+    let most = uri.vectors.map_or(usize::MAX, usize::from).min(device.vectors() as usize);
+    if most == 0 {
+        return Err(fault(VfioError::Lacks("the drive has no MSI-X vectors, and Reap uses no other interrupts".into())));
+    }
+    let mut count = wanted.min(most);
+    loop {
+        // MSI-X has 2048 at most.
+        let vectors = hw::vectors(count as u16, false).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let signals: Vec<&EventFd> = (0..count as u16).filter_map(|n| vectors.signal(n)).collect();
+        let set = device
+            .signal(&signals)
+            .map_err(|source| fault(VfioError::System { what: "have its messages sent to eventfds".into(), source }))?;
+        match set {
+            0 => return Err(fault(VfioError::Lacks("this machine has no interrupt vector left for the drive".into()))),
+            _ if set < count => count = set,
+            _ => {
+                let short = (count < wanted).then(|| {
+                    format!("{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} can be had: queues share them")
+                });
+                return Ok((vectors, short));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! `vfio-user:SOCKET[?…]`: an NVMe controller that another process serves, as libvfio-user, SPDK's target and `reap serve` do.
+//!
+//! | question | file |
+//! | --- | --- |
+//! | what does the URI say? | `uri.rs` |
+//! | how is a connection set up? | `handshake.rs` |
+//! | how is the server reached once it is there? | `remote.rs` |
+//! | which memory does it reach? | `mapper.rs` |
+//! | how is it connected again? | `reconnect.rs` |
+//!
+//! Its rings and buffers are in a memory file that the server maps, its messages signal eventfds. Properties are messages that the controller task does not wait
+//! for. Doorbells are stores where the server hands their page over, and messages without an answer elsewhere. Above that it is a controller on the bus:
+//! `ring.rs`.
+
+mod handshake;
+mod mapper;
+mod reconnect;
+mod remote;
+mod uri;
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ::vfio_user::{Client, region};
+use hw::vfio::{PciRegisters, RegisterCalls, VfioError};
+use hw::{Backing, PoolOptions, Process, Vectors};
+use units::Nanos;
+
+use super::rings::{BusController, DmaContext, FoundOnBus, RingController};
+use crate::error::{OpenError, PeerFault};
+use crate::options::OpenOptions;
+use mapper::Mapper;
+
+pub(in crate::transport) use reconnect::Reconnect;
+pub(in crate::transport) use remote::RemoteController;
+pub(crate) use remote::ServerEvent;
+pub(crate) use uri::SCHEME;
+pub use uri::VfioUserUri;
+
+/// How long the server has to let go of a client before this one.
+const LETTING_GO: Nanos = Nanos::from_secs(5);
+
+/// The controller behind `uri`, within reach.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingController, OpenError> {
+    let half = FoundController::connect(uri, options)?;
+    let (ground, note) = ground(std::slice::from_ref(&half), options)?;
+    half.join(&ground, note, options.pool_bytes)
+}
+
+/// Memory that all controllers of a device reach, and who makes it known to them.
+pub(crate) struct SharedPool {
+    pub dma: DmaContext,
+    mapper: Arc<Mapper>,
+}
+
+/// Memory that all of these controllers reach, and what is otherwise with it than was asked for.
+///
+/// # Errors
+/// The system has no such memory, a server does not take it, or one that is not trusted would get huge pages.
+pub(crate) fn ground(controllers: &[FoundController], options: &OpenOptions) -> Result<(SharedPool, Option<String>), OpenError> {
+    let huge_pages = controllers.iter().any(|half| half.uri.huge_pages);
+    let backing = if huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
+    // All servers reach the same pool: each could take its huge pages away.
+    let untrusted = controllers.iter().find(|half| !half.uri.trust);
+    if let (true, Some(half)) = (huge_pages, untrusted) {
+        let what = "the pool has huge pages for another path (`hugepages=yes`), and this server could take them away; add `trust=yes` if it does not";
+        return Err(OpenError::VfioUser { socket: half.uri.socket.clone(), fault: PeerFault::Lacks(what.into()) });
+    }
+    let connections = controllers.iter().map(|half| half.peer.connection.clone()).collect();
+    let mapper = Arc::new(Mapper::new(connections, untrusted.is_none()));
+    let pool = PoolOptions { backing, pinner: Some(mapper.clone()), ..PoolOptions::default() };
+    let dma = DmaContext::of(&pool, options.pool_bytes)?;
+    let note = "too few huge pages are set aside for the pool, which has ordinary ones; `reap doctor` says how to set some aside";
+    let otherwise = dma.pool.backing() != backing;
+    Ok((SharedPool { dma, mapper }, otherwise.then(|| note.to_owned())))
+}
+
+/// A controller that is found, and reaches no memory yet.
+pub(crate) struct FoundController {
+    uri: VfioUserUri,
+    peer: RemoteController,
+    registers: PciRegisters,
+    vectors: Vectors,
+    notes: Vec<String>,
+}
+
+impl FoundController {
+    /// Finds the controller behind `uri`. Whatever fails, or drops this, closes the connection.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(crate) fn connect(uri: &VfioUserUri, options: &OpenOptions) -> Result<FoundController, OpenError> {
+        let fault = |fault| OpenError::VfioUser { socket: uri.socket.clone(), fault };
+        let (client, process) = connect(&uri.socket).map_err(fault)?;
+        // From here on whatever fails closes the connection.
+        let peer = RemoteController::new(client, process, uri.socket.clone(), uri.trust);
+        let (client, mut notes) = (peer.connection.client(), Vec::new());
+        handshake::begin(&client, &mut notes).map_err(fault)?;
+        let registers = registers(&peer, &client, uri, &mut notes).map_err(fault)?;
+        let vectors = vectors(&client, uri, options.hardware(), &mut notes).map_err(fault)?;
+        peer.has_vectors(vectors.len());
+        handshake::signal(&client, &vectors, &peer.homes()).map_err(fault)?;
+        peer.server().messages = Some(handshake::enable_messages(&client).map_err(fault)?);
+        Ok(FoundController { uri: uri.clone(), peer, registers, vectors, notes })
+    }
+
+    /// The transport to it, over memory that it reaches ([`ground`]).
+    ///
+    /// # Errors
+    /// The pool has no room for the doorbells.
+    pub(crate) fn join(self, ground: &SharedPool, note: Option<String>, pool_bytes: u64) -> Result<RingController, OpenError> {
+        let FoundController { uri, peer, registers, vectors, mut notes } = self;
+        notes.extend(note);
+        let dma = ground.dma.clone();
+        peer.serve(&dma.pool, &ground.mapper);
+        // Where a doorbell is a store, memory spares nothing: it would take a fence and a look more.
+        let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
+        let (controller, wants_sgls) = (BusController::VfioUser(Arc::new(peer)), uri.sgl);
+        RingController::on_bus(FoundOnBus { controller, registers, vectors, dma, wants_sgls, notes, shadow }, pool_bytes)
+    }
+}
+
+/// A connection to the server, once it has let go of the client before. As VFIO's group is waited for.
+fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
+    let (until, mut pause) = (hw::now() + LETTING_GO, Nanos::from_millis(2));
+    loop {
+        let stream = handshake::stream(socket, until)?;
+        let process = Process::behind(&stream).ok();
+        match handshake::agree(stream) {
+            Err(PeerFault::Busy) if hw::now() < until => {
+                hw::sleep_until(hw::now() + pause);
+                pause = Nanos(pause.0 * 2).min(Nanos::from_millis(500));
+            }
+            agreed => return agreed.map(|client| (client, process)),
+        }
+    }
+}
+
+/// Its BAR0: what of it the server hands over is mapped if that is safe, and the rest is messages.
+fn registers(peer: &RemoteController, client: &Client, uri: &VfioUserUri, notes: &mut Vec<String>) -> Result<PciRegisters, PeerFault> {
+    let handshake::Bar { bytes, areas } = handshake::bar0(client, notes)?;
+    let calls = Box::new(Bar0(peer.connection.clone()));
+    let (registers, why_not) = PciRegisters::shared(bytes, areas, calls, uri.trust).map_err(|error| match error {
+        VfioError::Lacks(what) => PeerFault::Lacks(what),
+        other => PeerFault::Lacks(other.to_string()),
+    })?;
+    notes.extend(why_not);
+    match client.ended() {
+        Some(end) => Err(PeerFault::Server { what: "read its capabilities (CAP)", source: end.into() }),
+        None => Ok(registers),
+    }
+}
+
+/// Vectors for `queues` queues and the admin queue, as far as the server has them.
+fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, PeerFault> {
+    let has = handshake::interrupts(client)?;
+    let wanted = queues + 1;
+    let count = wanted.min(has.count as usize).min(uri.vectors.map_or(usize::MAX, usize::from)).min(super::pci::MOST_VECTORS as usize);
+    if count == 0 || !has.by_eventfd {
+        return Err(PeerFault::Lacks("it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts".into()));
+    }
+    let vectors = hw::vectors(count as u16, false).map_err(|source| PeerFault::System { what: "make eventfds", source })?;
+    if count < wanted {
+        notes.push(format!(
+            "{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} can be had: queues share them"
+        ));
+    }
+    Ok(vectors)
+}
+
+/// The connection to a server. Once it is over another one can take its place.
+#[derive(Debug)]
+struct Connection(RwLock<Arc<Client>>);
+
+impl Connection {
+    fn new(client: Client) -> Connection {
+        Connection(RwLock::new(Arc::new(client)))
+    }
+
+    /// The one that there is now.
+    fn client(&self) -> Arc<Client> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, client: Arc<Client>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+}
+
+/// BAR0 where it is not mapped.
+#[derive(Debug)]
+struct Bar0(Arc<Connection>);
+
+impl RegisterCalls for Bar0 {
+    fn load(&self, offset: u32) -> u32 {
+        let mut word = [0xff; 4];
+        match self.0.client().read(region::BAR0, offset.into(), &mut word) {
+            Ok(()) => u32::from_le_bytes(word),
+            Err(_) => u32::MAX,
+        }
+    }
+
+    /// Nobody waits for it: a doorbell.
+    #[inline]
+    fn store(&self, offset: u32, value: u32) {
+        self.0.client().post_write(region::BAR0, offset.into(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Getting to know a server: connecting, what it serves, its registers and interrupts. Once for each connection, the first and those that follow it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use ::vfio_user::{CallError, Client, Command, End, Interrupts, Region, irq, region};
+use hw::vfio::SharedArea;
+use hw::{EventFd, Vectors};
+use nvme::Vector;
+use nvme::regs::{self, Cap};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use units::Nanos;
+
+use crate::error::PeerFault;
+
+/// The longest wait for an answer to what cannot be put off. The driver's own accesses to properties have the driver's deadlines.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Class code of an NVMe controller (PCIe Transport 2.1.5).
+const CLASS_NVME: u32 = 0x01_08_02;
+
+/// In configuration space (PCI Express Base 7.5.1.1, 7.7.2.2): the Command register and its bits, the pointer to the first capability, MSI-X and its
+/// Message Control.
+const COMMAND: u64 = 4;
+const MEMORY_MASTER_NO_PIN: u16 = 1 << 1 | 1 << 2 | 1 << 10;
+const FIRST_CAPABILITY: u64 = 0x34;
+pub(super) const MSIX: u8 = 0x11;
+const MSIX_ENABLE: u16 = 1 << 15;
+const MSIX_MASK_ALL: u16 = 1 << 14;
+
+/// Connects. A listener that does not accept is waited for until `until`.
+pub(super) fn stream(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFault> {
+    let system = |source: rustix::io::Errno| PeerFault::System { what: "connect to it", source: source.into() };
+    let address = SocketAddrUnix::new(socket).map_err(|_| PeerFault::System {
+        what: "connect to it",
+        source: io::Error::new(io::ErrorKind::InvalidInput, "the path of a socket has 107 bytes at most; name it by a shorter one"),
+    })?;
+    let not_a_socket = || PeerFault::Unusable("that is no socket; name the one that the server listens on".into());
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    loop {
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) => return Ok(UnixStream::from(fd)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if hw::now() < until => {
+                hw::sleep_until(hw::now() + Nanos::from_millis(5));
+            }
+            Err(rustix::io::Errno::NOENT) => {
+                return Err(PeerFault::NotFound(
+                    "there is no such socket; start its server first, as in `reap serve mem:1G --vfio-user SOCKET`",
+                ));
+            }
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => return Err(PeerFault::Permission),
+            Err(rustix::io::Errno::CONNREFUSED) => {
+                let is_socket = std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
+                let gone = PeerFault::NotFound("nobody listens there any more; start the server again");
+                return Err(if is_socket { gone } else { not_a_socket() });
+            }
+            Err(rustix::io::Errno::PROTOTYPE) => return Err(not_a_socket()),
+            Err(errno) => return Err(system(errno)),
+        }
+    }
+}
+
+/// Agrees with the server on a version.
+pub(super) fn agree(stream: UnixStream) -> Result<Client, PeerFault> {
+    Client::new(stream, PATIENCE).map_err(|error| match error {
+        CallError::Ended(End::Closed) => PeerFault::Busy,
+        CallError::Version { major, minor } => PeerFault::Unusable(format!(
+            "the server speaks version {major}.{minor} of vfio-user, and Reap speaks 0.0; have a server of major version 0"
+        )),
+        CallError::Refused(_, errno) => {
+            let source = CallError::Refused(Command::Version, errno);
+            PeerFault::Server { what: "agree on version 0.0 of vfio-user", source }
+        }
+        error => PeerFault::Unusable(format!("what listens there is no vfio-user server ({error}); name the socket of one")),
+    })
+}
+
+fn server(what: &'static str) -> impl FnOnce(CallError) -> PeerFault {
+    move |source| PeerFault::Server { what, source }
+}
+
+/// Is it an NVMe controller? It begins as after power-on, and may reach memory.
+pub(super) fn begin(client: &Client, notes: &mut Vec<String>) -> Result<(), PeerFault> {
+    let device = client.device().map_err(server("ask what the device is"))?;
+    if !device.is_pci || device.regions <= region::CONFIG || device.irqs <= irq::MSIX {
+        return Err(PeerFault::Lacks("the server says that it is no PCI device with a configuration space and MSI-X".into()));
+    }
+    let class = u32::from_le_bytes(client.read_config(8).map_err(server("read its class code"))?) >> 8;
+    if class != CLASS_NVME {
+        let why =
+            format!("the server serves no NVMe controller: its class is {class:06x}h, and those have 010802h; name the socket of one");
+        return Err(PeerFault::Unusable(why));
+    }
+    if device.can_reset
+        && let Err(error) = client.reset()
+    {
+        match error {
+            CallError::Refused(..) => notes.push(format!("the device was not reset when it was opened: {error}")),
+            source => return Err(PeerFault::Server { what: "reset the device", source }),
+        }
+    }
+    let command = u16::from_le_bytes(client.read_config(COMMAND).map_err(server("read its Command register"))?);
+    let command = (command | MEMORY_MASTER_NO_PIN).to_le_bytes();
+    client.write(region::CONFIG, COMMAND, &command).map_err(server("let the device dma memory"))
+}
+
+/// What a server says of its BAR0.
+pub(super) struct Bar {
+    pub bytes: u64,
+    /// What of it the server hands over to be mapped.
+    pub areas: Vec<SharedArea>,
+}
+
+/// Its BAR0. What of it is not handed over is reached by messages.
+pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, PeerFault> {
+    let (Region { readable, writable, bytes, file_offset, areas }, fds) =
+        client.region(region::BAR0).map_err(server("ask for its registers"))?;
+    if !(readable && writable) {
+        return Err(PeerFault::Lacks("the server lets nobody read and write its registers (BAR0) by messages".into()));
+    }
+    let one_for_all = fds.len() == 1 && areas.len() > 1;
+    if !areas.is_empty() && fds.is_empty() {
+        notes.push(
+            "the server says that parts of BAR0 can be mapped, and hands no descriptor over: they are reached by messages".to_owned(),
+        );
+    }
+    let (mut shared, mut fds) = (Vec::new(), fds.into_iter());
+    let first = if one_for_all { fds.next() } else { None };
+    for area in areas {
+        let file = match &first {
+            Some(first) => first.try_clone().ok(),
+            None => fds.next(),
+        };
+        let Some(file) = file else { break };
+        // Checked when the answer was read: no end is controller 64 bits.
+        let range = area.offset..area.offset + area.bytes;
+        shared.push(SharedArea { range, file, at: file_offset + area.offset });
+    }
+    Ok(Bar { bytes, areas: shared })
+}
+
+/// CAP.DSTRD: how far apart its doorbells are.
+pub(super) fn stride(client: &Client) -> Result<u8, PeerFault> {
+    let mut cap = [0; 8];
+    client.read(region::BAR0, regs::CAP.into(), &mut cap).map_err(server("read its capabilities (CAP)"))?;
+    Ok(Cap::from_bits(u64::from_le_bytes(cap)).dstrd())
+}
+
+/// Its MSI-X vectors.
+pub(super) fn interrupts(client: &Client) -> Result<Interrupts, PeerFault> {
+    client.interrupts(irq::MSIX).map_err(server("ask for its interrupts"))
+}
+
+/// Has messages of all vectors signal eventfds: of the n-th, that of vector `homes[n]`.
+pub(super) fn signal(client: &Client, vectors: &Vectors, homes: &[Vector]) -> Result<(), PeerFault> {
+    let signals: Vec<BorrowedFd<'_>> = homes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
+    client.signal(0, &signals).map_err(server("have its messages sent to eventfds"))
+}
+
+/// Lets the function send messages, by its MSI-X capability; where its Message Control is. What a vector's own mask says the server does not ask: eventfds take its place.
+pub(super) fn enable_messages(client: &Client) -> Result<u64, PeerFault> {
+    let failed = |source| PeerFault::Server { what: "switch MSI-X on", source };
+    let [mut at] = client.read_config(FIRST_CAPABILITY).map_err(failed)?;
+    // There is room for this many. A chain that has more goes in a circle.
+    for _ in 0..48 {
+        at &= !3;
+        if at < 0x40 {
+            break;
+        }
+        let [id, next, low, high] = client.read_config(at.into()).map_err(failed)?;
+        if id == MSIX {
+            let control = u16::from_le_bytes([low, high]) & !MSIX_MASK_ALL | MSIX_ENABLE;
+            let offset = u64::from(at) + 2;
+            return client.write(region::CONFIG, offset, &control.to_le_bytes()).map(|()| offset).map_err(failed);
+        }
+        at = next;
+    }
+    Err(PeerFault::Lacks("its configuration space has no MSI-X capability".into()))
+}

@@ -398,7 +398,7 @@ fn unmaskable_links_poll_both_lanes() {
     assert!(!hardware.pending());
     while hand.step() {}
     assert!(hardware.pending());
-    // FoundController of a look's places are the first pair's, so that neither starves the other.
+    // Half of a poll's places are the first pair's, so that neither starves the other.
     assert_eq!((pair(queue).poll(2).0, both()), (2, (2, 3)));
     assert!(pair(queue).inner.borrow().waiter.seen.budget_used_up);
     assert_eq!((pair(queue).poll(u32::MAX).0, both()), (5, (0, 0)));

@@ -380,7 +380,7 @@ pub enum Refused {
         bytes: usize,
     },
     /// The buffer is neither from this device's pool nor of memory that is registered with it.
-    #[error("this device does not dma the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
+    #[error("this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
     ForeignBuffer,
     /// The namespace is not what it was: its handle counts blocks of another size, or of another namespace.
     #[error(

@@ -102,7 +102,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingControlle
         move |source| OpenError::Pcie { bdf, fault: VfioError::System { what, source } }
     };
     let device = vfio::open(bdf).map_err(fault)?;
-    device.become_master().map_err(system("let the drive dma memory"))?;
+    device.become_master().map_err(system("let the drive reach memory"))?;
     let registers = device.registers().map_err(fault)?;
     let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;

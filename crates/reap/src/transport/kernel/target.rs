@@ -541,7 +541,7 @@ fn stat_failed(source: io::Error) -> TargetFault {
 /// Reads of a hole never reach the disk.
 fn holes(file: &File, bytes: u64) -> Option<String> {
     let first = seek(file, Extent::Hole(0)).ok().filter(|&at| at < bytes)?;
-    Some(format!("the file has holes (the first at byte {first}): reads of them do not dma the disk, and writes allocate"))
+    Some(format!("the file has holes (the first at byte {first}): reads of them do not reach the disk, and writes allocate"))
 }
 
 #[cfg(test)]

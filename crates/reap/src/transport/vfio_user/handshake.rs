@@ -106,7 +106,7 @@ pub(super) fn begin(client: &Client, notes: &mut Vec<String>) -> Result<(), Peer
     }
     let command = u16::from_le_bytes(client.read_config(COMMAND).map_err(server("read its Command register"))?);
     let command = (command | MEMORY_MASTER_NO_PIN).to_le_bytes();
-    client.write(region::CONFIG, COMMAND, &command).map_err(server("let the device dma memory"))
+    client.write(region::CONFIG, COMMAND, &command).map_err(server("let the device reach memory"))
 }
 
 /// What a server says of its BAR0.

@@ -1,5 +1,6 @@
-//! Processes: which one made something, and which one is at the other end of a Unix socket. After `fork` the child has its memory and its descriptors as well, and must touch neither: a ring is
-//! the parent's, and so are the threads that look after a device.
+//! Process identity: detects use after `fork`, and names the process at the other end of a Unix
+//! socket. After `fork` the child has copies of the parent's memory and descriptors but must use
+//! neither: the rings and the threads that serve a device belong to the parent.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,49 +13,52 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-/// What is mapped: at least a word, rounded up by the kernel.
+/// Bytes mapped for one word; the kernel rounds up to its page size.
 const PAGE_BYTES: usize = 4096;
 
-/// The process that was there when it was made. A child that is made past libc, by clone(2), is taken for its parent.
+/// Remembers which process created an object, so that a forked child can refuse to use it. A child
+/// created by a raw clone(2) that shares memory is taken for its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth {
     pid: u32,
-    mark: Option<&'static AtomicU32>,
+    pid_page: Option<&'static AtomicU32>,
 }
 
 impl Birth {
-    /// Here and now.
+    /// Remembers the calling process.
     pub fn here() -> Birth {
-        static MARK: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
-        let (pid, mark) = (getpid().as_raw_nonzero().get().unsigned_abs(), *MARK.get_or_init(wiped_on_fork));
-        if let Some(mark) = mark {
-            // A child's page begins as zero: its own rings are born here.
-            mark.store(pid, Ordering::Relaxed);
+        static PID_PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+        let (pid, pid_page) = (getpid().as_raw_nonzero().get().unsigned_abs(), *PID_PAGE.get_or_init(wiped_on_fork));
+        if let Some(pid_page) = pid_page {
+            // In a forked child the page is zero again: mark objects made from now on as the
+            // child's.
+            pid_page.store(pid, Ordering::Relaxed);
         }
-        Birth { pid, mark }
+        Birth { pid, pid_page }
     }
 
-    /// Whether this is that process. One load, where the kernel can wipe a page.
+    /// Whether the calling process is the one remembered. One relaxed load where the kernel can
+    /// wipe a page on fork; otherwise getpid(2).
     #[inline]
     pub fn is_here(self) -> bool {
-        match self.mark {
-            Some(mark) => mark.load(Ordering::Relaxed) == self.pid,
+        match self.pid_page {
+            Some(pid_page) => pid_page.load(Ordering::Relaxed) == self.pid,
             None => getpid().as_raw_nonzero().get().unsigned_abs() == self.pid,
         }
     }
 }
 
-/// A word that is zero again in a child (MADV_WIPEONFORK, madvise(2)).
+/// A word that the kernel zeroes in a forked child (MADV_WIPEONFORK, madvise(2), Linux 4.14).
 fn wiped_on_fork() -> Option<&'static AtomicU32> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice aliases nothing.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the range is the mapping just made. Where the advice is refused it stays, unused.
     unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }.ok()?;
-    // SAFETY: the page is zeroed, aligned, never unmapped, and known to nobody else.
+    // SAFETY: the page is zeroed, aligned, never unmapped, and no other code has its address.
     Some(unsafe { AtomicU32::from_ptr(page.cast()) })
 }
 
-/// A process that listens at a socket.
+/// A process at the other end of a Unix socket.
 #[derive(Debug)]
 pub struct Process {
     id: Pid,
@@ -62,21 +66,21 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process that listens at the other end of `socket`, which is connected.
+    /// The process that listens at the other end of `socket`, which is connected (SO_PEERCRED).
     ///
     /// # Errors
-    /// It cannot be seen from here (a PID namespace of its own), or is gone.
+    /// It is in another PID namespace, or has ended.
     pub fn behind(socket: impl AsFd) -> io::Result<Process> {
         let id = socket_peercred(socket)?.pid;
         Ok(Process { id, fd: pidfd_open(id, PidfdFlags::empty())? })
     }
 
-    /// Its number, which is nobody else's until it has ended.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.id.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Whether it has ended with all of its threads. What they had asked of the kernel is over by then.
+    /// Whether the process and all its threads have ended. By then their system calls are over too.
     pub fn has_ended(&self) -> bool {
         poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }

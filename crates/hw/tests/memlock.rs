@@ -1,5 +1,5 @@
-//! What is pinned counts against RLIMIT_MEMLOCK, and nothing else does. Seen in processes of their own, without
-//! CAP_IPC_LOCK: root has it, and then no limit counts.
+//! Pinned memory, and only that, counts against RLIMIT_MEMLOCK. Tested in child processes without
+//! CAP_IPC_LOCK, which exempts from the limit.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,10 +13,10 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 const CHUNK: usize = 4 << 20;
-/// Tells a child that the process is its own.
+/// Set in the child process, which lowers its own limits.
 const CHILD: &str = "REAP_MEMLOCK";
 
-/// Pins as a device's driver in the kernel does, as far as the limit goes.
+/// Pins as a kernel driver does for a device, within the limit.
 #[derive(Debug)]
 struct Locked;
 
@@ -40,11 +40,11 @@ fn pinned_pool(chunks: usize) -> DmaPool {
 /// Bytes that the kernel says are locked.
 fn locked() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("the kernel tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("the kernel reports it");
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// Limits this process, which has to be a child.
+/// Sets RLIMIT_MEMLOCK of this process, which must be a child.
 fn limit(bytes: u64) {
     assert!(std::env::var_os(CHILD).is_some(), "other tests run in this process");
     setrlimit(Resource::Memlock, Rlimit { current: Some(bytes), maximum: Some(bytes) }).unwrap();
@@ -55,7 +55,7 @@ fn is_exempt() -> bool {
     capabilities(None).unwrap().effective.contains(CapabilitySet::IPC_LOCK)
 }
 
-fn give_up_exemption() {
+fn drop_exemption() {
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::IPC_LOCK);
     sets.permitted.remove(CapabilitySet::IPC_LOCK);
@@ -64,7 +64,7 @@ fn give_up_exemption() {
     assert!(!is_exempt());
 }
 
-/// Runs a test of this program in a process of its own.
+/// Runs one test of this program in a child process.
 fn child(name: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().unwrap();
@@ -73,14 +73,14 @@ fn child(name: &str) {
 }
 
 #[test]
-fn nothing_counts_where_nothing_is_pinned() {
+fn unpinned_memory_is_not_counted() {
     child("child_without_pinning");
 }
 
 #[test]
-#[ignore = "runs in a process of its own: nothing_counts_where_nothing_is_pinned"]
+#[ignore = "runs in a process of its own: unpinned_memory_is_not_counted"]
 fn child_without_pinning() {
-    give_up_exemption();
+    drop_exemption();
     limit(0);
     for backing in [Backing::Anonymous, Backing::Memfd, Backing::HugeMemfd] {
         let pool = PoolOptions { backing, ..PoolOptions::default() }.open(4 * CHUNK as u64).unwrap();
@@ -90,7 +90,7 @@ fn child_without_pinning() {
         drop(bufs.map(|buf| buf.lend().take_back()));
         assert_eq!((locked(), pool.pinned()), (0, 0));
     }
-    // And without the exemption something that pins gets nothing.
+    // Without the exemption a pinner gets nothing.
     assert!(matches!(pinned_pool(1).alloc(512), Err(AllocError::Pin(PinError::Limit { limit: 0, .. }))));
 }
 
@@ -102,7 +102,7 @@ fn pinned_chunks_count_on_first_use() {
 #[test]
 #[ignore = "runs in a process of its own: pinned_chunks_count_on_first_use"]
 fn child_that_pins() {
-    give_up_exemption();
+    drop_exemption();
     limit(2 * CHUNK as u64);
     let pool = pinned_pool(16);
     assert_eq!(locked(), 0, "nothing is used yet");
@@ -111,14 +111,14 @@ fn child_that_pins() {
     let region = pool.register(Pages::new(2 * CHUNK).unwrap()).unwrap();
     let half = region.buffer(CHUNK..CHUNK + 512).unwrap();
     assert_eq!(locked(), 2 * CHUNK);
-    let told = pool.alloc(CHUNK).unwrap_err().to_string();
+    let error = pool.alloc(CHUNK).unwrap_err().to_string();
     assert_eq!(
-        told,
-        "a device needs 4194304 more bytes pinned beside 8388608, and RLIMIT_MEMLOCK is 8388608 bytes; \
+        error,
+        "a device needs 4194304 more bytes pinned in addition to 8388608, and RLIMIT_MEMLOCK is 8388608 bytes; \
          raise it to 12582912 or more (`ulimit -l 12288`, or `LimitMEMLOCK=12582912` of a service)"
     );
     assert!(matches!(region.buffer(0..512), Err(RangeError::Pin(PinError::Limit { .. }))));
-    // What is pinned is still used.
+    // Pinned memory can still be used.
     assert!(pool.alloc(4096).is_ok() && region.buffer(2 * CHUNK - 512..2 * CHUNK).is_ok());
     drop((half, region));
     assert_eq!(locked(), CHUNK);
@@ -128,7 +128,7 @@ fn child_that_pins() {
     assert!(pinned_pool(2).alloc(2 * CHUNK).is_ok());
 }
 
-/// The contrast: with the capability no limit counts, so that tests which keep it see none.
+/// The contrast: with the capability there is no limit.
 #[test]
 fn an_exempt_process_has_no_limit() {
     if is_exempt() {

@@ -1,5 +1,6 @@
-//! Two real threads over the real eventfds and rings: a wake-up that is lost shows as a sleep that ends by its timeout
-//! with an entry waiting. Bounded: no sleep is longer than [`PATIENCE`], and the device ends with the host.
+//! Two threads with real eventfds and rings. A lost wake-up shows as a sleep that ends by time-out
+//! with an entry waiting. Bounded: no sleep is longer than [`PATIENCE`], and the device thread ends
+//! with the host.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,10 +15,10 @@ const ENTRIES: u32 = 8;
 const QUEUE: QueueId = QueueId(1);
 const VECTOR: Vector = Vector(0);
 const PATIENCE: Nanos = Nanos::from_secs(60);
-/// No test needs more time than that, however slow the machine is.
+/// Limit for a sleep, enough for a slow machine.
 const ENOUGH: Nanos = Nanos::from_secs(10);
 
-/// What host and device share.
+/// The state shared by host and device.
 struct Machine {
     bar: Bar,
     vectors: Vectors,
@@ -37,7 +38,8 @@ impl Machine {
         }
     }
 
-    /// A device that completes each command as soon as its doorbell rings, with a message each. How many went out.
+    /// The device: completes each command as soon as its doorbell rings, with one message each.
+    /// Returns the number of messages.
     fn device(&self) -> u64 {
         let (mut seen, mut producer) = (0, RingIndex::new(ENTRIES));
         let (mut cid, mut idle, mut sent) = (0u16, 0u32, 0);
@@ -63,7 +65,7 @@ impl Machine {
         sent
     }
 
-    /// A thread that asks, again and again, how many messages there were. `Err`: it was told of more before than later.
+    /// Reads the message counter repeatedly. `Err`: the counter went back.
     fn counts(&self) -> Result<(), [u64; 2]> {
         let mut before = 0;
         while !self.stop.load(Ordering::Relaxed) {
@@ -78,7 +80,7 @@ impl Machine {
     }
 }
 
-/// This many rounds at most. Where others want the CPU each takes as long as their turns, and fewer have to do.
+/// At most this many rounds; fewer if other load makes each round take a time slice.
 fn while_there_is_time(rounds: u32) -> impl Iterator<Item = u32> {
     let enough = hw::now() + ENOUGH;
     (0..rounds).take_while(move |_| hw::now() < enough)
@@ -93,7 +95,8 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Rounds of: ring the doorbell, arm, look once more, sleep. The entry arrives at any point of that.
+/// Each round rings the doorbell, arms, polls once more and sleeps. The entry may arrive at any
+/// point.
 #[test]
 fn two_threads_lose_no_wakeup() {
     const ROUNDS: u32 = 100_000;
@@ -116,7 +119,7 @@ fn two_threads_lose_no_wakeup() {
                     poller.wait(Some(PATIENCE), &mut keys).unwrap();
                     let waiting = machine.cq.is_new(consumer.slot(), consumer.phase());
                     assert!(!(keys.is_empty() && waiting), "the wake-up of round {round} was lost");
-                    assert!(!keys.is_empty(), "round {round}: nothing came within {PATIENCE}");
+                    assert!(!keys.is_empty(), "round {round}: no event within {PATIENCE}");
                 }
                 bell.mask();
                 if let Some(cqe) = machine.cq.load(consumer.slot(), consumer.phase()) {
@@ -128,12 +131,12 @@ fn two_threads_lose_no_wakeup() {
         }
         machine.stop.store(true, Ordering::Relaxed);
         let (sent, counts) = (device.join().unwrap(), counts.join().unwrap());
-        assert_eq!(counts, Ok(()), "messages that were counted are not counted any more");
-        assert_eq!(machine.vectors.messages(VECTOR.0), sent, "and counting took no wake-up");
+        assert_eq!(counts, Ok(()), "the message counter went back");
+        assert_eq!(machine.vectors.messages(VECTOR.0), sent, "and reading the counter consumed no wake-up");
     });
 }
 
-/// A thread that shares the queue: how it is told, and what the others leave it.
+/// A thread that shares the queue: its wake-up, and the completions that others reaped for it.
 struct Sleeper {
     bell: WakeFlag,
     eventfd: EventFd,
@@ -145,10 +148,10 @@ struct Shared {
     machine: Machine,
     /// Commands so far.
     sq: Mutex<u32>,
-    /// Whose command a CID is.
+    /// The thread that submitted each CID.
     owners: [AtomicU32; ENTRIES as usize],
     lock: PollLock<RingIndex>,
-    look: AtomicU64,
+    position: AtomicU64,
     role: NotificationRole,
     sleepers: [Sleeper; 2],
 }
@@ -161,7 +164,7 @@ impl Shared {
             sq: Mutex::new(0),
             owners: Default::default(),
             lock: PollLock::new(RingIndex::new(ENTRIES)),
-            look: AtomicU64::new(1 << 32),
+            position: AtomicU64::new(1 << 32),
             role: NotificationRole::new(2),
             sleepers: [sleeper(), sleeper()],
         }
@@ -178,24 +181,25 @@ impl Shared {
     }
 
     fn pending(&self) -> bool {
-        let look = self.look.load(Ordering::Relaxed);
-        self.machine.cq.is_new(look as u32, look >> 32 == 1)
+        let position = self.position.load(Ordering::Relaxed);
+        self.machine.cq.is_new(position as u32, position >> 32 == 1)
     }
 
-    /// Takes what is there and leaves it with its owners. None: somebody else does. Else whether there is more.
+    /// Reaps what is there and passes it to its owners. `None`: another thread is reaping.
+    /// Otherwise whether there is more.
     fn reap(&self, me: usize) -> Option<bool> {
         let mut taken = Vec::new();
-        let look = |consumer: &mut RingIndex| {
+        let position = |consumer: &mut RingIndex| {
             while let Some(cqe) = self.machine.cq.load(consumer.slot(), consumer.phase()) {
-                // Under the lock: once it is released the other thread may run on until the command after the next seven
-                // has this one's place in `owners`.
+                // Under the lock: once it is released the other thread may run on until the command
+                // after the next seven has this one's place in `owners`.
                 let owner = self.owners[usize::from(cqe.cid) % ENTRIES as usize].load(Ordering::Relaxed) as usize;
                 taken.push((owner, cqe.cid));
                 consumer.advance();
             }
-            self.look.store(u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32, Ordering::Release);
+            self.position.store(u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32, Ordering::Release);
         };
-        let more = self.lock.try_poll(look, || self.pending())?.more;
+        let more = self.lock.try_poll(position, || self.pending())?.more;
         for (owner, cid) in taken {
             self.sleepers[owner].inbox.push(cid).unwrap();
             if owner != me {
@@ -219,7 +223,7 @@ impl Shared {
         loop {
             while self.reap(me) == Some(true) {}
             if let Some(completed) = own.inbox.pop() {
-                assert_eq!(completed, cid, "thread {me}, round {round}: somebody else's entry");
+                assert_eq!(completed, cid, "thread {me}, round {round}: another thread's entry");
                 break;
             }
             own.bell.arm();
@@ -233,7 +237,7 @@ impl Shared {
             let found = owner && self.pending() && self.reap(me).is_some();
             if !found && own.inbox.is_empty() {
                 poller.wait(Some(PATIENCE), &mut keys).unwrap();
-                assert!(!keys.is_empty(), "thread {me}, round {round}: nothing came within {PATIENCE}");
+                assert!(!keys.is_empty(), "thread {me}, round {round}: no event within {PATIENCE}");
             }
             own.bell.mask();
             if owner {
@@ -249,7 +253,8 @@ impl Shared {
     }
 }
 
-/// Two threads, each with one command in flight at a time: the role changes hands at nearly every completion.
+/// Two threads, each with one command in flight at a time: the role changes hands at nearly every
+/// completion.
 #[test]
 fn shared_queues_lose_no_wakeup() {
     const ROUNDS: u32 = 20_000;

@@ -1,4 +1,6 @@
-//! Buffers, held and lent.
+//! Buffers: held by the application as bytes ([`DmaBuf`]), or lent to the device ([`Lent`]).
+//! Lending marks the blocks of the buffer in the extent; taking it back revokes the marks and waits
+//! for a copy in progress.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -15,24 +17,24 @@ use super::region::{AnyRegion, Attachment};
 use super::{CHUNK, MIN_BLOCK, PAGE};
 
 impl DmaPool {
-    /// A buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512 bytes. What it holds is
-    /// unspecified. Takes a lock: keep buffers, do not allocate per I/O.
+    /// Allocates a buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512
+    /// bytes. The contents are unspecified. Takes a lock: keep buffers, do not allocate per I/O.
     pub fn alloc(&self, len: usize) -> Result<DmaBuf, AllocError> {
         if len == 0 {
-            // It would take a block, and nobody would give it back.
+            // `drop` frees no block for an empty buffer, so it must not have one.
             return Ok(self.empty());
         }
-        let offset = self.0.take(len)?;
+        let offset = self.0.alloc_block(len)?;
         Ok(DmaBuf::new(&self.0.own, (offset, len), len >= PAGE as usize, self.0.clone(), None))
     }
 
-    /// A buffer of no bytes, for when there is none to give back.
+    /// An empty buffer.
     pub fn empty(&self) -> DmaBuf {
         DmaBuf(Box::new(Block {
             data: NonNull::dangling(),
             len: 0,
             addr: self.0.own.base,
-            marks: NonNull::from(&NOTHING[..]),
+            marks: NonNull::from(&EMPTY_MARK[..]),
             lent: PIECE_LOG2,
             one_mark: true,
             pool: self.0.clone(),
@@ -40,7 +42,8 @@ impl DmaPool {
         }))
     }
 
-    /// Names it among the pools that there are: one word, for a loop over buffers. Good for as long as the pool is.
+    /// Identifies the pool in one word, for comparison in a loop over buffers. Valid while the pool
+    /// exists.
     #[inline]
     pub fn key(&self) -> PoolKey {
         PoolKey(Arc::as_ptr(&self.0).addr())
@@ -51,49 +54,51 @@ impl DmaPool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolKey(usize);
 
-/// A buffer that the device can reach once it is lent. Until then it is the holder's alone, and is `[u8]`.
+/// A buffer that the device can access once it is lent. Until then it is exclusive to its holder
+/// and dereferences to `[u8]`.
 ///
-/// One word: it is moved several times per I/O, through requests and completions.
+/// One word, because it moves several times per I/O through requests and completions.
 #[derive(Debug)]
 pub struct DmaBuf(Box<Block>);
 
-/// What a buffer is, made when it is given out.
+/// The description of a buffer, made when it is allocated.
 #[derive(Debug)]
 struct Block {
     data: NonNull<u8>,
     len: usize,
     addr: u64,
-    /// The marks of its 512-byte pieces.
+    /// The marks of its 512-byte units.
     marks: NonNull<[AtomicU8]>,
-    /// What the first says while the block is lent.
+    /// Value of the marks while the buffer is lent: log2 of the block size.
     lent: u8,
-    /// The others say nothing.
+    /// Only the first mark is used.
     one_mark: bool,
-    /// Whose device reaches it.
+    /// The pool whose device can access it.
     pool: Arc<Pool>,
-    /// The region that it is a range of, if it is not the pool's own.
+    /// The region that it is a range of; `None`: memory of the pool.
     region: Option<Arc<AnyRegion>>,
 }
 
-// SAFETY: the block is this buffer's alone, as a `Box<[u8]>`'s would be; the marks are atomics that the extent keeps.
+// SAFETY: the block is exclusive to this buffer, like a `Box<[u8]>`; the marks are atomics owned by
+// the extent.
 unsafe impl Send for Block {}
 // SAFETY: through `&DmaBuf` the block is only read.
 unsafe impl Sync for Block {}
 
-/// Of a block that holds nothing: lending it says nothing of anybody else's.
-static NOTHING: [AtomicU8; 1] = [AtomicU8::new(PRIVATE)];
+/// The mark of empty buffers: lending one must change no mark of an extent.
+static EMPTY_MARK: [AtomicU8; 1] = [AtomicU8::new(PRIVATE)];
 
 impl Block {
-    /// What the first mark is, which copies claim.
+    /// The first mark, which copies lease.
     #[inline]
     fn first(&self) -> &AtomicU8 {
-        // SAFETY: it points to the first of the extent's marks, which `pool` or `region` keeps and nobody moves or has as
-        // anything but atomics, or to a static.
+        // SAFETY: it points to marks of the extent, which `pool` or `region` keeps in place and
+        // which are only accessed as atomics, or to a static.
         unsafe { self.marks.cast::<AtomicU8>().as_ref() }
     }
 
-    /// The marks after the first that count: of pages, if it is a block of pages, or each 512 bytes'. And whether a block that copies claim
-    /// begins there.
+    /// The marks in use after the first: one per page of a paged block, else one per 512 bytes; and
+    /// whether each is the first mark of a block, which copies lease.
     #[inline]
     fn rest(&self) -> impl Iterator<Item = (&AtomicU8, bool)> {
         // SAFETY: as in `first`, for all of them.
@@ -108,13 +113,14 @@ impl Block {
     }
 
     #[inline(never)]
-    fn lend_rest(&self) {
+    fn grant_rest(&self) {
         self.rest().for_each(|(mark, _)| lease::grant(mark, self.lent));
     }
 
-    /// Unless it is `done`, a copy is in the first block, and is waited for.
+    /// Finishes `take_back`: unless `done`, waits for the copy in the first block, then revokes the
+    /// other marks.
     #[inline(never)]
-    fn end_rest(&self, done: bool) {
+    fn revoke_rest(&self, done: bool) {
         if !done {
             lease::finish_revoke(self.first());
         }
@@ -122,6 +128,7 @@ impl Block {
             if begins {
                 lease::revoke(mark);
             } else {
+                // No copy leases this mark: a plain store is enough.
                 mark.store(PRIVATE, Ordering::Release);
             }
         }
@@ -129,14 +136,15 @@ impl Block {
 }
 
 impl DmaBuf {
-    /// Whether the device of the pool `key` reaches it: it is the pool's own, or of a region that is registered with it.
+    /// Whether it belongs to the pool `key`: memory of the pool, or of a region registered with it.
     #[inline]
     pub fn is_of(&self, key: PoolKey) -> bool {
         PoolKey(Arc::as_ptr(&self.0.pool).addr()) == key
     }
 
-    /// The `len` bytes from `offset` on of `extent`, which `region` keeps, or else `pool`. What the last page (or, if
-    /// it is not `paged`, the last 512 bytes) holds beyond them is nobody else's.
+    /// The `len` bytes from `offset` on of `extent`, which `region`, or else `pool`, keeps alive.
+    /// The rest of the last page (if not `paged`: of the last 512 bytes) belongs to this buffer
+    /// too.
     pub(super) fn new(
         extent: &Extent,
         (offset, len): (u64, usize),
@@ -144,7 +152,8 @@ impl DmaBuf {
         pool: Arc<Pool>,
         region: Option<Arc<AnyRegion>>,
     ) -> DmaBuf {
-        // A range of a region may begin anywhere: its pages and pieces are blocks of their own.
+        // A range of a region is not aligned to its size, so each page or 512 bytes is a block of
+        // its own.
         let (unit, lent) = match (paged, &region) {
             (false, _) => (MIN_BLOCK, PIECE_LOG2),
             (true, Some(_)) => (PAGE, PAGE_LOG2),
@@ -168,54 +177,54 @@ impl DmaBuf {
         self.0.addr
     }
 
-    /// Bytes. Good in a forked child as well.
+    /// Length in bytes. Also valid in a forked child.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// Whether it is a range of a region. The owner of the region's memory goes with the last of them.
+    /// Whether it is a range of a region. The last such buffer keeps the owner of the memory alive.
     pub fn is_registered(&self) -> bool {
         self.0.region.is_some()
     }
 
-    /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
+    /// Lends the buffer to the device. It cannot be accessed as bytes until [`Lent::take_back`].
     #[inline]
     pub fn lend(self) -> Lent {
         lease::grant(self.0.first(), self.0.lent);
         if !self.0.one_mark {
-            self.0.lend_rest();
+            self.0.grant_rest();
         }
         Lent(ManuallyDrop::new(self))
     }
 }
 
-/// A buffer of a pool that this process does not have: at its address lies something else, or nothing.
+/// Called for a buffer of the parent process: in this process its address is unmapped or holds
+/// other data.
 #[cold]
 #[inline(never)]
-fn forked() -> ! {
-    panic!(
-        "a DMA buffer is memory of the process that opened its device, and not of one that was forked from it; open devices after the fork"
-    )
+fn panic_forked() -> ! {
+    panic!("a DMA buffer belongs to the process that opened its device, not to a child forked from it; open devices after the fork")
 }
 
 /// # Panics
-/// In a process that was forked after the buffer's device was opened.
+/// In a process forked after the device was opened.
 impl Deref for DmaBuf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        if !self.0.pool.born.is_here() {
-            forked();
+        if !self.0.pool.fork_guard.is_here() {
+            panic_forked();
         }
-        // SAFETY: the block is memory that `pool` or `region` keeps, and initialised. It is this buffer's alone while it is
-        // not lent: the device's copies have ended, and others are refused. A lent buffer has no `deref`.
+        // SAFETY: the block is memory that `pool` or `region` keeps, and initialised. It is
+        // exclusive to this buffer while it is not lent: copies of the device have ended, and new
+        // ones are refused. `Lent` has no `deref`.
         unsafe { std::slice::from_raw_parts(self.0.data.as_ptr(), self.0.len) }
     }
 }
@@ -225,8 +234,8 @@ impl Deref for DmaBuf {
 impl DerefMut for DmaBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        if !self.0.pool.born.is_here() {
-            forked();
+        if !self.0.pool.fork_guard.is_here() {
+            panic_forked();
         }
         // SAFETY: as in `deref`, and `&mut self` is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.len) }
@@ -237,17 +246,18 @@ impl Drop for DmaBuf {
     fn drop(&mut self) {
         let Block { addr, len, ref pool, ref region, .. } = *self.0;
         match region {
-            _ if len == 0 || !pool.born.is_here() => {}
-            Some(region) => region.give_back(addr),
-            None => pool.give_back(addr - pool.own.base, len),
+            _ if len == 0 || !pool.fork_guard.is_here() => {}
+            Some(region) => region.release_range(addr),
+            None => pool.free_block(addr - pool.own.base, len),
         }
     }
 }
 
-/// A buffer while the device may use it. Dropping it leaks its memory, and counts it: the device may still write there. Of a
-/// region all stays for ever, since its owner frees it as a whole.
+/// A buffer that the device may use. Dropping it leaks its memory and adds it to
+/// [`DmaPool::leaked`], because the device may still write to it. If it is a range of a region, the
+/// whole region is leaked: its owner can only free it as a whole.
 ///
-/// It is no bytes, so that nobody reads what the device writes meanwhile:
+/// It does not dereference to bytes, which the device may be writing:
 ///
 /// ```compile_fail,E0608
 /// let pool = hw::DmaPool::new(4096).unwrap();
@@ -267,29 +277,29 @@ impl Lent {
 
     /// Bytes.
     #[inline]
-    #[allow(clippy::len_without_is_empty)] // emptiness is no question here
+    #[allow(clippy::len_without_is_empty)] // a lent buffer is never tested for emptiness
     pub fn len(&self) -> usize {
         self.0.0.len
     }
 
-    /// What was lent beside the region that the buffer is a range of.
+    /// The attachment of the region that the buffer is a range of.
     pub fn attachment(&self) -> Option<&Attachment> {
         self.0.0.region.as_ref()?.attachment.as_ref()
     }
 
-    /// Where its memory is in this process: for a kernel that copies by itself.
+    /// Its address in this process, for a kernel that copies by itself.
     #[inline]
     pub(crate) fn memory(&self) -> NonNull<u8> {
         self.0.0.data
     }
 
-    /// The chunk of memory that all of it lies in, if it is one.
+    /// The chunk that contains all of it, if one does.
     #[inline]
     pub fn piece(&self) -> Option<Piece> {
         self.extent().piece(self.addr(), self.len() as u64)
     }
 
-    /// Where that chunk is, and its bytes.
+    /// That chunk with its address and size.
     pub(crate) fn chunk(&self) -> Option<(Piece, NonNull<u8>, usize)> {
         let piece = self.piece()?;
         let (at, bytes) = self.extent().chunk(piece.index);
@@ -300,18 +310,19 @@ impl Lent {
         self.0.0.region.as_ref().map_or(&self.0.0.pool.own, |region| &region.extent)
     }
 
-    /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. A copy by
-    /// [`DmaPool::dma_read`] or [`DmaPool::dma_write`] that has begun is waited for, and later ones are refused. Of what copies by itself
-    /// (a kernel, a device on a bus) nothing here knows: a buffer that is taken back from it too early is written to while it is bytes.
+    /// Takes the buffer back. The caller knows that the device has completed every command that
+    /// names it, or has stopped (CSTS.RDY = 0). Waits for a copy by [`DmaPool::dma_read`] or
+    /// [`DmaPool::dma_write`] that has begun; later copies fail. A kernel or bus device that copies
+    /// by itself cannot be checked: taking the buffer back too early lets it write into a `[u8]`.
     #[inline]
     pub fn take_back(mut self) -> DmaBuf {
         // SAFETY: `self` is forgotten right away, so the buffer is taken out once.
         let buf = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
-        // One call, whatever there is left to do: the loop over completions has no register for two.
+        // At most one call on the slow path: two would cost the completion loop another register.
         let done = lease::begin_revoke(buf.0.first());
         if !(done & buf.0.one_mark) {
-            buf.0.end_rest(done);
+            buf.0.revoke_rest(done);
         }
         buf
     }
@@ -324,9 +335,9 @@ impl Drop for Lent {
         let block = &mut *buf.0;
         let bytes = if block.region.is_some() { block.len as u64 } else { block_size(block.len).unwrap_or(0) };
         block.pool.leaked.fetch_add(bytes, Ordering::Relaxed);
-        // Never let go: its owner is not to free it.
+        // Leaked on purpose: the owner must never free the memory.
         std::mem::forget(block.region.take());
-        // Only the description is let go: a buffer of no bytes gives no block back.
+        // Drop only the description: a buffer of length 0 frees no block.
         block.len = 0;
     }
 }

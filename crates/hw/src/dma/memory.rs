@@ -1,4 +1,5 @@
-//! Memory that a caller owns, and what a type must keep to that says where it is.
+//! Memory that a caller owns: the trait that a type must implement to be registered, and two types
+//! that do.
 
 use std::fmt;
 use std::io;
@@ -12,7 +13,7 @@ use rustix::mm::{Advice, MapFlags};
 use super::PAGE;
 use crate::mapping::{Mapping, sealed_memfd};
 
-/// What stands behind a pool's memory. None of it is touched before it is used.
+/// The kind of memory of a pool. None of it is touched before it is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
     /// Private memory, in transparent huge pages where the kernel has them.
@@ -20,32 +21,35 @@ pub enum Backing {
     Anonymous,
     /// A memory file, which another process can map as well.
     Memfd,
-    /// The same of huge pages of 2 MiB that the administrator has set aside, all of them reserved at once. Where there are too few:
-    /// [`Backing::Memfd`].
+    /// A memory file of 2 MiB huge pages from the administrator's reserve, all reserved at once. If
+    /// there are too few: [`Backing::Memfd`].
     HugeMemfd,
 }
 
-/// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Dropping it frees the memory.
+/// Memory that can be registered ([`DmaPool::register`](super::DmaPool::register)). Dropping it
+/// frees the memory.
 ///
-/// There are [`Pages`]; [`RawMemory`], of anything that has an address; and pairs of memory and something that is to be
-/// dropped after it.
+/// Implemented by [`Pages`], by [`RawMemory`] for memory known by its address, and by pairs of a
+/// `Memory` and a value to drop after it.
 ///
 /// # Safety
-/// [`Memory::bytes`] is initialised memory that may be read and written, always the same. It stays where it is while the
-/// owner lives, wherever the owner is moved. Nobody reaches it but through the owner, and the owner does so only when
-/// its own methods are called.
+/// [`Memory::bytes`] always returns the same initialised, readable and writable memory. It stays in
+/// place while the owner lives, even if the owner is moved. It is accessed only through the owner,
+/// and by the owner only within its own methods.
 pub unsafe trait Memory: Send + 'static {
-    /// Where the memory is.
+    /// The memory.
     fn bytes(&mut self) -> NonNull<[u8]>;
 
-    /// The file that the memory is a shared mapping of, and where in it the memory begins, a multiple of 4096. A device in another process reaches
-    /// memory by its file. The file must not become shorter while the owner lives: seal it (`F_SEAL_SHRINK`), because that process has it too.
+    /// The file that the memory is a shared mapping of, and the offset of the memory in it, a
+    /// multiple of 4096. A device in another process accesses memory through its file. The file
+    /// must not shrink while the owner lives: seal it (`F_SEAL_SHRINK`), because the other process
+    /// has it too.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }
 }
 
-// SAFETY: the first owner's memory is; the second is another thing, and goes after it.
+// SAFETY: the first value upholds it; the second only has to be dropped after it.
 unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.bytes()
@@ -56,11 +60,11 @@ unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
     }
 }
 
-/// Whole pages of zeroes, touched by nobody before they are used: a page-aligned `Box<[u8]>`.
+/// Zero-filled whole pages, not touched before they are used: a page-aligned `Box<[u8]>`.
 #[derive(Debug)]
 pub struct Pages {
     pub(super) mapping: Mapping,
-    /// The file behind it, whose first byte is the first of the mapping.
+    /// The file behind it; both begin at the same byte.
     pub(super) file: Option<OwnedFd>,
 }
 
@@ -70,12 +74,12 @@ impl Pages {
         Ok(Pages::backed(bytes, Backing::Anonymous)?.0)
     }
 
-    /// The same with a file behind it, so that a device in another process reaches it too.
+    /// As [`Pages::new`], with a file, so that a device in another process can access it too.
     pub fn shared(bytes: usize) -> io::Result<Pages> {
         Ok(Pages::backed(bytes, Backing::Memfd)?.0)
     }
 
-    /// Whole pages, of 2 MiB for huge ones, and what was got.
+    /// Allocates pages, and returns the kind of memory that was available.
     pub(super) fn backed(bytes: usize, backing: Backing) -> io::Result<(Pages, Backing)> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE as usize).ok_or(io::ErrorKind::OutOfMemory)?;
         let file = |kind, flags| {
@@ -86,12 +90,13 @@ impl Pages {
         match backing {
             Backing::Anonymous => {
                 let mapping = Mapping::anonymous(bytes, MapFlags::NORESERVE)?;
-                // Best effort: without huge pages the memory works as well.
+                // Best effort: without transparent huge pages the memory works as well.
                 _ = mapping.advise(Advice::LinuxHugepage);
                 Ok((Pages { mapping, file: None }, backing))
             }
             Backing::Memfd => file(MemfdFlags::empty(), MapFlags::NORESERVE),
-            // Huge pages are reserved by the mapping: one that is missing when it is first touched would be a signal.
+            // No MAP_NORESERVE: the mapping reserves its huge pages. A page missing at the first
+            // touch would raise SIGBUS.
             Backing::HugeMemfd => {
                 file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, MapFlags::empty()).or_else(|_| Pages::backed(bytes, Backing::Memfd))
             }
@@ -99,7 +104,7 @@ impl Pages {
     }
 }
 
-// SAFETY: the mapping is the owner's alone, zeroed, and stays until it is dropped.
+// SAFETY: the mapping is exclusive to the owner, zeroed, and lasts until it is dropped.
 unsafe impl Memory for Pages {
     fn bytes(&mut self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.mapping.at, self.mapping.bytes)
@@ -113,8 +118,8 @@ unsafe impl Memory for Pages {
 impl Deref for Pages {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping is initialised, and is written to only through `&mut self`: while it is registered nobody
-        // has a `&Pages`.
+        // SAFETY: the mapping is initialised, and is written to only through `&mut self`: while it
+        // is registered there is no `&Pages`.
         unsafe { std::slice::from_raw_parts(self.mapping.at.as_ptr(), self.mapping.bytes) }
     }
 }
@@ -126,18 +131,19 @@ impl DerefMut for Pages {
     }
 }
 
-/// Memory that is known by its address alone: a database's own frames, or memory from C.
+/// Memory known by its address only: the frames of a database, or memory from C.
 pub struct RawMemory {
     memory: NonNull<[u8]>,
     free: Option<Box<dyn FnOnce() + Send>>,
 }
 
-// SAFETY: its maker has promised that the memory may be used from any thread; the closure is `Send`.
+// SAFETY: the caller of `new` guarantees that the memory may be used from any thread; the closure
+// is `Send`.
 unsafe impl Send for RawMemory {}
 
 impl RawMemory {
-    /// The `bytes` bytes at `memory`. `free` is called once, by whichever thread is the last to let go of them: then
-    /// neither the device nor this process reaches them through this library.
+    /// The `bytes` bytes at `memory`. `free` is called once, by the thread that drops the last
+    /// reference: after that neither the device nor this library accesses them.
     ///
     /// ```
     /// use std::ptr::NonNull;
@@ -146,10 +152,10 @@ impl RawMemory {
     /// #[repr(align(4096))]
     /// struct Frame([u8; 16384]);
     ///
-    /// // Frames that are there as long as the process.
+    /// // Frames that live as long as the process.
     /// let frames: &'static mut [Frame] = vec![Frame([0; 16384]); 64].leak();
     /// let (first, bytes) = (NonNull::from(&mut *frames).cast(), size_of_val(frames));
-    /// // SAFETY: they are initialised, never freed, and from now on reached only through the region.
+    /// // SAFETY: they are initialised, never freed, and from now on accessed only through the region.
     /// let memory = unsafe { hw::RawMemory::new(first, bytes, || ()) };
     /// let region = hw::DmaPool::new(4 << 20)?.register(memory).map_err(|(why, _)| why)?;
     /// let frame = region.buffer(16384..32768)?;
@@ -158,13 +164,14 @@ impl RawMemory {
     /// ```
     ///
     /// # Safety
-    /// Until `free` is called the bytes are there, initialised, and nobody else reads or writes them, on any thread.
+    /// Until `free` is called, the bytes must be valid and initialised, and no thread may access
+    /// them except through this library.
     pub unsafe fn new(memory: NonNull<u8>, bytes: usize, free: impl FnOnce() + Send + 'static) -> RawMemory {
         RawMemory { memory: NonNull::slice_from_raw_parts(memory, bytes), free: Some(Box::new(free)) }
     }
 }
 
-// SAFETY: that is what `RawMemory::new` asks of its caller.
+// SAFETY: `RawMemory::new` requires it of its caller.
 unsafe impl Memory for RawMemory {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.memory

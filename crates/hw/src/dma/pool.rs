@@ -1,4 +1,5 @@
-//! The pool: memory made for one device, given out by blocks, and the way in which the device copies.
+//! The pool: memory for one device, allocated in blocks, and the functions with which an embedded
+//! controller copies to and from it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,26 +11,26 @@ use super::buddy::{Buddy, block_size};
 use super::extent::{Extent, PinError, Pinner, Pinning};
 use super::memory::{Backing, Pages};
 use super::ring::RingMemory;
-use super::space::{Space, USUAL_BITS};
+use super::space::{AddressSpace, USUAL_BITS};
 use super::{CHUNK, MAX_POOL, MIN_BLOCK, lock};
 use nvme::BusError;
 
 use crate::Birth;
 
-/// How a pool is made. Start from `PoolOptions::default()`.
+/// Options of a pool. Start from `PoolOptions::default()`.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// What stands behind its memory.
+    /// What kind of memory it uses.
     pub backing: Backing,
-    /// Bits of a bus address that the device has: 48, unless it says otherwise. There are some with 39.
+    /// Width of a bus address in bits: 48 unless the device says otherwise. Some devices have 39.
     pub address_bits: u32,
-    /// Bus addresses that the way to the device lets through, as an IOMMU says; empty: all that the device has.
+    /// Bus addresses that the IOMMU can map; empty: all addresses of the device.
     pub windows: Vec<Range<u64>>,
-    /// What the device wants the address of a buffer to be a multiple of, in bytes: a power of two, 512 or more. Buffers of the pool
-    /// are, and a region gives out no others.
+    /// Alignment in bytes that the device requires of buffers: a power of two, at least 512.
+    /// Applies to buffers of the pool and of its regions.
     pub alignment: u32,
-    /// How memory is pinned for a device that reaches it by itself. Without, nothing is pinned, and nothing counts
-    /// against RLIMIT_MEMLOCK.
+    /// How to pin memory for a device that accesses it by itself. `None`: nothing is pinned or
+    /// counted against RLIMIT_MEMLOCK.
     pub pinner: Option<Arc<dyn Pinner>>,
 }
 
@@ -45,11 +46,11 @@ impl Default for PoolOptions {
     }
 }
 
-/// Why a pool gave no memory.
+/// Why an allocation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocError {
     /// No block of this size is free.
-    #[error("the DMA pool of {pool} bytes has no {wanted} bytes in one piece left; open it larger or keep fewer buffers")]
+    #[error("the DMA pool of {pool} bytes has no {wanted} contiguous bytes left; make it larger or keep fewer buffers")]
     Full {
         /// Bytes asked for.
         wanted: usize,
@@ -59,40 +60,41 @@ pub enum AllocError {
     /// It cannot be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The pool is of the process that this one was forked from, which alone has its memory.
-    #[error("this process was forked from the one that opened the device, and does not have its memory; open devices after the fork")]
+    /// The pool belongs to the parent of this forked process.
+    #[error("the memory belongs to the parent process, from which this process was forked; open devices after the fork")]
     Forked,
 }
 
-/// Memory for buffers and rings, reachable by devices. Cheap to clone; the memory goes when the last clone, buffer, region
-/// and ring are gone.
+/// Memory for buffers and rings of one device. Cheap to clone; the memory is freed when the last
+/// clone, buffer, region and ring are gone.
 #[derive(Clone, Debug)]
 pub struct DmaPool(pub(super) Arc<Pool>);
 
-/// Fields are dropped in this order: nothing is pinned any more when the memory goes.
+/// Fields drop in this order: unpinned before the memory is freed.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub own: Extent,
-    pub space: Space,
+    pub space: AddressSpace,
     pub pinning: Option<Arc<Pinning>>,
     blocks: Mutex<Buddy>,
     /// Live ring blocks by their offset.
     pub rings: Mutex<BTreeMap<u64, Weak<RingMemory>>>,
     pub leaked: AtomicU64,
-    /// What addresses of buffers are multiples of.
+    /// Alignment of buffers in bytes.
     pub alignment: u64,
     backing: Backing,
     _pages: Pages,
-    /// The process that has the memory.
-    pub born: Birth,
+    /// The process that owns the memory.
+    pub fork_guard: Birth,
 }
 
 impl PoolOptions {
-    /// A pool of `bytes`, rounded up to 4 MiB. Address space only, unless huge pages are reserved for it: memory is taken
-    /// as it is first touched.
+    /// Opens a pool of `bytes`, rounded up to 4 MiB. Reserves address space only, except for
+    /// reserved huge pages: memory is allocated when it is first touched.
     ///
     /// # Errors
-    /// `InvalidInput`: no pool is of this size, or the device has too few bus addresses. What `mmap` says.
+    /// `InvalidInput`: the size is 0 or above 1 TiB, or the device has too few bus addresses.
+    /// Otherwise the error of mmap(2).
     pub fn open(&self, bytes: u64) -> io::Result<DmaPool> {
         let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         if bytes == 0 || bytes > MAX_POOL {
@@ -100,17 +102,17 @@ impl PoolOptions {
         }
         let bytes = bytes.next_multiple_of(CHUNK);
         let bits = self.address_bits;
-        let space = Space::new(bytes, bits, &self.windows).map_err(|room| {
+        let space = AddressSpace::new(bytes, bits, &self.windows).map_err(|room| {
             wrong(format!(
-                "a DMA pool of {bytes} bytes does not fit the {room} bytes in one piece that bus addresses of {bits} bits, less what an IOMMU \
-                 keeps back, leave for it"
+                "a DMA pool of {bytes} bytes does not fit: bus addresses have {bits} bits, and the largest range that the IOMMU does not \
+                 reserve has {room} bytes"
             ))
         })?;
         let (mut pages, backing) = Pages::backed(bytes as usize, self.backing)?;
-        pages.mapping.keep_from_children()?;
+        pages.mapping.dont_fork()?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         let file = pages.file.take().map(|file| (file, 0));
-        // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
+        // SAFETY: the mapping has this size, is zeroed, and is dropped after the extent (`Pool`).
         let own = unsafe { Extent::new((pages.mapping.at, bytes), space.pool(), pinning.clone(), file) }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
         let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
@@ -124,21 +126,21 @@ impl PoolOptions {
             alignment,
             backing,
             _pages: pages,
-            born: Birth::here(),
+            fork_guard: Birth::here(),
         })))
     }
 }
 
 impl DmaPool {
-    /// A pool of `bytes` as [`PoolOptions::open`] makes it by default.
+    /// Opens a pool of `bytes` with default options.
     ///
     /// # Errors
-    /// `InvalidInput` for 0 or more than 1 TiB; what `mmap` says.
+    /// As [`PoolOptions::open`].
     pub fn new(bytes: u64) -> io::Result<DmaPool> {
         PoolOptions::default().open(bytes)
     }
 
-    /// Bytes in the pool.
+    /// Size in bytes.
     #[allow(clippy::len_without_is_empty)] // a pool is never empty
     pub fn len(&self) -> u64 {
         self.0.own.bytes
@@ -149,12 +151,13 @@ impl DmaPool {
         self.0.own.base
     }
 
-    /// What stands behind its memory: huge pages only if there were enough.
+    /// The kind of memory in use: huge pages only if there were enough.
     pub fn backing(&self) -> Backing {
         self.0.backing
     }
 
-    /// Pages that the pool's device reaches once they are registered, wherever it is.
+    /// Allocates pages that can be registered with this pool, also if its device is in another
+    /// process.
     pub fn pages(&self, bytes: usize) -> io::Result<Pages> {
         match &self.0.pinning {
             Some(pinning) if pinning.pinner.wants_file() => Pages::shared(bytes),
@@ -162,23 +165,23 @@ impl DmaPool {
         }
     }
 
-    /// Bytes that are pinned, the regions' included.
+    /// Pinned bytes, including those of regions.
     pub fn pinned(&self) -> u64 {
         self.0.pinning.as_ref().map_or(0, |pinning| pinning.bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes that buffers dropped while lent have taken out of use for good.
+    /// Bytes lost for good to buffers that were dropped while lent.
     pub fn leaked(&self) -> u64 {
         self.0.leaked.load(Ordering::Relaxed)
     }
 
-    /// Whether the device may copy from and to this range now: all of it is lent.
+    /// Checks that the device may access this range now: all of it is lent.
     #[inline]
     pub fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
         self.0.own.check(addr, len).or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
     }
 
-    /// The device copies lent memory at bus address `addr`.
+    /// Copies from lent memory at bus address `addr`, for the device.
     ///
     /// # Errors
     /// [`BusError`] if not all of it is lent; nothing is copied.
@@ -187,7 +190,7 @@ impl DmaPool {
         self.0.own.read(addr, into).or_else(|refused| self.0.in_region(refused, |extent| extent.read(addr, into)))
     }
 
-    /// The device copies into lent memory at bus address `addr`.
+    /// Copies to lent memory at bus address `addr`, for the device.
     ///
     /// # Errors
     /// [`BusError`] if not all of it is lent; nothing is copied.
@@ -202,33 +205,36 @@ impl Pool {
         AllocError::Full { wanted, pool: self.own.bytes }
     }
 
-    /// Bytes of a block for `len` bytes. It begins at a multiple of its size, and so at one of the alignment.
+    /// Size of the block for `len` bytes. Blocks are aligned to their size, and so to the alignment
+    /// of the device.
     fn block_for(&self, len: usize) -> Option<u64> {
         block_size(len.max(self.alignment as usize))
     }
 
-    /// A block for `len` bytes: its offset.
-    pub fn take(&self, len: usize) -> Result<u64, AllocError> {
-        if !self.born.is_here() {
+    /// Allocates and pins a block for `len` bytes; returns its offset.
+    pub fn alloc_block(&self, len: usize) -> Result<u64, AllocError> {
+        if !self.fork_guard.is_here() {
             return Err(AllocError::Forked);
         }
         let size = self.block_for(len).ok_or(self.full(len))?;
         let offset = lock(&self.blocks).alloc(size).ok_or(self.full(len))?;
-        self.own.pin(offset, size).inspect_err(|_| self.give_back(offset, len))?;
+        self.own.pin(offset, size).inspect_err(|_| self.free_block(offset, len))?;
         Ok(offset)
     }
 
-    /// The reverse. In a forked child another thread of the parent's may have the lock for ever.
-    pub fn give_back(&self, offset: u64, len: usize) {
-        if self.born.is_here()
+    /// Frees a block. Does nothing in a forked child, where the lock may be held forever by a
+    /// thread that only the parent has.
+    pub fn free_block(&self, offset: u64, len: usize) {
+        if self.fork_guard.is_here()
             && let Some(size) = self.block_for(len)
         {
             lock(&self.blocks).free(offset, size);
         }
     }
 
-    /// What the pool's own memory refused may lie in a region. Its memory stays for as long as `reach` takes. Should the
-    /// host let go of it meanwhile, against the rules, its owner is dropped here.
+    /// Retries in a region what the memory of the pool refused. The region stays alive during
+    /// `reach`. If the host drops the last reference in the meantime, which breaks the rules, the
+    /// owner is dropped here.
     #[inline(never)]
     fn in_region(&self, refused: BusError, reach: impl FnOnce(&Extent) -> Result<(), BusError>) -> Result<(), BusError> {
         self.space.find(refused.addr).map_or(Err(refused), |region| reach(&region.extent))

@@ -1,8 +1,15 @@
-//! Regions: memory that a caller owns, registered for a pool's device.
+//! Regions: memory that the caller owns and registers for the device of a pool, such as the page
+//! cache of a database.
 //!
-//! A region owns its owner. Ranges of it are given out as buffers, and each keeps all of it alive. So it does not matter
-//! in which order region, buffers, requests, queues and the device go: the owner goes with the last of them. A range that
-//! is dropped while it is lent is never let go, and so nothing of the region ever is.
+//! A region keeps its owner alive, and so does every buffer made of it. Region, buffers, requests,
+//! queues and device can be dropped in any order: the owner is dropped with the last of them. If a
+//! buffer is dropped while lent, the device may still write to it, so the owner is never dropped.
+//!
+//! ```text
+//! Region --+
+//!          +--> Registered { extent, addresses, attachment, owner }
+//! DmaBuf --+        dropped top to bottom: unpin, free bus addresses, then the memory
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +28,7 @@ use crate::mapping::keeps_pages;
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// It does not consist of whole pages.
+    /// It is not whole pages, or is empty or larger than 1 TiB.
     #[error("{bytes} bytes at {at:#x} are not 1 page to 1 TiB of whole pages; align address and length to 4096")]
     Shape {
         /// Address of the first byte in this process.
@@ -29,39 +36,40 @@ pub enum RegisterError {
         /// Bytes.
         bytes: usize,
     },
-    /// The device is in another process, which cannot reach it.
+    /// The device is in another process, which needs a file to access memory.
     #[error(
-        "the device is another process's, which reaches memory by its file, and this memory has none; \
-         register `Pages::shared`, or memory whose owner says its file (`Memory::file`), or take buffers from `Device::buffer`"
+        "the device is in another process, which needs a file to access memory, and this memory has none; \
+         register `Pages::shared`, or memory whose owner has a file (`Memory::file`), or use buffers of `Device::buffer`"
     )]
     NoFile,
-    /// The device is in another process, which could take pages of the memory away. Touching them would end this process by a signal (SIGBUS).
+    /// The device is in another process, which could take pages of the memory away. Touching a
+    /// missing page ends this process (SIGBUS).
     #[error(
-        "the device is another process's, which could take pages of this memory away, and that would end this process: of its file, {0}; \
-         register `Pages::shared`, or say by `trust=yes` that the server takes none away"
+        "the device is in another process, which could take pages of this memory away and thereby end this process: {0}; \
+         register `Pages::shared`, or trust the server with `trust=yes`"
     )]
     MayLosePages(String),
-    /// The device cannot name so much memory.
-    #[error("{bytes} bytes in one piece are more than is left of the bus addresses below {limit:#x} that the device reaches")]
+    /// The device does not have that many bus addresses.
+    #[error("no {bytes} contiguous bus addresses are free below {limit:#x}, the limit of the device")]
     NoAddresses {
         /// Bytes wanted.
         bytes: u64,
         /// One past the device's last bus address.
         limit: u64,
     },
-    /// Memory to describe it could not be had.
-    #[error("cannot set up what describes the memory to the device: {0}")]
+    /// The system refused memory for the bookkeeping, or to duplicate the file descriptor.
+    #[error("cannot set up the memory for the device: {0}")]
     System(#[from] io::Error),
-    /// The device is of the process that this one was forked from.
-    #[error("this process was forked from the one that opened the device, whose device it does not have; open devices after the fork")]
+    /// The device belongs to the parent of this forked process.
+    #[error("the device belongs to the parent process, from which this process was forked; open devices after the fork")]
     Forked,
 }
 
-/// Why a range of a region could not be given out.
+/// Why a range of a region could not be made a buffer.
 #[derive(Debug, thiserror::Error)]
 pub enum RangeError {
-    /// It is not some whole pieces of 512 bytes, or does not lie in the region.
-    #[error("bytes {start}..{end} are not whole pieces of 512 bytes in a region of {bytes} bytes")]
+    /// It is not a multiple of 512 bytes at a multiple of 512, or not within the region.
+    #[error("bytes {start}..{end} are not whole units of 512 bytes in a region of {bytes} bytes")]
     Shape {
         /// First byte.
         start: usize,
@@ -70,18 +78,18 @@ pub enum RangeError {
         /// Bytes of the region.
         bytes: usize,
     },
-    /// The device does not take buffers that begin there.
-    #[error("a buffer cannot begin at byte {start} of the region: this device takes addresses that are multiples of {alignment} bytes")]
+    /// The device requires a stricter alignment.
+    #[error("a buffer cannot begin at byte {start} of the region: this device requires an alignment of {alignment} bytes")]
     Misaligned {
         /// First byte.
         start: usize,
-        /// What it has to be a multiple of.
+        /// Alignment that the device requires, in bytes.
         alignment: u64,
     },
-    /// Some of it is given out already.
-    #[error("bytes {start}..{end} of the region are given out until their buffer is dropped")]
+    /// It overlaps an existing buffer.
+    #[error("bytes {start}..{end} of the region are in use until their buffer is dropped")]
     Taken {
-        /// First byte of the one that is in the way.
+        /// First byte of that buffer.
         start: usize,
         /// One past its last byte.
         end: usize,
@@ -89,31 +97,33 @@ pub enum RangeError {
     /// It cannot be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The region is of the process that this one was forked from.
-    #[error("this process was forked from the one that registered the region, whose device it does not have; register after the fork")]
+    /// The region belongs to the parent of this forked process.
+    #[error("the region belongs to the parent process, from which this process was forked; register memory after the fork")]
     Forked,
 }
 
 impl DmaPool {
-    /// Registers memory that the caller owns: ranges of it become buffers that this pool's device reaches.
+    /// Registers memory that the caller owns. Ranges of it become buffers that the device of this
+    /// pool can access.
     ///
     /// # Errors
-    /// See [`RegisterError`]; the memory comes back with it.
+    /// See [`RegisterError`]; the memory is returned with it.
     pub fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
         self.register_with(memory, |_| Ok(None))
     }
 
-    /// The same, with a description of the memory for the device. `describe` gets the region's length in bytes; what it lends stays lent
-    /// while any of the region exists.
+    /// As [`DmaPool::register`], with an attachment: `describe` gets the length of the region in
+    /// bytes and may return a lent buffer, such as one of PRP lists, which stays lent while the
+    /// region or a buffer of it exists.
     pub fn register_with<M: Memory>(
         &self,
         memory: M,
         describe: impl FnOnce(u64) -> Result<Option<Lent>, RegisterError>,
     ) -> Result<Region<M>, (RegisterError, M)> {
         let (mut owner, pool) = (memory, &self.0);
-        let placed = place(pool, &mut owner).and_then(|(addresses, extent)| Ok((describe(extent.bytes)?, extent, addresses)));
-        let (lent, extent, addresses) = match placed {
-            Ok(placed) => placed,
+        let reserved = reserve_extent(pool, &mut owner).and_then(|(addresses, extent)| Ok((describe(extent.bytes)?, extent, addresses)));
+        let (lent, extent, addresses) = match reserved {
+            Ok(reserved) => reserved,
             Err(why) => return Err((why, owner)),
         };
         let base = extent.base;
@@ -121,18 +131,18 @@ impl DmaPool {
             let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
             Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
         });
-        let region = Arc::new(Registered { extent, out: Mutex::default(), addresses, attachment, owner: Mutex::new(owner) });
+        let region = Arc::new(Registered { extent, in_use: Mutex::default(), addresses, attachment, owner: Mutex::new(owner) });
         let known: Arc<AnyRegion> = region.clone();
-        pool.space.know(base, Arc::downgrade(&known));
+        pool.space.publish(base, Arc::downgrade(&known));
         Ok(Region(region))
     }
 }
 
-/// Memory that its owner gave to a device: ranges of it are buffers, as the pool's own are. It is given back by
-/// [`Region::into_owner`], or dropped with the region or its last buffer.
+/// Registered memory, whose ranges are buffers like those of the pool. It is returned by
+/// [`Region::into_owner`], or dropped with the region and its last buffer.
 pub struct Region<M>(Arc<Registered<Mutex<M>>>);
 
-/// Bus addresses of a pool's device that are a region's.
+/// The bus addresses of a region; freed on drop.
 struct Addresses {
     pool: Arc<Pool>,
     base: u64,
@@ -140,15 +150,17 @@ struct Addresses {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        if self.pool.born.is_here() {
-            self.pool.space.forget(self.base);
+        if self.pool.fork_guard.is_here() {
+            // A forked child must not take locks of the pool: another thread of the parent may have
+            // held them.
+            self.pool.space.free(self.base);
         }
     }
 }
 
-/// A place among the bus addresses of `pool` for the memory of `owner`.
-fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
-    if !pool.born.is_here() {
+/// Checks the memory of `owner` and reserves bus addresses for it.
+fn reserve_extent<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
+    if !pool.fork_guard.is_here() {
         return Err(RegisterError::Forked);
     }
     let memory = owner.bytes();
@@ -168,20 +180,21 @@ fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Exten
     let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
     let base = pool.space.reserve(bytes).ok_or(none)?;
     let addresses = Addresses { pool: pool.clone(), base };
-    // SAFETY: the owner says so (`Memory`), and goes after the extent (`Registered`, `into_owner`).
+    // SAFETY: `Memory` requires it of the owner, which is dropped after the extent (`Registered`,
+    // `into_owner`).
     let extent = unsafe { Extent::new((at, bytes), base, pool.pinning.clone(), file) }?;
     Ok((addresses, extent))
 }
 
 impl<M: Memory> Region<M> {
-    /// The `range` of the region as a buffer, whose length it has: whole pieces of 512 bytes. What it holds is what the
-    /// memory holds. Once the buffer is dropped the range can be given out again. Takes a lock: keep buffers, do not take
-    /// one per I/O.
+    /// Makes a buffer of a range of the region: whole units of 512 bytes. The buffer has the
+    /// contents of the memory. Once it is dropped the range is free again. Takes a lock: keep
+    /// buffers, do not take one per I/O.
     pub fn buffer(&self, range: Range<usize>) -> Result<DmaBuf, RangeError> {
         let Registered { extent, addresses: Addresses { pool, .. }, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
         let alignment = pool.alignment;
-        if !pool.born.is_here() {
+        if !pool.fork_guard.is_here() {
             return Err(RangeError::Forked);
         }
         if start >= end || end > extent.bytes || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
@@ -191,8 +204,8 @@ impl<M: Memory> Region<M> {
             return Err(RangeError::Misaligned { start: range.start, alignment });
         }
         let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
-        self.0.give_out(start..end).map_err(taken)?;
-        extent.pin(start, end - start).inspect_err(|_| self.0.give_back(extent.base + start))?;
+        self.0.claim_range(start..end).map_err(taken)?;
+        extent.pin(start, end - start).inspect_err(|_| self.0.release_range(extent.base + start))?;
         let paged = start % PAGE == 0 && end % PAGE == 0;
         Ok(DmaBuf::new(extent, (start, range.len()), paged, pool.clone(), Some(self.0.clone())))
     }
@@ -208,14 +221,14 @@ impl<M: Memory> Region<M> {
         self.0.extent.base
     }
 
-    /// The owner again, if no range is given out: from now on the device does not know its memory.
+    /// Returns the owner, if there are no buffers; the device can no longer access its memory.
     ///
     /// # Errors
-    /// The region, if a buffer of it is somewhere (held, lent, leaked), or if the device touches it at this instant, which
-    /// it must not.
+    /// The region, if a buffer of it exists (held, lent or leaked), or if the device is just
+    /// accessing it, which it must not.
     pub fn into_owner(self) -> Result<M, Region<M>> {
         let Registered { extent, addresses, attachment, owner, .. } = Arc::try_unwrap(self.0).map_err(Region)?;
-        // Nothing is pinned any more before somebody else can have the bus addresses.
+        // In this order: unpin before the bus addresses can be reused.
         drop(extent);
         drop(addresses);
         drop(attachment);
@@ -230,63 +243,66 @@ impl<M> fmt::Debug for Region<M> {
     }
 }
 
-/// Where the device finds what was lent beside a region: see [`DmaPool::register_with`](super::DmaPool::register_with).
+/// The lent buffer that belongs to a region: see
+/// [`DmaPool::register_with`](super::DmaPool::register_with).
 #[derive(Debug)]
 pub struct Attachment {
     /// Bus address of the region's first byte.
     pub base: u64,
-    /// Bus address of what stands beside it.
+    /// Bus address of the attached buffer.
     pub addr: u64,
-    /// Which pages of it are written, for those who write it page by page.
+    /// Which pages of the attached buffer are filled in, for users that fill it page by page.
     pub written: Box<[AtomicBool]>,
-    /// What stands there.
+    /// The attached buffer.
     lent: Option<Lent>,
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // Nothing of the region is lent, so no command needs what describes it.
+        // No buffer of the region is lent, so no command in flight uses the attached buffer.
         drop(self.lent.take().map(Lent::take_back));
     }
 }
 
-/// A region that is registered. Fields are dropped in this order: nobody names the memory any more when its owner goes.
+/// A registered region. Fields drop in this order, so that nothing refers to the memory when its
+/// owner is dropped.
 pub(super) struct Registered<O: ?Sized> {
-    /// The device's view of it.
+    /// The memory as the device accesses it.
     pub extent: Extent,
-    /// Ranges that are given out: the first byte of each, and one past its last.
-    out: Mutex<BTreeMap<u64, u64>>,
+    /// Ranges in use by buffers: first byte, and one past the last.
+    in_use: Mutex<BTreeMap<u64, u64>>,
     addresses: Addresses,
     pub attachment: Option<Attachment>,
-    /// A mutex that is never locked, which is `Sync`: nobody reaches the owner before it is alone.
+    /// A mutex for its `Sync` only: it is never locked, because the owner is not used before the
+    /// region is taken apart.
     owner: O,
 }
 
-/// Any of them, no matter who owns its memory.
+/// A region, whatever the type of its owner.
 pub(super) type AnyRegion = Registered<dyn Send + Sync>;
 
 impl<O: ?Sized> Registered<O> {
-    /// Gives out a range, unless one that is given out already is in the way: that one.
-    pub fn give_out(&self, range: Range<u64>) -> Result<(), Range<u64>> {
-        let mut out = lock(&self.out);
-        if let Some((&from, &to)) = out.range(..range.end).next_back().filter(|&(_, &to)| to > range.start) {
+    /// Claims a range for a buffer. On overlap returns the existing range.
+    pub fn claim_range(&self, range: Range<u64>) -> Result<(), Range<u64>> {
+        let mut in_use = lock(&self.in_use);
+        if let Some((&from, &to)) = in_use.range(..range.end).next_back().filter(|&(_, &to)| to > range.start) {
             return Err(from..to);
         }
-        out.insert(range.start, range.end);
+        in_use.insert(range.start, range.end);
         Ok(())
     }
 
-    /// The range that begins at bus address `addr` is nobody's any more.
-    #[cold] // buffers are kept: no I/O's code has room for it
-    pub fn give_back(&self, addr: u64) {
-        lock(&self.out).remove(&(addr - self.extent.base));
+    /// Releases the range that begins at bus address `addr`.
+    #[cold] // buffers are kept, not dropped per I/O: keep this out of the hot code
+    pub fn release_range(&self, addr: u64) {
+        lock(&self.in_use).remove(&(addr - self.extent.base));
     }
 }
 
 impl<O: ?Sized> fmt::Debug for Registered<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Registered { extent, out, attachment, .. } = self;
-        f.debug_struct("Registered").field("extent", extent).field("out", out).field("attachment", attachment).finish_non_exhaustive()
+        let Registered { extent, in_use, attachment, .. } = self;
+        f.debug_struct("Registered").field("extent", extent).field("out", in_use).field("attachment", attachment).finish_non_exhaustive()
     }
 }
 

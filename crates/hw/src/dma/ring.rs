@@ -1,5 +1,14 @@
-//! Rings: their memory, and their slots in it, as atomics. Entries are 8-byte words; who may read which entry when is
-//! settled by the doorbell (submission) and by the phase tag (completion). And shadow doorbells.
+//! Queue rings in DMA memory: their memory, their slots as 8-byte atomics, and shadow doorbells.
+//! The tail doorbell (submission) and the phase tag (completion) decide which side may read an
+//! entry.
+//!
+//! ```text
+//! SQ   host                                     device
+//!      words of the SQE (relaxed)
+//!      tail doorbell (release)     --------->   tail (acquire), then the words (relaxed)
+//!
+//! CQ device host word 0 (relaxed) word 1 with phase (release) ---------> word 1 (acquire); phase
+//! as expected: word 0 (relaxed) ```
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -12,8 +21,9 @@ use sync::shadow::{ShadowDoorbell, ShadowDoorbells};
 use super::pool::{AllocError, DmaPool, Pool};
 use super::{PAGE, lock};
 
-/// Memory of submission and completion queues. The host keeps it for as long as the controller may use the queues; rings
-/// mapped over it keep it alive themselves, so neither side can be left with memory that is somebody else's by now.
+/// Memory of a submission or completion queue. The host keeps it while the controller may use the
+/// queue. Rings mapped over it keep it alive too, so that neither side uses memory that has been
+/// freed.
 #[derive(Debug)]
 pub struct RingMemory {
     offset: u64,
@@ -30,39 +40,39 @@ impl RingMemory {
 
 impl Drop for RingMemory {
     fn drop(&mut self) {
-        if !self.pool.born.is_here() {
+        if !self.pool.fork_guard.is_here() {
             return;
         }
         lock(&self.pool.rings).remove(&self.offset);
-        self.pool.give_back(self.offset, self.len as usize);
+        self.pool.free_block(self.offset, self.len as usize);
     }
 }
 
 impl DmaPool {
-    /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
-    /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; nobody ever has it as bytes.
+    /// Allocates memory for a queue: zeroed and page-aligned, `len` bytes rounded up to pages.
+    /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; it is never accessible as bytes.
     pub fn alloc_ring(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
         let block = self.zeroed(len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?)?;
         lock(&self.0.rings).insert(block.offset, Arc::downgrade(&block));
         Ok(block)
     }
 
-    /// Pages for the doorbells of a controller whose doorbells are 2^(2 + `dstrd`) bytes apart (CAP.DSTRD), zeroed.
+    /// Allocates zeroed pages for shadow doorbells, 2^(2 + `dstrd`) bytes apart (CAP.DSTRD).
     pub fn alloc_doorbells(&self, dstrd: u8) -> Result<DoorbellPages, AllocError> {
-        // It is not among the rings: no queue can be mapped over it.
+        // Not inserted into `rings`: no queue can be mapped over it.
         let block = self.zeroed(2 * PAGE as usize)?;
         Ok(DoorbellPages { first: self.0.own.at(block.offset).cast(), stride: 1 << dstrd.min(15), block })
     }
 
     fn zeroed(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
-        let offset = self.0.take(len)?;
-        // SAFETY: the block is inside the mapping, and nobody else knows it.
+        let offset = self.0.alloc_block(len)?;
+        // SAFETY: the block is inside the mapping and just allocated: no other code uses it.
         unsafe { self.0.own.at(offset).write_bytes(0, len) };
         Ok(Arc::new(RingMemory { offset, len: len as u64, pool: self.0.clone() }))
     }
 
-    /// Maps a submission queue of `entries` entries at bus address `addr`. `None` unless all of it lies in one
-    /// [`RingMemory`], 8-byte aligned.
+    /// Maps a submission queue of `entries` entries at bus address `addr`. `None` unless all of it
+    /// lies in one [`RingMemory`], 8-byte aligned.
     pub fn sq(&self, addr: u64, entries: u32) -> Option<SqRing> {
         self.slots(addr, entries)
     }
@@ -72,7 +82,7 @@ impl DmaPool {
         self.slots(addr, entries)
     }
 
-    /// `entries` entries at `addr`, if a ring block holds all of them.
+    /// Maps `entries` entries at `addr`, if they are within one ring block.
     fn slots<const WORDS: usize>(&self, addr: u64, entries: u32) -> Option<Slots<WORDS>> {
         let own = &self.0.own;
         let offset = addr.checked_sub(own.base).filter(|o| *o < own.bytes && o % 8 == 0)?;
@@ -100,21 +110,23 @@ pub struct Slots<const WORDS: usize> {
     _block: Arc<RingMemory>,
 }
 
-// SAFETY: the memory is reached only as atomics, and the block, kept by the `Arc`, is never given out as bytes.
+// SAFETY: the memory is reached only as atomics, and the block, kept by the `Arc`, is never
+// accessible as bytes.
 unsafe impl<const WORDS: usize> Send for Slots<WORDS> {}
 // SAFETY: as above.
 unsafe impl<const WORDS: usize> Sync for Slots<WORDS> {}
 
 impl<const WORDS: usize> Slots<WORDS> {
-    /// The words of `len` slots from `first` on. Slots come from ring arithmetic; one outside the ring is a bug of ours, and panics as an
-    /// index would.
+    /// The words of `len` slots from `first` on. A slot outside the ring is a bug in the ring
+    /// arithmetic and panics, as an index would.
     #[inline]
     fn run(&self, first: u32, len: usize) -> &[[AtomicU64; WORDS]] {
         if first as usize + len > self.entries as usize {
             out_of_ring(first.max(self.entries), self.entries);
         }
-        // SAFETY: the slots are inside the ring, which `DmaPool::slots` has found to be inside the block and 8-byte aligned. The memory is
-        // initialised (zeroed), lives at least as long as `_block`, and is only ever accessed as `AtomicU64`s.
+        // SAFETY: the slots are inside the ring, which `DmaPool::slots` has found to be inside the
+        // block and 8-byte aligned. The memory is initialised (zeroed), lives at least as long as
+        // `_block`, and is only ever accessed as `AtomicU64`s.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr().add(first as usize * WORDS).cast(), len) }
     }
 
@@ -128,7 +140,7 @@ impl<const WORDS: usize> Slots<WORDS> {
     }
 }
 
-/// By value, so that the caller's slot may stay in a register.
+/// Takes its arguments by value so that the caller can keep the slot in a register.
 #[cold]
 fn out_of_ring(slot: u32, entries: u32) -> ! {
     panic!("slot {slot} of a ring of {entries} entries")
@@ -137,12 +149,13 @@ fn out_of_ring(slot: u32, entries: u32) -> ! {
 impl SqSlots for SqRing {
     #[inline]
     fn store(&self, slot: u32, sqe: &Sqe) {
-        // Relaxed: the tail doorbell, a release, publishes them.
+        // Relaxed: the release store of the tail doorbell publishes them.
         self.slot(slot).iter().zip(sqe.to_words()).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
     #[inline]
     fn load(&self, slot: u32) -> Sqe {
+        // Relaxed: the acquire load of the tail doorbell came before.
         Sqe::from_words(self.slot(slot).each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 }
@@ -152,6 +165,7 @@ impl CqSlots for CqRing {
     fn store(&self, slot: u32, cqe: &Cqe) {
         let (words, [first, phase]) = (self.slot(slot), cqe.to_words());
         words[0].store(first, Ordering::Relaxed);
+        // The phase tag is in word 1: its release store publishes the entry, so it comes last.
         words[1].store(phase, Ordering::Release);
     }
 
@@ -159,6 +173,7 @@ impl CqSlots for CqRing {
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
         let words = self.slot(slot);
         let second = words[1].load(Ordering::Acquire);
+        // Word 0 only after the phase tag matches: before that it is the previous entry's.
         (Cqe::phase_of(second) == phase).then(|| Cqe::from_words([words[0].load(Ordering::Relaxed), second]))
     }
 
@@ -181,18 +196,19 @@ impl CqSlots for CqRing {
     }
 }
 
-/// Doorbells that a host keeps in memory, for a controller to read (Base 5.2.5): a page of them, and behind it a page of their
-/// EventIdx. The tail of queue 0 comes first, its head, the tail of queue 1, and so on. They are 4 bytes each,
-/// and as far apart as the controller's registers are (CAP.DSTRD).
+/// Shadow doorbells in host memory, which the controller reads (Base 5.2.5, Doorbell Buffer
+/// Config): one page of doorbells followed by one page of EventIdx values. Order: SQ 0 tail, CQ 0
+/// head, SQ 1 tail and so on, 4 bytes each, as far apart as the doorbell registers (CAP.DSTRD).
 #[derive(Clone, Debug)]
 pub struct DoorbellPages {
     first: NonNull<u32>,
-    /// Words from one doorbell to the next: a power of two.
+    /// Distance between doorbells in words: a power of two.
     stride: usize,
     block: Arc<RingMemory>,
 }
 
-// SAFETY: the memory is reached only as atomics, and the block, kept by the `Arc`, is never given out as bytes or as a ring.
+// SAFETY: the memory is reached only as atomics, and the block, kept by the `Arc`, is never
+// accessible as bytes or as a ring.
 unsafe impl Send for DoorbellPages {}
 // SAFETY: as above.
 unsafe impl Sync for DoorbellPages {}
@@ -201,13 +217,13 @@ unsafe impl Sync for DoorbellPages {}
 const WORDS: usize = PAGE as usize / size_of::<u32>();
 
 impl DoorbellPages {
-    /// Bus addresses of both: doorbells, EventIdx.
+    /// Bus addresses of the doorbell page and of the EventIdx page.
     pub fn addrs(&self) -> (u64, u64) {
         let first = self.block.pool.own.base + self.block.offset;
         (first, first + PAGE)
     }
 
-    /// All of them are 0: after a reset, before the controller learns of them again.
+    /// Zeroes both pages: after a reset, before Doorbell Buffer Config is sent again.
     pub fn clear(&self) {
         (0..2 * WORDS).for_each(|at| self.word(at).store(0, Ordering::Relaxed));
     }
@@ -215,8 +231,9 @@ impl DoorbellPages {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < 2 * WORDS);
-        // SAFETY: `doorbell` and `clear` give no word beyond both pages, which are page-aligned, initialised (zeroed), live as long as
-        // `block`, and are reached in this process by nothing but `AtomicU32`s. The controller's accesses are whole words, too.
+        // SAFETY: `doorbell` and `clear` pass no index beyond both pages, which are page-aligned,
+        // zeroed, live as long as `block`, and are accessed in this process only as `AtomicU32`s.
+        // The controller accesses whole words too.
         unsafe { &*self.first.as_ptr().add(at).cast::<AtomicU32>() }
     }
 }
@@ -224,7 +241,7 @@ impl DoorbellPages {
 impl ShadowDoorbells for DoorbellPages {
     type Doorbell<'a> = DoorbellWords<'a>;
 
-    /// `None`: the page ends before it.
+    /// `None`: past the end of the page. The doorbell then has only its register.
     #[inline]
     fn doorbell(&self, n: usize) -> Option<DoorbellWords<'_>> {
         let at = n.checked_mul(self.stride).filter(|at| *at < WORDS)?;
@@ -232,7 +249,8 @@ impl ShadowDoorbells for DoorbellPages {
     }
 }
 
-/// One doorbell, and its EventIdx. The controller may be a device: both words are little-endian.
+/// One shadow doorbell and its EventIdx. Little-endian, because the controller may be a device on a
+/// bus.
 #[derive(Clone, Copy, Debug)]
 pub struct DoorbellWords<'a> {
     pages: &'a DoorbellPages,
@@ -249,6 +267,8 @@ impl ShadowDoorbell for DoorbellWords<'_> {
 
     #[inline]
     fn set_value(&self, value: u32) -> Result<(), Infallible> {
+        // Release: entries before the doorbell. The caller adds the fence between this store and
+        // the load of EventIdx.
         self.pages.word(self.at).store(value.to_le(), Ordering::Release);
         Ok(())
     }

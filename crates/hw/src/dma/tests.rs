@@ -28,7 +28,7 @@ fn buffers_and_rings_cross_threads() {
 }
 
 #[test]
-fn what_the_device_writes_comes_back() {
+fn device_writes_reach_the_host() {
     let pool = pool();
     let mut buf = pool.alloc(5000).unwrap();
     buf.fill(7);
@@ -43,7 +43,7 @@ fn what_the_device_writes_comes_back() {
 }
 
 #[test]
-fn only_lent_memory_is_reached() {
+fn only_lent_memory_is_accessible() {
     let pool = pool();
     let (held, small, large) = (pool.alloc(512).unwrap(), pool.alloc(512).unwrap().lend(), pool.alloc(8192).unwrap().lend());
     let ring = pool.alloc_ring(4096).unwrap();
@@ -88,7 +88,7 @@ fn dropped_lent_buffers_are_counted() {
     let addr = lent.addr();
     drop(lent);
     assert_eq!(pool.leaked(), 4096);
-    // The device may still write there, and nobody else ever gets it.
+    // The device may still write there, so it is never allocated again.
     assert_eq!(pool.dma_write(addr, &[1]), Ok(()));
     let others: Vec<DmaBuf> = std::iter::from_fn(|| pool.alloc(4096).ok()).collect();
     assert_eq!(others.len() as u64, POOL / 4096 - 1);
@@ -96,24 +96,24 @@ fn dropped_lent_buffers_are_counted() {
 }
 
 #[test]
-fn full_pools_say_what_helps() {
+fn full_pools_name_the_remedy() {
     let pool = pool();
     let _all: Vec<DmaBuf> = std::iter::from_fn(|| pool.alloc(CHUNK as usize).ok()).collect();
     assert_eq!(
         pool.alloc(512).unwrap_err().to_string(),
-        "the DMA pool of 8388608 bytes has no 512 bytes in one piece left; open it larger or keep fewer buffers"
+        "the DMA pool of 8388608 bytes has no 512 contiguous bytes left; make it larger or keep fewer buffers"
     );
     assert!(matches!(pool.alloc(usize::MAX), Err(AllocError::Full { wanted: usize::MAX, .. })));
     assert!(pool.alloc_ring(usize::MAX).is_err());
 }
 
 #[test]
-fn a_pool_is_of_some_size() {
+fn pool_sizes_are_checked() {
     assert_eq!(DmaPool::new(1).unwrap().len(), CHUNK);
     assert_eq!(DmaPool::new(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(DmaPool::new(0).unwrap_err().to_string(), "a DMA pool holds 1 byte to 1 TiB, not 0 bytes");
     assert_eq!(DmaPool::new(MAX_POOL + 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    // Address space only, also of what describes it.
+    // Address space only, for the marks too.
     let pool = DmaPool::new(64 << 30).unwrap();
     assert_eq!(pool.alloc(1 << 20).unwrap()[12345], 0);
 }
@@ -130,14 +130,11 @@ fn bus_addresses_fit_the_device() {
     }
     assert_eq!(
         narrow.open(1 << 39).unwrap_err().to_string(),
-        "a DMA pool of 549755813888 bytes does not fit the 545460846592 bytes in one piece that bus addresses of 39 bits, less what an IOMMU keeps back, leave for it"
+        "a DMA pool of 549755813888 bytes does not fit: bus addresses have 39 bits, and the largest range that the IOMMU does not reserve has 545460846592 bytes"
     );
     let tiny = PoolOptions { address_bits: 33, ..PoolOptions::default() }.open(4 << 20).unwrap();
     let (why, _) = tiny.register(Pages::new(4 << 30).unwrap()).unwrap_err();
-    assert_eq!(
-        why.to_string(),
-        "4294967296 bytes in one piece are more than is left of the bus addresses below 0x200000000 that the device reaches"
-    );
+    assert_eq!(why.to_string(), "no 4294967296 contiguous bus addresses are free below 0x200000000, the limit of the device");
 }
 
 #[test]
@@ -151,7 +148,7 @@ fn rings_are_zeroed_and_stay() {
     assert_eq!((memory.addr(), memory.len), (addr, 4096));
     let ring = pool.cq(addr, 256).unwrap();
     assert!((0..256).all(|slot| !ring.is_new(slot, true)));
-    // The controller still has the ring mapped: the block is nobody else's.
+    // The controller still has the ring mapped: its block is not reused.
     drop(memory);
     assert_ne!(pool.alloc(4096).unwrap().addr(), addr);
     assert!(pool.cq(addr, 1).is_some());
@@ -199,8 +196,9 @@ proptest! {
     }
 }
 
-/// Lends, takes back and drops at random, and compares what the device may reach with a naive map of bytes.
-fn reach_is_exact(steps: &[(u8, usize)], probes: &[(u64, u64)], check: impl Fn(&DmaPool, u64, u64) -> bool) -> Result<(), String> {
+/// Lends, takes back and drops at random, and compares what the device can access with a map of
+/// bytes.
+fn access_matches_model(steps: &[(u8, usize)], probes: &[(u64, u64)], check: impl Fn(&DmaPool, u64, u64) -> bool) -> Result<(), String> {
     let pool = DmaPool::new(CHUNK).unwrap();
     let (mut held, mut lent): (Vec<DmaBuf>, Vec<Lent>) = (Vec::new(), Vec::new());
     let mut reachable = vec![false; CHUNK as usize];
@@ -214,7 +212,7 @@ fn reach_is_exact(steps: &[(u8, usize)], probes: &[(u64, u64)], check: impl Fn(&
         }
     }
     for one in &lent {
-        // Whole pages of the buffer's own block are reachable, else units of 512 bytes.
+        // Whole pages of a paged block are accessible, otherwise units of 512 bytes.
         let unit = if one.len() < 4096 { 512 } else { 4096 };
         let start = (one.addr() - pool.base()) as usize;
         reachable[start..start + one.len().next_multiple_of(unit)].fill(true);
@@ -242,7 +240,7 @@ proptest! {
         steps in steps(),
         probes in prop::collection::vec((0..CHUNK / 8, 1..9000u64), 20),
     ) {
-        let checked = reach_is_exact(&steps, &probes, |pool, addr, len| pool.check(addr, len).is_ok());
+        let checked = access_matches_model(&steps, &probes, |pool, addr, len| pool.check(addr, len).is_ok());
         prop_assert_eq!(checked, Ok(()));
     }
 }
@@ -250,17 +248,18 @@ proptest! {
 #[test]
 fn range_check_mutant_is_caught() {
     let inside = |pool: &DmaPool, addr: u64, len: u64| addr - pool.base() + len <= pool.len();
-    assert!(reach_is_exact(&[(0, 512), (1, 0)], &[], inside).is_err());
+    assert!(access_matches_model(&[(0, 512), (1, 0)], &[], inside).is_err());
 }
 
 #[test]
 fn first_byte_mutant_is_caught() {
     let first = |pool: &DmaPool, addr: u64, _| pool.check(addr, 1).is_ok();
-    assert!(reach_is_exact(&[(0, 4096), (1, 0)], &[], first).is_err());
+    assert!(access_matches_model(&[(0, 4096), (1, 0)], &[], first).is_err());
 }
 
-/// A device thread takes SQEs, writes the data they name and completes them; the host sees each once, whole, with its
-/// data. 4 slots, so that the rings wrap often. As many rounds as ten seconds allow: beside others a turn of the CPU is long.
+/// A device thread takes SQEs, writes the data that they name and completes them. The host checks
+/// each completion and its data once. 4 slots, so that the rings wrap often. Limited to ten
+/// seconds: with other load a time slice is long.
 #[test]
 fn host_and_device_threads_share_rings() {
     const ENTRIES: u32 = 4;
@@ -322,14 +321,14 @@ fn host_and_device_threads_share_rings() {
 }
 
 #[test]
-fn a_buffer_of_nothing_takes_nothing() {
+fn empty_buffers_take_no_memory() {
     let pool = pool();
     for _ in 0..=POOL / MIN_BLOCK {
         assert_eq!(pool.alloc(0).unwrap().len(), 0);
     }
     let first = pool.alloc(CHUNK as usize).unwrap().lend();
     assert_eq!(pool.leaked(), 0);
-    // Nor does lending one change what others have lent.
+    // Lending an empty buffer changes no marks of others.
     drop(pool.alloc(0).unwrap().lend().take_back());
     assert!(pool.check(first.addr(), CHUNK).is_ok());
     drop(first.take_back());
@@ -338,8 +337,8 @@ fn a_buffer_of_nothing_takes_nothing() {
     drop(nothing.take_back());
 }
 
-/// A device that copies at the moment at which its host takes the buffer back, without having completed anything: it is against the rules,
-/// and the host's bytes are the host's all the same.
+/// A device that copies just as the host takes the buffer back, without having completed the
+/// command: that breaks the rules, but the host's bytes stay the host's.
 #[test]
 fn take_back_waits_for_copies() {
     const BYTES: usize = 1 << 20;
@@ -357,7 +356,7 @@ fn take_back_waits_for_copies() {
         let changed = (0..50).find(|_| {
             let before = copied.load(Ordering::Relaxed);
             let lent = std::mem::replace(&mut buf, pool.empty()).lend();
-            // Then it is in the middle of the next copy.
+            // Then it is in the middle of its next copy.
             while copied.load(Ordering::Relaxed) == before {
                 thread::yield_now();
             }
@@ -365,11 +364,11 @@ fn take_back_waits_for_copies() {
             let last = &mut buf[BYTES - 4096..];
             last.fill(7);
             (0..20_000).for_each(|_| std::hint::spin_loop());
-            // The compiler knows that nobody else writes there.
+            // The compiler may assume that no one else writes there.
             std::hint::black_box(&mut buf)[BYTES - 4096..].iter().any(|&byte| byte != 7)
         });
         ended.store(true, Ordering::Relaxed);
         changed
     });
-    assert_eq!(changed, None, "in this round a buffer changed while its host had it");
+    assert_eq!(changed, None, "a buffer changed in this round while the host owned it");
 }

@@ -1,4 +1,5 @@
-//! One file of another process: mapped where its pages stay, else read and written by system calls.
+//! One file of guest memory: mapped if its pages cannot go away, otherwise accessed with pread(2)
+//! and pwrite(2).
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::mapping::{Mapping, sealed_memfd};
 
-/// A file, from its first byte on.
+/// A file of guest memory.
 #[derive(Debug)]
 pub(super) struct GuestFile {
     pub(super) bytes: u64,
@@ -23,86 +24,96 @@ pub(super) struct GuestFile {
 #[derive(Debug)]
 pub(super) enum Access {
     Mapped { mapping: Mapping, writable: bool },
-    Calls(File),
+    Syscalls(File),
 }
 
 impl GuestFile {
-    /// The first `bytes` bytes of a file that has as many. `mapped`: map it, since its pages stay, or its owner is trusted not to take any away.
+    /// Opens the first `bytes` bytes of a file. `mapped`: map it; the caller has checked that its
+    /// pages cannot go away, or trusts its owner.
     pub(super) fn new(file: OwnedFd, bytes: u64, mapped: bool) -> GuestFile {
         let len = usize::try_from(bytes).ok().filter(|len| mapped && *len > 0 && isize::try_from(*len).is_ok());
+        // Not writable (F_SEAL_WRITE, or opened read-only): map it read-only. No mapping at all:
+        // use system calls.
         let map = |access| Mapping::shared(&file, 0, len?, access, MapFlags::NORESERVE).ok();
         let mapped = map(Mapping::READ_WRITE).map(|mapping| (mapping, true));
         let access = match mapped.or_else(|| map(ProtFlags::READ).map(|mapping| (mapping, false))) {
             Some((mapping, writable)) => Access::Mapped { mapping, writable },
-            None => Access::Calls(file.into()),
+            None => Access::Syscalls(file.into()),
         };
         GuestFile { bytes, access }
     }
 
-    /// Where `len` bytes from `at` on are, if all of them are in the mapping, and they are aligned to `alignment`.
+    /// The address of `len` bytes at offset `at`, if they are within the file and aligned to
+    /// `alignment`.
     fn within(&self, mapping: &Mapping, at: u64, len: usize, alignment: usize) -> Option<NonNull<u8>> {
         at.checked_add(len as u64).filter(|end| *end <= self.bytes)?;
-        // SAFETY: the mapping has `bytes` bytes, of which the first of the range is one, or one past the last if the range is empty.
+        // SAFETY: the mapping has `bytes` bytes, of which the first of the range is one, or one
+        // past the last if the range is empty.
         let place = unsafe { mapping.at.add(at as usize) };
         place.addr().get().is_multiple_of(alignment).then_some(place)
     }
 
-    /// Copies out of it. False: it cannot be.
+    /// Copies from the file. False: not possible.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> bool {
         match &self.access {
-            Access::Calls(file) => file.read_exact_at(into, at).is_ok(),
+            Access::Syscalls(file) => file.read_exact_at(into, at).is_ok(),
             Access::Mapped { mapping, .. } => {
                 let Some(from) = self.within(mapping, at, into.len(), 1) else { return false };
-                // SAFETY: `within` has checked the range, which is mapped as long as `self` lives, and whose file cannot lose
-                // pages, or its owner is trusted not to. `into`, being a `&mut`, does not overlap it: no reference into the mapping exists.
-                // The guest may write to it meanwhile; any bytes are bytes.
+                // SAFETY: `within` has checked the range, which is mapped as long as `self` lives,
+                // and whose file cannot lose pages, or its owner is trusted not to. `into`, being a
+                // `&mut`, does not overlap it: no reference into the mapping exists. The guest may
+                // write to it at the same time; any bytes are valid `u8`s.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
                 true
             }
         }
     }
 
-    /// Copies into it. False: it cannot be.
+    /// Copies to the file. False: not possible.
     pub(super) fn write(&self, at: u64, from: &[u8]) -> bool {
         match &self.access {
-            Access::Calls(file) => file.write_all_at(from, at).is_ok(),
+            Access::Syscalls(file) => file.write_all_at(from, at).is_ok(),
             Access::Mapped { writable: false, .. } => false,
             Access::Mapped { mapping, .. } => {
                 let Some(to) = self.within(mapping, at, from.len(), 1) else { return false };
-                // SAFETY: as of `read`; the mapping can be written to, and `from` does not overlap it.
+                // SAFETY: as of `read`; the mapping can be written to, and `from` does not overlap
+                // it.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
                 true
             }
         }
     }
 
-    /// Loads words from a multiple of their size, as an acquire.
+    /// Loads words from an aligned offset, followed by an acquire fence.
     pub(super) fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, at: u64) -> Option<[T; N]> {
         let mut words = [T::new_zeroed(); N];
         match &self.access {
-            Access::Calls(file) => {
+            Access::Syscalls(file) => {
                 for (n, word) in words.iter_mut().enumerate() {
                     file.read_exact_at(word.as_mut_bytes(), at + (n * size_of::<T>()) as u64).ok()?;
                 }
             }
             Access::Mapped { mapping, .. } => {
                 let first = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>())?.cast::<T>();
-                // SAFETY: `within` has checked the range and the alignment, and no reference into the mapping exists.
+                // SAFETY: `within` has checked the range and the alignment, and no reference into
+                // the mapping exists.
                 words = std::array::from_fn(|n| unsafe { first.add(n).read_volatile() });
             }
         }
-        // What the guest had written before it announced them is visible after this.
+        // Orders later reads after this one: an SQE is not read before the tail that announced it.
         fence(Ordering::Acquire);
         Some(words)
     }
 
-    /// Stores words at a multiple of their size, each as a release; of a second word of 64 bits, bits 48 to 55, the phase tag's, not before
-    /// the others. False: it cannot be.
+    /// Stores words at an aligned offset, each as a release. Of a second 64-bit word, bits 48 to
+    /// 55, which contain the phase tag, are not written before the rest. False: not possible.
     pub(super) fn store<T: IntoBytes + Copy + Immutable, const N: usize>(&self, at: u64, words: [T; N]) -> bool {
         match &self.access {
-            Access::Calls(file) => {
+            Access::Syscalls(file) => {
                 let bytes = words.as_bytes();
-                // The system copies bytes in no promised order: the one with the phase tag has a call of its own, which comes last.
+                // pwrite(2) does not guarantee an order of the bytes within a call. Write the byte
+                // with the phase tag last, in a call of its own: the guest must not see a new tag
+                // in front of an old entry.
                 let tag = bytes.len().min(14);
                 let behind = bytes.len().min(15);
                 [0..tag, behind..bytes.len(), tag..behind].into_iter().all(|part| {
@@ -114,9 +125,10 @@ impl GuestFile {
             Access::Mapped { mapping, .. } => {
                 let Some(first) = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>()) else { return false };
                 for (n, word) in words.into_iter().enumerate() {
+                    // An EventIdx or CQE must not become visible before the data that it announces.
                     fence(Ordering::Release);
-                    // SAFETY: `within` has checked the range and the alignment, the mapping can be written to, and no reference into it
-                    // exists.
+                    // SAFETY: `within` has checked the range and the alignment, the mapping can be
+                    // written to, and no reference into it exists.
                     unsafe { first.cast::<T>().add(n).write_volatile(word) };
                 }
                 true
@@ -125,8 +137,9 @@ impl GuestFile {
     }
 }
 
-/// Doorbells that a guest maps: a memory file of the device's, which the guest gets a descriptor of. Nobody can shorten or lengthen it, and
-/// whoever has the descriptor may write any of its words at any time.
+/// Doorbells that a guest maps: a memory file whose descriptor the guest gets. It is sealed against
+/// resizing. Any process with the descriptor may write any word at any time, so values are
+/// validated by the reader.
 #[derive(Debug)]
 pub struct DoorbellFile {
     file: OwnedFd,
@@ -134,27 +147,27 @@ pub struct DoorbellFile {
 }
 
 impl DoorbellFile {
-    /// One of this many bytes, all zero.
+    /// A zero-filled file of `bytes` bytes.
     pub fn new(bytes: u64) -> io::Result<DoorbellFile> {
         let file = sealed_memfd("reap-doorbells", bytes, MemfdFlags::empty())?;
         let memory = GuestFile::new(file.try_clone()?, bytes, true);
         Ok(DoorbellFile { file, memory })
     }
 
-    /// The word at a multiple of 4, as an acquire; 0 where there is none.
+    /// Loads the word at an aligned offset, with acquire ordering; 0 past the end.
     #[inline]
     pub fn load(&self, offset: u32) -> u32 {
         self.memory.load(offset.into()).map_or(0, |[word]| word)
     }
 
-    /// Stores a word at a multiple of 4, as a release. Where there is none nothing happens.
+    /// Stores a word at an aligned offset, with release ordering; ignored past the end.
     #[inline]
     pub fn store(&self, offset: u32, value: u32) {
         self.memory.store(offset.into(), [value]);
     }
 }
 
-/// What the guest gets.
+/// The descriptor for the guest.
 impl AsFd for DoorbellFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

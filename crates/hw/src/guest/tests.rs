@@ -17,7 +17,7 @@ const BOTH: Rights = Rights { read: true, write: true };
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
 
-/// A memory file; `sealed`: as QEMU makes it, so that nobody can shorten it.
+/// A memory file, optionally sealed against shrinking as QEMU does.
 fn memory(bytes: u64, sealed: bool) -> File {
     let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
     ftruncate(&file, bytes).expect("its size");
@@ -47,7 +47,7 @@ fn check(guest: &GuestMemory, addr: u64, len: u64, rights: Rights) -> Result<(),
     guest.check(addr, len, rights, || false)
 }
 
-/// Both ways of reaching a file do the same.
+/// Mapped files and files accessed by system calls behave the same.
 #[test]
 fn bytes_go_both_ways_across_ranges() {
     for (sealed, trusted) in [(true, false), (false, false), (false, true)] {
@@ -56,7 +56,7 @@ fn bytes_go_both_ways_across_ranges() {
         if trusted {
             guest.trust();
         }
-        // Two ranges side by side whose memory is not.
+        // Two adjacent ranges whose memory is not adjacent.
         guest.map(range(0x10000, 0x1000, BOTH), Some((fd(&file), 0x4000))).expect("mapped");
         guest.map(range(0x11000, 0x2000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
         assert_eq!(
@@ -75,7 +75,7 @@ fn bytes_go_both_ways_across_ranges() {
         file.read_exact_at(&mut first, 0x4800).expect("read");
         file.read_exact_at(&mut second, 0x1000).expect("read");
         assert_eq!([&first[..], &second].concat(), data);
-        // Past the last byte, and into nothing.
+        // Past the last byte, and in no range.
         assert_eq!(write(&guest, 0x12801, &[0; 0x800]), Err(BusError { addr: 0x12801, len: 0x800 }));
         assert_eq!(read(&guest, 0xffff, &mut [0]), Err(BusError { addr: 0xffff, len: 1 }));
         assert_eq!(check(&guest, u64::MAX, 2, READ), Err(BusError { addr: u64::MAX, len: 2 }));
@@ -83,7 +83,7 @@ fn bytes_go_both_ways_across_ranges() {
 }
 
 #[test]
-fn entries_are_words_in_one_range() {
+fn words_stay_in_one_range() {
     for sealed in [true, false] {
         let file = memory(0x2000, sealed);
         let mut guest = GuestMemory::default();
@@ -102,7 +102,7 @@ fn entries_are_words_in_one_range() {
 }
 
 #[test]
-fn rights_are_kept() {
+fn rights_are_enforced() {
     let file = memory(0x3000, true);
     let mut guest = GuestMemory::default();
     guest.map(range(0, 0x1000, READ), Some((fd(&file), 0))).expect("mapped");
@@ -114,9 +114,9 @@ fn rights_are_kept() {
     assert!(check(&guest, 0, 0x1000, BOTH).is_err() && check(&guest, 0, 0x1000, READ).is_ok());
 }
 
-/// A descriptor that can only be read from is mapped so, and nothing is written through it.
+/// A read-only descriptor is mapped read-only, and never written to.
 #[test]
-fn read_only_files_stay_so() {
+fn read_only_files_stay_unwritten() {
     let mut named = tempfile::NamedTempFile::new().expect("a file");
     named.write_all(&[7; 0x1000]).expect("written");
     let mut guest = GuestMemory::default();
@@ -131,9 +131,9 @@ fn read_only_files_stay_so() {
     assert!(read(&guest, 0x1000, &mut byte).is_ok() && write(&guest, 0x1000, &[1]).is_err() && guest.store(0x1000, [0_u64; 2]).is_err());
 }
 
-/// What a peer that lies hands over.
+/// Malformed ranges and files of a malicious guest.
 #[test]
-fn what_cannot_be_memory_is_refused() {
+fn bad_memory_is_refused() {
     let file = memory(0x2000, true);
     let mut guest = GuestMemory::default();
     for (addr, bytes, offset) in [(1, 0x1000, 0), (0, 0x1001, 0), (0, 0x1000, 8), (0, 0, 0), (!0xfff, 0x2000, 0)] {
@@ -152,9 +152,9 @@ fn what_cannot_be_memory_is_refused() {
     assert!(guest.ranges.is_empty() && guest.files.is_empty());
 }
 
-/// The owner of an unsealed file shortens it under us: an error, no signal.
+/// The owner of an unsealed file truncates it: an error, not SIGBUS.
 #[test]
-fn a_file_that_is_shortened() {
+fn truncated_files_are_errors() {
     let file = memory(0x4000, false);
     let mut guest = GuestMemory::default();
     guest.map(range(0, 0x4000, BOTH), Some((fd(&file), 0))).expect("mapped");
@@ -164,9 +164,10 @@ fn a_file_that_is_shortened() {
     assert!(read(&guest, 0, &mut [0; 16]).is_ok());
 }
 
-/// Its owner shortens the file while it is being mapped, and seals it then: its size was never what the seal keeps. Mapped so, reading is a signal.
+/// The owner truncates the file while it is being mapped, then seals it: the size read before was
+/// not protected. Accessing such a mapping would raise SIGBUS.
 #[test]
-fn shortened_before_it_is_sealed() {
+fn truncation_before_sealing_is_detected() {
     let (ready, round) = (AtomicU32::new(0), AtomicU32::new(0));
     let (give, given) = mpsc::channel::<File>();
     thread::scope(|scope| {
@@ -177,13 +178,13 @@ fn shortened_before_it_is_sealed() {
                 while round.load(Ordering::Acquire) < n {
                     spin_loop();
                 }
-                // Later each time, so that every instant is met on a slow machine as on a fast one.
+                // A little later each time, so that every instant is hit on slow and fast machines.
                 (0..n % 128).for_each(|_| spin_loop());
                 ftruncate(&file, 0x1000).expect("shortened");
                 fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
             }
         });
-        // All of them take half a minute on a busy machine.
+        // All rounds take half a minute on a busy machine.
         let until = Instant::now() + Duration::from_secs(2);
         for n in (1..=20_000).take_while(|_| Instant::now() < until) {
             let (file, mut guest) = (memory(0x4000, false), GuestMemory::default());
@@ -237,13 +238,13 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Maps, unmaps and copies do what a table of pages says, whatever the order, and whichever way the file is reached.
+    /// Random maps, unmaps and copies match a table of pages, for mapped and unmapped files.
     #[test]
-    fn as_a_table_of_pages(steps in proptest::collection::vec(step(), 1..40), sealed in any::<bool>()) {
+    fn copies_match_a_page_table(steps in proptest::collection::vec(step(), 1..40), sealed in any::<bool>()) {
         const FILE: u64 = 12;
         let file = memory(FILE << 12, sealed);
         let mut guest = GuestMemory::default();
-        // By page: which range it is of, its page of the file, and whether it can be written to.
+        // By page: its range, its page in the file, and whether it is writable.
         let mut table: [Option<(u64, u64, bool)>; 32] = [None; 32];
         let mut contents = vec![0u8; (FILE << 12) as usize];
         for step in steps {
@@ -278,7 +279,7 @@ proptest! {
                     if let Some(places) = places {
                         places.into_iter().for_each(|place| contents[place as usize] = byte);
                     } else {
-                        // What could be reached before the first page that could not.
+                        // Bytes accessed before the first inaccessible page.
                         file.read_exact_at(&mut contents, 0).expect("read");
                     }
                 }
@@ -298,7 +299,7 @@ proptest! {
     }
 }
 
-/// Doorbells that the guest keeps in memory, of both kinds.
+/// Shadow doorbells in guest memory, of both kinds of files.
 #[test]
 fn doorbell_words_go_both_ways() {
     for sealed in [true, false] {
@@ -320,9 +321,10 @@ fn doorbell_words_go_both_ways() {
     }
 }
 
-/// What was mapped without a file is somebody else's to reach, piece by piece, and only where it may be.
+/// A range without a file is accessed through the callback, segment by segment, subject to its
+/// rights.
 #[test]
-fn memory_that_is_elsewhere() {
+fn ranges_without_file_use_callbacks() {
     let file = memory(0x1000, true);
     let mut guest = GuestMemory::default();
     guest.map(range(0, 0x1000, BOTH), None).expect("mapped");
@@ -349,11 +351,11 @@ fn memory_that_is_elsewhere() {
     assert_eq!(written, [(0x10, vec![1, 2]), (0x900, vec![5])]);
     assert!(guest.check(0, 0x2000, BOTH, || true).is_ok() && guest.check(0, 0x2000, BOTH, || false).is_err());
     assert!(guest.check(0x2000, 1, WRITE, || true).is_err() && guest.check(0x3000, 1, READ, || true).is_err());
-    // Words are in files alone.
+    // Words cannot be loaded from ranges without a file.
     assert!(guest.load::<u64, 8>(0).is_err() && guest.store(0, [0; 2]).is_err() && guest.load::<u32, 1>(0).is_err());
 }
 
-/// Sealed as they may be, huge pages need not be there.
+/// Even sealed, huge pages may be missing.
 #[test]
 fn huge_pages_need_trust() {
     let kind = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;

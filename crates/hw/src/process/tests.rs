@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use super::*;
 
 #[test]
-fn who_listens_is_known_and_lives() {
+fn peer_process_is_identified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _listener = UnixListener::bind(&path).unwrap();
@@ -13,13 +13,13 @@ fn who_listens_is_known_and_lives() {
 }
 
 #[test]
-fn one_that_was_killed_has_ended() {
+fn killed_processes_have_ended() {
     let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
     let id = Pid::from_child(&child);
     let process = Process { id, fd: pidfd_open(id, PidfdFlags::empty()).unwrap() };
     assert!(!process.has_ended());
     child.kill().unwrap();
-    // It is a zombie until it is waited for, and has ended all the same.
+    // A zombie until waited for, but ended.
     while !process.has_ended() {
         std::thread::yield_now();
     }

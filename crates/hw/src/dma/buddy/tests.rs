@@ -23,10 +23,11 @@ fn runs_need_adjacent_chunks() {
     assert_eq!(buddy.alloc(2 * CHUNK), Some(0));
 }
 
-/// A block that is given out, by its offset and size.
+/// An allocated block: offset and size.
 type Block = (u64, u64);
 
-/// Takes and gives back at random: blocks are aligned, inside, disjoint; afterwards the pool is whole again.
+/// Allocates and frees at random: blocks are aligned, within the pool and disjoint; at the end the
+/// pool is one free run again.
 fn blocks_are_disjoint(
     steps: &[(bool, usize)],
     alloc: impl Fn(&mut Buddy, u64) -> Option<u64>,
@@ -40,7 +41,7 @@ fn blocks_are_disjoint(
             let Some(offset) = alloc(&mut buddy, size) else { continue };
             let overlaps = taken.iter().any(|&(at, len)| offset < at + len && at < offset + size);
             if overlaps || offset % size.min(CHUNK) != 0 || offset + size > POOL {
-                return Err(format!("{offset:#x}..+{size:#x} beside {taken:x?}"));
+                return Err(format!("{offset:#x}..+{size:#x} overlaps {taken:x?}"));
             }
             taken.push((offset, size));
         } else if !taken.is_empty() {

@@ -1,7 +1,7 @@
 use super::super::{AllocError, DmaPool, Pages, PoolOptions, RangeError};
 use super::*;
 
-/// Notes down what is pinned, and refuses more than `most` bytes.
+/// Records what is pinned, and refuses more than `most` bytes.
 #[derive(Debug, Default)]
 struct Noted {
     most: u64,
@@ -15,8 +15,8 @@ impl Pinner for Noted {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         assert!(pinned.iter().all(|&(addr, bytes)| chunk.addr + chunk.bytes <= addr || addr + bytes <= chunk.addr), "pinned twice");
-        // The memory is there.
-        // SAFETY: a chunk is mapped memory that nobody else has while the pool gives none of it out.
+        // The memory is mapped.
+        // SAFETY: a chunk is mapped memory that is not in use while the pool allocates none of it.
         unsafe { chunk.memory.write_volatile(0) };
         pinned.push((chunk.addr, chunk.bytes));
         Ok(())
@@ -26,8 +26,8 @@ impl Pinner for Noted {
         let mut pinned = lock(&self.pinned);
         let at = pinned.iter().position(|&one| one == (chunk.addr, chunk.bytes)).expect("it was pinned");
         pinned.remove(at);
-        // It is still there.
-        // SAFETY: as above; nobody has any of it any more.
+        // It is still mapped.
+        // SAFETY: as above; none of it is in use any more.
         unsafe { chunk.memory.write_volatile(0) };
     }
 }
@@ -47,7 +47,7 @@ fn chunks_are_pinned_on_first_use() {
     let ring = pool.alloc_ring(CHUNK as usize).unwrap();
     let run = pool.alloc(2 * CHUNK as usize).unwrap();
     assert_eq!(pool.pinned(), 4 * CHUNK);
-    // What was pinned stays so: it will be used again.
+    // Chunks stay pinned: they will be used again.
     drop(run);
     let run = pool.alloc(CHUNK as usize + 1).unwrap();
     assert_eq!(pool.pinned(), 4 * CHUNK);
@@ -58,7 +58,7 @@ fn chunks_are_pinned_on_first_use() {
 }
 
 #[test]
-fn unpinnable_blocks_are_given_back() {
+fn unpinnable_blocks_are_freed() {
     let (pool, _) = pool(3, 1);
     let first = pool.alloc(CHUNK as usize).unwrap();
     for len in [512, 2 * CHUNK as usize] {
@@ -93,7 +93,7 @@ fn pin_errors_name_the_limit() {
     let limit = PinError::Limit { wanted: 4 << 20, pinned: 8 << 20, limit: 8 << 20 };
     assert_eq!(
         limit.to_string(),
-        "a device needs 4194304 more bytes pinned beside 8388608, and RLIMIT_MEMLOCK is 8388608 bytes; \
+        "a device needs 4194304 more bytes pinned in addition to 8388608, and RLIMIT_MEMLOCK is 8388608 bytes; \
          raise it to 12582912 or more (`ulimit -l 12288`, or `LimitMEMLOCK=12582912` of a service)"
     );
     let other = PinError::System { wanted: 4096, source: io::Error::from_raw_os_error(libc::EIO) };

@@ -28,7 +28,7 @@ fn raw_memory_is_freed_once() {
         drop(pages);
         count.fetch_add(1, Ordering::Relaxed);
     };
-    // SAFETY: the pages are there until they are freed, and nobody else has them.
+    // SAFETY: the pages last until they are freed, and no other code uses them.
     let mut raw = unsafe { RawMemory::new(at.cast(), 4096, free) };
     assert_eq!(raw.bytes(), at);
     assert_eq!(freed.load(Ordering::Relaxed), 0);
@@ -40,8 +40,8 @@ fn pool(backing: Backing) -> DmaPool {
     PoolOptions { backing, ..PoolOptions::default() }.open(4 << 20).unwrap()
 }
 
-/// What /proc/self/smaps says of the mapping that holds `memory`. It may begin before: the kernel merges neighbours, which another
-/// test may have mapped.
+/// A field of /proc/self/smaps for the mapping that contains `memory`. The mapping may begin
+/// earlier: the kernel merges neighbours, which another test may have mapped.
 fn smaps(memory: NonNull<u8>, field: &str) -> Option<String> {
     let (maps, at) = (std::fs::read_to_string("/proc/self/smaps").unwrap(), memory.as_ptr() as u64);
     let holds = |line: &&str| {
@@ -58,7 +58,7 @@ fn kernel_page(memory: NonNull<u8>) -> Option<u64> {
 }
 
 #[test]
-fn a_memory_file_is_the_pool() {
+fn memory_files_back_the_pool() {
     let pool = pool(Backing::Memfd);
     assert_eq!(pool.backing(), Backing::Memfd);
     let file = File::from(pool.0.own.file.as_ref().unwrap().0.try_clone().unwrap());
@@ -68,10 +68,10 @@ fn a_memory_file_is_the_pool() {
     let (at, mut seen) = (lent.addr() - pool.base(), [0; 5000]);
     file.read_exact_at(&mut seen, at).unwrap();
     assert_eq!(seen, [7; 5000]);
-    // The other process is the device.
+    // The device is in another process,
     file.write_all_at(&[9; 10], at + 4090).unwrap();
     assert_eq!(lent.take_back()[4088..4102], [7, 7, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 7, 7]);
-    // And cannot take the memory away.
+    // which cannot take the memory away.
     assert!(file.set_len(0).is_err() && file.set_len(8 << 20).is_err());
 }
 
@@ -80,7 +80,8 @@ fn only_memory_files_have_descriptors() {
     assert!(pool(Backing::Anonymous).0.own.file.is_none());
 }
 
-/// Huge pages that the machine has set aside, at most. `tests/hugepages.sh` runs these tests where there are some.
+/// Number of free reserved huge pages, with a limit. `tests/hugepages.sh` runs these tests on a
+/// machine with some.
 fn set_aside() -> usize {
     let read = |what: &str| -> Option<usize> {
         let text = std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{what}")).ok()?;
@@ -115,7 +116,7 @@ fn missing_huge_pages_fall_back() {
     assert_eq!(pool.alloc(4096).unwrap()[0], 0);
 }
 
-/// What parent and child share until one of them writes, a device would write past one of them.
+/// With a copy-on-write page a device would write to the page of only one of parent and child.
 #[test]
 fn forked_children_lack_the_pool() {
     for backing in [Backing::Anonymous, Backing::Memfd, Backing::HugeMemfd] {

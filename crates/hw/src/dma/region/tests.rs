@@ -29,7 +29,7 @@ fn tracked(bytes: usize) -> (Tracked, Arc<AtomicU32>) {
     ((Pages::new(bytes).unwrap(), Count(freed.clone())), freed)
 }
 
-/// Part of somebody's pages.
+/// Part of an allocation of pages.
 #[derive(Debug)]
 struct Part(Pages, Range<usize>);
 
@@ -63,11 +63,12 @@ fn partial_pages_are_refused() {
     assert!(pool.register(Part(Pages::new(8192).unwrap(), 4096..8192)).is_ok());
 }
 
-/// Pages whose file is this one, as their owner says.
+/// Pages whose owner claims this file.
 #[derive(Debug)]
 struct Filed(Pages, OwnedFd);
 
-// SAFETY: the pages are; that they are of the file is not true, and no device here reaches them by it.
+// SAFETY: the pages are; that they are of the file is not true, and no device here reaches them by
+// it.
 unsafe impl Memory for Filed {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.bytes()
@@ -78,7 +79,7 @@ unsafe impl Memory for Filed {
     }
 }
 
-/// A device in another process, which gets the files.
+/// A pinner for a device in another process, which receives the files.
 #[derive(Debug)]
 struct Elsewhere {
     trusted: bool,
@@ -100,7 +101,7 @@ impl Pinner for Elsewhere {
     fn unpin(&self, _: Chunk) {}
 }
 
-/// A process that gets a file that is not sealed may take pages away from its owner.
+/// A process that receives an unsealed file can take pages away from its owner.
 #[test]
 fn shared_memory_is_sealed() {
     let sealed = |flags, seals| {
@@ -131,7 +132,7 @@ fn shared_memory_is_sealed() {
 }
 
 #[test]
-fn what_cannot_be_described_comes_back() {
+fn failed_registration_returns_the_memory() {
     let pool = pool();
     let (memory, freed) = tracked(4096);
     let base = pool.register(Pages::new(4096).unwrap()).unwrap().base();
@@ -141,7 +142,7 @@ fn what_cannot_be_described_comes_back() {
             Err(io::Error::other("no room").into())
         })
         .unwrap_err();
-    assert_eq!(why.to_string(), "cannot set up what describes the memory to the device: no room");
+    assert_eq!(why.to_string(), "cannot set up the memory for the device: no room");
     assert_eq!(freed.load(Ordering::Relaxed), 0);
     // Its bus addresses are free.
     assert_eq!(pool.register(memory).unwrap().base(), base);
@@ -149,7 +150,7 @@ fn what_cannot_be_described_comes_back() {
 }
 
 #[test]
-fn a_range_is_given_out_once() {
+fn ranges_are_used_once() {
     let pool = pool();
     let region = pool.register(Pages::new(16384).unwrap()).unwrap();
     let middle = region.buffer(4096..8192).unwrap();
@@ -157,13 +158,13 @@ fn a_range_is_given_out_once() {
         assert!(matches!(region.buffer(range.clone()), Err(RangeError::Taken { start: 4096, end: 8192 })), "{range:?}");
     }
     let taken = region.buffer(0..16384).unwrap_err();
-    assert_eq!(taken.to_string(), "bytes 4096..8192 of the region are given out until their buffer is dropped");
+    assert_eq!(taken.to_string(), "bytes 4096..8192 of the region are in use until their buffer is dropped");
     #[expect(clippy::reversed_empty_ranges, reason = "bad input")]
     for range in [0..0, 8192..4096, 0..511, 100..612, 16384..16896, 0..usize::MAX] {
         assert!(matches!(region.buffer(range.clone()), Err(RangeError::Shape { bytes: 16384, .. })), "{range:?}");
     }
     let shape = region.buffer(0..100).unwrap_err();
-    assert_eq!(shape.to_string(), "bytes 0..100 are not whole pieces of 512 bytes in a region of 16384 bytes");
+    assert_eq!(shape.to_string(), "bytes 0..100 are not whole units of 512 bytes in a region of 16384 bytes");
     assert_eq!((middle.addr(), middle.len()), (region.base() + 4096, 4096));
     let sides = [region.buffer(0..4096).unwrap(), region.buffer(8192..16384).unwrap()];
     drop(middle);
@@ -177,7 +178,7 @@ fn pages_are_lent_in_part() {
     let pool = pool();
     let region = pool.register(Pages::new(8192).unwrap()).unwrap();
     let held = region.buffer(1024..1536).unwrap();
-    // Longer than a page, and no pages.
+    // Longer than a page, but not whole pages.
     let lent = region.buffer(1536..8192).unwrap().lend();
     assert_eq!(pool.check(region.base() + 1536, 6656), Ok(()));
     assert!(pool.check(held.addr(), 1).is_err() && pool.check(region.base() + 1535, 2).is_err());
@@ -205,9 +206,9 @@ fn copies_stay_in_their_region() {
 fn region_descriptions_stay_lent() {
     let pool = pool();
     let region = pool.register_with(Pages::new(8192).unwrap(), |bytes| {
-        let mut beside = pool.alloc(512).unwrap();
-        beside[..8].copy_from_slice(&bytes.to_le_bytes());
-        Ok(Some(beside.lend()))
+        let mut attached = pool.alloc(512).unwrap();
+        attached[..8].copy_from_slice(&bytes.to_le_bytes());
+        Ok(Some(attached.lend()))
     });
     let region = region.unwrap();
     let lent = region.buffer(0..4096).unwrap().lend();
@@ -223,7 +224,7 @@ fn region_descriptions_stay_lent() {
     assert!(pool.alloc(512).unwrap().lend().take_back().len() == 512 && pool.leaked() == 0);
 }
 
-/// A device that touches memory at any time, against all rules, never meets memory that is gone.
+/// A device that accesses memory at any time, against the rules, never accesses freed memory.
 #[test]
 fn probes_of_changing_regions_are_refused() {
     const ROUNDS: u32 = 2000;

@@ -25,7 +25,7 @@ fn doorbells_keep_their_stride() {
 }
 
 #[test]
-fn doorbell_pages_are_given_back() {
+fn doorbell_pages_are_freed() {
     let pool = pool();
     let pages = pool.alloc_doorbells(0).expect("memory");
     let (bells, events) = pages.addrs();
@@ -35,7 +35,7 @@ fn doorbell_pages_are_given_back() {
     drop(pages);
     assert_eq!(user.doorbell(0).expect("a doorbell").set_value(7), Ok(()));
     let next = pool.alloc_doorbells(0).expect("memory");
-    assert_ne!(next.addrs(), user.addrs(), "somebody has them");
+    assert_ne!(next.addrs(), user.addrs(), "the pages are in use");
     drop(user);
     let again = pool.alloc_doorbells(0).expect("memory");
     assert_eq!(again.addrs().0, bells);

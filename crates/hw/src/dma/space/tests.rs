@@ -8,41 +8,41 @@ const GIB: u64 = 1 << 30;
 
 #[test]
 fn pools_fit_the_address_width() {
-    for _ in 0..2 * TURNS {
+    for _ in 0..2 * SLOTS {
         for (bytes, bits) in [(GIB, 34), (GIB, 39), (400 * GIB, 39), (508 * GIB, 39), (1024 * GIB, 48), (1024 * GIB, 64)] {
-            let space = Space::new(bytes, bits, &[]).unwrap();
+            let space = AddressSpace::new(bytes, bits, &[]).unwrap();
             let (base, limit) = (space.pool(), space.limit());
             assert!(base >= FIRST && base % 4096 == 0 && base + bytes <= limit, "{bytes} at {base:#x} below {limit:#x}");
             assert_eq!(limit, 1 << bits.min(63));
         }
     }
-    assert_eq!(Space::new(508 * GIB + 1, 39, &[]).unwrap_err(), 508 * GIB);
-    assert_eq!(Space::new(1, 32, &[]).unwrap_err(), 0);
-    assert_eq!(Space::new(1, 0, &[]).unwrap_err(), 0);
+    assert_eq!(AddressSpace::new(508 * GIB + 1, 39, &[]).unwrap_err(), 508 * GIB);
+    assert_eq!(AddressSpace::new(1, 32, &[]).unwrap_err(), 0);
+    assert_eq!(AddressSpace::new(1, 0, &[]).unwrap_err(), 0);
 }
 
 #[test]
 fn two_pools_rarely_share_an_address() {
-    let spaces: Vec<Space> = (0..8).map(|_| Space::new(GIB, 39, &[]).unwrap()).collect();
+    let spaces: Vec<AddressSpace> = (0..8).map(|_| AddressSpace::new(GIB, 39, &[]).unwrap()).collect();
     for (n, one) in spaces.iter().enumerate() {
         assert!(spaces[n + 1..].iter().all(|other| !other.pool.contains(&one.pool())), "{spaces:#x?}");
     }
 }
 
-/// Reserves and forgets at random: regions are inside, beside the pool and beside each other, and are refused only if
-/// there is no gap for them.
+/// Reserves and frees at random: regions are within the limits and overlap neither the pool nor
+/// each other, and are refused only if no gap is large enough.
 fn regions_are_disjoint(
     steps: &[(bool, u64)],
-    reserve: impl Fn(&Space, u64) -> Option<u64>,
-    forget: impl Fn(&Space, u64),
+    reserve: impl Fn(&AddressSpace, u64) -> Option<u64>,
+    free: impl Fn(&AddressSpace, u64),
 ) -> Result<(), String> {
     const UNIT: u64 = GIB / 4;
-    let space = Space { pool: FIRST + GIB..FIRST + 2 * GIB, windows: vec![FIRST..FIRST + 4 * GIB], regions: Mutex::default() };
+    let space = AddressSpace { pool: FIRST + GIB..FIRST + 2 * GIB, windows: vec![FIRST..FIRST + 4 * GIB], regions: Mutex::default() };
     let mut taken: Vec<Range<u64>> = Vec::new();
     for &(take, n) in steps {
         if !take {
             if !taken.is_empty() {
-                forget(&space, taken.swap_remove(n as usize % taken.len()).start);
+                free(&space, taken.swap_remove(n as usize % taken.len()).start);
             }
             continue;
         }
@@ -63,34 +63,34 @@ fn regions_are_disjoint(
 proptest! {
     #[test]
     fn regions_never_overlap(steps in prop::collection::vec((prop::bool::weighted(0.6), 0u64..100), 1..60)) {
-        prop_assert_eq!(regions_are_disjoint(&steps, Space::reserve, Space::forget), Ok(()));
+        prop_assert_eq!(regions_are_disjoint(&steps, AddressSpace::reserve, AddressSpace::free), Ok(()));
     }
 }
 
 #[test]
 fn overlap_mutant_is_caught() {
-    let twice = |space: &Space, bytes| space.reserve(bytes).inspect(|&base| space.forget(base));
-    assert!(regions_are_disjoint(&[(true, 0), (true, 0)], twice, Space::forget).is_err());
+    let twice = |space: &AddressSpace, bytes| space.reserve(bytes).inspect(|&base| space.free(base));
+    assert!(regions_are_disjoint(&[(true, 0), (true, 0)], twice, AddressSpace::free).is_err());
 }
 
 #[test]
 fn leak_mutant_is_caught() {
     let steps: Vec<_> = [(true, 7), (false, 0)].repeat(3);
-    assert!(regions_are_disjoint(&steps, Space::reserve, |_, _| {}).is_err());
+    assert!(regions_are_disjoint(&steps, AddressSpace::reserve, |_, _| {}).is_err());
 }
 
 #[test]
-fn iommu_windows_are_kept_to() {
-    // As Linux lists them: the local APIC's messages are left out, and addresses end at 39 bits.
+fn iommu_windows_are_respected() {
+    // As Linux lists them: without the MSI range of the local APIC, and 39 bits wide.
     let windows = [0..0xfee0_0000, 0xfef0_0000..1 << 39];
-    for _ in 0..2 * TURNS {
-        let space = Space::new(GIB, 48, &windows).unwrap();
+    for _ in 0..2 * SLOTS {
+        let space = AddressSpace::new(GIB, 48, &windows).unwrap();
         assert!(space.pool() >= FIRST && space.pool() + GIB <= 1 << 39, "{space:#x?}");
         assert_eq!(space.limit(), 1 << 39);
     }
-    assert_eq!(Space::new(GIB, 48, &[0..0xfee0_0000]).unwrap_err(), 0, "nothing above 4 GiB");
-    assert_eq!(Space::new(2 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..5 * FIRST - 5000]).unwrap().pool(), 4 * FIRST);
-    assert_eq!(Space::new(9 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..4 * FIRST + 2 * GIB]).unwrap_err(), 2 * GIB);
+    assert_eq!(AddressSpace::new(GIB, 48, &[0..0xfee0_0000]).unwrap_err(), 0, "nothing above 4 GiB");
+    assert_eq!(AddressSpace::new(2 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..5 * FIRST - 5000]).unwrap().pool(), 4 * FIRST);
+    assert_eq!(AddressSpace::new(9 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..4 * FIRST + 2 * GIB]).unwrap_err(), 2 * GIB);
 }
 
 fn windows() -> impl Strategy<Value = Vec<Range<u64>>> {
@@ -99,11 +99,12 @@ fn windows() -> impl Strategy<Value = Vec<Range<u64>>> {
 }
 
 proptest! {
-    /// What an IOMMU lists may be in any order, overlap, and begin within a page: what is given out lies in one of its windows.
+    /// Windows of an IOMMU may be unordered, overlap, and begin within a page. All addresses lie in
+    /// one of them.
     #[test]
     fn pools_and_regions_lie_in_windows(windows in windows(), bytes in 1u64..64, regions in prop::collection::vec(1u64..3 << 20, 0..20)) {
         let bytes = bytes * CHUNK;
-        let Ok(space) = Space::new(bytes, 48, &windows) else { return Ok(()) };
+        let Ok(space) = AddressSpace::new(bytes, 48, &windows) else { return Ok(()) };
         let mut taken = vec![space.pool.clone()];
         for pages in regions {
             let bytes = pages * PAGE;
@@ -115,7 +116,7 @@ proptest! {
         prop_assert!(space.pool().is_multiple_of(CHUNK));
         for Range { start, end } in taken {
             prop_assert!(start >= FIRST && start % PAGE == 0);
-            // One window, or several that overlap, hold all of it.
+            // One window, or several overlapping ones, contain all of it.
             let mut at = start;
             while let Some(next) = windows.iter().filter(|window| window.contains(&at)).map(|window| window.end).max() {
                 at = next;

@@ -22,7 +22,7 @@ fn pair(from: u64, to: u64) -> Vec<u32> {
     [long(from), long(to)].concat()
 }
 
-/// What Linux 6.12 answers behind QEMU's intel-iommu: ranges, then the mappings left.
+/// The answer of Linux 6.12 with QEMU's intel-iommu: IOVA ranges, then the number of mappings left.
 fn iommu(nr: u32, next: u32) -> Vec<u8> {
     let fixed = [24, bind::VFIO_IOMMU_INFO_PGSIZES | bind::VFIO_IOMMU_INFO_CAPS, 0x1000, 0, 24, 0];
     let ranges = [header(1, next).to_vec(), vec![nr, 0], pair(0, 0xfedf_ffff), pair(0xfef0_0000, (1 << 39) - 1)].concat();
@@ -30,7 +30,7 @@ fn iommu(nr: u32, next: u32) -> Vec<u8> {
 }
 
 #[test]
-fn an_iommu_says_what_it_maps() {
+fn iommu_ranges_are_parsed() {
     assert_eq!(iommu_info(&iommu(2, 72)).unwrap(), (vec![0..0xfee0_0000, 0xfef0_0000..1 << 39], 0x1000));
     let old = words(&[24, bind::VFIO_IOMMU_INFO_PGSIZES, 0x1000, 0, 0, 0]);
     assert_eq!(iommu_info(&old).unwrap(), (vec![], 0x1000));
@@ -50,7 +50,7 @@ fn bad_capability_chains_are_malformed() {
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200), flags: u32, first in 0u32..210) {
-        // Most of what is drawn would have no capabilities, or none within the bytes.
+        // Most random flags would mean no capabilities, or a chain outside the bytes.
         for (at, value) in [(4, flags), (16, first)] {
             if let Some(place) = bytes.get_mut(at..at + 4) {
                 place.copy_from_slice(&value.to_ne_bytes());

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 
-/// A file in the place of a device's, with CAP.DSTRD = 1.
+/// A file that stands for BAR0, with CAP.DSTRD = 1.
 fn registers(bytes: u64) -> (File, Result<PciRegisters, VfioError>) {
     let file = tempfile::tempfile().unwrap();
     file.set_len(bytes).unwrap();

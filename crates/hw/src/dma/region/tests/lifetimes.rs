@@ -1,5 +1,6 @@
-//! What may happen to a region and its buffers, in any order, against a model: memory is freed once, and never while the
-//! device may reach it; the device reaches what is lent, and nothing else.
+//! Random sequences of operations on a region and its buffers, checked against a model: memory is
+//! freed exactly once, and never while the device may access it; the device can access lent buffers
+//! and nothing else.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -11,7 +12,7 @@ use super::*;
 const PIECE: usize = 512;
 const PIECES: usize = 32;
 
-/// The device: a thread that copies where it is told.
+/// The device: a thread that copies to the given address.
 struct Device {
     orders: Sender<(u64, u8, usize)>,
     done: Receiver<bool>,
@@ -27,7 +28,7 @@ impl Device {
                 let mut seen = vec![!byte; len];
                 let read = pool.dma_read(addr, &mut seen).is_ok() && seen.iter().all(|&b| b == byte);
                 let may = pool.check(addr, len as u64).is_ok();
-                // Something between the three: nobody answers, and the host notices.
+                // The three results disagree: end the thread, which the host notices.
                 if (wrote, read) != (may, may) || tell.send(wrote).is_err() {
                     return;
                 }
@@ -80,7 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a twin gets wrong.
+/// The operations that a mutant gets wrong.
 #[derive(Clone, Copy)]
 struct Rules {
     drop: fn(DmaBuf),
@@ -89,13 +90,13 @@ struct Rules {
 
 const SOUND: Rules = Rules { drop: |buf| drop(buf), drop_lent: |lent| drop(lent) };
 
-/// A buffer, and the pieces that it is.
-struct Out<B> {
+/// A buffer and the units of the region that it covers.
+struct BufferOf<B> {
     buf: B,
     pieces: Range<usize>,
 }
 
-struct World {
+struct Model {
     rules: Rules,
     device: Device,
     base: u64,
@@ -103,10 +104,10 @@ struct World {
     region: Option<Region<Tracked>>,
     owner: Option<Tracked>,
     freed: Arc<AtomicU32>,
-    held: Vec<Out<DmaBuf>>,
-    lent: Vec<Out<Lent>>,
+    held: Vec<BufferOf<DmaBuf>>,
+    lent: Vec<BufferOf<Lent>>,
     leaked: Vec<Range<usize>>,
-    /// What each piece holds.
+    /// Contents of each unit.
     contents: [u8; PIECES],
 }
 
@@ -122,17 +123,17 @@ fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.chunks_exact(PIECE).zip(wanted).all(|(piece, want)| piece.iter().all(|byte| byte == want))
 }
 
-impl World {
-    fn new(rules: Rules) -> World {
+impl Model {
+    fn new(rules: Rules) -> Model {
         let (pool, (memory, freed)) = (pool(), tracked(PIECES * PIECE));
         let device = Device::start(pool.clone());
         let region = pool.register(memory).unwrap();
         let (base, pool, region) = (region.base(), Some(pool), Some(region));
         let (held, lent, leaked) = (Vec::new(), Vec::new(), Vec::new());
-        World { rules, device, base, pool, region, owner: None, freed, held, lent, leaked, contents: [0; PIECES] }
+        Model { rules, device, base, pool, region, owner: None, freed, held, lent, leaked, contents: [0; PIECES] }
     }
 
-    fn out(&self) -> impl Iterator<Item = &Range<usize>> {
+    fn ranges_in_use(&self) -> impl Iterator<Item = &Range<usize>> {
         self.held.iter().map(|held| &held.pieces).chain(self.lent.iter().map(|lent| &lent.pieces)).chain(&self.leaked)
     }
 
@@ -142,43 +143,43 @@ impl World {
 
     fn step(&mut self, step: Step) -> Result<(), String> {
         match step {
-            Take { start, pieces } => self.take(start..start + pieces)?,
+            Take { start, pieces } => self.make_buffer(start..start + pieces)?,
             Lend(n) => {
-                if let Some(Out { mut buf, pieces }) = pick(&mut self.held, n) {
+                if let Some(BufferOf { mut buf, pieces }) = pick(&mut self.held, n) {
                     buf.fill(n as u8);
                     self.contents[pieces.clone()].fill(n as u8);
-                    self.lent.push(Out { buf: buf.lend(), pieces });
+                    self.lent.push(BufferOf { buf: buf.lend(), pieces });
                 }
             }
             TakeBack(n) => {
-                let back = pick(&mut self.lent, n).map(|Out { buf, pieces }| Out { buf: buf.take_back(), pieces });
+                let back = pick(&mut self.lent, n).map(|BufferOf { buf, pieces }| BufferOf { buf: buf.take_back(), pieces });
                 self.held.extend(back);
             }
             Step::Drop(n) => {
-                if let Some(Out { buf, .. }) = pick(&mut self.held, n) {
+                if let Some(BufferOf { buf, .. }) = pick(&mut self.held, n) {
                     (self.rules.drop)(buf);
                 }
             }
             DropLent(n) => {
-                if let Some(Out { buf, pieces }) = pick(&mut self.lent, n) {
+                if let Some(BufferOf { buf, pieces }) = pick(&mut self.lent, n) {
                     (self.rules.drop_lent)(buf);
                     self.leaked.push(pieces);
                 }
             }
             Write { start, pieces, byte } => self.copy(start..start + pieces, byte)?,
             DropRegion => drop(self.region.take()),
-            IntoOwner => self.owner_again()?,
+            IntoOwner => self.check_owner()?,
             DropPool => drop(self.pool.take()),
         }
         self.check()
     }
 
-    fn take(&mut self, pieces: Range<usize>) -> Result<(), String> {
+    fn make_buffer(&mut self, pieces: Range<usize>) -> Result<(), String> {
         let Some(region) = &self.region else { return Ok(()) };
-        let overlaps = self.out().any(|out| pieces.start < out.end && out.start < pieces.end);
+        let overlaps = self.ranges_in_use().any(|ranges_in_use| pieces.start < ranges_in_use.end && ranges_in_use.start < pieces.end);
         match region.buffer(pieces.start * PIECE..pieces.end * PIECE) {
             Ok(buf) if !overlaps && pieces.end <= PIECES => {
-                self.held.push(Out { buf, pieces });
+                self.held.push(BufferOf { buf, pieces });
                 Ok(())
             }
             Err(RangeError::Shape { .. }) if pieces.end > PIECES => Ok(()),
@@ -196,18 +197,18 @@ impl World {
         ensure(may == did, || format!("the device reaches {pieces:?}: {did}, and may: {may}"))
     }
 
-    fn owner_again(&mut self) -> Result<(), String> {
-        let alone = self.out().next().is_none();
+    fn check_owner(&mut self) -> Result<(), String> {
+        let alone = self.ranges_in_use().next().is_none();
         let Some(region) = self.region.take() else { return Ok(()) };
         let had = region.into_owner().map(|owner| self.owner = Some(owner)).map_err(|region| self.region = Some(region)).is_ok();
         ensure(had == alone, || format!("the owner has it: {had}, and nothing is out: {alone}"))
     }
 
     fn check(&self) -> Result<(), String> {
-        let alive = self.region.is_some() || self.owner.is_some() || self.out().next().is_some();
+        let alive = self.region.is_some() || self.owner.is_some() || self.ranges_in_use().next().is_some();
         let freed = self.freed.load(Ordering::Relaxed);
         ensure(freed == u32::from(!alive), || format!("alive: {alive}, freed {freed} times"))?;
-        for Out { buf, pieces } in &self.held {
+        for BufferOf { buf, pieces } in &self.held {
             ensure(holds(buf, &self.contents[pieces.clone()]), || format!("{pieces:?} hold something else"))?;
         }
         if let Some(owner) = &self.owner {
@@ -218,12 +219,12 @@ impl World {
         ensure(counted.is_none_or(|counted| counted == leaked as u64), || format!("leaked {leaked} bytes, counted {counted:?}"))
     }
 
-    /// In the end the device tries each piece, and all is let go.
+    /// At the end the device tries every unit, and everything is dropped.
     fn end(&mut self) -> Result<(), String> {
         for piece in 0..PIECES {
             self.copy(piece..piece + 1, 1)?;
         }
-        let back = self.lent.drain(..).map(|Out { buf, pieces }| Out { buf: buf.take_back(), pieces });
+        let back = self.lent.drain(..).map(|BufferOf { buf, pieces }| BufferOf { buf: buf.take_back(), pieces });
         self.held.extend(back);
         self.check()?;
         (self.region, self.owner) = (None, None);
@@ -237,11 +238,11 @@ impl World {
     }
 }
 
-fn lives_well(steps: &[Step], rules: Rules) -> Result<(), String> {
-    let mut world = World::new(rules);
+fn check_lifetimes(steps: &[Step], rules: Rules) -> Result<(), String> {
+    let mut world = Model::new(rules);
     let lived = steps.iter().try_for_each(|&step| world.step(step).map_err(|why| format!("{step:?}: {why}"))).and_then(|()| world.end());
     if lived.is_err() {
-        // The memory may be gone: nothing more is done to it.
+        // The memory may have been freed: do not touch it again.
         std::mem::forget(world);
     }
     lived
@@ -251,7 +252,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn region_memory_is_freed_once(steps in prop::collection::vec(step(), 1..60)) {
-        prop_assert_eq!(lives_well(&steps, SOUND), Ok(()));
+        prop_assert_eq!(check_lifetimes(&steps, SOUND), Ok(()));
     }
 }
 
@@ -259,16 +260,16 @@ const STEPS: [Step; 4] = [Take { start: 0, pieces: 8 }, Lend(0), DropRegion, Dro
 
 #[test]
 fn early_free_mutant_is_caught() {
-    let caught = lives_well(&STEPS, Rules { drop_lent: |lent| drop(lent.take_back()), ..SOUND });
+    let caught = check_lifetimes(&STEPS, Rules { drop_lent: |lent| drop(lent.take_back()), ..SOUND });
     assert_eq!(caught, Err("DropLent(0): alive: true, freed 1 times".into()));
-    assert_eq!(lives_well(&STEPS, SOUND), Ok(()));
+    assert_eq!(check_lifetimes(&STEPS, SOUND), Ok(()));
 }
 
 #[test]
 fn leaked_range_mutant_is_caught() {
-    let forgetful = Rules { drop: |buf| std::mem::forget(buf), ..SOUND };
-    assert!(lives_well(&STEPS[..1], forgetful).is_err());
+    let never_released = Rules { drop: |buf| std::mem::forget(buf), ..SOUND };
+    assert!(check_lifetimes(&STEPS[..1], never_released).is_err());
     let again = [STEPS[0], Step::Drop(0), STEPS[0]];
-    assert!(lives_well(&again, forgetful).is_err_and(|why| why.contains("Taken")));
-    assert_eq!(lives_well(&again, SOUND), Ok(()));
+    assert!(check_lifetimes(&again, never_released).is_err_and(|why| why.contains("Taken")));
+    assert_eq!(check_lifetimes(&again, SOUND), Ok(()));
 }

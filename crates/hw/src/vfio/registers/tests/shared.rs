@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use super::super::*;
 
-/// Calls that are counted; CAP says DSTRD = 0.
+/// Counts calls; CAP has DSTRD = 0.
 #[derive(Clone, Debug, Default)]
 struct Counted(Arc<AtomicU32>);
 
@@ -30,7 +30,7 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
     file
 }
 
-/// BAR0 of two pages, of which the second is this area.
+/// BAR0 of two pages; the second is this area.
 fn shared(range: Range<u64>, file: OwnedFd, at: u64, trusted: bool) -> (PciRegisters, Vec<String>, Counted) {
     let calls = Counted::default();
     let area = SharedArea { range, file, at };
@@ -51,24 +51,25 @@ fn sealed_doorbells_are_mapped() {
     assert_eq!(u32::from_le_bytes(word), 7);
 }
 
-/// Whatever a server lies about a part, it is not mapped, and works by calls; a sentence says why.
+/// An area that the server describes wrongly is not mapped but accessed by calls, and a note says
+/// why.
 #[test]
 fn unsealed_files_are_not_mapped() {
     let sealed = |bytes| file(bytes, SealFlags::SHRINK);
     let (_, pipe) = std::io::pipe().unwrap();
-    let lies = [
+    let bad_areas = [
         (0x1000..0x2000, file(0x1000, SealFlags::empty()), 0, "F_SEAL_SHRINK"),
         (0x1000..0x2000, sealed(0x1000), 0x1000, "has 0x1000 bytes"),
         (0x1000..0x2000, sealed(0x1800), 0x1000, "has 0x1800 bytes"),
-        (0x1000..0x2000, sealed(0x1000), u64::MAX - 0xfff, "no part"),
-        (0x1000..0x2000, sealed(0x2000), 8, "no whole pages"),
-        (0x1000..0x1800, sealed(0x2000), 0, "no whole pages"),
-        (0x1000..0x3000, sealed(0x3000), 0, "no part"),
-        (0x1000..0x1000, sealed(0x3000), 0, "no part"),
+        (0x1000..0x2000, sealed(0x1000), u64::MAX - 0xfff, "not within BAR0"),
+        (0x1000..0x2000, sealed(0x2000), 8, "not whole pages"),
+        (0x1000..0x1800, sealed(0x2000), 0, "not whole pages"),
+        (0x1000..0x3000, sealed(0x3000), 0, "not within BAR0"),
+        (0x1000..0x1000, sealed(0x3000), 0, "not within BAR0"),
         (0x1000..0x2000, pipe.into(), 0, "not a regular file"),
         (0x1000..0x2000, file(0x1000, SealFlags::SHRINK | SealFlags::WRITE), 0, "cannot be mapped"),
     ];
-    for (range, file, at, why) in lies {
+    for (range, file, at, why) in bad_areas {
         let (registers, notes, calls) = shared(range.clone(), file, at, false);
         assert!(!registers.maps_doorbells() && notes.len() == 1 && notes[0].contains(why), "{range:?} {why}: {notes:?}");
         registers.ring_sq(QueueId(1), 1);
@@ -82,10 +83,10 @@ fn a_trusted_server_needs_no_seal() {
     assert!(registers.maps_doorbells() && notes.is_empty());
 }
 
-/// The same registers, with the doorbells in another server's file: what is rung from now on is rung there.
+/// After a reconnect the doorbells are in the file of another server.
 #[test]
 fn renewed_areas_keep_their_address() {
-    let rung = |file: &OwnedFd| {
+    let doorbell_in = |file: &OwnedFd| {
         let mut word = [0; 4];
         rustix::io::pread(file, &mut word, 8).unwrap();
         u32::from_le_bytes(word)
@@ -96,21 +97,21 @@ fn renewed_areas_keep_their_address() {
     let area = |range, file: &OwnedFd, at| vec![SharedArea { range, file: file.try_clone().unwrap(), at }];
     registers.ring_sq(QueueId(1), 5);
     let refused = [
-        (0x3000, area(0x1000..0x2000, &new, 0), "BAR0 has 0x3000 bytes, and had 0x2000"),
-        (0x2000, Vec::new(), "does not hand them over"),
-        (0x2000, area(0..0x1000, &new, 0), "does not hand them over"),
+        (0x3000, area(0x1000..0x2000, &new, 0), "BAR0 has 0x3000 bytes, and had 0x2000 before"),
+        (0x2000, Vec::new(), "does not offer this part"),
+        (0x2000, area(0..0x1000, &new, 0), "does not offer this part"),
         (0x2000, area(0x1000..0x2000, &new, 0x2000), "has 0x2000 bytes"),
         (0x2000, area(0x1000..0x2000, &file(0x1000, SealFlags::empty()), 0), "F_SEAL_SHRINK"),
     ];
     for (bytes, areas, why) in refused {
-        let said = registers.renew(bytes, areas, false).unwrap_err();
-        assert!(said.contains(why), "{said}");
+        let error = registers.renew(bytes, areas, false).unwrap_err();
+        assert!(error.contains(why), "{error}");
     }
     registers.ring_sq(QueueId(1), 6);
-    assert_eq!((rung(&old), rung(&new)), (6, 0), "a caller that is refused changes nothing");
+    assert_eq!((doorbell_in(&old), doorbell_in(&new)), (6, 0), "a refused renewal changes nothing");
     registers.renew(0x2000, area(0x1000..0x2000, &new, 0), false).unwrap();
     registers.ring_sq(QueueId(1), 7);
-    assert_eq!((rung(&old), rung(&new), calls.0.load(Ordering::Relaxed)), (6, 7, 0));
+    assert_eq!((doorbell_in(&old), doorbell_in(&new), calls.0.load(Ordering::Relaxed)), (6, 7, 0));
 }
 
 #[test]

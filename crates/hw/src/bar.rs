@@ -1,17 +1,20 @@
-//! A controller's registers and doorbells in process memory: what BAR0 is on PCIe.
+//! The registers and doorbells of an embedded controller, in process memory: what BAR0 is on PCIe.
+//! Host and controller share one [`Bar`] and reach it only through atomics.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
 
-/// A doorbell on a cache line of its own, so that queues of different threads do not share one.
+/// A doorbell, padded to a cache line: two threads that ring different queues do not share one
+/// (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(AtomicU32);
 
-/// Registers and doorbells as atomics. Both sides hold it; reads are acquires and writes releases, so that what was
-/// written before a doorbell is visible to the device that reads it.
+/// Registers and doorbells as atomics, shared by host and controller. Reads are acquire loads and
+/// writes are release stores: what the host stored before it rang a doorbell is visible to the
+/// controller that reads the new tail.
 #[derive(Debug)]
 pub struct Bar {
     registers: Box<[AtomicU32]>,
@@ -19,8 +22,9 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// All zero: the properties, and the doorbells of the admin queue pair and of `queues` I/O queue pairs. At which register offset
-    /// a doorbell appears CAP.DSTRD says (Base 3.1.4.1), as the controller has written it.
+    /// A BAR of zeroes, with the doorbells of the admin queue pair and of `queues` I/O queue pairs.
+    /// The register offset of a doorbell follows from CAP.DSTRD (Base 3.1.4.1), as the controller
+    /// has written it.
     pub fn new(queues: u16) -> Bar {
         let lines = 2 * (usize::from(queues) + 1);
         Bar {
@@ -29,17 +33,20 @@ impl Bar {
         }
     }
 
-    /// How many doorbells there are, two for each queue.
+    /// Number of doorbells: two per queue pair.
     pub fn doorbells(&self) -> u32 {
         self.doorbells.len() as u32
     }
 
-    /// The word at a register offset: a property or a doorbell.
+    /// The word at a register offset: a property or a doorbell. `None`: past the end, or between
+    /// two doorbells.
     #[inline]
     fn word(&self, offset: u32) -> Option<&AtomicU32> {
         match offset.checked_sub(regs::DOORBELLS) {
             None => self.registers.get((offset / 4) as usize),
             Some(at) => {
+                // A doorbell stride of 2^(2 + DSTRD) bytes; an offset between two doorbells is
+                // reserved.
                 let stride = 2 + u32::from(Cap::from_bits(self.read64(regs::CAP)).dstrd());
                 self.doorbells.get((at >> stride) as usize).filter(|_| at % (1 << stride) == 0).map(|l| &l.0)
             }
@@ -53,13 +60,13 @@ impl Bar {
 }
 
 impl Registers for Bar {
-    /// Where nothing is, all ones, as on PCIe.
+    /// All ones at an unmapped offset, as on PCIe.
     #[inline]
     fn read32(&self, offset: u32) -> u32 {
         self.word(offset).map_or(u32::MAX, |word| word.load(Ordering::Acquire))
     }
 
-    /// Where nothing is, nothing happens.
+    /// A write to an unmapped offset is ignored.
     #[inline]
     fn write32(&self, offset: u32, value: u32) {
         if let Some(word) = self.word(offset) {
@@ -68,11 +75,12 @@ impl Registers for Bar {
     }
 }
 
-/// Doorbells of queues beyond those the BAR has read as 0, and ringing them does nothing.
+/// A doorbell of a queue that the BAR does not have reads as 0; writing it has no effect.
 impl Doorbells for Bar {
     #[inline]
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         if let Some(word) = self.doorbell(queue, false) {
+            // Release: the SQEs, stored relaxed, are visible to a controller that loads this tail.
             word.store(tail, Ordering::Release);
         }
     }
@@ -80,6 +88,7 @@ impl Doorbells for Bar {
     #[inline]
     fn ring_cq(&self, queue: QueueId, head: u32) {
         if let Some(word) = self.doorbell(queue, true) {
+            // Release: the host has read these CQEs before the controller reuses their slots.
             word.store(head, Ordering::Release);
         }
     }

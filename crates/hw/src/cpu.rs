@@ -1,4 +1,5 @@
-//! The machine: where a thread runs, how urgently, how long it had to wait for a CPU, how much memory there is, and on which nodes.
+//! CPUs and memory: thread affinity and scheduling class, run delay, stolen time, memory size and
+//! NUMA nodes.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,19 +11,25 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use units::Nanos;
 
 /// The CPUs that the calling thread may run on, in ascending order.
+///
+/// # Errors
+///
+/// The error of sched_getaffinity(2).
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    AT_FIRST.get_or_init(|| sched_getaffinity(Some(rustix::process::getpid())).map(|set| list(&set)).unwrap_or_default());
+    INITIAL_CPUS.get_or_init(|| sched_getaffinity(Some(rustix::process::getpid())).map(|set| list(&set)).unwrap_or_default());
     Ok(list(&sched_getaffinity(None)?))
 }
 
-/// Those of the process's main thread when somebody first asked: most likely it has not pinned itself yet.
-static AT_FIRST: OnceLock<Vec<usize>> = OnceLock::new();
+/// Affinity of the main thread at the first call: most likely the thread has not been pinned yet.
+static INITIAL_CPUS: OnceLock<Vec<usize>> = OnceLock::new();
 
-/// `0-3,8` or `0, 1`, as the kernel writes lists of CPUs and of memory nodes. What is no number is left out.
+/// Parses a list of CPUs or memory nodes as the kernel writes it: `0-3,8` or `0, 1`. Parts that are
+/// not numbers are skipped.
 pub(crate) fn cpu_list(text: &str) -> impl Iterator<Item = usize> {
     text.split(',').map(str::trim).flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let ends = first.parse::<usize>().ok().zip(last.parse::<usize>().ok());
+        // Bounded, so that a nonsensical range does not yield 2^64 items.
         ends.map(|(first, last)| first..=last.min(CpuSet::MAX_CPU)).into_iter().flatten()
     })
 }
@@ -31,11 +38,11 @@ fn list(set: &CpuSet) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Has the calling thread run elsewhere than on `cpu`, where there is another that this process may use. Otherwise, or where the system
-/// refuses, the thread stays where it may run.
+/// Pins the calling thread to the highest CPU of the process other than `cpu`. Best effort: without
+/// another CPU, or if the system refuses, the affinity stays.
 pub fn avoid(cpu: usize) {
     _ = allowed_cpus();
-    if let Some(other) = AT_FIRST.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu)) {
+    if let Some(other) = INITIAL_CPUS.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu)) {
         _ = pin(*other);
     }
 }
@@ -46,7 +53,7 @@ pub fn current_cpu() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// How many CPUs the machine can have, by the highest number that this process may use.
+/// Number of CPUs for tables indexed by CPU: the highest allowed number plus one.
 pub fn cpus() -> usize {
     allowed_cpus().ok().and_then(|cpus| cpus.last().copied()).map_or(1, |last| last + 1)
 }
@@ -54,7 +61,7 @@ pub fn cpus() -> usize {
 /// Pins the calling thread to one CPU.
 ///
 /// # Errors
-/// `InvalidInput` if the machine lacks it or the process may not use it.
+/// `InvalidInput`: the machine does not have the CPU, or the process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
     pin_to(&[cpu])
 }
@@ -62,7 +69,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// Lets the calling thread run only on these CPUs.
 ///
 /// # Errors
-/// `InvalidInput` if the machine lacks one of them, or the process may use none of them.
+/// `InvalidInput`: one of them is not a CPU number, or the process may use none of them.
 pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     if let Some(cpu) = cpus.iter().find(|cpu| **cpu >= CpuSet::MAX_CPU) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
@@ -72,16 +79,16 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Lets the calling thread run wherever the process's main thread may, whatever the thread that started it was pinned to. Where the
-/// system refuses, the thread stays where it may run.
+/// Gives the calling thread the affinity of the process's main thread, undoing a pinning that it
+/// inherited from the thread that started it. Best effort.
 pub fn roam() {
     if let Ok(set) = sched_getaffinity(Some(rustix::process::getpid())) {
         _ = sched_setaffinity(None, &set);
     }
 }
 
-/// Lets the calling thread run only when nobody else wants its CPU (SCHED_IDLE). There may be no way back without
-/// privilege.
+/// Sets SCHED_IDLE: the calling thread runs only when no other thread wants the CPU. Going back may
+/// need privilege (RLIMIT_NICE).
 pub fn sched_idle() -> io::Result<()> {
     // SAFETY: all zero is a valid `sched_param`, and the one that SCHED_IDLE wants.
     let param: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -92,14 +99,15 @@ pub fn sched_idle() -> io::Result<()> {
     }
 }
 
-/// How long a hypervisor has had each of `cpus` while something wanted to run there, added up: `steal` of `/proc/stat` (proc(5)), in
-/// ticks of [`rustix::param::clock_ticks_per_second`], often 10 ms. Zero where nobody tells.
+/// Time that the hypervisor withheld `cpus` while a thread was runnable there, added up: `steal` of
+/// `/proc/stat` (proc_stat(5)), in units of [`rustix::param::clock_ticks_per_second`], often 10 ms.
+/// Zero where the kernel does not report it.
 pub fn stolen_by_hypervisor(cpus: &[usize]) -> Nanos {
     let ticks = File::open("/proc/stat").and_then(io::read_to_string).map_or(0, |text| steal(&text, cpus));
     Nanos((u128::from(ticks) * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1))) as u64)
 }
 
-/// The eighth number of the lines `cpuN`.
+/// The eighth number of each line `cpuN`, summed over `cpus`.
 fn steal(stat: &str, cpus: &[usize]) -> u64 {
     let of = |line: &str| {
         let (name, numbers) = line.split_once(' ')?;
@@ -109,13 +117,14 @@ fn steal(stat: &str, cpus: &[usize]) -> u64 {
     stat.lines().filter_map(of).fold(0, u64::saturating_add)
 }
 
-/// Bytes of main memory that the machine has.
+/// Main memory of the machine, in bytes.
 pub fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-/// How long one thread has been runnable without running: it grows when someone else wants the CPU.
+/// The run delay of one thread: how long it has been runnable without running. It grows when other
+/// threads compete for the CPU.
 #[derive(Debug)]
 pub struct RunDelay {
     schedstat: File,
@@ -123,7 +132,7 @@ pub struct RunDelay {
 }
 
 impl RunDelay {
-    /// The calling thread's, readable from any thread while it lives.
+    /// Opens the calling thread's statistics. Any thread can read them while that thread lives.
     ///
     /// # Errors
     /// `NotFound` where the kernel keeps no scheduler statistics.
@@ -131,12 +140,12 @@ impl RunDelay {
         Ok(RunDelay { schedstat: File::open("/proc/thread-self/schedstat")?, thread: gettid() })
     }
 
-    /// Whether it is the calling thread's: a thread that keeps it may have been sent to another.
+    /// Whether it belongs to the calling thread; the value may have moved to another thread.
     pub fn is_of_current(&self) -> bool {
         self.thread == gettid()
     }
 
-    /// Its run delay so far: the second field of `schedstat`. Zero once the thread has ended.
+    /// The run delay so far: the second field of `schedstat`. Zero once the thread has ended.
     pub fn read(&self) -> Nanos {
         let mut text = [0; 96];
         let len = self.schedstat.read_at(&mut text, 0).unwrap_or(0);
@@ -145,19 +154,19 @@ impl RunDelay {
     }
 }
 
-/// Where the kernel tells.
+/// Where sysfs describes the NUMA nodes.
 const SYSFS: &str = "/sys/devices/system/node";
 
-/// The machine's memory nodes.
+/// The NUMA nodes of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// The node of each CPU.
+    /// Node number by CPU number.
     of_cpu: Vec<u16>,
     distances: Vec<Vec<u8>>,
 }
 
 impl Nodes {
-    /// This machine's. One that does not tell, as a container may not, has one node.
+    /// Reads sysfs. Without it, as in some containers, there is one node.
     pub fn here() -> Nodes {
         Nodes::read(Path::new(SYSFS))
     }
@@ -171,7 +180,8 @@ impl Nodes {
                 nodes.of_cpu.resize(nodes.of_cpu.len().max(cpu + 1), 0);
                 nodes.of_cpu[cpu] = node;
             }
-            // Columns are of online nodes only; nodes that are offline have no row either.
+            // `distance` has a column per online node, not per node number; offline nodes have no
+            // row.
             let columns = text(node, "distance").split_whitespace().map(|d| d.parse().unwrap_or(u8::MAX)).collect::<Vec<u8>>();
             let mut row = Vec::new();
             for (other, distance) in cpu_list(&online).zip(columns) {
@@ -182,23 +192,25 @@ impl Nodes {
             nodes.distances[usize::from(node)] = row;
         }
         if nodes.distances.is_empty() {
+            // No sysfs: one node, at the distance that ACPI gives a node from itself.
             nodes.distances.push(vec![10]);
         }
         nodes
     }
 
-    /// How many there are, by the highest number.
+    /// Number of nodes: the highest node number plus one.
     pub fn count(&self) -> usize {
         self.distances.len()
     }
 
-    /// The node of a CPU; 0 of one that nothing is known of.
+    /// The node of a CPU; 0 if unknown.
     #[inline]
     pub fn of(&self, cpu: usize) -> u16 {
         self.of_cpu.get(cpu).copied().unwrap_or(0)
     }
 
-    /// How far `to` is from `from`, in the units of the firmware's table (10: the same node); `None`: one of them is not there.
+    /// Distance of `to` from `from` in ACPI SLIT units (10: the same node). `None`: one of the
+    /// nodes does not exist.
     pub fn distance(&self, from: u16, to: u16) -> Option<u8> {
         self.distances.get(usize::from(from))?.get(usize::from(to)).copied()
     }

@@ -1,4 +1,5 @@
-//! Eventfds: how a sleeping thread is told.
+//! Eventfds: counters in the kernel that wake a sleeping thread. Interrupt vectors, mailboxes and
+//! guests of VFIO signal them.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,7 +8,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use sync::Signal;
 
-/// A counter that polls readable while it is not zero. Non-blocking; a signal given before the sleep still ends it.
+/// A counter that polls readable while it is not zero. Non-blocking; a signal before the sleep
+/// still ends the sleep.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -17,15 +19,17 @@ impl EventFd {
         Ok(EventFd(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    /// One that another process has made. Whatever it is set to, it does not make who signals it wait from now on.
+    /// Takes an eventfd that another process made, and sets O_NONBLOCK: a full counter must not
+    /// block the thread that signals it.
     ///
     /// # Errors
-    /// `InvalidInput` if it is no eventfd; what `fcntl` says.
+    /// `InvalidInput`: the descriptor is not an eventfd. Otherwise the error of fcntl(2).
     pub fn adopt(fd: OwnedFd) -> io::Result<EventFd> {
         let kind = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
         if kind.as_bytes() != b"anon_inode:[eventfd]" {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no eventfd"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is not an eventfd"));
         }
+        // The flag belongs to the open file, so the other process sees it change too.
         rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
         Ok(EventFd(fd))
     }
@@ -33,23 +37,25 @@ impl EventFd {
     /// Adds one.
     #[inline]
     pub fn signal(&self) {
-        // The only failure is a counter at its end, which is as readable as a counter gets.
+        // Fails only when the counter is at its maximum: then it is readable already.
         _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// The same counter, by another descriptor.
+    /// A second descriptor of the same counter.
     pub fn try_clone(&self) -> io::Result<EventFd> {
         Ok(EventFd(self.0.try_clone()?))
     }
 
-    /// The count, which stays as it is: as many signals as there were, if nobody calls [`EventFd::drain`]. The system keeps it for the
-    /// reader, however many threads signal. Looking takes nobody's wake-up; it takes three system calls (proc_pid_fdinfo(5), `eventfd-count`).
+    /// Reads the count without changing it: the number of signals since the last
+    /// [`EventFd::drain`]. Unlike a read(2) it cannot consume a wake-up of the sleeping thread.
+    /// Costs three system calls (proc_pid_fdinfo(5), `eventfd-count`).
     ///
     /// # Errors
-    /// There is no `/proc`, or it does not show the count.
+    /// `/proc` is not mounted, or does not show the count.
     pub fn count(&self) -> io::Result<u64> {
-        // Of the calling thread: that of the process is empty once its first thread has ended. On the stack, because moderators ask
-        // while the data path runs, which allocates nothing.
+        // `thread-self`, not `self`: the latter is empty once the main thread has ended. Buffers on
+        // the stack: coalescing controllers call this while the data path runs, which must not
+        // allocate.
         let mut path = [0; 64];
         let mut rest = &mut path[..];
         write!(rest, "/proc/thread-self/fdinfo/{}", self.0.as_raw_fd())?;
@@ -62,24 +68,27 @@ impl EventFd {
         count.and_then(|count| u64::from_str_radix(count.trim(), 16).ok()).ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    /// Takes the count, leaving zero: how many signals there were since the last time. For the thread that sleeps on it: a signal that
-    /// another thread takes before a [`Poller`](crate::Poller) has reported it is not reported any more. The poller reports every new
-    /// signal whether or not the sleeper takes the count.
+    /// Reads the count and resets it to zero: the number of signals since the last call. Only the
+    /// thread that sleeps on it may call this: a signal that another thread drains before a
+    /// [`Poller`](crate::Poller) has reported it is lost. The poller is edge-triggered: it reports
+    /// each new signal whether or not the count was drained.
     #[inline]
     pub fn drain(&self) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(&self.0, &mut count) {
             Ok(8) => u64::from_ne_bytes(count),
+            // EAGAIN: the counter is zero.
             _ => 0,
         }
     }
 }
 
-/// The interrupt vectors of one controller, as a guest of VFIO sees MSI-X. Messages are counted in the eventfd, by the kernel, which is
-/// read and never emptied.
+/// The MSI-X vectors of one controller, as a VFIO user sees them: one eventfd each. The eventfd's
+/// count is the message counter, so it is read ([`EventFd::count`]) and never drained.
 pub type Vectors = sync::Vectors<EventFd>;
 
-/// `count` vectors, masked. Where `masks` is false masks are without effect, as under VFIO: every message is sent.
+/// Makes `count` vectors, all masked. `masks = false`: masking has no effect, as under VFIO, and
+/// every message is sent.
 pub fn vectors(count: u16, masks: bool) -> io::Result<Vectors> {
     let signals = (0..count).map(|_| EventFd::new()).collect::<io::Result<Vec<_>>>()?;
     Ok(Vectors::new(signals, masks))

@@ -1,17 +1,18 @@
-//! Memory for a trial of what a device, a host or a file claims: what is written outside shows.
+//! A buffer between guard bytes, for tests of devices and hosts that may write out of bounds.
 
 use std::io;
 
 use crate::Pages;
 
-/// Canaries on each side, at least.
-const AROUND: usize = 1 << 16;
+/// Least number of guard bytes on each side.
+const GUARD_BYTES: usize = 1 << 16;
 
-/// What the bytes around the buffer hold.
+/// Value of the guard bytes.
 const CANARY: u8 = 0xa5;
 
-/// A mapping of its own with a buffer in its middle and at least 64 KiB of canaries on each side. A device that copies whole pages where
-/// part of one was asked for writes to canaries, not to the heap.
+/// A mapping of its own with a buffer in the middle and at least 64 KiB of guard bytes on each
+/// side. A device that copies whole pages where part of a page was asked for overwrites guard
+/// bytes, not the heap.
 #[derive(Debug)]
 pub struct Guarded {
     pages: Pages,
@@ -20,12 +21,14 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// A buffer of `length` bytes at an odd multiple of `alignment`, so that a stricter need shows. Both are below 16 MiB.
+    /// A buffer of `length` bytes, aligned to `alignment` and to no larger power of two: a device
+    /// that needs more fails visibly. Both values must be below 16 MiB.
     pub fn new(length: usize, alignment: usize) -> io::Result<Guarded> {
-        let mut pages = Pages::new(length + 2 * AROUND + 4 * alignment)?;
+        let mut pages = Pages::new(length + 2 * GUARD_BYTES + 4 * alignment)?;
         pages.fill(CANARY);
         let base = pages.as_ptr().addr();
-        let at = (base + AROUND).next_multiple_of(2 * alignment) + alignment - base;
+        // An odd multiple of `alignment` is not aligned to 2 * `alignment`.
+        let at = (base + GUARD_BYTES).next_multiple_of(2 * alignment) + alignment - base;
         pages[at..at + length].fill(0);
         Ok(Guarded { pages, at, length })
     }
@@ -35,7 +38,7 @@ impl Guarded {
         &mut self.pages[self.at..self.at + self.length]
     }
 
-    /// Whether all bytes around the buffer hold what they held at first.
+    /// Whether all guard bytes are unchanged.
     pub fn is_intact(&self) -> bool {
         let (before, after) = (&self.pages[..self.at], &self.pages[self.at + self.length..]);
         before.iter().chain(after).all(|&byte| byte == CANARY)
@@ -47,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_aligned_no_better() {
+    fn buffers_have_exactly_the_alignment() {
         for (length, alignment) in [(512, 4), (4096, 512), (4096, 4096), (65_536, 8_192)] {
             let mut guarded = Guarded::new(length, alignment).unwrap();
             let at = guarded.bytes().as_ptr().addr();
@@ -58,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_outside_is_seen() {
+    fn writes_outside_are_detected() {
         let write = |by: isize| {
             let mut guarded = Guarded::new(4096, 512).unwrap();
             let at = guarded.bytes().as_mut_ptr();

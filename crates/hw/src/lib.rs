@@ -1,15 +1,17 @@
-//! The machine: the only crate with hand-written `unsafe`. Memory that a device reaches, ring slots, registers and
-//! doorbells, eventfds, epoll, clocks, CPUs.
+//! The only crate with hand-written `unsafe`: DMA memory, queue rings, registers and doorbells,
+//! eventfds, epoll, io_uring, VFIO, clocks and CPU topology.
 //!
-//! Two rules keep it small. Memory that a device shares is never behind a Rust reference that outlives one access: ring
-//! words are atomics made inside the accessor, data is copied to and from raw pointers, and a buffer is `[u8]` only
-//! while it is not lent. And what is here is safe to call: what a caller could get wrong is checked or is impossible by
-//! type, so that every other crate can forbid `unsafe`. Only who brings memory by its address, or takes the pool's to
-//! another process, has to give a promise.
+//! Two rules keep it small. First, no Rust reference into memory that a device shares outlives one
+//! access: ring words are atomics made inside the accessor, data is copied through raw pointers,
+//! and a buffer is `[u8]` only while it is not lent to the device. Second, every function here is
+//! safe to call: each precondition is checked or ruled out by a type, so that all other crates can
+//! `forbid(unsafe_code)`. The exceptions are `unsafe` and say what they require: memory that the
+//! caller names by address ([`RawMemory`], [`Memory`]).
 //!
-//! Two rules are neither checked nor a type, because who breaks them is not in this process. A buffer that a kernel or a device on a bus
-//! has is taken back ([`Lent::take_back`]) once its command has completed, or with RDY=0, and not before. And another process, which has
-//! the file of memory from a [`Pinner`], touches nothing of it but what is lent, and rings.
+//! Two requirements cannot be checked, because the other party is a kernel, a bus device or another
+//! process. A buffer that such a party may access is taken back ([`Lent::take_back`]) only after
+//! its command has completed, or with CSTS.RDY = 0. A process that receives the file of memory from
+//! a [`Pinner`] must touch only lent buffers and rings.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

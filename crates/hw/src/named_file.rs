@@ -1,4 +1,4 @@
-//! Files that a user names, read whole.
+//! Reads files that the user names on the command line, with a size limit.
 
 use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -10,49 +10,53 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, statfs};
 /// File system type of a shell's pipe (`PIPEFS_MAGIC`, linux/magic.h).
 const PIPEFS: u64 = 0x5049_5045;
 
-/// The bytes of a file that a user named, at most `most`: of a regular file, or of a shell's pipe (`<(…)`), which is read to its end.
+/// Reads a regular file, or a shell's pipe (`<(…)`) to its end, at most `limit` bytes.
 ///
 /// # Errors
-/// It is something else: a directory, a device, which may have no end, a FIFO or socket, for whose writer an open or a read would wait.
-/// It is longer. What else the system says.
-pub fn read_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened, which has effects: a FIFO waits, a tape rewinds, a watchdog starts.
+/// The file is a directory; a device, which may have no end; or a FIFO or socket, where open or
+/// read could wait for a writer. It is longer than `limit`. Otherwise the error of the system.
+pub fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    // Check before opening, because opening has effects: a FIFO waits, a tape rewinds, a watchdog
+    // starts.
     let kind = fs::metadata(path)?.file_type();
     let piped = kind.is_fifo() && statfs(path).is_ok_and(|at| at.f_type as u64 == PIPEFS);
     if !piped {
         check(kind)?;
     }
-    // Should a FIFO have taken its place, this does not wait for a writer.
+    // O_NONBLOCK: if a FIFO has replaced the file since the check, this does not wait for a writer.
     let file = OpenOptions::new().read(true).custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed()).open(path)?;
     if piped {
+        // Reads of a pipe should wait for its writer.
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-        return read_at_most(file, most);
+        return read_at_most(file, limit);
     }
+    // Check again what was opened: the path may name another file by now.
     check(file.metadata()?.file_type())?;
-    read_at_most(file, most)
+    read_at_most(file, limit)
 }
 
-/// The same as text.
+/// [`read_file`] as text.
 ///
 /// # Errors
-/// As of [`read_file`], or it is no UTF-8.
-pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    let text = String::from_utf8(read_file(path, most)?);
+/// As [`read_file`], or the contents are not UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let text = String::from_utf8(read_file(path, limit)?);
     text.map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
         io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8 text"))
     })
 }
 
-/// All bytes that come.
+/// Reads to the end, at most `limit` bytes.
 ///
 /// # Errors
-/// There are more than `most`. What the source says.
-pub fn read_at_most(source: impl Read, most: u64) -> io::Result<Vec<u8>> {
+/// There are more than `limit` bytes, or the source fails.
+pub fn read_at_most(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {} MiB, as no file of this kind is", most >> 20)));
+    // One byte more than allowed, to tell "at the limit" from "too long".
+    source.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than the limit of {} MiB", limit >> 20)));
     }
     Ok(bytes)
 }
@@ -78,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_end_or_are_refused() {
+    fn endless_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("text"), [7; 100]).unwrap();
@@ -86,21 +90,21 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", path("endless")).unwrap();
         assert!(Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
         assert_eq!(read_file(&path("text"), 100).unwrap(), [7; 100]);
-        for (path, most, words) in [
-            (path("text"), 99, "longer than"),
-            (path("long"), 2 << 20, "longer than 2 MiB"),
+        for (path, limit, words) in [
+            (path("text"), 99, "longer than the limit"),
+            (path("long"), 2 << 20, "longer than the limit of 2 MiB"),
             (path("endless"), 100, "a device"),
             (path("fifo"), 100, "a FIFO"),
             (path("."), 100, "a directory"),
             (path("none"), 100, "No such file"),
         ] {
-            let error = read_file(&path, most).unwrap_err().to_string();
+            let error = read_file(&path, limit).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }
 
     #[test]
-    fn a_shells_pipe_is_read() {
+    fn shell_pipes_are_read() {
         let (reader, mut writer) = io::pipe().unwrap();
         let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
         let read = std::thread::spawn(move || read_file(&path, 1 << 20));

@@ -1,4 +1,5 @@
-//! PCI functions as the system shows them (`/sys/bus/pci`): which there are, who drives them, and which share an IOMMU group.
+//! PCI functions as sysfs shows them (`/sys/bus/pci`): address, class, driver and IOMMU group, and
+//! binding a function to a driver.
 
 use std::fmt;
 use std::fs;
@@ -6,13 +7,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The class code of an NVMe I/O controller: mass storage, non-volatile memory, NVM Express (PCIe Transport 2.1.5).
+/// The class code of an NVMe I/O controller: mass storage, non-volatile memory, NVM Express (PCIe
+/// Transport 2.1.5).
 pub const CLASS_NVME: u32 = 0x01_08_02;
 
-/// Where a function is: domain, bus, device, function.
+/// The address of a PCI function: domain, bus, device, function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bdf {
-    /// Domain (segment). Those above FFFFh are made up by the kernel, as for drives behind Intel's VMD.
+    /// Domain (segment). The kernel assigns those above FFFFh itself, as for drives behind Intel
+    /// VMD.
     pub domain: u32,
     /// Bus.
     pub bus: u8,
@@ -22,9 +25,11 @@ pub struct Bdf {
     pub function: u8,
 }
 
-/// A text that is no [`Bdf`].
+/// A text that is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no PCI address; write it as `0000:01:00.0` (domain:bus:device.function, in hexadecimal digits), or without the domain")]
+#[error(
+    "`{0}` is not a PCI address; write it as `0000:01:00.0` (domain:bus:device.function, in hexadecimal digits), or without the domain"
+)]
 pub struct BdfError(pub String);
 
 impl FromStr for Bdf {
@@ -39,7 +44,7 @@ fn parse(text: &str) -> Option<Bdf> {
     let (rest, function) = text.rsplit_once('.')?;
     let (rest, device) = rest.rsplit_once(':')?;
     let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
-    // `u32::from_str_radix` would take a sign.
+    // Check the digits: `u32::from_str_radix` accepts a sign.
     let hex = |digits: &str, most: usize| {
         let plain = (1..=most).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         u32::from_str_radix(digits, 16).ok().filter(|_| plain)
@@ -55,25 +60,25 @@ impl fmt::Display for Bdf {
     }
 }
 
-/// The system's PCI bus, or one that a test has made of files.
+/// The PCI bus in sysfs, or a copy of it made of files in a test.
 #[derive(Clone, Debug)]
 pub struct Bus(PathBuf);
 
 impl Bus {
-    /// The system's.
+    /// The bus of this machine.
     pub fn system() -> Bus {
         Bus("/sys/bus/pci".into())
     }
 
-    /// One that is described below `root` as sysfs describes it.
+    /// A bus described below `root` as sysfs does.
     pub fn at(root: &Path) -> Bus {
         Bus(root.to_owned())
     }
 
-    /// What is at `bdf`; `None`: nothing.
+    /// The function at `bdf`, if there is one.
     ///
     /// # Errors
-    /// Sysfs cannot be read, or says what it never does.
+    /// Sysfs cannot be read, or a class code is not a number.
     pub fn find(&self, bdf: Bdf) -> io::Result<Option<Function>> {
         let path = self.0.join("devices").join(bdf.to_string());
         match fs::read_to_string(path.join("class")) {
@@ -83,14 +88,15 @@ impl Bus {
         }
     }
 
-    /// Every NVMe controller, by address. Empty where there is no PCI bus.
+    /// All NVMe controllers, sorted by address. Empty where there is no PCI bus.
     pub fn controllers(&self) -> io::Result<Vec<Function>> {
         let mut found = self.functions(&self.0.join("devices"))?;
         found.retain(|function| function.class == CLASS_NVME);
         Ok(found)
     }
 
-    /// The functions whose names stand in a directory, by address. One that goes meanwhile is left out.
+    /// The functions named by the entries of a directory, sorted by address. A function that is
+    /// unplugged in between is left out.
     fn functions(&self, directory: &Path) -> io::Result<Vec<Function>> {
         let entries = match fs::read_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -102,15 +108,15 @@ impl Bus {
         Ok(found)
     }
 
-    /// Has the kernel look for a driver for a function that has none, and bind it.
+    /// Asks the kernel to find and bind a driver for a function without one (`drivers_probe`).
     ///
     /// # Errors
-    /// What the system says: `EACCES` to users other than root, and whatever the driver's probe fails with.
+    /// `EACCES` without privilege; otherwise the error of the driver's probe function.
     pub fn probe(&self, bdf: Bdf) -> io::Result<()> {
         fs::write(self.0.join("drivers_probe"), bdf.to_string())
     }
 
-    /// Whether a driver of this name is there.
+    /// Whether the kernel has registered a driver of this name.
     pub fn has_driver(&self, name: &str) -> bool {
         self.0.join("drivers").join(name).is_dir()
     }
@@ -118,13 +124,13 @@ impl Bus {
 
 fn number(text: &str) -> io::Result<u32> {
     let digits = text.strip_prefix("0x").map(|digits| u32::from_str_radix(digits, 16));
-    digits.and_then(Result::ok).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is no hexadecimal number")))
+    digits.and_then(Result::ok).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is not a hexadecimal number")))
 }
 
-/// A function that was there when it was looked for.
+/// A PCI function; it may have been unplugged since it was found.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Where it is.
+    /// Its address.
     pub bdf: Bdf,
     /// Its class code: class, subclass, programming interface.
     pub class: u32,
@@ -138,46 +144,46 @@ impl Function {
         &self.path
     }
 
-    /// The driver that it is bound to now, by name.
+    /// Name of the driver that it is bound to.
     pub fn driver(&self) -> Option<String> {
         self.link("driver")
     }
 
-    /// The number of its IOMMU group; `None`: no IOMMU stands between it and memory.
+    /// Number of its IOMMU group. `None`: no IOMMU translates its DMA.
     pub fn iommu_group(&self) -> Option<u32> {
         self.link("iommu_group")?.parse().ok()
     }
 
-    /// Every function of its IOMMU group, itself included, by address.
+    /// All functions of its IOMMU group including itself, sorted by address.
     pub fn group_members(&self) -> io::Result<Vec<Function>> {
         self.bus.functions(&self.path.join("iommu_group/devices"))
     }
 
-    /// Bridges stay with their driver, or none, in a group that VFIO has: class 06h.
+    /// Whether its class is 06h (bridge). VFIO allows bridges with a driver in a viable group.
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
     }
 
-    /// The text of one of its attributes, without white space around it.
+    /// A sysfs attribute, trimmed.
     pub fn attribute(&self, name: &str) -> Option<String> {
         Some(fs::read_to_string(self.path.join(name)).ok()?.trim().to_owned())
     }
 
-    /// Has the kernel bind it to this driver and no other when it is probed; `None`: to whichever knows it.
+    /// Sets `driver_override`: the next probe binds this driver only. `None` removes the override.
     ///
     /// # Errors
-    /// What the system says: `EACCES` to users other than root.
+    /// `EACCES` without privilege; otherwise the error of the system.
     pub fn set_override(&self, driver: Option<&str>) -> io::Result<()> {
-        // An empty line takes the override away.
+        // An empty line removes the override.
         fs::write(self.path.join("driver_override"), format!("{}\n", driver.unwrap_or("")))
     }
 
-    /// Takes it from the driver that it has.
+    /// Unbinds it from its driver.
     pub fn unbind(&self) -> io::Result<()> {
         fs::write(self.path.join("driver/unbind"), self.bdf.to_string())
     }
 
-    /// The last part of what a symbolic link leads to.
+    /// The last component of the target of a symbolic link.
     fn link(&self, name: &str) -> Option<String> {
         Some(fs::read_link(self.path.join(name)).ok()?.file_name()?.to_str()?.to_owned())
     }

@@ -5,7 +5,7 @@ use super::*;
 const QUEUE: QueueId = QueueId(2);
 
 #[test]
-fn both_sides_see_the_same_doorbells() {
+fn host_and_device_share_doorbells() {
     let bar = Bar::new(2);
     bar.ring_sq(QUEUE, 7);
     bar.ring_cq(QUEUE, 9);
@@ -13,9 +13,10 @@ fn both_sides_see_the_same_doorbells() {
     assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
 }
 
-/// A host that goes by CAP.DSTRD (PCIe transport 3.1.2) finds them where the controller says.
+/// A host that computes doorbell offsets from CAP.DSTRD (PCIe Transport 3.1.2) reaches the
+/// doorbells of the controller.
 #[test]
-fn doorbells_are_where_cap_says() {
+fn doorbells_follow_the_stride() {
     for dstrd in 0..=15 {
         let bar = Bar::new(2);
         bar.write64(regs::CAP, Cap::new().with_dstrd(dstrd).into_bits());

@@ -35,7 +35,7 @@ fn other_threads_clocks_are_readable() {
 }
 
 #[test]
-fn a_sleep_lasts_until_its_instant() {
+fn sleeps_last_until_their_instant() {
     set_timer_slack(Nanos(1)).unwrap();
     let until = now() + Nanos::from_micros(300);
     sleep_until(until);

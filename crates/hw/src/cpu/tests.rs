@@ -24,7 +24,7 @@ fn missing_cpus_are_refused() {
 }
 
 #[test]
-fn a_thread_may_step_back() {
+fn threads_may_become_idle_class() {
     thread::spawn(|| sched_idle().unwrap()).join().unwrap();
 }
 
@@ -52,7 +52,7 @@ fn steal_is_the_eighth_field() {
     assert!(stolen_by_hypervisor(&allowed_cpus().unwrap()) >= first);
 }
 
-/// Also where the thread that started it is pinned.
+/// Also if the thread that started this one is pinned.
 #[test]
 fn avoided_cpus_are_left() {
     let all = allowed_cpus().unwrap();

@@ -3,7 +3,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{EventFd, vectors};
 
 #[test]
-fn one_of_another_process_never_waits() {
+fn adopted_eventfds_never_block() {
     // Blocking, and full.
     let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
     let full = (u64::MAX - 1).to_ne_bytes();
@@ -56,7 +56,7 @@ fn posted_messages_share_one_notification() {
     let posted = vectors.posted(home).unwrap();
     assert!(posted.take(1) && posted.take(2) && !posted.take(2));
     assert_eq!((vectors.messages(2), vectors.notifications(2), vectors.notifications(home)), (2, 0, 1));
-    assert_eq!(vectors.messages(home), 1, "its own alone, though its eventfd has told of all three");
+    assert_eq!(vectors.messages(home), 1, "only its own, although its eventfd was signalled for all three");
     assert!(!vectors.arm(2));
     assert!(vectors.message(2), "and notifies, since that is allowed again");
     assert_eq!(vectors.notifications(home), 2);

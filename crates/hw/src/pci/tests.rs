@@ -18,7 +18,7 @@ fn pci_addresses_are_parsed() {
 }
 
 #[test]
-fn what_is_no_address_is_refused() {
+fn malformed_addresses_are_refused() {
     for text in
         ["", "01:00", "0000:01:00", "01:20.0", "01:00.8", "0000:01:00.0.0", "+1:00.0", "01:-1.0", "0:0:0:0.0", "zz:00.0", "01:00.00"]
     {
@@ -28,13 +28,13 @@ fn what_is_no_address_is_refused() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(domain: u32, bus: u8, device in 0u8..32, function in 0u8..8) {
+    fn addresses_round_trip(domain: u32, bus: u8, device in 0u8..32, function in 0u8..8) {
         let bdf = at(domain, bus, device, function);
         prop_assert_eq!(bdf.to_string().parse(), Ok(bdf));
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "[0-9a-fA-F:.+ -]{0,16}|.{0,12}") {
+    fn any_text_is_parsed_or_refused(text in "[0-9a-fA-F:.+ -]{0,16}|.{0,12}") {
         if let Ok(bdf) = text.parse::<Bdf>() {
             prop_assert!(bdf.device < 32 && bdf.function < 8);
             prop_assert_eq!(bdf.to_string().parse(), Ok(bdf));
@@ -42,7 +42,8 @@ proptest! {
     }
 }
 
-/// A bus of files: two controllers and a bridge in group 7, a controller without an IOMMU, a network card.
+/// A sysfs copy with two controllers and a bridge in group 7, a controller without an IOMMU, and a
+/// network card.
 fn bus() -> (tempfile::TempDir, Bus) {
     let root = tempfile::tempdir().unwrap();
     let group = root.path().join("groups/7/devices");

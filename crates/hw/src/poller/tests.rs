@@ -1,7 +1,7 @@
 use super::*;
 use crate::{EventFd, now};
 
-const LOOK: Option<Nanos> = Some(Nanos::ZERO);
+const NO_WAIT: Option<Nanos> = Some(Nanos::ZERO);
 
 fn keys(poller: &Poller, timeout: Option<Nanos>) -> Vec<u64> {
     let mut keys = vec![99];
@@ -14,26 +14,27 @@ fn keys(poller: &Poller, timeout: Option<Nanos>) -> Vec<u64> {
 fn each_signal_is_reported_once() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     poller.add(&eventfd, 5).unwrap();
-    assert_eq!(keys(&poller, LOOK), []);
+    assert_eq!(keys(&poller, NO_WAIT), []);
     eventfd.signal();
     assert_eq!(keys(&poller, None), [5]);
-    assert_eq!(keys(&poller, LOOK), []);
+    assert_eq!(keys(&poller, NO_WAIT), []);
     eventfd.signal();
     assert_eq!(keys(&poller, Some(Nanos::MAX)), [5]);
     assert_eq!((eventfd.drain(), eventfd.drain()), (2, 0));
 }
 
-/// Why messages are counted by looking: between the signal and the sleeper's report another thread may come.
+/// Why the count is read without draining: another thread may read it between the signal and the
+/// report to the sleeper.
 #[test]
-fn only_draining_takes_a_wakeup() {
+fn only_draining_consumes_wakeups() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     poller.add(&eventfd, 5).unwrap();
     eventfd.signal();
     assert_eq!(eventfd.count().unwrap(), 1);
-    assert_eq!(keys(&poller, LOOK), [5]);
+    assert_eq!(keys(&poller, NO_WAIT), [5]);
     (0..300).for_each(|_| eventfd.signal());
     assert_eq!((eventfd.count().unwrap(), eventfd.drain(), eventfd.count().unwrap()), (301, 301, 0));
-    assert_eq!(keys(&poller, LOOK), [], "the sleeper is not told of 300 signals");
+    assert_eq!(keys(&poller, NO_WAIT), [], "drained signals are not reported");
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn earlier_signals_are_reported() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
     eventfd.signal();
     poller.add(&eventfd, 5).unwrap();
-    assert_eq!(keys(&poller, LOOK), [5]);
+    assert_eq!(keys(&poller, NO_WAIT), [5]);
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn descriptors_are_added_once() {
     poller.remove(&eventfd).unwrap();
     assert_eq!(poller.remove(&eventfd).unwrap_err().kind(), io::ErrorKind::NotFound);
     eventfd.signal();
-    assert_eq!(keys(&poller, LOOK), []);
+    assert_eq!(keys(&poller, NO_WAIT), []);
 }
 
 #[test]
@@ -63,8 +64,8 @@ fn excess_events_come_next_call() {
         poller.add(eventfd, key).unwrap();
         eventfd.signal();
     }
-    let mut all = keys(&poller, LOOK);
-    all.extend(keys(&poller, LOOK));
+    let mut all = keys(&poller, NO_WAIT);
+    all.extend(keys(&poller, NO_WAIT));
     all.sort_unstable();
     assert_eq!(all, (0..100).collect::<Vec<u64>>());
 }
@@ -73,15 +74,15 @@ fn excess_events_come_next_call() {
 fn fallback_wait_is_the_same() {
     let (poller, eventfd, mut keys) = (Poller::new().unwrap(), EventFd::new().unwrap(), Vec::new());
     poller.add(&eventfd, 5).unwrap();
-    poller.wait_in_two_steps(Some(&timespec(Nanos(1_500))), &mut keys).unwrap();
+    poller.wait_without_pwait2(Some(&timespec(Nanos(1_500))), &mut keys).unwrap();
     assert_eq!(keys, []);
     eventfd.signal();
-    poller.wait_in_two_steps(None, &mut keys).unwrap();
+    poller.wait_without_pwait2(None, &mut keys).unwrap();
     assert_eq!(keys, [5]);
 }
 
 #[test]
-fn a_timeout_is_waited_out() {
+fn timeouts_are_waited_out() {
     let poller = Poller::new().unwrap();
     let (before, timeout) = (now(), Nanos(1_234_567));
     assert_eq!(keys(&poller, Some(timeout)), []);
@@ -93,12 +94,12 @@ fn pollers_nest_in_epoll() {
     let (inner, outer, eventfd) = (Poller::new().unwrap(), Poller::new().unwrap(), EventFd::new().unwrap());
     inner.add(&eventfd, 1).unwrap();
     outer.add(&inner, 2).unwrap();
-    assert_eq!(keys(&outer, LOOK), []);
+    assert_eq!(keys(&outer, NO_WAIT), []);
     eventfd.signal();
-    assert_eq!((keys(&outer, LOOK), keys(&inner, LOOK)), (vec![2], vec![1]));
+    assert_eq!((keys(&outer, NO_WAIT), keys(&inner, NO_WAIT)), (vec![2], vec![1]));
 }
 
-/// A socket that is full, or just not, in a poller; the far end makes room.
+/// A full socket in a poller; the other end makes room.
 #[test]
 fn writability_is_reported_on_request() {
     use std::io::{Read, Write};
@@ -108,24 +109,24 @@ fn writability_is_reported_on_request() {
     near.set_nonblocking(true).unwrap();
     let poller = Poller::new().unwrap();
     poller.add(&near, 5).unwrap();
-    // Writable at once, and nobody has asked for that.
-    assert_eq!(keys(&poller, LOOK), []);
+    // Writable already, but not requested.
+    assert_eq!(keys(&poller, NO_WAIT), []);
     poller.watch_writes(&near, 5, true).unwrap();
-    assert_eq!(keys(&poller, LOOK), [5 | Poller::WRITABLE]);
+    assert_eq!(keys(&poller, NO_WAIT), [5 | Poller::WRITABLE]);
     let mut sent = 0;
     while let Ok(more) = near.write(&[7; 4096]) {
         sent += more;
     }
-    assert_eq!(keys(&poller, LOOK), []);
+    assert_eq!(keys(&poller, NO_WAIT), []);
     far.write_all(&[1]).unwrap();
     assert_eq!(keys(&poller, None), [5]);
     far.read_exact(&mut vec![0; sent]).unwrap();
     assert!(keys(&poller, None).contains(&(5 | Poller::WRITABLE)));
-    // Each change reports once more what is so.
+    // Each change of the registration reports conditions that hold already once more.
     poller.watch_writes(&near, 5, false).unwrap();
-    assert_eq!(keys(&poller, LOOK), [5]);
+    assert_eq!(keys(&poller, NO_WAIT), [5]);
     poller.watch_writes(&near, 5, true).unwrap();
-    assert_eq!(keys(&poller, LOOK), [5, 5 | Poller::WRITABLE]);
+    assert_eq!(keys(&poller, NO_WAIT), [5, 5 | Poller::WRITABLE]);
     let other = Poller::new().unwrap();
     assert_eq!(other.watch_writes(&near, 5, true).unwrap_err().kind(), io::ErrorKind::NotFound);
 }

@@ -1,4 +1,5 @@
-//! What can be asked of the kernel, of which file, with which bytes: submission entries, as `linux/io_uring.h` lays them out.
+//! Submission queue entries, as `linux/io_uring.h` lays them out: the operation, the file and the
+//! memory of one request.
 
 use std::ops::Range;
 
@@ -14,21 +15,23 @@ const NVME_URING_CMD_IO: u32 = 0xc048_4e80;
 /// IORING_FSYNC_DATASYNC.
 const DATASYNC: u32 = 1;
 
-/// A slot of the ring's table of files: see [`Ring::register_file`](super::Ring::register_file). An empty slot is EBADF.
+/// A slot in the table of registered files: see
+/// [`Ring::register_file`](super::Ring::register_file). Using an empty slot fails with EBADF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileSlot(pub u32);
 
-/// A piece of memory in a ring's table of buffers: see [`Ring::register_buffer`](super::Ring::register_buffer).
+/// A chunk of memory in the table of registered buffers: see
+/// [`Ring::register_buffer`](super::Ring::register_buffer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     pub(super) slot: u16,
     pub(super) piece: Piece,
 }
 
-/// Some bytes of a lent buffer. The buffer stays lent until the completion of the entry that names them.
+/// A range of a lent buffer. The buffer must stay lent until the entry that names it has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Where they are: for the kernel, and never followed here.
+    /// The address, for the kernel; never dereferenced here.
     addr: usize,
     len: u32,
     slot: Option<u16>,
@@ -38,7 +41,7 @@ impl Span {
     /// The bytes `range` of `lent`.
     ///
     /// # Panics
-    /// If they are not all in the buffer, or 4 GiB and more: as a slice would.
+    /// If the range is not within the buffer, or has 4 GiB or more.
     #[inline]
     pub fn of(lent: &Lent, range: Range<usize>) -> Span {
         if range.start > range.end || range.end > lent.len() || range.len() > u32::MAX as usize {
@@ -47,7 +50,8 @@ impl Span {
         Span { addr: lent.memory().as_ptr().expose_provenance() + range.start, len: range.len() as u32, slot: None }
     }
 
-    /// [`Span::of`] by way of the registered `fixed`, if the buffer lies in it; else as if nothing were registered.
+    /// [`Span::of`], through the registered buffer `fixed` if `lent` is within its chunk; otherwise
+    /// unregistered.
     ///
     /// # Panics
     /// As [`Span::of`].
@@ -58,41 +62,41 @@ impl Span {
     }
 
     /// Bytes.
-    #[allow(clippy::len_without_is_empty)] // emptiness is no question here
+    #[allow(clippy::len_without_is_empty)] // a span is never tested for emptiness
     pub fn len(self) -> u32 {
         self.len
     }
 
-    /// What is left of it after `bytes` bytes; `None`: nothing.
+    /// The rest after `bytes` bytes; `None`: nothing is left. For resuming a short transfer.
     #[inline]
     pub fn after(self, bytes: u32) -> Option<Span> {
         let len = self.len.checked_sub(bytes).filter(|&len| len > 0)?;
         Some(Span { addr: self.addr + bytes as usize, len, ..self })
     }
 
-    /// Whether the kernel finds the memory in the ring's table.
+    /// Whether the range is in a registered buffer.
     #[inline]
     pub fn is_fixed(self) -> bool {
         self.slot.is_some()
     }
 }
 
-/// By value, so that the caller's range may stay in registers.
+/// Takes its arguments by value so that the caller can keep the range in registers.
 #[cold]
 fn outside(range: Range<usize>, len: usize) -> ! {
     panic!("bytes {}..{} of a lent buffer of {len} bytes, and less than 4 GiB at once", range.start, range.end)
 }
 
-/// What all entries begin with; what a field means differs with the operation.
+/// The common part of all entries; the meaning of a field depends on the operation.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Head {
+struct SqeHead {
     op: u8,
     flags: u8,
     priority: u16,
-    /// A slot of the table of files, or -1.
+    /// A slot in the table of registered files, or -1.
     file: i32,
-    /// In the file; of IORING_OP_URING_CMD the command, and 0.
+    /// Offset in the file; for IORING_OP_URING_CMD the command number and 0.
     offset: [u32; 2],
     addr: u64,
     len: u32,
@@ -103,22 +107,22 @@ struct Head {
     file_index: u32,
 }
 
-/// One request, with user data 0 until [`Entry::user_data`]. Its buffer stays lent until its completion was taken, or the
-/// entry was dropped without being pushed.
+/// One request; user data is 0 unless set by [`Entry::user_data`]. Its buffer must stay lent until
+/// its completion has been popped, or the entry was dropped unpushed.
 #[repr(C)]
 #[derive(Debug)]
-#[must_use = "an entry is asked for once it is pushed"]
+#[must_use = "an entry does nothing until it is pushed"]
 pub struct Entry {
-    head: Head,
+    head: SqeHead,
     command: [u64; 2],
 }
 
-/// The second half of an entry in a big ring, of which no operation here takes notice.
-pub(super) type Empty = [u64; 8];
+/// The second half of an entry in a big ring, unused by all operations but passthrough.
+pub(super) type SecondHalf = [u64; 8];
 
 const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Command>() == 128 && size_of::<NvmeCommand>() == 80);
 
-/// 64 bits as the two fields in their place.
+/// A 64-bit value as two 32-bit fields in memory order.
 #[inline]
 fn halves(value: u64) -> [u32; 2] {
     let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
@@ -127,67 +131,74 @@ fn halves(value: u64) -> [u32; 2] {
 
 impl Entry {
     #[inline]
-    fn new(op: IoringOp, FileSlot(slot): FileSlot, head: Head) -> Entry {
+    fn new(op: IoringOp, FileSlot(slot): FileSlot, head: SqeHead) -> Entry {
+        // Every file is a slot of the table, never a descriptor number.
         let (op, flags, file) = (op as u8, IoringSqeFlags::FIXED_FILE.bits(), slot.cast_signed());
-        Entry { head: Head { op, flags, file, ..head }, command: [0; 2] }
+        Entry { head: SqeHead { op, flags, file, ..head }, command: [0; 2] }
     }
 
-    /// Reads from byte `offset` of `file` on into `span`. Completes with the bytes read, fewer at the end of the file.
+    /// Reads from byte `offset` of `file` into `span`. Completes with the number of bytes read:
+    /// fewer at the end of the file.
     #[inline]
     pub fn read(file: FileSlot, offset: u64, Span { addr, len, slot }: Span) -> Entry {
         let (op, buffer) = slot.map_or((IoringOp::Read, 0), |slot| (IoringOp::ReadFixed, slot));
-        Entry::new(op, file, Head { offset: halves(offset), addr: addr as u64, len, buffer, ..Head::default() })
+        Entry::new(op, file, SqeHead { offset: halves(offset), addr: addr as u64, len, buffer, ..SqeHead::default() })
     }
 
-    /// Writes `span` from byte `offset` of `file` on. Completes with the bytes written; `durable` (RWF_DSYNC): once they are on the
-    /// medium, by FUA where the device has it.
+    /// Writes `span` at byte `offset` of `file`. Completes with the number of bytes written.
+    /// `durable` (RWF_DSYNC): completes once they are on the medium, with FUA if the device
+    /// supports it.
     #[inline]
     pub fn write(file: FileSlot, offset: u64, Span { addr, len, slot }: Span, durable: bool) -> Entry {
         let (op, buffer) = slot.map_or((IoringOp::Write, 0), |slot| (IoringOp::WriteFixed, slot));
         let op_flags = if durable { libc::RWF_DSYNC as u32 } else { 0 };
-        Entry::new(op, file, Head { offset: halves(offset), addr: addr as u64, len, op_flags, buffer, ..Head::default() })
+        Entry::new(op, file, SqeHead { offset: halves(offset), addr: addr as u64, len, op_flags, buffer, ..SqeHead::default() })
     }
 
-    /// Puts what was written before onto the medium; `data_only` as fdatasync(2). It is not ordered after entries that
-    /// have not completed.
+    /// Flushes completed writes to the medium, as fsync(2), or with `data_only` as fdatasync(2).
+    /// Not ordered after entries that have not completed.
     pub fn fsync(file: FileSlot, data_only: bool) -> Entry {
-        Entry::new(IoringOp::Fsync, file, Head { op_flags: if data_only { DATASYNC } else { 0 }, ..Head::default() })
+        Entry::new(IoringOp::Fsync, file, SqeHead { op_flags: if data_only { DATASYNC } else { 0 }, ..SqeHead::default() })
     }
 
     /// fallocate(2) with `mode` (FALLOC_FL_…) for `len` bytes from `offset` on. Completes with 0.
     pub fn allocate(file: FileSlot, mode: i32, offset: u64, len: u64) -> Entry {
-        let head = Head { offset: halves(offset), addr: len, len: mode.cast_unsigned(), ..Head::default() };
+        let head = SqeHead { offset: halves(offset), addr: len, len: mode.cast_unsigned(), ..SqeHead::default() };
         Entry::new(IoringOp::Fallocate, file, head)
     }
 
-    /// Has the block device `file` discard `len` bytes from `offset` on, as the ioctl BLKDISCARD does (6.12). Completes with 0.
+    /// Discards `len` bytes at `offset` of the block device `file`, as ioctl BLKDISCARD (6.12).
+    /// Completes with 0.
     pub fn discard(file: FileSlot, offset: u64, len: u64) -> Entry {
-        // The length is where other commands begin (`addr3`).
-        let head = Head { offset: [DISCARD, 0], addr: offset, ..Head::default() };
+        // The length is in `addr3`, the first word of the command area.
+        let head = SqeHead { offset: [DISCARD, 0], addr: offset, ..SqeHead::default() };
         Entry { command: [len, 0], ..Entry::new(IoringOp::UringCmd, file, head) }
     }
 
-    /// Completes once `file` is readable (poll(2), POLLIN), with the events that came. If it is to go on (`multishot`), it completes
-    /// again for each time that something new arrives; [`Cqe::more`](super::Cqe::more) says whether it will.
+    /// Completes with the poll(2) events once `file` is readable (POLLIN). With `multishot` it
+    /// completes again for each new event; [`Cqe::more`](super::Cqe::more) says whether more will
+    /// come.
     pub fn poll(file: FileSlot, multishot: bool) -> Entry {
         let flags = if multishot { IoringPollFlags::ADD_MULTI } else { IoringPollFlags::empty() };
-        // The kernel wants the 16-bit halves of the events in the order of little-endian machines.
+        // `poll32_events`: the kernel expects the 16-bit halves in little-endian order
+        // (linux/io_uring.h).
         let events = (libc::POLLIN as u32).rotate_left(if cfg!(target_endian = "big") { 16 } else { 0 });
-        Entry::new(IoringOp::PollAdd, file, Head { len: flags.bits(), op_flags: events, ..Head::default() })
+        Entry::new(IoringOp::PollAdd, file, SqeHead { len: flags.bits(), op_flags: events, ..SqeHead::default() })
     }
 
-    /// Cancels the first request with this user data. Completes with 0; ENOENT if there is none; EALREADY if it cannot
-    /// be cancelled any more. What was cancelled completes with ECANCELED or EINTR.
+    /// Cancels the first request with this user data. Completes with 0; with ENOENT if there is
+    /// none; with EALREADY if it can no longer be cancelled. The cancelled request completes with
+    /// ECANCELED or EINTR.
     pub fn cancel(user_data: u64) -> Entry {
-        Entry { head: Head { op: IoringOp::AsyncCancel as u8, file: -1, addr: user_data, ..Head::default() }, command: [0; 2] }
+        Entry { head: SqeHead { op: IoringOp::AsyncCancel as u8, file: -1, addr: user_data, ..SqeHead::default() }, command: [0; 2] }
     }
 
     /// Completes with 0.
     pub fn nop() -> Entry {
-        Entry { head: Head { op: IoringOp::Nop as u8, file: -1, ..Head::default() }, command: [0; 2] }
+        Entry { head: SqeHead { op: IoringOp::Nop as u8, file: -1, ..SqeHead::default() }, command: [0; 2] }
     }
 
-    /// What its completions carry.
+    /// Sets the value that its completions return.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Entry {
         self.head.user_data = user_data;
@@ -200,28 +211,29 @@ impl Entry {
     }
 }
 
-/// An NVMe command that passes through the kernel (`/dev/ngXnY`), for a big ring (IORING_OP_URING_CMD). It completes with the NVMe
-/// status, or a negative errno; the first of the big words is the command's result.
+/// An NVMe passthrough command for a namespace's character device (`/dev/ngXnY`), in a big ring
+/// (IORING_OP_URING_CMD). Completes with the NVMe status field, or a negative errno.
 #[repr(C)]
 #[derive(Debug)]
-#[must_use = "a command is asked for once it is pushed"]
+#[must_use = "a command does nothing until it is pushed"]
 pub struct Command {
-    head: Head,
+    head: SqeHead,
     command: NvmeCommand,
 }
 
 impl Command {
-    /// `command` to the namespace that `file` is, with `data`, which stays lent until the completion. The number of bytes
-    /// is to be what the command transfers: a device may take no notice of where they end.
+    /// Sends `command` to the namespace `file`, with `data`, which must stay lent until the
+    /// completion. The length of `data` must be what the command transfers: a device may ignore
+    /// where the buffer ends.
     #[inline]
     pub fn new(file: FileSlot, command: &Sqe, data: Option<Span>) -> Command {
         let (addr, len, slot) = data.map_or((0, 0, None), |span| (span.addr as u64, span.len, span.slot));
         let op_flags = if slot.is_some() { IoringUringCmdFlags::FIXED.bits() } else { 0 };
-        let head = Head { offset: [NVME_URING_CMD_IO, 0], op_flags, buffer: slot.unwrap_or(0), ..Head::default() };
+        let head = SqeHead { offset: [NVME_URING_CMD_IO, 0], op_flags, buffer: slot.unwrap_or(0), ..SqeHead::default() };
         Command { head: Entry::new(IoringOp::UringCmd, file, head).head, command: NvmeCommand::new(command, addr, len) }
     }
 
-    /// What its completion carries.
+    /// Sets the value that its completion returns.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Command {
         self.head.user_data = user_data;
@@ -229,7 +241,8 @@ impl Command {
     }
 }
 
-/// `struct nvme_uring_cmd` (linux/nvme_ioctl.h), 72 bytes, in the 80 that a big entry has; `struct nvme_admin_cmd` is the same.
+/// `struct nvme_uring_cmd` (linux/nvme_ioctl.h): 72 bytes, in the 80-byte command area of a big
+/// entry. `struct nvme_admin_cmd` has the same layout.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct NvmeCommand {
@@ -249,7 +262,7 @@ pub(crate) struct NvmeCommand {
 }
 
 impl NvmeCommand {
-    /// Identifier and data pointers are the kernel's to fill in; so is the time-out, its own default.
+    /// The kernel fills in command identifier and data pointers; time-out 0 selects its default.
     #[inline]
     pub(crate) fn new(command: &Sqe, addr: u64, len: u32) -> NvmeCommand {
         let &Sqe { opcode, flags, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
@@ -285,7 +298,7 @@ mod tests {
             offset_of!(NvmeCommand, result),
         ];
         assert_eq!(at, [4, 8, 16, 24, 32, 36, 40, 64, 68]);
-        let at = [offset_of!(Head, addr), offset_of!(Head, len), offset_of!(Head, user_data), offset_of!(Head, buffer)];
-        assert_eq!((at, size_of::<Head>(), offset_of!(Command, command)), ([16, 24, 32, 40], 48, 48));
+        let at = [offset_of!(SqeHead, addr), offset_of!(SqeHead, len), offset_of!(SqeHead, user_data), offset_of!(SqeHead, buffer)];
+        assert_eq!((at, size_of::<SqeHead>(), offset_of!(Command, command)), ([16, 24, 32, 40], 48, 48));
     }
 }

@@ -1,4 +1,4 @@
-//! On the running kernel. Where it has no io_uring, each test says why and passes: a sandbox may switch it off.
+//! On the running kernel. Without io_uring, as in some sandboxes, each test prints why and passes.
 
 mod io;
 mod limits;
@@ -17,24 +17,24 @@ use crate::{DmaPool, EventFd, Lent};
 const BLOCK: usize = 4096;
 const SECOND: Nanos = Nanos(1_000_000_000);
 
-/// What the kernel has; `None`, loudly, if it has nothing.
+/// The features of the kernel; `None` after printing why there is no io_uring.
 fn features() -> Option<Features> {
     match Features::probe() {
         Ok(features) => Some(features),
         Err(why) => {
-            // To the descriptor itself: a test that passes shows nothing that is printed.
+            // Write to the descriptor: the test harness hides the output of passing tests.
             _ = writeln!(std::io::stderr(), "NOT TESTED, NO IO_URING HERE: {why}");
             None
         }
     }
 }
 
-/// A ring with its ends, of each kind that the kernel has.
+/// A ring with its producer and consumer.
 struct Whole {
     ring: Ring,
     sq: Sq,
     cq: Cq,
-    /// Slots of files that are filled.
+    /// Number of file slots in use.
     files: u32,
 }
 
@@ -44,7 +44,7 @@ impl Whole {
         Whole { ring, sq, cq, files: 4 }
     }
 
-    /// Registers a file, in a slot that no test names.
+    /// Registers a file in the next free slot.
     fn keep(&mut self, file: impl AsFd) -> FileSlot {
         self.files += 1;
         self.ring.register_file(FileSlot(self.files - 1), file).unwrap();
@@ -55,7 +55,7 @@ impl Whole {
         assert!(self.sq.push(entry));
     }
 
-    /// Submits all that was pushed, and waits for `n`.
+    /// Submits all pushed entries and waits for `n` completions.
     fn submit(&mut self, n: u32) -> u32 {
         let submit = self.sq.unsubmitted();
         self.ring.enter(Enter { submit, wait_for: n, timeout: Some(Nanos(20 * SECOND.0)), run_tasks: true, ..Enter::default() }).unwrap()
@@ -67,7 +67,7 @@ impl Whole {
         taken
     }
 
-    /// The results of all that was pushed, by user data: all of them are waited for.
+    /// Submits, waits for all `n` completions, and returns their results by user data.
     fn results(&mut self, n: u32) -> Vec<(u64, i32)> {
         self.submit(n);
         let mut all: Vec<_> = self.take().iter().map(|cqe| (cqe.user_data, cqe.result)).collect();
@@ -84,7 +84,7 @@ impl Whole {
     }
 }
 
-/// Rings of all kinds that the kernel has and that files without poll queues can use.
+/// Options of all rings that the kernel supports for files without poll queues.
 fn kinds() -> Vec<Options> {
     let Some(features) = features() else { return Vec::new() };
     let base = Options { entries: 8, cq_entries: 64, files: 16, buffers: 4, ..Options::default() };
@@ -97,8 +97,8 @@ fn kinds() -> Vec<Options> {
     kinds
 }
 
-/// A file of `len` bytes on a real file system, and another descriptor of it, with O_DIRECT if that has it. The file has no name, so
-/// that a test that is interrupted leaves nothing behind.
+/// An unnamed file of `len` bytes on a real file system, and a second descriptor of it, with
+/// O_DIRECT if supported. An interrupted test leaves nothing behind.
 fn file(len: u64) -> (StdFile, OwnedFd) {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.set_len(len).unwrap();

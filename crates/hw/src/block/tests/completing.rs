@@ -2,7 +2,8 @@ use std::os::unix::fs::symlink;
 
 use super::super::*;
 
-/// A root where this test's own file system stands on `dir`, below the PCI function of a virtio disk with two interrupts.
+/// A root in which the file system of this test is on the disk `dir`, below the PCI function of a
+/// virtio disk with two interrupts.
 struct Tree {
     root: tempfile::TempDir,
     file: PathBuf,
@@ -47,7 +48,7 @@ impl Tree {
 }
 
 #[test]
-fn interrupts_of_io_come_first() {
+fn io_interrupts_come_first() {
     assert_eq!(Tree::new(DISK).found(), Some(("vda".into(), vec![1, 3], true)));
 }
 
@@ -64,7 +65,7 @@ fn stacked_devices_find_their_disk() {
 }
 
 #[test]
-fn without_interrupts_its_queues_are_taken() {
+fn queues_replace_missing_interrupts() {
     let tree = Tree::new(DISK);
     fs::remove_dir_all(tree.root.path().join("proc")).unwrap();
     assert_eq!(tree.found(), Some(("vda".into(), vec![0, 1], false)));
@@ -76,11 +77,11 @@ fn without_interrupts_its_queues_are_taken() {
 }
 
 #[test]
-fn what_is_not_known_is_none() {
+fn unknown_disks_are_none() {
     assert_eq!(Tree::new("sys/devices/virtual/block/zram0").found(), None);
     let nowhere = tempfile::tempdir().unwrap();
     assert_eq!(Completing::of(nowhere.path(), nowhere.path()), None);
-    // A mapping of itself ends.
+    // A device-mapper target stacked on itself: the recursion ends.
     let circle = Tree::new("sys/devices/virtual/block/dm-0");
     circle.link("sys/devices/virtual/block/dm-0", "sys/devices/virtual/block/dm-0/slaves/dm-0");
     assert_eq!(circle.found(), None);
@@ -91,5 +92,5 @@ fn admin_queues_complete_no_io() {
     for (name, io) in [("nvme0q0", false), ("nvme0q10", true), ("nvme10q1", true), ("virtio0-request", true), ("virtio0-event", false)] {
         assert_eq!(is_io(name), io, "{name}");
     }
-    assert_eq!(once(["0-2,5".into(), "1, 7".into(), "x".into(), String::new()].into_iter()), [0, 1, 2, 5, 7]);
+    assert_eq!(unique_cpus(["0-2,5".into(), "1, 7".into(), "x".into(), String::new()].into_iter()), [0, 1, 2, 5, 7]);
 }

@@ -76,7 +76,8 @@ fn holders_are_found() {
     assert!(disk(&root, 0).unwrap().holders().is_empty());
 }
 
-/// As sysfs has it: beside the disk in its controller's directory, or, of several paths, in the subsystem's.
+/// In sysfs the generic device is next to the disk, in the directory of the controller, or of the
+/// subsystem for a multipath namespace.
 #[test]
 fn generic_devices_find_their_disk() {
     let root = tree();
@@ -90,7 +91,7 @@ fn generic_devices_find_their_disk() {
         Disk::of_character(root.path(), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
     };
     assert_eq!(character("ng0n1", 0, "nvme-generic"), Some(Some("nvme0n1".into())));
-    // The kernel drives no such namespace, and shows a disk without a number.
+    // A namespace that the kernel does not drive: a disk without a number.
     fs::create_dir_all(root.path().join("devices/nvme0/nvme0n2")).unwrap();
     assert_eq!(character("ng0n2", 1, "nvme-generic"), Some(None));
     assert_eq!(character("ng0n3", 2, "nvme-generic"), Some(None));

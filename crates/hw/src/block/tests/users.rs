@@ -7,8 +7,8 @@ const MOUNTS: &[u8] = b"22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p
 43 22 0:5 / /proc rw - proc proc rw\n\
 broken line\n";
 
-/// What this text of `/proc` says.
-fn said<T>(file: &str, text: &[u8], read: impl Fn(&Path) -> T) -> T {
+/// Parses this text as a file below `/proc`.
+fn with_proc_file<T>(file: &str, text: &[u8], read: impl Fn(&Path) -> T) -> T {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -17,11 +17,11 @@ fn said<T>(file: &str, text: &[u8], read: impl Fn(&Path) -> T) -> T {
 }
 
 fn parse_mounts(text: &[u8]) -> Vec<Mount> {
-    said("proc/self/mountinfo", text, mounts)
+    with_proc_file("proc/self/mountinfo", text, mounts)
 }
 
 fn parse_swaps(text: &[u8]) -> Vec<PathBuf> {
-    said("proc/swaps", text, swaps)
+    with_proc_file("proc/swaps", text, swaps)
 }
 
 #[test]
@@ -44,20 +44,21 @@ fn files_find_their_mount() {
 }
 
 #[test]
-fn swaps_are_read_behind_their_heading() {
+fn swap_header_is_skipped() {
     let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0                              partition\t1\t0\t-2\n/a\\011b file\t1\t0\t-3\n";
     assert_eq!(parse_swaps(text), [Path::new("/dev/zram0"), Path::new("/a\tb")]);
     assert!(parse_swaps(b"").is_empty());
 }
 
 #[test]
-fn own_mounts_are_understood() {
-    // In a chroot none of them need be `/`, and there may be none.
+fn own_mounts_are_parsed() {
+    // In a chroot none of the mounts may be `/`, and there may be none.
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     assert_eq!(parse_mounts(&text).len(), text.iter().filter(|&&byte| byte == b'\n').count());
 }
 
-/// A system of files: a disk whose partition is mounted under a volume's holder, and one that is swap.
+/// A tree with a disk whose partition is mounted through a device-mapper volume, and a disk used as
+/// swap.
 #[test]
 fn users_include_those_of_holders() {
     let root = tempfile::tempdir().unwrap();
@@ -99,7 +100,7 @@ fn open_files_name_their_process() {
 
 proptest! {
     #[test]
-    fn nothing_that_proc_may_say_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_proc_text_is_parsed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         parse_mounts(&bytes);
         parse_swaps(&bytes);
     }

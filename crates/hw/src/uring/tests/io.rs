@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// By registered and by plain memory.
-fn ways(ring: &Ring, fd: OwnedFd, lent: &Lent) -> [(FileSlot, Option<Fixed>); 2] {
+/// With and without a registered buffer.
+fn registered_and_not(ring: &Ring, fd: OwnedFd, lent: &Lent) -> [(FileSlot, Option<Fixed>); 2] {
     ring.register_file(FileSlot(3), &fd).unwrap();
     let fixed = ring.register_buffer(2, lent).unwrap();
     [(FileSlot(3), Some(fixed)), (FileSlot(3), None)]
@@ -20,7 +20,7 @@ fn writes_are_read_back() {
         let pool = DmaPool::new(4 << 20).unwrap();
         let (_file, fd) = file(16 * BLOCK as u64);
         let mut lent = filled(&pool, 4 * BLOCK, 0);
-        for (n, (at, fixed)) in ways(&whole.ring, fd, &lent).into_iter().enumerate() {
+        for (n, (at, fixed)) in registered_and_not(&whole.ring, fd, &lent).into_iter().enumerate() {
             let byte = n as u8 + 1;
             let mut buf = lent.take_back();
             buf[..BLOCK].fill(byte);
@@ -52,7 +52,8 @@ fn reads_end_with_the_file() {
         assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..4 * BLOCK))), BLOCK as i32 + 512);
         assert_eq!(whole.result(Entry::read(kept, 8 * BLOCK as u64, Span::of(&lent, 0..BLOCK))), 0);
         let buf = lent.take_back();
-        // What follows them may be anything: the kernel fills in zeroes of a hole beyond the end.
+        // The bytes after them are unspecified: the kernel may fill in zeroes past the end of the
+        // file.
         assert!(buf[..BLOCK + 512].iter().all(|b| *b == 0));
     }
 }
@@ -117,7 +118,7 @@ proptest! {
             let (pool, mut model) = (DmaPool::new(4 << 20).unwrap(), [0_u8; 16]);
             let (_file, fd) = file(16 * BLOCK as u64);
             let mut lent = filled(&pool, 16 * BLOCK, 0);
-            let ways = ways(&whole.ring, fd, &lent);
+            let registered_and_not = registered_and_not(&whole.ring, fd, &lent);
             for batch in &batches {
                 let mut buf = lent.take_back();
                 for &(block, write, _) in batch {
@@ -125,7 +126,7 @@ proptest! {
                 }
                 lent = buf.lend();
                 for &(block, write, plain) in batch {
-                    let (at, fixed) = ways[usize::from(plain)];
+                    let (at, fixed) = registered_and_not[usize::from(plain)];
                     let (span, offset) = (span(&lent, block * BLOCK..(block + 1) * BLOCK, fixed), (block * BLOCK) as u64);
                     let entry = match write {
                         Some(byte) => {
@@ -150,7 +151,7 @@ proptest! {
     }
 }
 
-/// What a block device does is tested where there is one (tests/links/zeroes.rs).
+/// Block devices: tests/links/zeroes.rs.
 #[test]
 fn a_file_is_not_discarded() {
     let Some(features) = features() else { return };

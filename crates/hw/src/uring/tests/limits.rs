@@ -11,7 +11,7 @@ use super::*;
 use crate::Pages;
 
 #[test]
-fn a_ring_that_overflows_loses_nothing() {
+fn overflowing_rings_lose_nothing() {
     for options in kinds() {
         let mut whole = Whole::new(&Options { cq_entries: 8, ..options });
         assert_eq!((whole.ring.0.sq_entries, whole.ring.0.cq_entries), (8, 8));
@@ -23,7 +23,7 @@ fn a_ring_that_overflows_loses_nothing() {
             }
             let submit = whole.sq.unsubmitted();
             match whole.ring.enter(Enter { submit, ..Enter::default() }) {
-                // The kernel's thread takes its time.
+                // The SQPOLL thread is asynchronous.
                 Ok(_) => std::thread::yield_now(),
                 Err(RingError::Busy) => seen.extend(whole.take()),
                 Err(other) => panic!("{options:?}: {other}"),
@@ -143,7 +143,8 @@ fn forked_children_leave_rings_alone() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         whole.push(Entry::nop().user_data(1));
-        // SAFETY: the child calls nothing that another thread's lock could hold up, and ends without running anything.
+        // SAFETY: the child calls nothing that another thread's lock could hold up, and ends
+        // without running anything.
         match unsafe { libc::fork() } {
             0 => {
                 let refused = matches!(whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }), Err(RingError::Forked))
@@ -151,7 +152,7 @@ fn forked_children_leave_rings_alone() {
                     && whole.cq.pop().is_none()
                     && matches!(whole.ring.unregister_file(FileSlot(0)), Err(RingError::Forked));
                 drop(whole);
-                // A ring of its own is another matter.
+                // A ring made in the child works.
                 let own = Ring::new(&options).is_ok_and(|(ring, ..)| ring.enter(Enter { run_tasks: true, ..Enter::default() }).is_ok());
                 // SAFETY: ends the child at once.
                 unsafe { libc::_exit(i32::from(!refused) + 2 * i32::from(!own)) };
@@ -164,12 +165,12 @@ fn forked_children_leave_rings_alone() {
                 assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0), "{options:?}");
             }
         }
-        // The parent's ring is as it was.
+        // The ring of the parent is unaffected.
         assert_eq!(whole.results(1), [(1, 0)]);
     }
 }
 
-/// Set in the process that this test starts: its limits are its own.
+/// Set in the child process of this test, which lowers its own limits.
 const LIMITED: &str = "REAP_TEST_MEMLOCK";
 
 #[test]
@@ -181,8 +182,8 @@ fn unpinnable_memory_is_used_unregistered() {
         let name = "uring::tests::limits::unpinnable_memory_is_used_unregistered";
         let child =
             Process::new(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(LIMITED, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
-        assert!(child.status.success() && said.contains("1 passed"), "{said}");
+        let output = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success() && output.contains("1 passed"), "{output}");
         return;
     }
     let maximum = getrlimit(Resource::Memlock).maximum;
@@ -206,7 +207,7 @@ fn unpinnable_memory_is_used_unregistered() {
 }
 
 #[test]
-fn a_registered_region_is_given_back() {
+fn registered_regions_are_returned() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
@@ -222,7 +223,7 @@ fn a_registered_region_is_given_back() {
         assert!(matches!(whole.ring.register_buffer(0, &crossing), Err(RingError::Crosses)));
         drop((crossing.take_back(), lent.take_back()));
         drop(region.into_owner().unwrap());
-        // A buffer of other memory is not looked for there.
+        // A buffer of other memory is not in the registered chunk.
         let other = filled(&pool, BLOCK, 1);
         assert!(!Span::fixed(&other, 0..BLOCK, fixed).is_fixed());
         whole.ring.register_buffer(0, &other).unwrap();
@@ -232,7 +233,7 @@ fn a_registered_region_is_given_back() {
 
 #[test]
 #[should_panic(expected = "bytes 512..4097 of a lent buffer of 4096 bytes")]
-fn a_span_lies_in_its_buffer() {
+fn spans_stay_in_their_buffer() {
     let lent = filled(&DmaPool::new(4 << 20).unwrap(), BLOCK, 0);
     _ = Span::of(&lent, 512..4097);
 }

@@ -57,7 +57,7 @@ fn waits_end_by_count_or_timeout() {
         events[2].signal();
         whole.ring.enter(wait(2, Nanos::MAX)).unwrap();
         assert_eq!(whole.ring.ready(), 2);
-        // What can be taken already counts.
+        // Completions that can be popped already count.
         whole.ring.enter(wait(3, Nanos(2_000_000))).unwrap();
         assert_eq!((whole.ring.hint(), whole.ring.ready()), (Hint::Entries, 2), "{options:?}");
         whole.ring.enter(wait(2, Nanos::MAX)).unwrap();
@@ -84,7 +84,7 @@ fn min_wait_takes_the_first() {
         whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(60 * SECOND.0)) }).unwrap();
         assert!(now().0 - begun.0 >= 3_000_000, "{options:?}");
         assert_eq!(whole.take().len(), 1, "{options:?}");
-        // Nothing in that time: the first that comes.
+        // No completion in the minimum time: the wait ends with the first.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 crate::sleep_until(Nanos(now().0 + 6_000_000));
@@ -93,11 +93,11 @@ fn min_wait_takes_the_first() {
             whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(60 * SECOND.0)) }).unwrap();
             assert_eq!(whole.take().len(), 1, "{options:?}");
         });
-        // Nothing at all: the time-out, counted from the beginning.
+        // No completion at all: the time-out, counted from the start of the wait.
         let begun = now();
         whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(5_000_000)) }).unwrap();
         assert!(now().0 - begun.0 >= 5_000_000 && whole.ring.ready() == 0, "{options:?}");
-        // Without a time-out it goes on, however much later than the least time the first comes.
+        // Without a time-out the wait continues, however late the first completion is.
         let events = polled(&mut whole, 2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -111,7 +111,7 @@ fn min_wait_takes_the_first() {
 }
 
 #[test]
-fn a_signal_ends_a_wait() {
+fn signals_end_a_wait() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: the handler does nothing, and no other test uses this signal.
     unsafe { libc::signal(libc::SIGURG, nothing as *const () as libc::sighandler_t) };
@@ -145,9 +145,9 @@ fn task_work_shows_without_enter() {
         let enters = whole.ring.enters();
         events[0].signal();
         assert_eq!(whole.ring.hint(), Hint::TaskWork);
-        // A look at the descriptor sees it too.
+        // poll(2) on the descriptor sees it too.
         assert_eq!(poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())), Ok(1));
-        // To submit is not to run it.
+        // Submitting alone does not run task work.
         whole.push(Entry::nop());
         let submit = whole.sq.unsubmitted();
         assert_eq!(whole.ring.enter(Enter { submit, ..Enter::default() }).unwrap(), 1);
@@ -160,10 +160,12 @@ fn task_work_shows_without_enter() {
     }
 }
 
-/// `poller` reports `key` once for each of some completions. The result keeps the last from coming.
+/// `poller` reports `key` once for each of several completions. The caller holds the result to keep
+/// the last one from completing.
 #[must_use]
 fn wakes(whole: &mut Whole, poller: &Poller, key: u64, what: &str) -> impl Sized + use<> {
-    // No eventfd: the kernel (6.18) defers the signal of one from within another's, and does so only once.
+    // No eventfd: the kernel (6.18) defers the signal of one from within another's, and does so
+    // only once.
     let (reader, writer) = std::io::pipe().unwrap();
     let kept = whole.keep(&reader);
     whole.push(Entry::poll(kept, true));
@@ -178,7 +180,7 @@ fn wakes(whole: &mut Whole, poller: &Poller, key: u64, what: &str) -> impl Sized
             });
             let limit = now().0 + 60 * SECOND.0;
             poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
-            // Work for a sleeping task ends its sleep as a signal does.
+            // Task work for a sleeping thread ends its sleep like a signal.
             while keys.is_empty() && now().0 < limit {
                 poller.wait(Some(SECOND), &mut keys).unwrap();
             }
@@ -186,7 +188,7 @@ fn wakes(whole: &mut Whole, poller: &Poller, key: u64, what: &str) -> impl Sized
             writing.join().unwrap();
             whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }).unwrap();
             assert_eq!(whole.take().len(), 1, "{what}");
-            // What the enter itself has brought may be reported once more.
+            // Completions posted by the enter itself may be reported once more.
             poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
             poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
             assert_eq!(keys, [], "{what}");

@@ -1,8 +1,17 @@
-//! A client: a connection to a server that many threads use, and a thread that hears what the server says.
+//! A client: a connection to a server, shared by many threads, and one thread that receives.
 //!
-//! A request that is answered waits for its answer, with a deadline ([`Client::call`]), or the answer is fetched later ([`Client::ask`]). A write that
-//! nobody waits for ([`Client::post_write`]) never blocks: where the socket takes nothing, the last value for each place is kept, and sent when there is
-//! room. One thread receives, sends what was kept, and answers what the server asks of memory.
+//! A request can wait for its reply, with a deadline ([`Client::call`]), or its reply is fetched
+//! later ([`Client::ask`]). A posted write ([`Client::post_write`]) has no reply and never blocks:
+//! while the socket is full, only the last value of each register is kept, and sent when there is
+//! room. The receiver thread distributes replies, sends unsent writes, and serves the memory
+//! requests of the server.
+//!
+//! ```text
+//! caller threads --call, ask, post_write--> Outbox --> socket --> server
+//!       ^                                      ^                    |
+//!       | condition variable, notify           | unsent writes      |
+//!       +------------- receiver thread --------+ <------ socket <---+  replies, DMA_READ, DMA_WRITE
+//! ```
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,25 +33,25 @@ use crate::codec::{
 use crate::socket::{Received, Socket, SocketError};
 use crate::{irq, region};
 
-/// Messages that are received before the socket's other direction has its turn.
-const MESSAGES: usize = 64;
+/// Messages received before unsent writes get their turn again.
+const MESSAGE_BUDGET: usize = 64;
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// The server has closed it.
+    /// The server closed it.
     #[error("the server has closed the connection")]
     Closed,
-    /// What it sent cannot be followed.
+    /// The server broke the protocol.
     #[error("the server breaks the protocol: {0}")]
     Malformed(Malformed),
-    /// It did not answer a request that nothing can be done without.
+    /// The server did not reply in time.
     #[error("the server has not answered {0} within {1:?}")]
-    Silent(Command, Duration),
-    /// The system says so.
+    TimedOut(Command, Duration),
+    /// A system call failed.
     #[error("the connection is broken: {0}")]
     System(String),
-    /// This side has closed it.
+    /// This side closed it.
     #[error("the connection was closed")]
     Ours,
 }
@@ -51,47 +60,47 @@ impl From<SocketError> for End {
     fn from(error: SocketError) -> End {
         match error {
             SocketError::Malformed(malformed) => End::Malformed(malformed),
-            // It has closed its end, and something was sent.
+            // EPIPE and ECONNRESET on a send mean that the peer has closed.
             SocketError::System(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => End::Closed,
             error => End::System(error.to_string()),
         }
     }
 }
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The server says so.
-    #[error("the server answers {0} with an error: {err}", err = io::Error::from(*.1))]
+    /// The server replied with an error number.
+    #[error("the server refused {0}: {err}", err = io::Error::from(*.1))]
     Refused(Command, Errno),
-    /// Its answer does not hang together, or does not fit the question.
+    /// The reply is malformed, or does not match the request.
     #[error("the server breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
-    /// It speaks another version of the protocol.
-    #[error("the server speaks version {major}.{minor} of vfio-user, and this client 0.0")]
+    /// The server has another version of the protocol.
+    #[error("the server has version {major}.{minor} of vfio-user, and this client has 0.0")]
     Version {
-        /// Protocols of different major numbers do not understand each other.
+        /// Different major versions are incompatible.
         major: u16,
-        /// Its minor number.
+        /// Minor version of the server.
         minor: u16,
     },
-    /// There is no connection any more.
+    /// The connection has ended.
     #[error(transparent)]
     Ended(#[from] End),
 }
 
-/// What came of a request: the answer's body and descriptors, or an error number.
+/// The outcome of a request: body and descriptors of the reply, or an error number.
 pub type Answer = Result<(Vec<u8>, Vec<OwnedFd>), Errno>;
 
-/// Names a request whose answer is fetched later. No connection gives one twice.
+/// Identifies a request whose reply is fetched later. Unique per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
 
-/// Memory that the server reaches by messages, where it has no descriptor for it: carries out what the server asks. What was read, or
-/// nothing of a write; `None`: not all of the range can be reached so.
+/// Serves the memory requests of a server that has no descriptor for the memory. Returns the bytes
+/// read, or an empty vector for a write; `None`: not all of the range is accessible.
 pub type Memory = dyn Fn(&DmaAsk<'_>) -> Option<Vec<u8>> + Send + Sync;
 
-/// A connection to a server. It is closed when this is dropped.
+/// A connection to a server; closed on drop.
 pub struct Client(Arc<Shared>);
 
 impl std::fmt::Debug for Client {
@@ -107,28 +116,30 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// Bytes that a message reads or writes at most, either way.
+    /// Limit on the data bytes of one message, in either direction.
     pub const MOST_DATA: u32 = 0x1_0000;
 
-    /// Agrees with the server of `stream` on version 0.0, the lowest of all, which each of major version 0 speaks. No answer is waited for
-    /// longer than `patience`.
+    /// Negotiates version 0.0, which every server of major version 0 supports. `timeout` is the
+    /// longest wait for a reply.
     ///
     /// # Errors
-    /// The server speaks another protocol or another version of it, or none; or the system has no thread.
-    pub fn new(stream: UnixStream, patience: Duration) -> Result<Client, CallError> {
+    /// The server has an incompatible version, or does not speak vfio-user; or the system has no
+    /// resources for a thread.
+    pub fn new(stream: UnixStream, timeout: Duration) -> Result<Client, CallError> {
         let system = |error: io::Error| End::System(error.to_string());
         let receiving = Socket::new(stream.try_clone().map_err(system)?, Client::MOST_DATA + 64).map_err(system)?;
+        // A separate `Socket` to send: senders and receiver do not share a lock.
         let sending = Socket::new(stream.try_clone().map_err(system)?, 0).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|errno| system(errno.into()))?;
         let woken = wake.try_clone().map_err(system)?;
         let shared = Arc::new(Shared {
-            out: Mutex::new(Out { socket: sending, unsent: Vec::new(), wake }),
+            outbox: Mutex::new(Outbox { socket: sending, unsent: Vec::new(), wake }),
             state: Mutex::default(),
-            news: Condvar::new(),
+            changed: Condvar::new(),
             ended: AtomicBool::new(false),
             stream,
             receiver: OnceLock::new(),
-            patience,
+            timeout,
         });
         let mut receiver = Receiver { shared: shared.clone(), socket: receiving, wake: woken };
         let run = move || {
@@ -141,6 +152,7 @@ impl Client {
         let capabilities =
             Capabilities { max_msg_fds: Socket::MOST_FDS as u64, max_data_xfer_size: Client::MOST_DATA.into(), ..Capabilities::default() };
         let (body, _) = client.call(&Request::Version(Version { major: 0, minor: 0, capabilities }), &[])?;
+        // Offering 0.0 settles the minor version: both sides use the lower one.
         let theirs = Version::from_bytes(&body)?;
         if theirs.major != 0 {
             return Err(CallError::Version { major: theirs.major, minor: theirs.minor });
@@ -149,57 +161,61 @@ impl Client {
         Ok(client)
     }
 
-    /// What the server can take.
+    /// The capabilities of the server.
     pub fn server(&self) -> Capabilities {
         self.0.state().server
     }
 
-    /// Why the connection is over, if it is.
+    /// Why the connection has ended; `None`: it has not.
     pub fn ended(&self) -> Option<End> {
         self.0.state().end.clone()
     }
 
-    /// Whether the connection is over.
+    /// Whether the connection has ended. Without a lock.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// Ends the connection for a reason of the caller's: an answer that makes no sense to it.
+    /// Ends the connection with a reason, for a caller that finds a reply invalid.
     pub fn break_off(&self, why: End) {
         self.0.end(why);
     }
 
-    /// Ends the connection. What the server was to reach by messages is let go of.
+    /// Closes the connection, and drops the memory and notification callbacks.
     pub fn close(&self) {
         self.0.end(End::Ours);
         let mut state = self.0.state();
         (state.memory, state.notify) = (None, None);
     }
 
-    /// From now on the server's DMA_READ and DMA_WRITE are served from this memory. Before, they are refused.
+    /// Serves DMA_READ and DMA_WRITE of the server with `memory`. Until this is called they are
+    /// refused.
     pub fn serve_memory(&self, memory: Arc<Memory>) {
         let mut state = self.0.state();
+        // `end` has released the memory: do not hold it again.
         if state.end.is_none() {
             state.memory = Some(memory);
         }
     }
 
-    /// From now on `told` is called, by some thread, when an answer can be fetched and when the connection ends.
-    pub fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
-        self.0.state().notify = Some(told);
+    /// Sets a callback for when a reply can be fetched and when the connection ends. Any thread may
+    /// call it.
+    pub fn tell(&self, notify: Arc<dyn Fn() + Send + Sync>) {
+        self.0.state().notify = Some(notify);
     }
 
-    /// Sends a request and waits for its answer. A server that does not answer in time is given up, and the connection with it. The thread that
-    /// serves memory waits for nothing, and has an empty answer.
+    /// Sends a request and waits for its reply. A time-out ends the connection. On the receiver
+    /// thread, which must not wait for itself, it returns an empty reply at once.
     pub fn call(&self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<(Vec<u8>, Vec<OwnedFd>), CallError> {
         let command = request.command();
-        let deadline = Instant::now() + self.0.patience;
+        let deadline = Instant::now() + self.0.timeout;
         let is_receiver = self.0.receiver.get() == Some(&thread::current().id());
         let mut state = self.0.state();
         state.tickets += 1;
         let number = state.tickets;
-        let id = state.begin(command, if is_receiver { Caller::Discarded } else { Caller::Waits(number) })?;
+        // Register the request before sending: the reply may come before `send` returns.
+        let id = state.begin(command, if is_receiver { ReplyTo::Nowhere } else { ReplyTo::Waiter(number) })?;
         drop(state);
         self.send(&request.to_bytes(id, Flags::REQUEST), fds, deadline, command)?;
         if is_receiver {
@@ -207,6 +223,7 @@ impl Client {
         }
         let mut state = self.0.state();
         loop {
+            // A reply that has arrived counts even if the connection has ended since.
             if let Some(answer) = state.answers.remove(&number) {
                 return answer.map_err(|errno| CallError::Refused(command, errno));
             }
@@ -216,47 +233,48 @@ impl Client {
             let now = Instant::now();
             if now >= deadline {
                 drop(state);
-                return Err(self.give_up(End::Silent(command, self.0.patience)));
+                return Err(self.fail(End::TimedOut(command, self.0.timeout)));
             }
-            state = self.0.news.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.0.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Sends a request whose answer [`Client::fetch`] gives.
+    /// Sends a request; [`Client::fetch`] returns its reply.
     ///
     /// # Errors
-    /// There is no connection any more, or too much is asked already.
+    /// The connection has ended, or there are too many requests without a reply.
     pub fn ask(&self, request: &Request<'_>) -> Result<Ticket, CallError> {
         let mut state = self.0.state();
         state.tickets += 1;
         let ticket = Ticket(state.tickets);
-        let id = state.begin(request.command(), Caller::Fetches(ticket))?;
+        let id = state.begin(request.command(), ReplyTo::Fetch(ticket))?;
         drop(state);
         self.send(&request.to_bytes(id, Flags::REQUEST), &[], Instant::now(), request.command())?;
         Ok(ticket)
     }
 
-    /// Sends a request that the server does not answer, if there is room for it now.
+    /// Sends a request without a reply, if there is room for it now.
     ///
     /// # Errors
-    /// There is no connection any more.
+    /// The connection has ended.
     pub fn post(&self, request: &Request<'_>) -> Result<(), CallError> {
         self.send(&request.to_bytes(0, Flags::NO_REPLY), &[], Instant::now(), request.command())
     }
 
-    /// Answers to [`Client::ask`] that have come since this was called last.
+    /// Replies to [`Client::ask`] that have come since the last call.
     pub fn fetch(&self) -> Vec<(Ticket, Answer)> {
-        std::mem::take(&mut self.0.state().late)
+        std::mem::take(&mut self.0.state().fetchable)
     }
 
-    /// Writes 32 bits, little-endian, to a region, and waits for nothing. What is written to a place where an earlier value has not been sent yet
-    /// takes its place: doorbells, of which the last value says all.
+    /// Writes 32 bits, little-endian, to a region without waiting. A value that is not sent yet is
+    /// replaced by a later one for the same offset. That is right for doorbells, of which only the
+    /// last value matters.
     #[inline]
     pub fn post_write(&self, region: u32, offset: u64, value: u32) {
         if self.is_over() {
             return;
         }
-        let sent = self.0.out().post(region, offset, value);
+        let sent = self.0.outbox().post(region, offset, value);
         if let Err(error) = sent {
             self.0.end(error.into());
         }
@@ -264,41 +282,43 @@ impl Client {
 
     fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], deadline: Instant, command: Command) -> Result<(), CallError> {
         loop {
-            let sent = self.0.out().send(bytes, fds);
+            let sent = self.0.outbox().send(bytes, fds);
             match sent {
                 Ok(true) => return Ok(()),
+                // Only messages with descriptors get here. They are rare (set-up), so a short sleep
+                // will do.
                 Ok(false) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-                Ok(false) => return Err(self.give_up(End::Silent(command, self.0.patience))),
-                Err(error) => return Err(self.give_up(error.into())),
+                Ok(false) => return Err(self.fail(End::TimedOut(command, self.0.timeout))),
+                Err(error) => return Err(self.fail(error.into())),
             }
         }
     }
 
-    /// The reason that counts: an earlier one, if there is one.
-    fn give_up(&self, why: End) -> CallError {
+    /// Ends the connection; returns the first reason, which may be an earlier one.
+    fn fail(&self, why: End) -> CallError {
         self.0.end(why.clone());
         self.ended().unwrap_or(why).into()
     }
 
-    /// What the device is.
+    /// Reads the device description.
     pub fn device(&self) -> Result<Device, CallError> {
         let (body, _) = self.call(&Request::DeviceInfo, &[])?;
         Ok(Device::from_answer(&body)?)
     }
 
-    /// What a region is, with the descriptors of its parts.
+    /// Reads the description of a region, with the descriptors of its mappable areas.
     pub fn region(&self, index: u32) -> Result<(Region, Vec<OwnedFd>), CallError> {
         let (body, fds) = self.call(&Request::RegionInfo { index, room: Region::MOST_BYTES }, &[])?;
         Ok((Region::from_answer(index, &body)?, fds))
     }
 
-    /// What interrupts of a kind are.
+    /// Reads the description of an interrupt type.
     pub fn interrupts(&self, index: u32) -> Result<Interrupts, CallError> {
         let (body, _) = self.call(&Request::IrqInfo { index }, &[])?;
         Ok(Interrupts::from_answer(index, &body)?)
     }
 
-    /// Bytes of a region, [`Client::MOST_DATA`] at most.
+    /// Reads bytes of a region, at most [`Client::MOST_DATA`].
     pub fn read(&self, region: u32, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
         let access = Access { offset, region, count: into.len() as u32 };
         let (body, _) = self.call(&Request::RegionRead(access), &[])?;
@@ -306,28 +326,30 @@ impl Client {
         Ok(())
     }
 
-    /// Writes bytes to a region, [`Client::MOST_DATA`] at most.
+    /// Writes bytes to a region, at most [`Client::MOST_DATA`].
     pub fn write(&self, region: u32, offset: u64, data: &[u8]) -> Result<(), CallError> {
         let access = Access { offset, region, count: data.len() as u32 };
         self.call(&Request::RegionWrite(access, data), &[]).map(drop)
     }
 
-    /// Memory appears at a bus address: of a file from `offset` on.
+    /// Maps memory at a bus address: `bytes` bytes of a file from `offset` on.
     pub fn map(&self, address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> Result<(), CallError> {
         let map = DmaMap { readable: true, writable: true, offset, address, size: bytes };
         self.call(&Request::DmaMap(map), &[file]).map(drop)
     }
 
-    /// Memory goes. Once this has returned the server has let go of it, if it keeps to the protocol.
+    /// Unmaps memory. After the reply a conforming server no longer accesses it.
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), CallError> {
         self.call(&Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address, size: bytes }), &[]).map(drop)
     }
 
-    /// MSI-X vectors from `first` on signal these eventfds, by as many messages as the server's limit on descriptors makes of it.
+    /// Routes MSI-X vectors from `first` on to these eventfds. Sends several messages if the server
+    /// limits descriptors per message.
     ///
     /// # Errors
-    /// See [`CallError`]. Some may have been set.
+    /// See [`CallError`]. Some vectors may have been set.
     pub fn signal(&self, first: u32, eventfds: &[BorrowedFd<'_>]) -> Result<(), CallError> {
+        // The server chooses the limit; `chunks(0)` would panic.
         let most = (self.server().max_msg_fds as usize).clamp(1, Socket::MOST_FDS);
         for (start, some) in (first..).step_by(most).zip(eventfds.chunks(most)) {
             let set = SetIrqs { index: irq::MSIX, start, count: some.len() as u32, action: IrqAction::Trigger, data: IrqData::Eventfds };
@@ -336,12 +358,12 @@ impl Client {
         Ok(())
     }
 
-    /// The device as after power-on.
+    /// Resets the device to its state after power-on.
     pub fn reset(&self) -> Result<(), CallError> {
         self.call(&Request::DeviceReset, &[]).map(drop)
     }
 
-    /// Bytes of the configuration space, as [`Client::read`].
+    /// Reads bytes of the configuration space.
     pub fn read_config<const N: usize>(&self, offset: u64) -> Result<[u8; N], CallError> {
         let mut bytes = [0; N];
         self.read(region::CONFIG, offset, &mut bytes)?;
@@ -350,84 +372,89 @@ impl Client {
 }
 
 struct Shared {
-    out: Mutex<Out>,
-    state: Mutex<State>,
-    /// An answer has come, or the connection has ended.
-    news: Condvar,
-    /// The same as `State::end`, without a lock.
+    outbox: Mutex<Outbox>,
+    state: Mutex<ClientState>,
+    /// Signalled when a reply has come or the connection has ended.
+    changed: Condvar,
+    /// `true` once `ClientState::end` is set: to check it without a lock.
     ended: AtomicBool,
-    /// Shut down when the connection is over, so that a thread that reads or writes there is told.
+    /// Shut down when the connection ends, which wakes threads that read or write it.
     stream: UnixStream,
-    /// The thread of [`Receiver`].
+    /// The thread that runs [`Receiver`].
     receiver: OnceLock<ThreadId>,
-    /// Longest wait for an answer.
-    patience: Duration,
+    /// Longest wait for a reply.
+    timeout: Duration,
 }
 
 #[derive(Default)]
-struct State {
-    calls: Calls<Caller>,
+struct ClientState {
+    calls: Calls<ReplyTo>,
     tickets: u64,
     answers: HashMap<u64, Answer>,
-    /// Answers that no thread waits for.
-    late: Vec<(Ticket, Answer)>,
+    /// Replies for [`Client::fetch`].
+    fetchable: Vec<(Ticket, Answer)>,
     end: Option<End>,
-    /// What the server's DMA_READ and DMA_WRITE reach.
+    /// Serves DMA_READ and DMA_WRITE of the server.
     memory: Option<Arc<Memory>>,
-    /// Called when an answer can be fetched and when the connection ends.
+    /// Called when a reply can be fetched and when the connection ends.
     notify: Option<Arc<dyn Fn() + Send + Sync>>,
     server: Capabilities,
 }
 
-/// Who is to have an answer.
+/// Where a reply goes.
 #[derive(Clone, Copy, Debug)]
-enum Caller {
-    Waits(u64),
-    Fetches(Ticket),
-    Discarded,
+enum ReplyTo {
+    Waiter(u64),
+    Fetch(Ticket),
+    Nowhere,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClientState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn out(&self) -> MutexGuard<'_, Out> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection is over: the first reason counts.
+    /// Ends the connection; the first reason is kept.
     fn end(&self, why: End) {
         let mut state = self.state();
+        // Later errors are consequences of the first.
         state.end.get_or_insert(why);
+        // No reply will come: waiting callers see `end` and return the reason.
         state.calls.end();
         let notify = state.notify.clone();
-        // What holds memory goes now, however long others keep the connection.
+        // Release the memory now, however long `Client` lives on. Outside the lock: dropping it
+        // runs foreign code.
         let memory = state.memory.take();
+        // After `end`: a thread that sees the flag finds the reason.
         self.ended.store(true, Ordering::Release);
         drop(state);
         drop(memory);
+        // Not close: other threads may be using the descriptor. A shutdown wakes them.
         _ = self.stream.shutdown(std::net::Shutdown::Both);
-        self.out().wake_receiver();
-        self.news.notify_all();
+        self.outbox().wake_receiver();
+        self.changed.notify_all();
         if let Some(notify) = notify {
             notify();
         }
     }
 }
 
-impl State {
-    /// A request goes out: its identifier.
-    fn begin(&mut self, command: Command, caller: Caller) -> Result<u16, CallError> {
+impl ClientState {
+    /// Registers a request; returns its identifier.
+    fn begin(&mut self, command: Command, caller: ReplyTo) -> Result<u16, CallError> {
         if let Some(end) = &self.end {
             return Err(end.clone().into());
         }
-        let busy = || End::System(format!("{} requests wait for an answer", Calls::<Caller>::MOST));
+        let busy = || End::System(format!("{} requests have no reply yet", Calls::<ReplyTo>::MOST));
         Ok(self.calls.begin(command as u16, caller).ok_or_else(busy)?)
     }
 }
 
-/// What was asked and is not answered yet: by identifier, each with something of the caller's.
+/// Requests without a reply yet, by identifier, each with a value of the caller.
 #[derive(Debug)]
 pub struct Calls<T> {
     next: u16,
@@ -441,15 +468,16 @@ impl<T> Default for Calls<T> {
 }
 
 impl<T> Calls<T> {
-    /// Requests that may be out at a time.
+    /// Limit on requests without a reply.
     pub const MOST: usize = 1024;
 
-    /// A request of this command goes out: its identifier, which none has that is out. `None`: too many are.
+    /// Registers a request; returns an identifier that is not in use. `None`: there are too many.
     pub fn begin(&mut self, command: u16, caller: T) -> Option<u16> {
         if self.open.len() >= Calls::<T>::MOST {
             return None;
         }
         loop {
+            // Terminates: there are at most 1024 open of 65536.
             self.next = self.next.wrapping_add(1);
             if !self.open.contains_key(&self.next) {
                 break;
@@ -459,46 +487,49 @@ impl<T> Calls<T> {
         Some(self.next)
     }
 
-    /// An answer has come.
+    /// Removes the request that a reply answers.
     ///
     /// # Errors
-    /// Nothing of that identifier is out, or it was another command.
+    /// No request has this identifier, or it was another command.
     pub fn answered(&mut self, header: &Header) -> Result<T, Malformed> {
         let Some((command, caller)) = self.open.remove(&header.id) else { return Err(Malformed::Unasked { id: header.id }) };
+        // The identifier matches, but a reply to another command has another layout.
         if command != header.command {
             return Err(Malformed::Field { what: "command of an answer", value: header.command.into() });
         }
         Ok(caller)
     }
 
-    /// No answer comes any more.
+    /// Removes all requests: no more replies will come.
     pub fn end(&mut self) -> Vec<T> {
         self.open.drain().map(|(_, (_, caller))| caller).collect()
     }
 }
 
-/// What goes out.
-struct Out {
+/// The sending side.
+struct Outbox {
     socket: Socket,
-    /// Writes that the socket has not taken: region, offset, value. Each place once, in the order of their first value.
+    /// Writes that the socket has not accepted: region, offset, value. One entry per register,
+    /// ordered by first write.
     unsent: Vec<(u32, u64, u32)>,
-    /// Wakes the receiver, which waits for room.
+    /// Eventfd that wakes the receiver, so that it waits for writability.
     wake: OwnedFd,
 }
 
-impl Out {
+impl Outbox {
     fn wake_receiver(&self) {
         _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Whether something waits for room.
+    /// Whether anything is unsent.
     fn has_unsent(&self) -> bool {
         self.socket.has_unsent() || !self.unsent.is_empty()
     }
 
-    /// Writes 32 bits to a region, or keeps the value.
+    /// Sends a write, or keeps its value.
     fn post(&mut self, region: u32, offset: u64, value: u32) -> Result<(), SocketError> {
         if self.has_unsent() {
+            // One entry per register bounds the list, however long the server does not read.
             match self.unsent.iter_mut().find(|(r, o, _)| (*r, *o) == (region, offset)) {
                 Some((_, _, last)) => *last = value,
                 None => self.unsent.push((region, offset, value)),
@@ -506,24 +537,27 @@ impl Out {
             return Ok(());
         }
         self.socket.send(&region_write(region, offset, value), &[])?;
-        // What it did not take waits for room.
+        // Partly sent: the receiver sends the rest when there is room.
         if self.socket.has_unsent() {
             self.wake_receiver();
         }
         Ok(())
     }
 
-    /// Sends a message behind everything that is unsent. False: it has descriptors, and the socket takes nothing now.
+    /// Sends a message after everything unsent. False: it has descriptors, and the socket accepts
+    /// nothing now.
     fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool, SocketError> {
         let sent = match fds {
             [] => {
-                // In this order: a write that comes after what was to follow it would be another one.
+                // Flush writes first: a write must not be overtaken by a later request (a reset,
+                // for example).
                 for (region, offset, value) in std::mem::take(&mut self.unsent) {
                     self.socket.send(&region_write(region, offset, value), &[])?;
                 }
                 self.socket.send(bytes, &[])?;
                 true
             }
+            // Descriptors cannot be kept for later, so everything unsent must go first.
             fds if self.flush()? => match self.socket.send(bytes, fds) {
                 Ok(()) => true,
                 Err(SocketError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
@@ -537,7 +571,7 @@ impl Out {
         Ok(sent)
     }
 
-    /// Sends what is unsent, as far as the server takes it. Whether all of it has been sent.
+    /// Sends what is unsent, as far as the socket accepts it. Returns whether all was sent.
     fn flush(&mut self) -> Result<bool, SocketError> {
         while self.socket.flush()? {
             if self.unsent.is_empty() {
@@ -550,12 +584,13 @@ impl Out {
     }
 }
 
-/// A write that is not answered.
+/// A REGION_WRITE message without reply.
 fn region_write(region: u32, offset: u64, value: u32) -> Vec<u8> {
     Request::RegionWrite(Access { offset, region, count: 4 }, &value.to_le_bytes()).to_bytes(0, Flags::NO_REPLY)
 }
 
-/// The thread that receives: answers go to those who asked, requests for memory are served, and what is unsent goes when there is room.
+/// The receiver thread: passes replies to callers, serves memory requests, and sends unsent writes
+/// when the socket is writable.
 struct Receiver {
     shared: Arc<Shared>,
     socket: Socket,
@@ -563,31 +598,35 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Sleeps until there is something and deals with it, until the connection is over: why.
+    /// Runs until the connection ends; returns why.
     fn run(&mut self) -> Result<Infallible, End> {
         while !self.shared.ended.load(Ordering::Acquire) {
-            let unsent = self.shared.out().has_unsent();
+            let unsent = self.shared.outbox().has_unsent();
+            // Wait for writability only with unsent data, or poll(2) would always return at once.
             let events = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let mut fds = [PollFd::new(&self.socket, events), PollFd::new(&self.wake, PollFlags::IN)];
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(End::System(errno.to_string())),
             }
+            // Copy the events: the borrow of the socket ends here.
             let (ready, woken) = (fds[0].revents(), fds[1].revents());
             if !woken.is_empty() {
+                // Only resets the eventfd: the loop checks for unsent data on its next turn.
                 _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
             }
             if unsent && ready.contains(PollFlags::OUT) {
-                self.shared.out().flush()?;
+                self.shared.outbox().flush()?;
             }
             if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                // A server that sends many gets no more than its turn.
-                for _ in 0..MESSAGES {
+                // A budget, so that a server that floods this side cannot keep unsent writes from
+                // being sent.
+                for _ in 0..MESSAGE_BUDGET {
                     match self.socket.receive()? {
                         Received::Nothing => break,
                         Received::End => return Err(End::Closed),
                         Received::Message(message) if message.header.flags.is_reply() => self.answered(message)?,
-                        Received::Message(message) => self.asked(&message.header, &message.body)?,
+                        Received::Message(message) => self.handle_request(&message.header, &message.body)?,
                     }
                 }
             }
@@ -598,49 +637,52 @@ impl Receiver {
     fn answered(&self, message: Message<OwnedFd>) -> Result<(), End> {
         let Message { header, body, fds, lost_fds } = message;
         if lost_fds {
-            // Without them the answer means something else.
-            return Err(End::System(format!("{}, of an answer with descriptors", Errno::MFILE)));
+            // Without its descriptors the reply would be misread.
+            return Err(End::System(format!("{}, for a reply with descriptors", Errno::MFILE)));
         }
         let mut state = self.shared.state();
         let caller = state.calls.answered(&header).map_err(End::Malformed)?;
         let answer = if header.flags.is_error() { Err(errno(header.error)) } else { Ok((body, fds)) };
+        // Called after the lock is released: the callback may call `fetch`.
         let notify = match caller {
-            Caller::Discarded => None,
-            Caller::Waits(number) => {
+            ReplyTo::Nowhere => None,
+            ReplyTo::Waiter(number) => {
                 state.answers.insert(number, answer);
                 None
             }
-            Caller::Fetches(ticket) => {
-                state.late.push((ticket, answer));
+            ReplyTo::Fetch(ticket) => {
+                state.fetchable.push((ticket, answer));
                 state.notify.clone()
             }
         };
         drop(state);
-        self.shared.news.notify_all();
+        self.shared.changed.notify_all();
         if let Some(notify) = notify {
             notify();
         }
         Ok(())
     }
 
-    /// The server asks something of this side: its memory, or what is not known here.
-    fn asked(&self, header: &Header, body: &[u8]) -> Result<(), End> {
+    /// Handles a request of the server: DMA_READ, DMA_WRITE, or an unknown command.
+    fn handle_request(&self, header: &Header, body: &[u8]) -> Result<(), End> {
+        // A clone, so that the lock is not held while memory is copied.
         let memory = self.shared.state().memory.clone();
         let bytes = match DmaAsk::from_message(header, body, Client::MOST_DATA) {
             Ok(Some(ask)) => memory.and_then(|memory| memory(&ask)).map(|data| ask.answer(header, &data)).ok_or(Errno::FAULT),
+            // Unknown commands get an error and do not end the connection.
             Ok(None) => Err(Errno::NOTSUP),
             Err(_) => Err(Errno::INVAL),
         };
         let bytes =
             bytes.unwrap_or_else(|errno| Header { flags: Flags::ERROR, error: errno.raw_os_error() as u32, ..*header }.with_body(&[]));
         if header.flags.wants_reply() {
-            self.shared.out().send(&bytes, &[])?;
+            self.shared.outbox().send(&bytes, &[])?;
         }
         Ok(())
     }
 }
 
-/// An error number as a server says it: one that there is.
+/// A valid error number, or EIO for an invalid one from the server.
 fn errno(said: u32) -> Errno {
     let said = i32::try_from(said).ok().filter(|said| (1..4096).contains(said));
     said.map_or(Errno::IO, Errno::from_raw_os_error)

@@ -1,7 +1,11 @@
-//! Messages: what stands in them, and how they are cut out of a stream. Without I/O.
+//! Messages: their layout, and how a stream is cut into messages. No I/O.
 //!
-//! Fixed layouts are structures that `zerocopy` reads and writes. What a client reads of a server is held against the question and
-//! against itself: neither side trusts the other.
+//! Fixed layouts are structures that `zerocopy` reads and writes. A reply is checked against the
+//! request and for consistency: neither side trusts the other.
+//!
+//! ```text
+//! message:  header (16 bytes: id, command, size, flags, error) | body | descriptors (SCM_RIGHTS)
+//! ```
 
 use std::fmt;
 
@@ -10,51 +14,51 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes};
 
-/// A message that cannot be what its sender says.
+/// A message that breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The size in its header. What follows cannot be told apart any more.
-    #[error("a message says that it has {size} bytes; one has 16 to {most}")]
+    /// Invalid size in the header. The stream cannot be followed any further.
+    #[error("a message has a size of {size} bytes; valid are 16 to {most}")]
     Size {
-        /// What the header says.
+        /// Size in the header.
         size: u32,
-        /// The most that a message may have.
+        /// Largest valid size.
         most: u32,
     },
-    /// A body that ends within a field.
+    /// A body that is too short.
     #[error("the {what} ends after {len} bytes, within a field")]
     Short {
-        /// What was read.
+        /// The structure that was read.
         what: &'static str,
-        /// Bytes that there are.
+        /// Available bytes.
         len: usize,
     },
-    /// A field that contradicts another, or that no sender may set so.
-    #[error("the {what} is {value:#x}, which cannot be")]
+    /// A field with an invalid or contradictory value.
+    #[error("the {what} is {value:#x}, which is invalid")]
     Field {
-        /// Which.
+        /// The field.
         what: &'static str,
         /// Its value.
         value: u64,
     },
     /// Too many descriptors.
-    #[error("a message comes with more than {most} descriptors")]
+    #[error("a message has more than {most} descriptors")]
     Descriptors {
-        /// The most that a message may have.
+        /// Limit on descriptors.
         most: usize,
     },
-    /// The capabilities are no JSON object, or one of them is no whole number.
-    #[error("the capabilities of a VERSION message are no JSON object of whole numbers")]
+    /// The capabilities are not a JSON object, or one of them is not an integer.
+    #[error("the capabilities of a VERSION message are not a JSON object of integers")]
     Capabilities,
-    /// A reply to a request that nobody made.
-    #[error("message {id} is a reply, and nothing was asked")]
+    /// A reply without a request.
+    #[error("message {id} is a reply without a request")]
     Unasked {
         /// Its identifier.
         id: u16,
     },
 }
 
-/// The structure at the start of `bytes`, and what follows it.
+/// Splits a structure off the start of `bytes`.
 fn take<'a, T: FromBytes>(what: &'static str, bytes: &'a [u8]) -> Result<(T, &'a [u8]), Malformed> {
     T::read_from_prefix(bytes).map_err(|_| Malformed::Short { what, len: bytes.len() })
 }
@@ -67,36 +71,37 @@ fn check(is_right: bool, what: &'static str, value: impl Into<u64>) -> Result<()
     if is_right { Ok(()) } else { Err(Malformed::Field { what, value: value.into() }) }
 }
 
-/// What a message is about (the specification's table of commands).
+/// The command of a message (specification, table of commands).
 ///
-/// Known and left out are descriptors for a region's doorbells (6), the device's own reads and writes of guest memory (11, 12), migration (14)
-/// and several writes in one message (15, for servers that offer it).
+/// Not implemented: descriptors for the doorbells of a region (6), migration (14), and several
+/// writes in one message (15, for servers that offer it). DMA_READ and DMA_WRITE (11, 12) are
+/// [`DmaAsk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u16)]
 pub enum Command {
     /// Protocol version and capabilities: the first message.
     Version = 1,
-    /// Guest memory appears.
+    /// Map guest memory.
     DmaMap = 2,
-    /// Guest memory goes.
+    /// Unmap guest memory.
     DmaUnmap = 3,
-    /// How many regions and interrupts the device has.
+    /// Number of regions and interrupt types.
     DeviceGetInfo = 4,
-    /// What a region is.
+    /// Description of a region.
     DeviceGetRegionInfo = 5,
-    /// What an interrupt is.
+    /// Description of an interrupt type.
     DeviceGetIrqInfo = 7,
-    /// Where interrupts go.
+    /// Route, mask or trigger interrupts.
     DeviceSetIrqs = 8,
-    /// A load from a region.
+    /// Read a region.
     RegionRead = 9,
-    /// A store to a region.
+    /// Write a region.
     RegionWrite = 10,
-    /// The device as after power-on.
+    /// Reset the device.
     DeviceReset = 13,
 }
 
-/// As the specification writes it.
+/// The name in the specification.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -115,7 +120,7 @@ impl fmt::Display for Command {
 }
 
 impl Command {
-    /// The command of this number, if it is known here.
+    /// The command with this number; `None`: not implemented.
     pub fn from_number(number: u16) -> Option<Command> {
         Command::try_read_from_bytes(number.as_bytes()).ok()
     }
@@ -127,84 +132,85 @@ impl Command {
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// A request that is to be answered.
+    /// A request with a reply.
     pub const REQUEST: Flags = Flags(0);
-    /// An answer.
+    /// A reply.
     pub const REPLY: Flags = Flags(1);
-    /// A request that nobody waits for.
+    /// A request without a reply.
     pub const NO_REPLY: Flags = Flags(1 << 4);
-    /// An answer that says that the request failed.
+    /// A reply that reports an error.
     pub const ERROR: Flags = Flags(1 | 1 << 5);
 
-    /// Whether the message answers one.
+    /// Whether this is a reply.
     pub fn is_reply(self) -> bool {
+        // Bits 3:0 are the message type, not flags.
         self.0 & 0xf == 1
     }
 
-    /// Whether its sender waits for an answer.
+    /// Whether the sender expects a reply.
     pub fn wants_reply(self) -> bool {
         self.0 & Flags::NO_REPLY.0 == 0
     }
 
-    /// Whether it says that a request failed.
+    /// Whether this is an error reply.
     pub fn is_error(self) -> bool {
         self.0 & (1 << 5) != 0
     }
 }
 
-/// What every message begins with.
+/// The header of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Header {
-    /// Chosen by who asks; the answer has it too.
+    /// Identifier, chosen by the sender of the request; the reply repeats it.
     pub id: u16,
     /// Number of the command.
     pub command: u16,
-    /// Bytes of the message, these included.
+    /// Size of the message in bytes, including the header.
     pub size: u32,
-    /// What kind of message.
+    /// Type and flags.
     pub flags: Flags,
-    /// Of a reply that says so, the error number (errno(3)).
+    /// For an error reply, the error number (errno(3)).
     pub error: u32,
 }
 
 impl Header {
-    /// Its bytes.
+    /// Size of a header in bytes.
     pub const SIZE: usize = 16;
 
-    /// Reads it.
+    /// Parses a header.
     ///
     /// # Errors
-    /// Fewer bytes than it has.
+    /// There are fewer bytes than a header has.
     pub fn from_bytes(bytes: &[u8]) -> Result<Header, Malformed> {
         take("header", bytes).map(|(header, _)| header)
     }
 
-    /// A whole message: this header, with its size put right, and a body.
+    /// Builds a message of this header, with the size filled in, and a body.
     pub fn with_body(self, body: &[u8]) -> Vec<u8> {
         let size = (Header::SIZE + body.len()) as u32;
         [Header { size, ..self }.as_bytes(), body].concat()
     }
 }
 
-/// A message, whole.
+/// A complete message.
 #[derive(Debug)]
 pub struct Message<F> {
     /// Its header.
     pub header: Header,
     /// What follows the header.
     pub body: Vec<u8>,
-    /// The descriptors that came with it, in their order.
+    /// Its descriptors, in order.
     pub fds: Vec<F>,
-    /// It came with more, for which this process, or the system, had no room (EMFILE, ENFILE).
+    /// Descriptors were lost because this process or the system was out of them (EMFILE, ENFILE).
     pub lost_fds: bool,
 }
 
-/// Cuts a stream into messages. It asks for the bytes of one message at a time and never for one more: descriptors travel beside the bytes that
-/// they were sent with, so those that come with a message's bytes are the message's own.
+/// Cuts a stream into messages. It asks for bytes of one message at a time: descriptors arrive with
+/// the bytes that they were sent with, so those that come with the bytes of a message belong to it.
 #[derive(Debug)]
 pub struct Assembler<F> {
-    /// As long as what is read now: a header, or a whole message.
+    /// Buffer with the size of what is being read: a header, or a complete message.
     bytes: Vec<u8>,
     filled: usize,
     fds: Vec<F>,
@@ -213,18 +219,18 @@ pub struct Assembler<F> {
 }
 
 impl<F> Assembler<F> {
-    /// For messages of at most this many bytes, the header included, with at most this many descriptors.
+    /// Limits: bytes per message including the header, and descriptors per message.
     pub fn new(most_bytes: u32, most_fds: usize) -> Assembler<F> {
         Assembler { bytes: vec![0; Header::SIZE], filled: 0, fds: Vec::new(), most_bytes, most_fds }
     }
 
-    /// Where the next bytes go. Never empty.
+    /// Buffer for the next bytes; never empty.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
-    /// The first `len` bytes of [`Assembler::space`] have been filled, at most all of them, and these descriptors came with them. Gives the
-    /// message that they complete.
+    /// Takes `len` bytes written to [`Assembler::space`] and the descriptors that came with them.
+    /// Returns the message if it is complete.
     ///
     /// # Errors
     /// The stream cannot be followed any further.
@@ -233,11 +239,13 @@ impl<F> Assembler<F> {
         if self.fds.len() > self.most_fds {
             return Err(Malformed::Descriptors { most: self.most_fds });
         }
+        // A wrong `len` must not index past the buffer.
         self.filled = (self.filled + len).min(self.bytes.len());
         if self.filled < self.bytes.len() {
             return Ok(None);
         }
         let header = Header::from_bytes(&self.bytes)?;
+        // Check the size before allocating the body: the peer chooses it.
         if self.bytes.len() == Header::SIZE {
             if header.size < Header::SIZE as u32 || header.size > self.most_bytes {
                 return Err(Malformed::Size { size: header.size, most: self.most_bytes });
@@ -248,25 +256,26 @@ impl<F> Assembler<F> {
             }
         }
         self.filled = 0;
+        // Back to reading a header.
         let bytes = std::mem::replace(&mut self.bytes, vec![0; Header::SIZE]);
         Ok(Some(Message { header, body: bytes[Header::SIZE..].to_vec(), fds: std::mem::take(&mut self.fds), lost_fds: false }))
     }
 }
 
-/// What a side can take. A peer that leaves a value out takes what [`Capabilities::default`] says.
+/// Limits of one side. A peer that leaves a value out gets that of [`Capabilities::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Capabilities {
     /// Descriptors in one message.
     pub max_msg_fds: u64,
-    /// Bytes that one message reads or writes.
+    /// Data bytes in one message.
     pub max_data_xfer_size: u64,
-    /// Ranges of guest memory at one time.
+    /// Number of mapped ranges of guest memory.
     pub max_dma_maps: u64,
 }
 
 impl Default for Capabilities {
-    /// What the specification says of a side that says nothing.
+    /// The defaults of the specification.
     fn default() -> Capabilities {
         Capabilities { max_msg_fds: 1, max_data_xfer_size: 1 << 20, max_dma_maps: 65535 }
     }
@@ -275,21 +284,22 @@ impl Default for Capabilities {
 /// A VERSION message, in either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Protocols of different major numbers do not understand each other.
+    /// Different major versions are incompatible.
     pub major: u16,
-    /// Of one major number, the lower minor number counts.
+    /// Within a major version both sides use the lower minor version.
     pub minor: u16,
-    /// What its sender can take.
+    /// Limits of the sender.
     pub capabilities: Capabilities,
 }
 
 impl Version {
-    /// Reads a message's body.
+    /// Parses the body of a message.
     ///
     /// # Errors
-    /// It is too short, or its capabilities are no JSON object with numbers that can be.
+    /// It is too short, or its capabilities are not a JSON object with valid numbers.
     pub fn from_bytes(bytes: &[u8]) -> Result<Version, Malformed> {
         let ([major, minor], text) = take::<[u16; 2]>("VERSION message", bytes)?;
+        // The text is NUL-terminated; some peers leave out the NUL or the whole text.
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
         let all: Map<String, Value> = match text {
             [] => Map::new(),
@@ -302,7 +312,7 @@ impl Version {
         Ok(Version { major, minor, capabilities })
     }
 
-    /// A message's body, with the zero byte at the end of its text.
+    /// The body of the message, NUL-terminated.
     pub fn to_bytes(&self) -> Vec<u8> {
         let text = json!({"capabilities": self.capabilities}).to_string();
         [[self.major, self.minor].as_bytes(), text.as_bytes(), &[0]].concat()
@@ -314,41 +324,41 @@ const DATA_NONE: u32 = 1;
 const DATA_BOOL: u32 = 1 << 1;
 const DATA_EVENTFD: u32 = 1 << 2;
 
-/// What is to be done with interrupts: the flag that says so.
+/// The action of SET_IRQS: a flag of `struct vfio_irq_set`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum IrqAction {
-    /// Hold them back.
+    /// Mask.
     Mask = 1 << 3,
-    /// Let them through.
+    /// Unmask.
     Unmask = 1 << 4,
-    /// Set where they go, or let one happen.
+    /// Set the eventfds, or trigger an interrupt.
     Trigger = 1 << 5,
 }
 
-/// For which of them.
+/// Which interrupts of the range SET_IRQS applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqData<'a> {
-    /// For all in the range; no interrupts at all if the range is empty.
+    /// All of them. With `Trigger` and an empty range: disable all interrupts of the type.
     None,
-    /// For those whose byte is not zero.
+    /// Those whose byte is not zero.
     Bools(&'a [u8]),
-    /// Each has a descriptor, or, where the message has none at all, none has.
+    /// Each gets a descriptor. A message without descriptors removes those that are set.
     Eventfds,
 }
 
 /// A SET_IRQS message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetIrqs<'a> {
-    /// Which kind of interrupts ([`crate::irq`]).
+    /// Interrupt type ([`crate::irq`]).
     pub index: u32,
-    /// The first of them.
+    /// First interrupt.
     pub start: u32,
-    /// How many.
+    /// Number of interrupts.
     pub count: u32,
-    /// What is done with them.
+    /// Action.
     pub action: IrqAction,
-    /// For which.
+    /// Which of them.
     pub data: IrqData<'a>,
 }
 
@@ -358,6 +368,7 @@ impl<'a> SetIrqs<'a> {
         let bad = Malformed::Field { what: "flags of SET_IRQS", value: flags.into() };
         let action = flags & !(DATA_NONE | DATA_BOOL | DATA_EVENTFD);
         let action = IrqAction::try_read_from_bytes(action.as_bytes()).map_err(|_| bad)?;
+        // Servers compute `start + count`: it must not overflow.
         check(start.checked_add(count).is_some(), "count of SET_IRQS", count)?;
         let data = match flags & (DATA_NONE | DATA_BOOL | DATA_EVENTFD) {
             DATA_NONE => IrqData::None,
@@ -379,27 +390,27 @@ impl<'a> SetIrqs<'a> {
     }
 }
 
-/// DMA_MAP: guest memory appears (`struct vfio_user_dma_map`).
+/// DMA_MAP: maps guest memory (`struct vfio_user_dma_map`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
     /// The device may read it.
     pub readable: bool,
     /// The device may write to it.
     pub writable: bool,
-    /// First byte of the range in the file of the descriptor that comes with the message, if one does.
+    /// Offset of the range in the file of the descriptor that comes with the message, if one does.
     pub offset: u64,
-    /// Bus address of its first byte.
+    /// Bus address of the first byte.
     pub address: u64,
     /// Bytes.
     pub size: u64,
 }
 
-/// DMA_UNMAP: guest memory goes (`struct vfio_user_dma_unmap`).
+/// DMA_UNMAP: unmaps guest memory (`struct vfio_user_dma_unmap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
-    /// Everything goes, whatever the range says.
+    /// Unmap everything, regardless of the range.
     pub all: bool,
-    /// A bitmap of what was written to is wanted: migration.
+    /// Return a bitmap of dirty pages, for migration.
     pub bitmap: bool,
     /// Bus address of the range.
     pub address: u64,
@@ -407,48 +418,48 @@ pub struct DmaUnmap {
     pub size: u64,
 }
 
-/// REGION_READ and REGION_WRITE: which bytes of which region.
+/// REGION_READ and REGION_WRITE: the bytes to access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Access {
     /// First byte in the region.
     pub offset: u64,
-    /// Which region ([`crate::region`]).
+    /// The region ([`crate::region`]).
     pub region: u32,
     /// Bytes.
     pub count: u32,
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// What do both speak?
+    /// Negotiate version and capabilities.
     Version(Version),
-    /// Guest memory appears.
+    /// Map guest memory.
     DmaMap(DmaMap),
-    /// Guest memory goes.
+    /// Unmap guest memory.
     DmaUnmap(DmaUnmap),
-    /// What is the device?
+    /// Describe the device.
     DeviceInfo,
-    /// What is this region?
+    /// Describe a region.
     RegionInfo {
-        /// Which.
+        /// Index of the region.
         index: u32,
-        /// Bytes that the answer may have (`argsz`); what does not fit is left out.
+        /// Largest size of the reply (`argsz`); what does not fit is left out.
         room: u32,
     },
-    /// What is this kind of interrupts?
+    /// Describe an interrupt type.
     IrqInfo {
-        /// Which.
+        /// Index of the type.
         index: u32,
     },
-    /// Where do interrupts go?
+    /// Route, mask or trigger interrupts.
     SetIrqs(SetIrqs<'a>),
-    /// What stands there?
+    /// Read a region.
     RegionRead(Access),
-    /// This stands there from now on: as many bytes as the access counts.
+    /// Write a region; the data has the length of the access.
     RegionWrite(Access, &'a [u8]),
-    /// The device as after power-on.
+    /// Reset the device.
     DeviceReset,
 }
 
@@ -462,16 +473,17 @@ const BITMAP: u32 = 1;
 const ALL: u32 = 1 << 1;
 
 impl<'a> Request<'a> {
-    /// Reads the body of a command's message. What a body has more than is known here is a later version's, and is passed over.
+    /// Parses the body of a request. Extra bytes, from a later version, are ignored.
     ///
     /// # Errors
-    /// It is too short, or contradicts itself.
+    /// It is too short or contradictory.
     pub fn from_bytes(command: Command, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
         Ok(match command {
             Command::Version => Request::Version(Version::from_bytes(body)?),
             Command::DmaMap => {
                 let ([_argsz, flags], rest) = take::<[u32; 2]>("DMA_MAP message", body)?;
                 let ([offset, address, size], _) = take::<[u64; 3]>("DMA_MAP message", rest)?;
+                // An unknown flag could mean a different layout or access: refuse it.
                 check(flags & !(READ | WRITE) == 0, "flags of DMA_MAP", flags)?;
                 Request::DmaMap(DmaMap { readable: flags & READ != 0, writable: flags & WRITE != 0, offset, address, size })
             }
@@ -500,7 +512,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Which command it is.
+    /// The command.
     pub fn command(&self) -> Command {
         match self {
             Request::Version(_) => Command::Version,
@@ -516,7 +528,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A whole message of this identifier and these flags.
+    /// Builds the message with this identifier and these flags.
     pub fn to_bytes(&self, id: u16, flags: Flags) -> Vec<u8> {
         let body = match *self {
             Request::Version(version) => version.to_bytes(),
@@ -544,78 +556,85 @@ impl DmaUnmap {
     }
 }
 
-/// The capability that lists which parts of a region can be mapped (`VFIO_REGION_INFO_CAP_SPARSE_MMAP`).
+/// The capability that lists the mappable areas of a region (`VFIO_REGION_INFO_CAP_SPARSE_MMAP`).
 const SPARSE_MMAP: u16 = 1;
 
-/// What a region is (`struct vfio_region_info`). Any of it can be reached by messages.
+/// A region as a server describes it (`struct vfio_region_info`). All of it can be accessed by
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// Which.
+    /// Index of the region.
     pub index: u32,
-    /// Bytes; 0: there is none of that index.
+    /// Size in bytes; 0: the region does not exist.
     pub size: u64,
-    /// The part that can be mapped too, if one can. It lies in the file of a descriptor that goes with the answer, where it lies in the region.
+    /// The area that can also be mapped, if any. The reply carries the descriptor of its file, in
+    /// which it has the same offset as in the region.
     pub mappable: Option<Area>,
-    /// Bytes that the client has room for. With too few the answer says how many it takes, and names no part.
+    /// Largest size of the reply that the client accepts. If too small, the reply gives the size
+    /// needed and no area.
     pub room: u32,
 }
 
 impl RegionInfo {
-    /// Bytes of an answer that names a part: the structure, the head of the capability, and one area.
+    /// Size of a reply with an area: the structure, the capability header, and the area.
     const WITH_AREA: u32 = REGION_INFO + 16 + 16;
 
-    /// Whether the answer goes with the descriptor of the part that can be mapped.
+    /// Whether the reply carries the descriptor of the mappable area.
     pub fn has_descriptor(&self) -> bool {
         self.mappable.is_some() && self.room >= RegionInfo::WITH_AREA
     }
 
     fn to_bytes(self) -> Vec<u8> {
         let flags = if self.size > 0 { READ | WRITE } else { 0 };
+        // argsz is the size that the complete reply needs, as in the ioctl, even if less is sent.
         let argsz = if self.mappable.is_some() { RegionInfo::WITH_AREA } else { REGION_INFO };
-        // No word of capabilities where there are none: QEMU takes an answer for a lie that has some and says not where.
+        // No capability flag without a capability: QEMU rejects a reply that has the flag and no
+        // offset.
         let area = self.mappable.filter(|_| self.has_descriptor());
         let (flags, capabilities) = if area.is_some() { (flags | MMAP | CAPS, REGION_INFO) } else { (flags, 0) };
         let info = [[argsz, flags, self.index, capabilities].as_bytes(), [self.size, 0].as_bytes()].concat();
-        // Version 1 of the capability, which is the last, and has one area.
+        // Version 1 of the capability, the latest, with one area.
         let capability = area.map(|area| [[SPARSE_MMAP, 1].as_bytes(), [0u32, 1, 0].as_bytes(), area.as_bytes()].concat());
         [info, capability.unwrap_or_default()].concat()
     }
 }
 
-/// What a request is answered.
+/// The reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// It is done, and there is nothing to tell.
+    /// Done, without data.
     Done,
-    /// It failed.
+    /// Failed.
     Error(Errno),
-    /// What is spoken from now on.
+    /// The negotiated version.
     Version(Version),
-    /// The memory that is no longer reached.
+    /// The memory that was unmapped.
     DmaUnmap(DmaUnmap),
-    /// What the device is.
+    /// The device.
     DeviceInfo(Device),
-    /// What the region is.
+    /// The region.
     RegionInfo(RegionInfo),
-    /// What the interrupts of this kind are. None can be masked.
+    /// The interrupts of this type; they cannot be masked.
     IrqInfo(u32, Interrupts),
-    /// What stands in a region.
+    /// The data read.
     RegionRead(Access, &'a [u8]),
-    /// The bytes that were written.
+    /// The bytes written.
     RegionWrite(Access),
 }
 
-/// Bytes of `struct vfio_region_info`.
+/// Size of `struct vfio_region_info` in bytes.
 const REGION_INFO: u32 = 32;
-/// Flags of interrupts: they go to eventfds (bit 0), and their number is set once and for all (bit 3).
+/// Interrupt flags: eventfds are supported (bit 0), and the number of interrupts cannot be changed
+/// after it is set (bit 3, VFIO_IRQ_INFO_NORESIZE).
 const EVENTFD_FIXED: u32 = 1 | 1 << 3;
 
 impl Reply<'_> {
-    /// The whole message that answers the request of this header.
+    /// Builds the reply to the request with this header.
     pub fn to_bytes(&self, request: &Header) -> Vec<u8> {
         let body = match *self {
             Reply::Done | Reply::Error(_) => Vec::new(),
             Reply::Version(version) => version.to_bytes(),
+            // No dirty bitmap follows: migration is not supported.
             Reply::DmaUnmap(unmap) => DmaUnmap { bitmap: false, ..unmap }.to_bytes(),
             Reply::DeviceInfo(Device { can_reset, is_pci, regions, irqs }) => {
                 [16, u32::from(can_reset) | u32::from(is_pci) << 1, regions, irqs].as_bytes().to_vec()
@@ -638,32 +657,32 @@ impl Reply<'_> {
 /// A device (`struct vfio_device_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// It can be reset by a message.
+    /// It supports DEVICE_RESET.
     pub can_reset: bool,
     /// It is a PCI device.
     pub is_pci: bool,
-    /// Regions.
+    /// Number of regions.
     pub regions: u32,
-    /// Kinds of interrupts.
+    /// Number of interrupt types.
     pub irqs: u32,
 }
 
 /// A region (`struct vfio_region_info`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Region {
-    /// It can be read by messages.
+    /// It can be read.
     pub readable: bool,
-    /// It can be written by messages.
+    /// It can be written.
     pub writable: bool,
-    /// Bytes; 0: there is none of that index.
+    /// Size in bytes; 0: the region does not exist.
     pub bytes: u64,
-    /// Where the region begins in the file of its descriptors.
+    /// Offset of the region in the file of its descriptors.
     pub file_offset: u64,
-    /// Parts that can be mapped, in the order of their descriptors; where there is one descriptor, it is that of all.
+    /// Mappable areas, in the order of their descriptors. A single descriptor is for all areas.
     pub areas: Vec<Area>,
 }
 
-/// A part of a region.
+/// An area of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Area {
@@ -673,17 +692,17 @@ pub struct Area {
     pub bytes: u64,
 }
 
-/// Interrupts of a kind (`struct vfio_irq_info`).
+/// The interrupts of one type (`struct vfio_irq_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupts {
     /// They signal eventfds.
     pub by_eventfd: bool,
-    /// How many; 0: there are none of that kind.
+    /// Number of interrupts; 0: the device does not have this type.
     pub count: u32,
 }
 
 impl Device {
-    /// Reads the answer to GET_INFO.
+    /// Parses the reply to GET_INFO.
     ///
     /// # Errors
     /// It is too short.
@@ -694,10 +713,10 @@ impl Device {
 }
 
 impl Interrupts {
-    /// Reads the answer to GET_IRQ_INFO about `index`.
+    /// Parses the reply to GET_IRQ_INFO for `index`.
     ///
     /// # Errors
-    /// It is too short, or about other interrupts.
+    /// It is too short, or for another interrupt type.
     pub fn from_answer(index: u32, body: &[u8]) -> Result<Interrupts, Malformed> {
         let ([_argsz, flags, about, count], _) = take::<[u32; 4]>("answer to GET_IRQ_INFO", body)?;
         check(about == index, "index of GET_IRQ_INFO's answer", about)?;
@@ -706,27 +725,30 @@ impl Interrupts {
 }
 
 impl Region {
-    /// Parts of a region at most: as many as a message has descriptors ([`crate::Socket::MOST_FDS`]).
+    /// Limit on areas per region: the limit on descriptors per message
+    /// ([`crate::Socket::MOST_FDS`]).
     pub const MOST_AREAS: usize = 16;
 
-    /// Bytes that an answer with that many parts takes at most, for the field `argsz` of the question.
+    /// Largest size of a reply with that many areas, for the field `argsz` of the request.
     pub const MOST_BYTES: u32 = REGION_INFO + 16 + 16 * Region::MOST_AREAS as u32 + 64;
 
-    /// Reads the answer to GET_REGION_INFO about `index`.
+    /// Parses the reply to GET_REGION_INFO for `index`.
     ///
     /// # Errors
-    /// It is too short, about another region, or lists parts that are not in the region.
+    /// It is too short, for another region, or lists areas outside the region.
     pub fn from_answer(index: u32, body: &[u8]) -> Result<Region, Malformed> {
         let ([argsz, flags, about, capabilities], rest) = take::<[u32; 4]>("answer to GET_REGION_INFO", body)?;
         let ([bytes, file_offset], _) = take::<[u64; 2]>("answer to GET_REGION_INFO", rest)?;
         check(about == index, "index of GET_REGION_INFO's answer", about)?;
         let mut areas = Vec::new();
-        // More than there was room for has been left out: what can be mapped is not known then.
+        // If the reply did not fit, the list of areas was left out: do not take the whole region as
+        // mappable.
         if flags & MMAP != 0 && bytes > 0 && argsz <= Region::MOST_BYTES {
             let sparse = if flags & CAPS != 0 { sparse_areas(body, capabilities)? } else { None };
             areas = sparse.unwrap_or_else(|| vec![Area { offset: 0, bytes }]);
         }
         for Area { offset, bytes: len } in &areas {
+            // Also at its offset in the file: mmap(2) takes the sum.
             let end = offset.checked_add(*len).filter(|end| *end <= bytes).and_then(|end| end.checked_add(file_offset));
             check(end.is_some(), "end of a part of a region", offset.wrapping_add(*len))?;
         }
@@ -734,10 +756,10 @@ impl Region {
     }
 }
 
-/// The data of an answer to REGION_READ.
+/// The data of a reply to REGION_READ.
 ///
 /// # Errors
-/// It is not about `asked`, or has fewer bytes than it says.
+/// It does not match the request `asked`, or has fewer bytes than it claims.
 pub fn region_data<'a>(asked: &Access, body: &'a [u8]) -> Result<&'a [u8], Malformed> {
     let (said, bytes) = take::<Access>("answer to REGION_READ", body)?;
     check(said.region == asked.region, "region of REGION_READ's answer", said.region)?;
@@ -746,7 +768,8 @@ pub fn region_data<'a>(asked: &Access, body: &'a [u8]) -> Result<&'a [u8], Malfo
     data("data of REGION_READ's answer", bytes, said.count)
 }
 
-/// What the chain of capabilities that begins at `first` says of parts that can be mapped. It goes forward, and so has an end.
+/// The mappable areas from the chain of capabilities that begins at `first`. Requiring ascending
+/// offsets guarantees an end.
 fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed> {
     const WHAT: &str = "capabilities of a region";
     let mut at = first;
@@ -756,6 +779,7 @@ fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed>
         let (next, rest) = take::<u32>(WHAT, rest)?;
         if id == SPARSE_MMAP {
             let ([count, _reserved], mut rest) = take::<[u32; 2]>(WHAT, rest)?;
+            // Bounds the allocation below.
             check(count as usize <= Region::MOST_AREAS, "number of parts of a region", count)?;
             let area = |_| {
                 let (area, after) = take::<Area>(WHAT, rest)?;
@@ -770,40 +794,41 @@ fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed>
     Ok(None)
 }
 
-/// Number of DMA_READ.
+/// Command number of DMA_READ.
 const DMA_READ: u16 = 11;
-/// Number of DMA_WRITE.
+/// Command number of DMA_WRITE.
 const DMA_WRITE: u16 = 12;
 
-/// What a server asks of memory.
+/// A memory request of a server: DMA_READ or DMA_WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaAsk<'a> {
-    /// This many bytes from a bus address on.
+    /// Read `count` bytes at a bus address.
     Read {
         /// First byte.
         address: u64,
         /// Bytes.
         count: u32,
     },
-    /// These bytes are to stand at a bus address.
+    /// Write bytes at a bus address.
     Write {
         /// First byte.
         address: u64,
-        /// What is to stand there.
+        /// The data to write.
         data: &'a [u8],
     },
 }
 
 impl<'a> DmaAsk<'a> {
-    /// Reads a message of a server's. `None`: it is no request for memory.
+    /// Parses a message of a server. `None`: it is another command.
     ///
     /// # Errors
-    /// It is too short, or about more than `most` bytes.
+    /// It is too short, or for more than `most` bytes.
     pub fn from_message(header: &Header, body: &'a [u8], most: u32) -> Result<Option<DmaAsk<'a>>, Malformed> {
         if !matches!(header.command, DMA_READ | DMA_WRITE) {
             return Ok(None);
         }
         let ([address, count], bytes) = take::<[u64; 2]>("DMA_READ or DMA_WRITE message", body)?;
+        // Before the cast to 32 bits, and before memory is allocated for it.
         check(count <= most.into(), "count of a DMA_READ or DMA_WRITE message", count)?;
         let count = count as u32;
         if header.command == DMA_READ {
@@ -819,7 +844,7 @@ impl<'a> DmaAsk<'a> {
         }
     }
 
-    /// First byte that it is about, and how many.
+    /// Bus address of the first byte, and number of bytes.
     pub fn range(&self) -> (u64, u64) {
         match self {
             DmaAsk::Read { address, count } => (*address, u64::from(*count)),
@@ -827,7 +852,7 @@ impl<'a> DmaAsk<'a> {
         }
     }
 
-    /// The whole message, of this identifier.
+    /// Builds the message with this identifier.
     pub fn to_bytes(&self, id: u16) -> Vec<u8> {
         let (address, count) = self.range();
         let data = if let DmaAsk::Write { data, .. } = self { data } else { &[][..] };
@@ -835,15 +860,16 @@ impl<'a> DmaAsk<'a> {
         Header { id, command: self.command(), size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&body)
     }
 
-    /// Whether a message of this header answers it, if it has its identifier.
+    /// Whether a message with this header is a reply to this command. The identifier is not
+    /// compared.
     pub fn is_answered_by(&self, header: &Header) -> bool {
         header.flags.is_reply() && header.command == self.command()
     }
 
-    /// Reads the answer: what stands there, of what was to be read. `None`: the client refuses.
+    /// Parses the reply: the bytes read, if any. `None`: the client refused.
     ///
     /// # Errors
-    /// It is about another range, or has fewer bytes than were asked for, or more.
+    /// It is for another range, or has the wrong number of bytes.
     pub fn read_answer<'b>(&self, header: &Header, body: &'b [u8]) -> Result<Option<&'b [u8]>, Malformed> {
         if header.flags.is_error() {
             return Ok(None);
@@ -852,12 +878,13 @@ impl<'a> DmaAsk<'a> {
         let (address, count) = self.range();
         check(about == address, "address of DMA_READ's or DMA_WRITE's answer", about)?;
         check(said == count, "count of DMA_READ's or DMA_WRITE's answer", said)?;
+        // Only a read returns data.
         let due = if matches!(self, DmaAsk::Read { .. }) { count } else { 0 };
         check(data.len() as u64 == due, "number of bytes of DMA_READ's or DMA_WRITE's answer", data.len() as u64)?;
         Ok(Some(data))
     }
 
-    /// The whole message that answers it: with `data` if it was to be read.
+    /// Builds the reply, with `data` for a read.
     pub fn answer(&self, request: &Header, data: &[u8]) -> Vec<u8> {
         let (address, count) = self.range();
         let body = [[address, count].as_bytes(), data].concat();

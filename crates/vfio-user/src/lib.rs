@@ -1,16 +1,18 @@
-//! vfio-user: how a process serves a PCI device to another one, over a Unix socket.
+//! vfio-user: a protocol with which one process serves a PCI device to another over a Unix socket.
 //!
-//! `codec.rs` has the messages and cuts them out of a stream, without I/O; `socket.rs` carries bytes and descriptors; `client.rs` is a client
-//! that many threads share. Nothing of what a peer sends is believed: a size, a count or a number of descriptors that cannot be is a
-//! [`Malformed`], and the stream stays in step after any message whose size is possible.
+//! `codec.rs` parses and builds messages and cuts a stream into messages, without I/O. `socket.rs`
+//! carries bytes and file descriptors. `client.rs` is a client that many threads share. Nothing
+//! that a peer sends is trusted: an impossible size, count or number of descriptors is a
+//! [`Malformed`] error, and after any message of a valid size the stream stays in step.
 //!
-//! The crate `vfio_user` of rust-vmm is not used: its client takes `&mut self` and blocks without a deadline, checks neither identifier nor
-//! error of an answer, and cannot serve DMA_READ and DMA_WRITE. It subtracts from a size that the peer says and reads the command number
-//! into a Rust `enum`, so a peer can make it panic or worse.
+//! The crate `vfio_user` of rust-vmm is not used. Its client takes `&mut self`, blocks without a
+//! deadline, does not check identifier and error of a reply, and cannot serve DMA_READ and
+//! DMA_WRITE. It subtracts from a size that the peer supplies, and reads the command number into a
+//! Rust `enum`, so that a peer can cause a panic or undefined behaviour.
 //!
-//! The source is "vfio-user Protocol Specification", version 0.9.2 of the document (`docs/vfio-user.rst` of libvfio-user, and QEMU's
-//! `docs/interop/vfio-user.rst`); the structures are those of `linux/vfio.h`. Both processes are on one machine, so numbers are in its own
-//! byte order.
+//! The source is "vfio-user Protocol Specification", version 0.9.2 (`docs/vfio-user.rst` of
+//! libvfio-user; `docs/interop/vfio-user.rst` of QEMU); structures are those of `linux/vfio.h`.
+//! Both processes run on one machine, so integers are in its native byte order.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -25,7 +27,7 @@ pub use codec::{
 };
 pub use socket::{Received, Socket, SocketError};
 
-/// Indices of a PCI device's regions (`VFIO_PCI_*_REGION_INDEX`).
+/// Indices of the regions of a PCI device (`VFIO_PCI_*_REGION_INDEX`).
 pub mod region {
     /// BAR 0; the others follow, up to [`BAR5`].
     pub const BAR0: u32 = 0;
@@ -35,16 +37,16 @@ pub mod region {
     pub const BAR5: u32 = 5;
     /// The configuration space.
     pub const CONFIG: u32 = 7;
-    /// How many there are: the six BARs, the ROM, the configuration space, VGA.
+    /// Number of indices: six BARs, the ROM, the configuration space, VGA.
     pub const COUNT: u32 = 9;
 }
 
-/// Indices of a PCI device's kinds of interrupts (`VFIO_PCI_*_IRQ_INDEX`).
+/// Indices of the interrupt types of a PCI device (`VFIO_PCI_*_IRQ_INDEX`).
 pub mod irq {
     /// MSI-X.
     pub const MSIX: u32 = 2;
-    /// An error that cannot be corrected.
+    /// Uncorrectable device errors.
     pub const ERROR: u32 = 3;
-    /// How many there are: pin, MSI, MSI-X, error, request to let go.
+    /// Number of indices: INTx, MSI, MSI-X, error, device release request.
     pub const COUNT: u32 = 5;
 }

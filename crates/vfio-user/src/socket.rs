@@ -1,4 +1,4 @@
-//! The socket: bytes and descriptors. It waits only where it is asked to.
+//! A non-blocking Unix socket for messages and file descriptors. Only [`Socket::wait`] blocks.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,26 +16,26 @@ use rustix::net::{
 
 use crate::codec::{Assembler, Malformed, Message, Region};
 
-/// Why a connection is over.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// What came cannot be followed.
+    /// The peer sent a message that breaks the protocol.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The peer asks and does not read what it is answered.
-    #[error("the peer reads no answers: {0} bytes wait for it")]
-    Deaf(usize),
-    /// The system says so.
+    /// The peer sends requests and does not read the replies; the limit on unsent bytes is reached.
+    #[error("the peer does not read replies: {0} bytes are unsent")]
+    PeerNotReading(usize),
+    /// A system call failed.
     #[error("the connection is broken: {0}")]
     System(#[from] io::Error),
 }
 
-/// What came.
+/// Result of [`Socket::receive`].
 #[derive(Debug)]
 pub enum Received {
     /// A message.
     Message(Message<OwnedFd>),
-    /// Nothing more for the moment.
+    /// No complete message yet.
     Nothing,
     /// The peer has closed the connection.
     End,
@@ -46,56 +46,64 @@ pub enum Received {
 pub struct Socket {
     stream: Arc<UnixStream>,
     assembler: Assembler<OwnedFd>,
-    /// There was no room for descriptors of the message that is read now.
+    /// The kernel dropped descriptors of the message being read.
     lost_fds: bool,
     unsent: Vec<u8>,
 }
 
 impl Socket {
-    /// Descriptors that a message may have.
+    /// Limit on descriptors per message.
     pub const MOST_FDS: usize = Region::MOST_AREAS;
 
-    /// Answers that wait for a peer at most. One that asks more and reads none of it is given up.
+    /// Limit on unsent bytes. A peer that sends requests and never reads the replies is
+    /// disconnected.
     const MOST_UNSENT: usize = 1 << 20;
 
-    /// On a connection, for messages of at most this many bytes. It is made non-blocking.
+    /// Takes a connection, for messages of at most `most_bytes` bytes, and makes it non-blocking.
     ///
     /// # Errors
-    /// What `fcntl` says.
+    /// The error of fcntl(2).
     pub fn new(stream: impl Into<Arc<UnixStream>>, most_bytes: u32) -> io::Result<Socket> {
         let stream = stream.into();
+        // O_NONBLOCK is shared by all descriptors of the socket (`try_clone`).
         stream.set_nonblocking(true)?;
         Ok(Socket { stream, assembler: Assembler::new(most_bytes, Socket::MOST_FDS), lost_fds: false, unsent: Vec::new() })
     }
 
-    /// The next message, if it is there.
+    /// Receives the next message, if it is complete.
     ///
     /// # Errors
-    /// The connection is of no more use.
+    /// The connection must be closed.
     pub fn receive(&mut self) -> Result<Received, SocketError> {
         loop {
             let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut control);
+            // At most the rest of one message: a recvmsg(2) across two messages would mix their
+            // descriptors.
             let space = self.assembler.space();
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
             let got = match recvmsg(&*self.stream, &mut [IoSliceMut::new(space)], &mut control, flags) {
                 Ok(got) => got,
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => continue,
+                // The peer closed without reading everything: the same as end of file.
                 Err(Errno::CONNRESET) => return Ok(Received::End),
                 Err(errno) => return Err(io::Error::from(errno).into()),
             };
-            // The descriptors that were let in are closed with this.
+            // On an error below, dropping `fds` closes the descriptors received so far.
             let fds = control.drain().filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(fds) => Some(fds),
                 _ => None,
             });
             let fds: Vec<OwnedFd> = fds.flatten().collect();
             if got.flags.contains(ReturnFlags::CTRUNC) {
-                // The kernel fills the room that it is given, unless it cannot open another file (`scm_detach_fds`).
+                // Truncated: either there are more than fit, or the kernel could not open another
+                // file (EMFILE in `scm_detach_fds`). The first is an error of the peer, the second
+                // is not.
                 if fds.len() >= Socket::MOST_FDS {
                     return Err(Malformed::Descriptors { most: Socket::MOST_FDS }.into());
                 }
+                // Not an error yet: the command decides whether it needs the descriptors.
                 self.lost_fds = true;
             }
             if got.bytes == 0 {
@@ -107,27 +115,32 @@ impl Socket {
         }
     }
 
-    /// Sends a message after those that wait, as far as the peer takes it; the rest waits.
+    /// Sends a message after the unsent bytes, as far as the socket accepts it; the rest is kept.
     ///
     /// # Errors
-    /// The connection is of no more use; or the message has descriptors, which do not wait, and the peer takes nothing at the moment.
+    /// The connection must be closed. `WouldBlock`: the message has descriptors, which cannot be
+    /// kept, and the socket accepts nothing now.
     pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         self.flush()?;
+        // Keep the order: nothing is sent past bytes that are still queued.
         let sent = if self.unsent.is_empty() { self.write(bytes, fds)? } else { 0 };
+        // Descriptors go with the first byte. Once one byte is sent, the rest can follow without
+        // them.
         if sent == 0 && !fds.is_empty() {
             return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
         }
         self.unsent.extend(bytes.get(sent..).unwrap_or_default());
+        // A peer must not make this process use unlimited memory.
         if self.unsent.len() > Socket::MOST_UNSENT {
-            return Err(SocketError::Deaf(self.unsent.len()));
+            return Err(SocketError::PeerNotReading(self.unsent.len()));
         }
         Ok(())
     }
 
-    /// Sends what waits, as far as the peer takes it. Whether all of it has been sent.
+    /// Sends unsent bytes, as far as the socket accepts them. Returns whether all were sent.
     ///
     /// # Errors
-    /// As of [`Socket::send`].
+    /// As [`Socket::send`].
     pub fn flush(&mut self) -> Result<bool, SocketError> {
         while !self.unsent.is_empty() {
             match self.write(&self.unsent, &[])? {
@@ -138,25 +151,26 @@ impl Socket {
         Ok(true)
     }
 
-    /// Waits until something has come, or there is room for what waits to be sent; so long at most.
+    /// Waits until the socket is readable, or writable if there are unsent bytes, at most for
+    /// `timeout`.
     ///
     /// # Errors
-    /// What `poll` says.
-    pub fn wait(&self, most: Duration) -> io::Result<()> {
-        let looked_for = if self.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let most = Timespec::try_from(most).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&*self.stream, looked_for)], Some(&most)) {
+    /// The error of poll(2).
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let events = if self.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&*self.stream, events)], Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Whether something waits to be sent.
+    /// Whether there are unsent bytes.
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// How much was taken; 0: nothing at the moment.
+    /// Returns the number of bytes sent; 0: the socket accepts nothing now.
     fn write(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -164,6 +178,7 @@ impl Socket {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         loop {
+            // MSG_NOSIGNAL: EPIPE instead of SIGPIPE when the peer has closed.
             match sendmsg(&*self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => return Ok(sent),
                 Err(Errno::AGAIN) => return Ok(0),

@@ -1,4 +1,4 @@
-//! A client against servers by hand: what an honest one answers, and what a lying one does.
+//! A client against scripted servers, conforming and malicious.
 
 use std::io::{Read as _, Write as _};
 use std::sync::mpsc;
@@ -8,15 +8,15 @@ use crate::Reply;
 
 mod calls;
 
-/// Longer than an answer takes, and short for a test of silence.
+/// Longer than a reply takes, and short enough to test a time-out.
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a server does with a message: an answer in whole bytes; none: nothing.
+/// The reply of a server to a message, as bytes; empty: none.
 type Act = Box<dyn FnMut(&Header, &[u8]) -> Vec<u8> + Send>;
 
-/// A server that agrees on the version, and then does as it is told. It ends with its client.
-fn served(patience: Duration, mut act: Act) -> Client {
+/// A server that negotiates the version and then runs `act`. It ends with its client.
+fn served(timeout: Duration, mut act: Act) -> Client {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     thread::spawn(move || {
         let mut socket = Socket::new(theirs, 1 << 20).expect("a socket");
@@ -40,7 +40,7 @@ fn served(patience: Duration, mut act: Act) -> Client {
             }
         }
     });
-    Client::new(ours, patience).expect("they agree")
+    Client::new(ours, timeout).expect("they agree")
 }
 
 const CLOSE: &[u8] = b"close";
@@ -50,7 +50,7 @@ fn info(header: &Header) -> Vec<u8> {
 }
 
 #[test]
-fn many_threads_get_their_own_answers() {
+fn threads_get_their_own_replies() {
     let client = served(
         LONG,
         Box::new(|header, body| {
@@ -75,9 +75,10 @@ fn many_threads_get_their_own_answers() {
     assert_eq!(client.server().max_msg_fds, 3);
 }
 
-/// Whatever a server lies, the request fails with what it did, and those that follow fail at once.
+/// With any malformed reply the request fails with the matching error, and later requests fail at
+/// once.
 #[test]
-fn a_lying_server_costs_an_error() {
+fn malformed_replies_are_errors() {
     let reply = |flags, id: u16, command: u16| {
         move |header: &Header, _: &[u8]| {
             Header { id: header.id.wrapping_add(id), command: header.command.wrapping_add(command), flags, size: 0, error: 0 }
@@ -114,34 +115,35 @@ fn a_lying_server_costs_an_error() {
 #[test]
 fn silence_ends_the_connection() {
     let client = served(SHORT, Box::new(|_, _| Vec::new()));
-    let said = client.device().expect_err("no answer").to_string();
-    assert_eq!(said, "the server has not answered DEVICE_GET_INFO within 300ms");
-    assert!(matches!(client.map(0, 0x1000, std::os::fd::AsFd::as_fd(&client.0.stream), 0), Err(CallError::Ended(End::Silent(..)))));
+    let message = client.device().expect_err("no answer").to_string();
+    assert_eq!(message, "the server has not answered DEVICE_GET_INFO within 300ms");
+    assert!(matches!(client.map(0, 0x1000, std::os::fd::AsFd::as_fd(&client.0.stream), 0), Err(CallError::Ended(End::TimedOut(..)))));
 }
 
 #[test]
 fn non_server_is_recognised() {
-    // It says nothing; it speaks something else; another version; it closes.
-    let speak = |said: &'static [u8], closes: bool| {
+    // Silent; another protocol; another version; closing.
+    let speak = |message: &'static [u8], closes: bool| {
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let speaker = thread::spawn(move || {
-            // Not before it is asked: an answer to nothing is a breach of its own.
+            // Only after the request: a reply without a request would be another error.
             theirs.read_exact(&mut [0; 16]).expect("a question");
-            _ = theirs.write_all(said);
+            _ = theirs.write_all(message);
             if closes { None } else { Some(theirs) }
         });
         let error = Client::new(ours, SHORT).expect_err("no server");
         drop(speaker.join());
         error
     };
-    assert!(matches!(speak(b"", false), CallError::Ended(End::Silent(Command::Version, _))));
+    assert!(matches!(speak(b"", false), CallError::Ended(End::TimedOut(Command::Version, _))));
     assert!(matches!(speak(b"SSH-2.0-OpenSSH_10.0p2\r\n", false), CallError::Ended(End::Malformed(_))));
     assert!(matches!(speak(b"", true), CallError::Ended(End::Closed)));
     let version = Header { id: 1, command: 1, size: 0, flags: Flags::REPLY, error: 0 }.with_body(&[2, 0, 1, 0]);
     assert_eq!(speak(version.leak(), false), CallError::Version { major: 2, minor: 1 });
 }
 
-/// A server that reads nothing does not hold up who rings, and finds the last value of each doorbell once it reads again.
+/// A server that does not read does not block doorbell writes, and gets the last value of each
+/// doorbell once it reads again.
 #[test]
 fn full_socket_keeps_last_doorbell() {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets");
@@ -172,13 +174,13 @@ fn full_socket_keeps_last_doorbell() {
         };
         let value = u32::from_le_bytes(data.try_into().expect("a word"));
         let place = &mut last[(access.offset as usize - 0x1000) / 4];
-        assert!(*place < value, "an old value comes after a newer one");
+        assert!(*place < value, "an old value after a newer one");
         (*place, messages) = (value, messages + 1);
     }
-    assert!(messages < RINGS, "the socket took them all, and nothing was tried");
+    assert!(messages < RINGS, "the socket accepted all messages: nothing was tested");
 }
 
-/// Lent memory of 16 bytes at address 0x1000.
+/// 16 bytes of memory at address 0x1000.
 fn sixteen() -> Arc<Memory> {
     let memory = Mutex::new([0; 16]);
     Arc::new(move |ask: &DmaAsk<'_>| {
@@ -196,7 +198,8 @@ fn sixteen() -> Arc<Memory> {
     })
 }
 
-/// A server asks for memory: what is lent is served, and everything else is an error, after which the connection goes on.
+/// Memory requests of a server: lent memory is served; all else is an error, after which the
+/// connection continues.
 #[test]
 fn server_reaches_only_lent_memory() {
     let (heard, hears) = mpsc::channel();
@@ -232,7 +235,7 @@ fn server_reaches_only_lent_memory() {
         [(1, false), (2, false), (3, true), (4, true), (5, true), (6, true), (7, true)]
     );
     assert_eq!(answers[1].2[16..], *b"\0abc\0");
-    // Let go of, once the connection is closed.
+    // Released once the connection is closed.
     let memory = sixteen();
     client.serve_memory(memory.clone());
     client.close();

@@ -18,7 +18,7 @@ fn next(socket: &mut Socket) -> (u16, usize) {
     }
 }
 
-/// Messages that are sent in one go keep their descriptors apart.
+/// Messages sent in one write keep their descriptors apart.
 #[test]
 fn descriptors_stay_with_their_message() {
     let (mut here, there) = pair();
@@ -36,7 +36,7 @@ fn descriptors_stay_with_their_message() {
 }
 
 #[test]
-fn half_a_message_is_none_yet() {
+fn partial_messages_are_not_delivered() {
     let (mut here, mut there) = pair();
     let bytes = Request::RegionRead(Access { offset: 0, region: 7, count: 4 }).to_bytes(9, Flags::REQUEST);
     for byte in &bytes[..bytes.len() - 1] {
@@ -67,9 +67,9 @@ fn is_file(path: &std::path::Path, file: &File) -> bool {
     path.metadata().is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))
 }
 
-/// Answers to a peer that does not read wait, come whole once it reads, and have a limit.
+/// Replies to a peer that does not read are kept, are sent whole once it reads, and have a limit.
 #[test]
-fn a_peer_that_does_not_read() {
+fn replies_wait_for_the_reader() {
     let (mut here, mut there) = pair();
     let message = vec![7; 1000];
     let mut sent = 0;
@@ -89,7 +89,7 @@ fn a_peer_that_does_not_read() {
     }
     let (there, whole) = reader.join().expect("a reader");
     assert!(whole);
-    let deaf = (0..).find_map(|_| here.send(&message, &[]).err()).expect("an end");
-    assert!(matches!(deaf, SocketError::Deaf(waiting) if waiting > 1 << 20));
+    let error = (0..).find_map(|_| here.send(&message, &[]).err()).expect("an end");
+    assert!(matches!(error, SocketError::PeerNotReading(waiting) if waiting > 1 << 20));
     drop(there);
 }

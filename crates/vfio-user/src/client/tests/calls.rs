@@ -12,7 +12,7 @@ fn unexpected_reply_is_refused() {
     let id = calls.begin(9, "reader").expect("room");
     assert_eq!(calls.answered(&header(id.wrapping_add(1), 9)), Err(Malformed::Unasked { id: id.wrapping_add(1) }));
     assert_eq!(calls.answered(&header(id, 9)), Ok("reader"));
-    assert_eq!(calls.answered(&header(id, 9)), Err(Malformed::Unasked { id }), "an answer comes once");
+    assert_eq!(calls.answered(&header(id, 9)), Err(Malformed::Unasked { id }), "a second reply is unexpected");
     let id = calls.begin(9, "reader").expect("room");
     assert!(matches!(calls.answered(&header(id, 10)), Err(Malformed::Field { what: "command of an answer", .. })));
 }
@@ -27,9 +27,9 @@ fn outstanding_requests_are_bounded() {
 }
 
 proptest! {
-    /// In whatever order answers come, each goes to who asked, also once identifiers begin anew.
+    /// Replies in any order reach their callers, also after identifiers wrap around.
     #[test]
-    fn each_answer_goes_to_who_asked(picks in proptest::collection::vec((any::<u16>(), 0..3u8), 1..300), early in any::<u16>()) {
+    fn replies_reach_their_callers(picks in proptest::collection::vec((any::<u16>(), 0..3u8), 1..300), early in any::<u16>()) {
         let (mut calls, mut open) = (Calls::default(), Vec::new());
         for _ in 0..early {
             let id = calls.begin(1, u32::MAX).expect("room");

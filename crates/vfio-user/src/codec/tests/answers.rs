@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::super::{CAPS, MMAP, READ, SPARSE_MMAP, WRITE, region_data};
 use crate::{Access, Area, Device, Interrupts, Region};
 
-/// An answer to GET_REGION_INFO: flags, first capability, size, offset in the file, and what follows.
+/// A reply to GET_REGION_INFO: flags, first capability, size, offset in the file, and the rest.
 fn info(flags: u32, first: u32, bytes: u64, offset: u64, more: &[u8]) -> Vec<u8> {
     let words = [32 + more.len() as u32, flags, 0, first].map(u32::to_ne_bytes).concat();
     [&words, &[bytes, offset].map(u64::to_ne_bytes).concat(), more].concat()
@@ -19,7 +19,7 @@ fn capability(id: u16, next: u32, areas: &[(u64, u64)]) -> Vec<u8> {
 }
 
 #[test]
-fn parts_are_found_behind_another_capability() {
+fn areas_follow_other_capabilities() {
     let mut more = capability(7, 32 + 16, &[]);
     more.extend(capability(SPARSE_MMAP, 0, &[(0x1000, 0x1000), (0, 0x800)]));
     let region = Region::from_answer(0, &info(READ | WRITE | MMAP | CAPS, 32, 0x2000, 0x9000, &more)).expect("a region");
@@ -27,14 +27,14 @@ fn parts_are_found_behind_another_capability() {
     assert_eq!((region.readable, region.writable, region.bytes, region.file_offset), (true, true, 0x2000, 0x9000));
     let whole = Region::from_answer(0, &info(MMAP, 0, 0x2000, 0, &[])).expect("a region");
     assert_eq!(whole.areas, [Area { offset: 0, bytes: 0x2000 }]);
-    // What did not fit was left out, and is not the whole region by that.
+    // What did not fit was left out; that does not make the whole region mappable.
     let mut cut = info(MMAP, 0, 0x2000, 0, &[]);
     cut[..4].copy_from_slice(&(Region::MOST_BYTES + 1).to_ne_bytes());
     assert_eq!(Region::from_answer(0, &cut).map(|region| region.areas), Ok(Vec::new()));
 }
 
 #[test]
-fn lies_are_refused() {
+fn inconsistent_replies_are_refused() {
     let sparse = |areas: &[(u64, u64)]| info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, areas));
     let many: Vec<_> = (0..17).map(|n| (n, 1)).collect();
     for (what, body) in [
@@ -65,9 +65,9 @@ fn lies_are_refused() {
 }
 
 proptest! {
-    /// Whatever bytes come, an answer is refused or keeps within itself.
+    /// Any bytes are refused or parsed to areas within the region.
     #[test]
-    fn any_bytes_are_read_or_refused(mut body in vec(any::<u8>(), 0..200), flags in 0u32..16, first in 0u32..64) {
+    fn any_bytes_are_parsed_or_refused(mut body in vec(any::<u8>(), 0..200), flags in 0u32..16, first in 0u32..64) {
         if body.len() >= 16 {
             body[..4].copy_from_slice(&100u32.to_ne_bytes());
             body[4..8].copy_from_slice(&flags.to_ne_bytes());

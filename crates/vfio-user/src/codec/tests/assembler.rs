@@ -6,7 +6,8 @@ use crate::{Assembler, Flags, Header, Malformed};
 /// A message: header, body, descriptors.
 type Got = (Header, Vec<u8>, Vec<u32>);
 
-/// Feeds a stream in pieces of these sizes, each byte with its descriptors, as a socket would: never more than is asked for.
+/// Feeds a stream in pieces of these sizes, each byte with its descriptors, as a socket would:
+/// never more than requested.
 fn feed(assembler: &mut Assembler<u32>, stream: &[u8], fds: &[Vec<u32>], pieces: &[usize]) -> Result<Vec<Got>, Malformed> {
     let (mut at, mut out) = (0, Vec::new());
     let mut pieces = pieces.iter().cycle();
@@ -22,7 +23,7 @@ fn feed(assembler: &mut Assembler<u32>, stream: &[u8], fds: &[Vec<u32>], pieces:
 }
 
 proptest! {
-    /// However a stream is cut, the messages are those that were sent, each with its own descriptors.
+    /// However a stream is split, the messages are those sent, each with its own descriptors.
     #[test]
     fn messages_are_what_was_sent(
         sent in vec((vec(any::<u8>(), 0..60), vec(any::<u32>(), 0..4)), 1..12),
@@ -44,9 +45,9 @@ proptest! {
         }
     }
 
-    /// Of any bytes there is a message or an error, and never more memory than a message may have.
+    /// Any bytes give messages or an error, without allocating more than one message may have.
     #[test]
-    fn no_bytes_are_too_much(bytes in vec(any::<u8>(), 0..400), pieces in vec(1usize..40, 1..8)) {
+    fn any_bytes_use_bounded_memory(bytes in vec(any::<u8>(), 0..400), pieces in vec(1usize..40, 1..8)) {
         let mut assembler = Assembler::new(128, 2);
         let fds = vec![Vec::new(); bytes.len()];
         match feed(&mut assembler, &bytes, &fds, &pieces) {
@@ -68,7 +69,7 @@ fn descriptor_limit_spans_a_message() {
 }
 
 #[test]
-fn the_ends_of_the_size() {
+fn size_limits_are_inclusive() {
     for (size, fits) in [(0, false), (15, false), (16, true), (64, true), (65, false), (u32::MAX, false)] {
         let mut assembler = Assembler::<u32>::new(64, 2);
         let mut bytes = Header { id: 1, command: 13, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[]);

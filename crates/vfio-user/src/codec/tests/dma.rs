@@ -10,9 +10,9 @@ fn parts(message: &[u8]) -> (Header, &[u8]) {
 }
 
 proptest! {
-    /// What one side writes the other reads, both ways; and an answer that differs in its range or its length is none.
+    /// Requests and replies round-trip; a reply with another range or length is refused.
     #[test]
-    fn asked_and_answered(id in any::<u16>(), address in any::<u64>(), data in vec(any::<u8>(), 0..64), reads in any::<bool>(), bit in 0..128usize) {
+    fn memory_requests_round_trip(id in any::<u16>(), address in any::<u64>(), data in vec(any::<u8>(), 0..64), reads in any::<bool>(), bit in 0..128usize) {
         let count = data.len() as u32;
         let ask = if reads { DmaAsk::Read { address, count } } else { DmaAsk::Write { address, data: &data } };
         let message = ask.to_bytes(id);

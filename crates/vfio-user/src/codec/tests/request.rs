@@ -6,7 +6,7 @@ use crate::{
     RegionInfo, Reply, Request, SetIrqs, Version,
 };
 
-/// A request of any kind, whose data are `data`.
+/// Any request; its data are `data`.
 fn request(data: &[u8]) -> impl Strategy<Value = Request<'_>> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>());
     (0..10usize, numbers, any::<bool>(), any::<bool>()).prop_map(move |(kind, (a, b, c, d, e, f), x, y)| {
@@ -38,9 +38,9 @@ fn request(data: &[u8]) -> impl Strategy<Value = Request<'_>> {
 const DATA: [u8; 24] = *b"what a write would bring";
 
 proptest! {
-    /// What is written reads the same.
+    /// Requests are parsed to what was built.
     #[test]
-    fn requests_come_back(request in request(&DATA), id in any::<u16>()) {
+    fn requests_round_trip(request in request(&DATA), id in any::<u16>()) {
         let bytes = request.to_bytes(id, Flags::NO_REPLY);
         let header = Header::from_bytes(&bytes).expect("a header");
         prop_assert_eq!((header.id, header.size as usize, header.flags), (id, bytes.len(), Flags::NO_REPLY));
@@ -48,7 +48,7 @@ proptest! {
         prop_assert_eq!(Request::from_bytes(command, &bytes[16..]), Ok(request));
     }
 
-    /// What ends early, within a field or within the data that it counts, is refused: none of it is made up.
+    /// A body that ends within a field or its data is refused.
     #[test]
     fn short_requests_are_refused(request in request(&DATA), cut in 1usize..200) {
         let bytes = request.to_bytes(1, Flags::REQUEST);
@@ -56,17 +56,17 @@ proptest! {
         let read = Request::from_bytes(request.command(), body);
         match request {
             Request::DeviceInfo | Request::DeviceReset => prop_assert_eq!(read, Ok(request)),
-            // They are text, of which some is enough only where it is whole.
+            // JSON text may be valid after truncation only if complete.
             Request::Version(_) => prop_assert!(read.is_err() || read == Ok(request) || body.len() <= 5),
-            // A region's question has fields that only its answer needs.
+            // A region request has fields that only its reply uses.
             Request::RegionInfo { .. } | Request::IrqInfo { .. } => prop_assert!(read == Ok(request) || body.len() < 12),
             _ => prop_assert!(read.is_err()),
         }
     }
 
-    /// No body of any command is a panic.
+    /// No body of any command causes a panic.
     #[test]
-    fn any_body_has_an_answer(number in 0u16..20, body in vec(any::<u8>(), 0..120)) {
+    fn any_body_is_handled(number in 0u16..20, body in vec(any::<u8>(), 0..120)) {
         if let Some(command) = Command::from_number(number) {
             _ = Request::from_bytes(command, &body);
         }
@@ -85,7 +85,7 @@ fn contradictions_are_refused() {
         assert_eq!(read(flags, 0, 1), Err(refused), "{flags:#x}");
     }
     assert!(matches!(read(0x24, u32::MAX, 2), Err(Malformed::Field { what: "count of SET_IRQS", .. })));
-    // Bytes that the message does not have.
+    // Counts more bytes than the message has.
     assert!(matches!(read(0x22, 0, u32::MAX), Err(Malformed::Short { .. })));
     let map = [[32u32, 4].map(u32::to_ne_bytes).concat(), vec![0; 24]].concat();
     assert!(matches!(Request::from_bytes(Command::DmaMap, &map), Err(Malformed::Field { what: "flags of DMA_MAP", value: 4 })));
@@ -110,9 +110,9 @@ fn capabilities_of_other_programs() {
     assert!(read(&deep).is_err());
 }
 
-/// QEMU 11 ends by an assertion when this answer is longer than what it sent, 214 bytes.
+/// QEMU 11 fails an assertion if this reply is longer than its request of 214 bytes.
 #[test]
-fn the_answer_to_version_is_short() {
+fn version_replies_are_short() {
     let most = Capabilities { max_msg_fds: u64::MAX, max_data_xfer_size: u64::MAX, max_dma_maps: u64::MAX };
     let version = Version { major: 0, minor: 0, capabilities: most };
     let header = Header { id: 7, command: 1, size: 0, flags: Flags::REQUEST, error: 0 };
@@ -137,9 +137,10 @@ fn replies_carry_identifier_and_error() {
     assert_eq!(Device::from_answer(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
 }
 
-/// A part that can be mapped goes, with its descriptor, to who has room for it; who has not is told how much it takes, and asks again.
+/// A mappable area is sent with its descriptor to a client with room for it. Others get the size
+/// needed, and no descriptor.
 #[test]
-fn messages_are_split_to_fit() {
+fn region_replies_fit_the_client() {
     let header = Header { id: 1, command: 5, size: 48, flags: Flags::REQUEST, error: 0 };
     let part = Area { offset: 0x1000, bytes: 0x1000 };
     let info = |room| RegionInfo { index: 0, size: 0x2000, mappable: Some(part), room };

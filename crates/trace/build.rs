@@ -1,4 +1,5 @@
-//! With the feature `ebpf`: compiles `src/bpf/trace.bpf.c` with clang, against the headers of the libbpf that is linked.
+//! With the feature `ebpf`, compiles `src/bpf/trace.bpf.c` with clang against the headers of the
+//! linked libbpf.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -12,7 +13,7 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR")).join("trace.bpf.o");
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let mut compile = Command::new(&clang);
-    // v3: the atomic exchange and compare-exchange instructions, which every kernel since 5.12 has.
+    // v3 has the atomic exchange and compare-exchange instructions: Linux 5.12 and later.
     compile.args(["-g", "-O2", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3", "-I"]).arg(variable("DEP_BPF_INCLUDE"));
     compile.arg("-c").arg(Path::new("src/bpf/trace.bpf.c")).arg("-o").arg(out);
     match compile.status() {

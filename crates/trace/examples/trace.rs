@@ -1,4 +1,5 @@
-//! The subcommand as a program of its own, without the rest of `reap`: `cargo run --release -p reap-trace --features ebpf --example trace`.
+//! The subcommand as a stand-alone program: `cargo run --release -p reap-trace --features ebpf
+//! --example trace`.
 
 use anyhow::{Context, Result};
 use clap::Parser;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
 
-/// As many filters as the program in the kernel has room for (`FILTERS` in `bpf/shared.h`).
+/// Limit on devices: the number of filters in the eBPF program (`FILTERS` in `bpf/shared.h`).
 const FILTERS: usize = 8;
 
 impl Settings {
@@ -18,6 +18,7 @@ impl Settings {
             words.next();
         }
         let mode = named.unwrap_or_default();
+        // A single word that is not a number is probably a misspelt mode.
         let interval = match words.next() {
             None => Duration::from_secs(2),
             Some(word) => interval(word, args.words.len() == 1 && named.is_none())?,
@@ -30,13 +31,15 @@ impl Settings {
             },
         };
         if let Some(word) = words.next() {
-            return usage(format!("`{word}` is one argument too many: MODE, INTERVAL and COUNT are all there are"));
+            return usage(format!("`{word}` is one argument too many: the arguments are MODE, INTERVAL and COUNT"));
         }
+        // A rate is a sum over all interrupts: a sample would not give it.
         if mode == Mode::Rate && args.freq.is_some_and(|freq| freq > 1) {
             return usage("`rate` counts every interrupt: --freq goes with `completions`, `delay` and `latency`".into());
         }
+        // At issue, where a request is selected, no line is involved yet.
         if mode == Mode::Latency && !args.lines.is_empty() {
-            return usage("`latency` knows devices, not interrupt lines: use -d instead of --line".into());
+            return usage("`latency` selects devices, not interrupt lines: use -d instead of --line".into());
         }
         if args.devices.len() > FILTERS {
             return usage(format!("at most {FILTERS} devices can be chosen with -d"));
@@ -45,7 +48,7 @@ impl Settings {
     }
 }
 
-/// INTERVAL, where a mode may have been meant.
+/// Parses INTERVAL, where the user may have meant a mode.
 fn interval(word: &str, maybe_mode: bool) -> Result<Duration, Error> {
     seconds(word).or_else(|what| {
         let no_number = word.parse::<f64>().is_err();
@@ -57,11 +60,12 @@ fn interval(word: &str, maybe_mode: bool) -> Result<Duration, Error> {
     })
 }
 
-/// Traces until the count, the duration, Ctrl-C or SIGTERM ends it, printing to `out`. What was counted is the document of `--json`, which the
-/// caller writes. Nothing stays attached to the kernel, however it ends.
+/// Traces until COUNT, the duration, Ctrl-C or SIGTERM ends it, and prints to `out`. Returns the
+/// document for `--json`, which the caller writes. However it ends, nothing stays attached to the
+/// kernel.
 ///
 /// # Errors
-/// One sentence each: see [`Error`].
+/// See [`Error`].
 pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<Value, Error> {
     let settings = Settings::of(args)?;
     #[cfg(feature = "ebpf")]

@@ -1,44 +1,45 @@
-//! What was counted, apart from how: one state of all counters since the start, and the difference of two.
+//! The counters: their values at one moment, and the difference of two moments. How they are
+//! collected is in `ebpf`.
 
 use crate::histogram::{Linear, Log2};
 use std::time::Duration;
 
-/// Where a completion happened, in the order of the program's `enum place`.
-pub(crate) const PLACES: [&str; 5] = ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
+/// The contexts in which a completion can run, in the order of `enum context` in `bpf/shared.h`.
+pub(crate) const CONTEXTS: [&str; 5] = ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
 
-/// Completions by place.
-pub(crate) type Places = [u64; PLACES.len()];
+/// Completions by context.
+pub(crate) type ContextCounts = [u64; CONTEXTS.len()];
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
-    /// Since the tracing began, or since the earlier state.
+    /// Time since tracing began, or since the earlier moment.
     pub time: Duration,
-    pub lines: Vec<Line>,
-    pub queues: Vec<Queue>,
+    pub lines: Vec<LineCounts>,
+    pub queues: Vec<QueueCounts>,
     pub latencies: Vec<Latency>,
-    /// As [`LOST`] names it.
+    /// Lost events, in the order of [`LOST`].
     pub lost: [u64; LOST.len()],
 }
 
 /// An interrupt line of a block device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct LineCounts {
     pub irq: u32,
     pub name: String,
     pub interrupts: u64,
-    /// Completions per cycle, of the cycles that were sampled.
+    /// Completions per sampled cycle: from one interrupt of the line to its next.
     pub per_interrupt: Linear,
-    /// From the interrupt to the softirq or poller that handles it.
+    /// Time from the interrupt to the softirq or poller that handles it.
     pub to_softirq: Log2,
-    /// From the interrupt to each completion.
+    /// Time from the interrupt to each completion.
     pub to_completion: Log2,
-    pub per_cpu: Vec<LineOnCpu>,
+    pub per_cpu: Vec<LineCpuCounts>,
 }
 
-/// A line's share on one CPU.
+/// What one line cost on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct LineOnCpu {
+pub(crate) struct LineCpuCounts {
     pub interrupts: u64,
     pub hard_ns: u64,
     pub soft_ns: u64,
@@ -46,18 +47,18 @@ pub(crate) struct LineOnCpu {
 
 /// A hardware queue of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Queue {
+pub(crate) struct QueueCounts {
     pub disk: String,
     pub number: u32,
     pub polled: bool,
-    /// Its interrupt line, if it has one that is known.
+    /// Its interrupt line, if known.
     pub irq: Option<u32>,
-    pub places: Places,
-    /// All completions, by CPU.
+    pub contexts: ContextCounts,
+    /// Completions by CPU.
     pub per_cpu: Vec<u64>,
-    /// With `-Q`: completions of this queue per cycle that brought any.
+    /// With `-Q`: completions of this queue per cycle that completed any.
     pub per_interrupt: Linear,
-    /// With `-Q`.
+    /// With `-Q`: time from the interrupt to each completion.
     pub to_completion: Log2,
 }
 
@@ -66,9 +67,9 @@ pub(crate) struct Queue {
 pub(crate) struct Latency {
     /// The device, or with `-Q` the queue.
     pub name: String,
-    /// The kernel's number of a request's operation (enum req_op).
+    /// Operation of the request (`enum req_op` in linux/blk_types.h).
     pub op: u16,
-    /// Requests of up to this power of two of 512 bytes, and more than half of it: 0 is 512 bytes and less.
+    /// Size class: log2 of the size in units of 512 bytes, rounded up; 0 is 512 bytes and less.
     pub size: u16,
     pub time: Log2,
 }
@@ -83,6 +84,7 @@ impl Latency {
             5 => "secure erase",
             7 => "zone append",
             9 => "write zeroes",
+            // REQ_OP_DRV_IN and REQ_OP_DRV_OUT.
             34 | 35 => "passthrough",
             _ => "other",
         }
@@ -92,32 +94,35 @@ impl Latency {
         match self.size {
             0 => "512 B".to_owned(),
             class @ 1..=10 => format!("{} KiB", (1u64 << class) / 2),
+            // Bounded: the value comes from the kernel, and the shift must not overflow.
             class => format!("{} MiB", (1u64 << class.min(42)) / 2048),
         }
     }
 }
 
-/// What should have been counted and was not: its name in `--json`, and in words.
+/// Events that were not counted: the name in `--json`, and a description.
 pub(crate) const LOST: [(&str, &str); 6] = [
-    ("interrupts", "interrupts that the kernel did not show, with what they brought"),
-    // An interrupt came in the middle of the same program.
-    ("program_runs", "program runs left out by the kernel"),
-    ("lines", "interrupts without room for their line"),
-    ("queues", "completions without room for their queue"),
-    ("requests", "requests without room for their start"),
-    ("classes", "completions without room for their class"),
+    ("interrupts", "interrupts without a trace event, and their completions"),
+    // The kernel skips a program that an interrupt would start recursively.
+    ("program_runs", "program runs skipped by the kernel"),
+    ("lines", "interrupts beyond the limit of lines"),
+    ("queues", "completions beyond the limit of queues"),
+    ("requests", "requests beyond the limit of requests in flight"),
+    ("classes", "completions beyond the limit of size classes"),
 ];
 
 impl Counts {
-    /// What was counted after `earlier`, an older state of the same run.
+    /// The counts since `earlier`, an older moment of the same run.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         fn subtract(mine: &mut u64, theirs: u64) {
+            // Counters of several CPUs are read one after another: never go below zero.
             *mine = mine.saturating_sub(theirs);
         }
         let mut now = self.clone();
         now.time = self.time.saturating_sub(earlier.time);
         now.lost.iter_mut().zip(earlier.lost).for_each(|(mine, theirs)| subtract(mine, theirs));
         for line in &mut now.lines {
+            // A line that appeared since counts in full.
             let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) else { continue };
             subtract(&mut line.interrupts, before.interrupts);
             line.per_interrupt = line.per_interrupt.since(&before.per_interrupt);
@@ -130,9 +135,10 @@ impl Counts {
             }
         }
         for queue in &mut now.queues {
-            let same = |before: &&Queue| before.disk == queue.disk && before.number == queue.number;
+            // By name, not by index: queues may appear in any order.
+            let same = |before: &&QueueCounts| before.disk == queue.disk && before.number == queue.number;
             let Some(before) = earlier.queues.iter().find(same) else { continue };
-            queue.places.iter_mut().zip(before.places).for_each(|(mine, theirs)| subtract(mine, theirs));
+            queue.contexts.iter_mut().zip(before.contexts).for_each(|(mine, theirs)| subtract(mine, theirs));
             queue.per_cpu.iter_mut().zip(&before.per_cpu).for_each(|(mine, theirs)| subtract(mine, *theirs));
             queue.per_interrupt = queue.per_interrupt.since(&before.per_interrupt);
             queue.to_completion = queue.to_completion.since(&before.to_completion);
@@ -146,14 +152,14 @@ impl Counts {
         now
     }
 
-    /// Completions of the queues of one line, or of those without a line.
-    pub(crate) fn places_of(&self, irq: Option<u32>) -> Places {
-        sum(self.queues.iter().filter(|queue| queue.irq == irq).map(|queue| queue.places))
+    /// Completions of the queues of one line, or of queues without a line.
+    pub(crate) fn contexts_of(&self, irq: Option<u32>) -> ContextCounts {
+        sum(self.queues.iter().filter(|queue| queue.irq == irq).map(|queue| queue.contexts))
     }
 
     /// All completions.
-    pub(crate) fn places(&self) -> Places {
-        sum(self.queues.iter().map(|queue| queue.places))
+    pub(crate) fn contexts(&self) -> ContextCounts {
+        sum(self.queues.iter().map(|queue| queue.contexts))
     }
 
     /// Interrupts of all lines.
@@ -162,16 +168,16 @@ impl Counts {
     }
 }
 
-/// Adds up by place.
-pub(crate) fn sum(all: impl Iterator<Item = Places>) -> Places {
-    all.fold(Places::default(), |mut sum, places| {
-        sum.iter_mut().zip(places).for_each(|(mine, theirs)| *mine += theirs);
+/// Adds up counts by context.
+pub(crate) fn sum(all: impl Iterator<Item = ContextCounts>) -> ContextCounts {
+    all.fold(ContextCounts::default(), |mut sum, contexts| {
+        sum.iter_mut().zip(contexts).for_each(|(mine, theirs)| *mine += theirs);
         sum
     })
 }
 
-impl Queue {
-    /// As printed: `nvme0n1 queue 3`, `nvme0n1 poll queue 5`.
+impl QueueCounts {
+    /// The printed name: `nvme0n1 queue 3`, `nvme0n1 poll queue 5`.
     pub(crate) fn name(&self) -> String {
         format!("{} {}queue {}", self.disk, if self.polled { "poll " } else { "" }, self.number)
     }

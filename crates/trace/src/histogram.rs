@@ -1,14 +1,15 @@
-//! Histograms as bcc's tools print them: linear ones for small counts, and ones with a bucket per power of two for times.
+//! Histograms in the format of bcc's tools: linear ones for small counts, and ones with a bucket
+//! per power of two for times.
 //!
-//! Both for the kernel's queues (`reap trace`) and for Reap's own (`reap run --histograms`):
+//! Used for the kernel's queues (`reap trace`) and for Reap's own (`reap run --histograms`):
 //!
 //! ```
 //! use trace::histogram::{Linear, Log2};
 //!
-//! let (mut per_wakeup, mut first_look) = (Linear::default(), Log2::default());
+//! let (mut per_wakeup, mut first_poll) = (Linear::default(), Log2::default());
 //! per_wakeup.record(3); // completions that one wake-up brought
-//! first_look.record(17); // microseconds from the notification to the first look
-//! print!("{}\n{}", per_wakeup.draw("completions"), first_look.draw("usecs"));
+//! first_poll.record(17); // microseconds from the notification to the first poll
+//! print!("{}\n{}", per_wakeup.draw("completions"), first_poll.draw("usecs"));
 //! ```
 
 use std::fmt;
@@ -16,13 +17,14 @@ use std::fmt;
 /// Widest bar, in characters.
 const BAR: usize = 40;
 
-/// Values that [`Linear`] keeps apart: 0 to 127. One more bucket takes all larger ones.
+/// Values with a bucket of their own in [`Linear`]: 0 to 127. One more bucket takes all larger
+/// values.
 pub const LINEAR_VALUES: usize = 128;
 
 /// Buckets of [`Log2`]: the last begins at 2³⁹.
 pub const LOG2_BUCKETS: usize = 40;
 
-/// Counts by bucket, with what the buckets lose: the sum and the largest value.
+/// Counts by bucket, with the exact sum and maximum, which buckets lose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram<const BUCKETS: usize> {
     buckets: [u64; BUCKETS],
@@ -43,8 +45,8 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 }
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
-    /// Takes counts that were gathered elsewhere, with the sum and the largest of the values. Counts beyond the last bucket are
-    /// added to it.
+    /// Makes a histogram of counts collected elsewhere, with the sum and maximum of the values.
+    /// Counts beyond the last bucket are added to it.
     pub fn from_parts(counts: &[u64], sum: u64, max: u64) -> Self {
         let mut histogram = Histogram { buckets: [0; BUCKETS], sum, max };
         counts.iter().enumerate().for_each(|(bucket, count)| histogram.buckets[bucket.min(BUCKETS - 1)] += count);
@@ -53,18 +55,19 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
 
     fn add(&mut self, bucket: usize, value: u64) {
         self.buckets[bucket.min(BUCKETS - 1)] += 1;
+        // A sum of nanoseconds fits for centuries; saturate rather than wrap on absurd input.
         self.sum = self.sum.saturating_add(value);
         self.max = self.max.max(value);
     }
 
-    /// Adds all that `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
-    /// How many values were recorded.
+    /// Number of values recorded.
     pub fn total(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -95,8 +98,8 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
         self.counts().is_empty()
     }
 
-    /// What was recorded here and not yet in `earlier`, an older state of this histogram. The largest value is that of the whole
-    /// time: which interval it fell into is not known.
+    /// The values recorded since `earlier`, an older copy of this histogram. The maximum is that of
+    /// the whole time: the interval of the maximum is unknown.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
         difference.buckets.iter_mut().zip(&earlier.buckets).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
@@ -111,8 +114,8 @@ impl Linear {
         self.add(usize::try_from(value).unwrap_or(usize::MAX), value);
     }
 
-    /// The histogram as text, `label` naming the values: a header, then one line per value from 0 to the largest, where those in a row
-    /// that did not occur share one; nothing when it is empty.
+    /// The histogram as text: a header with `label`, then one line per value from 0 to the largest.
+    /// Consecutive values that did not occur share a line. Empty if nothing was recorded.
     pub fn draw<'a>(&'a self, label: &'a str) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             let counts = self.counts();
@@ -121,7 +124,7 @@ impl Linear {
             }
             writeln!(f, "     {label:<13} : count     distribution")?;
             let mut value = 0;
-            // Values that did not occur are one line, however many lie between two that did.
+            // A run of buckets that are all zero becomes one line (`a + b == 0` groups them).
             for run in counts.chunk_by(|a, b| a + b == 0) {
                 let last = value + run.len() - 1;
                 let name = match run {
@@ -138,8 +141,9 @@ impl Linear {
 }
 
 impl Log2 {
-    /// The bucket that a value falls into.
+    /// The bucket of a value.
     pub fn bucket(value: u64) -> usize {
+        // 0 and 1 share the first bucket; `ilog2` panics on 0.
         (value.max(1).ilog2() as usize).min(LOG2_BUCKETS - 1)
     }
 
@@ -148,7 +152,8 @@ impl Log2 {
         self.add(Self::bucket(value), value);
     }
 
-    /// The histogram as text, `label` naming the unit: a header, then one line per power of two from 0 → 1 on; nothing when it is empty.
+    /// The histogram as text: a header with `label`, the unit, then one line per power of two from
+    /// 0 → 1 on. Empty if nothing was recorded.
     pub fn draw<'a>(&'a self, label: &'a str) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             let counts = self.counts();
@@ -157,6 +162,7 @@ impl Log2 {
             }
             writeln!(f, "     {label:<19} : count     distribution")?;
             for (bucket, &count) in counts.iter().enumerate() {
+                // The first bucket begins at 0, not at 1.
                 let low = if bucket == 0 { 0 } else { 1u64 << bucket };
                 let high = (1u64 << (bucket + 1)) - 1;
                 writeln!(f, "{low:>10} -> {high:<10} : {count:<8} |{:<BAR$}|", bar(count, counts))?;
@@ -166,9 +172,10 @@ impl Log2 {
     }
 }
 
-/// A bar as long as a count's share of the largest.
+/// A bar whose length is the share of the largest count.
 fn bar(count: u64, counts: &[u64]) -> String {
     let largest = counts.iter().copied().max().unwrap_or(0).max(1);
+    // 128 bits: a count times the width may not fit 64.
     "*".repeat((u128::from(count) * BAR as u128 / u128::from(largest)) as usize)
 }
 

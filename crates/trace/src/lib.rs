@@ -1,13 +1,21 @@
-//! What completions of block requests cost in this machine's kernel: the subcommand `reap trace`.
+//! Measures what completions of block requests cost in this machine's kernel: the subcommand `reap
+//! trace`.
 //!
-//! - [`cli`] is the subcommand: its arguments and its run;
-//! - [`histogram`] counts and draws, as bcc's tools do; it is also what `reap run --histograms` draws with.
+//! - [`cli`] is the subcommand: its arguments and how it runs;
+//! - [`histogram`] collects and draws histograms in the format of bcc's tools; `reap run --histograms` uses it too.
 //!
-//! The tracing itself, an eBPF program that CO-RE fits to the running kernel, is built with the feature `ebpf`. Nothing else of Reap is
-//! needed here, and Reap's data path needs nothing of this crate.
+//! ```text
+//! kernel:  tracepoints -> trace.bpf.c -> per-CPU maps
+//!                                            | read once per interval
+//! user:    ebpf/tracer -> counts -> report (tables, histograms, JSON)
+//! ```
+//!
+//! The tracer is an eBPF program that CO-RE adapts to the running kernel; it is built with the
+//! feature `ebpf`. This crate needs nothing else of Reap, and the data path of Reap needs nothing
+//! of this crate.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
-// Without the tracer nobody looks at the machine or reports; that code and its tests compile all the same.
+// Without the tracer, machine and report are unused; they and their tests are compiled anyway.
 #![cfg_attr(not(feature = "ebpf"), allow(dead_code))]
 
 pub mod cli;
@@ -22,30 +30,30 @@ mod settings;
 
 pub use preflight::lacks;
 
-/// What can go wrong, each in one sentence for the person at the terminal.
+/// What can fail, each in one sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The feature `ebpf` is off.
+    /// Built without the feature `ebpf`.
     #[error(
         "this `reap` was built without eBPF: install clang, make, pkg-config and the headers of libelf and zlib (Debian: `apt-get install \
          clang make pkg-config libelf-dev zlib1g-dev`), then run `cargo run --release --features ebpf -- trace`"
     )]
     NotBuilt,
-    /// An argument makes no sense: alone, with the others, or on this machine.
+    /// An argument is invalid by itself, together with others, or on this machine.
     #[error("{0}")]
     Usage(String),
-    /// Neither root nor the two capabilities.
+    /// Neither root nor the two capabilities needed.
     #[error("tracing the kernel needs root, or the capabilities CAP_BPF and CAP_PERFMON: run it with sudo")]
     NoPrivilege,
-    /// The kernel lacks something, or refused a program or a map.
+    /// The kernel lacks a feature, or refused a program or a map.
     #[error("{0}")]
     Kernel(String),
-    /// The output could not be written, or no signal handler be set.
+    /// The output could not be written, or a signal handler could not be installed.
     #[error("cannot write {what}: {source}")]
     Output {
-        /// What it was.
+        /// The output or handler.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

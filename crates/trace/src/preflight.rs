@@ -1,4 +1,5 @@
-//! What the kernel must have and the user must be allowed, asked before anything is loaded, so that each lack is said by its name.
+//! Checks what the kernel must have and what the user must be allowed to do, before anything is
+//! loaded, so that each error names what is missing.
 
 use crate::Error;
 use crate::settings::Mode;
@@ -11,7 +12,7 @@ const CAP_SYS_ADMIN: u64 = 21;
 const CAP_PERFMON: u64 = 38;
 const CAP_BPF: u64 = 39;
 
-/// The tracepoints that each mode stands on.
+/// The tracepoints that a mode needs.
 pub(crate) fn hooks(mode: Mode) -> &'static [&'static str] {
     match mode {
         Mode::Completions | Mode::Delay | Mode::Rate => {
@@ -21,16 +22,18 @@ pub(crate) fn hooks(mode: Mode) -> &'static [&'static str] {
     }
 }
 
-/// Everything that keeps this `reap` from tracing this kernel, for this user; nothing: each mode can be had.
+/// All reasons why this `reap` cannot trace this kernel as this user. Empty: every mode is
+/// available.
 pub fn lacks() -> Vec<Error> {
     lacks_for(&Mode::ALL)
 }
 
-/// The same for some modes alone.
+/// [`lacks`] for some modes only.
 pub(crate) fn lacks_for(modes: &[Mode]) -> Vec<Error> {
     let built = (!cfg!(feature = "ebpf")).then_some(Error::NotBuilt);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let allowed = (!may_trace(&status)).then_some(Error::NoPrivilege);
+    // One missing tracepoint is enough: modes share most of them.
     let kernel = modes.iter().find_map(|mode| has_hooks(*mode).err());
     built.into_iter().chain(allowed).chain(kernel).collect()
 }
@@ -38,7 +41,7 @@ pub(crate) fn lacks_for(modes: &[Mode]) -> Vec<Error> {
 fn has_hooks(mode: Mode) -> Result<(), Error> {
     let no_types = "it needs a kernel 5.15 or newer built with CONFIG_DEBUG_INFO_BTF";
     let types =
-        fs::read(BTF).map_err(|_| Error::Kernel(format!("this kernel does not describe its types: {BTF} is missing; {no_types}")))?;
+        fs::read(BTF).map_err(|_| Error::Kernel(format!("this kernel has no type information (BTF): {BTF} is missing; {no_types}")))?;
     let Some(hook) = hooks(mode).iter().find(|hook| !has_hook(&types, hook)) else { return Ok(()) };
     Err(Error::Kernel(format!(
         "this kernel has no tracepoint `{hook}`, which `{}` needs; kernels from 5.15 on have it, with CONFIG_TRACEPOINTS and CONFIG_BLOCK",
@@ -46,15 +49,17 @@ fn has_hooks(mode: Mode) -> Result<(), Error> {
     )))
 }
 
-/// Whether `/proc/self/status` grants what BPF_PROG_LOAD of tracing programs asks for.
+/// Whether `/proc/self/status` grants what BPF_PROG_LOAD requires for tracing programs.
 fn may_trace(status: &str) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    // Unreadable: assume no privilege.
     let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let has = |bit: u64| effective >> bit & 1 == 1;
+    // CAP_BPF and CAP_PERFMON are what CAP_SYS_ADMIN included before 5.8.
     has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON)
 }
 
-/// A tracepoint NAME is described in BTF as a type `btf_trace_NAME`; its strings are separated by zeros.
+/// BTF describes a tracepoint NAME as a type `btf_trace_NAME`; its strings are NUL-terminated.
 fn has_hook(types: &[u8], hook: &str) -> bool {
     let wanted = format!("btf_trace_{hook}");
     types.split(|&byte| byte == 0).any(|string| string == wanted.as_bytes())

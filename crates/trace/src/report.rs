@@ -1,19 +1,20 @@
-//! What is printed, and the document of `--json` (schema 1), from one interval's counts.
+//! Prints the counts of an interval as text, and builds the document of `--json` (schema 1).
 
-use crate::counts::{Counts, LOST, Latency, Line, PLACES, Places, Queue};
+use crate::counts::{CONTEXTS, ContextCounts, Counts, LOST, Latency, LineCounts, QueueCounts};
 use crate::histogram::{Linear, Log2};
 use crate::settings::{Mode, Settings};
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// Column heads of [`PLACES`].
-const PLACE_HEADS: [&str; PLACES.len()] = ["in irq", "softirq", "other CPU", "polled", "elsewhere"];
+/// Column headings for [`CONTEXTS`].
+const CONTEXT_HEADS: [&str; CONTEXTS.len()] = ["in irq", "softirq", "other CPU", "polled", "elsewhere"];
 
-/// Classes of requests that are less than this part of all stand in the table of `latency` only.
+/// In `latency`, request classes below this fraction of all requests get a table row but no
+/// histogram.
 const DRAWN_SHARE: u64 = 100;
 
-/// One interval, or the whole run, as text.
+/// Prints one interval, or the whole run, as text.
 pub(crate) fn text(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     match settings.mode {
         Mode::Completions => completions(out, settings, counts)?,
@@ -24,7 +25,7 @@ pub(crate) fn text(out: &mut impl Write, settings: &Settings, counts: &Counts) -
     writeln!(out, "{}", summary(settings, counts))
 }
 
-/// A histogram under its title, if it has counted anything.
+/// Prints a histogram under its title, unless it is empty.
 fn drawn(out: &mut impl Write, title: impl Display, histogram: impl Display) -> io::Result<()> {
     match histogram.to_string() {
         empty if empty.is_empty() => Ok(()),
@@ -32,14 +33,16 @@ fn drawn(out: &mut impl Write, title: impl Display, histogram: impl Display) -> 
     }
 }
 
-/// A row of a table: its name, and a cell for each column.
+/// A table row: its name, and a cell per column.
 type Row = (String, Vec<String>);
 
-/// A table of columns with these heads and widths, if there are rows. The first column is as wide as the longest name.
+/// Prints a table with these headings and widths, if it has rows. The first column is as wide as
+/// the longest name.
 fn table(out: &mut impl Write, head: &str, columns: &[(&str, usize)], rows: Vec<Row>) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
+    // At least 16 wide, so that the columns of most tables line up.
     let name_width = rows.iter().map(|(name, _)| name.len()).chain([head.len(), 16]).max().unwrap_or(0);
     let heads = (head.to_owned(), columns.iter().map(|(head, _)| head.to_string()).collect());
     for (name, cells) in std::iter::once(heads).chain(rows) {
@@ -54,53 +57,54 @@ fn dash<T: ToString>(value: Option<T>) -> String {
 }
 
 fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
+    // Sampled cycles are counted per line, so there is no such column with -Q.
     let sampled = settings.freq > 1 && !settings.args.queues;
     let mut rows = Vec::new();
-    // Rows in which nothing happened are left out.
-    let mut row = |name: String, line: Option<&Line>, places: Places| {
-        if line.is_none_or(|line| line.interrupts == 0) && places == Places::default() {
+    // Rows without activity are left out.
+    let mut row = |name: String, line: Option<&LineCounts>, contexts: ContextCounts| {
+        if line.is_none_or(|line| line.interrupts == 0) && contexts == ContextCounts::default() {
             return;
         }
         let mut cells = vec![dash(line.map(|line| line.interrupts))];
         cells.extend(sampled.then(|| dash(line.map(|line| line.per_interrupt.total()))));
-        cells.push(places.iter().sum::<u64>().to_string());
+        cells.push(contexts.iter().sum::<u64>().to_string());
         cells.push(dash(line.and_then(|line| line.per_interrupt.mean()).map(|mean| format!("{mean:.2}"))));
-        cells.extend(places.map(|n| n.to_string()));
+        cells.extend(contexts.map(|n| n.to_string()));
         rows.push((name, cells));
     };
     if settings.args.queues {
         for queue in &counts.queues {
             let name = format!("{}{}", queue.name(), on_line(counts, queue));
             drawn(out, format_args!("queue = {name}"), queue.per_interrupt.draw("completions"))?;
-            row(name, None, queue.places);
+            row(name, None, queue.contexts);
         }
     } else {
         for line in &counts.lines {
             drawn(out, format_args!("line = {}", line.name), line.per_interrupt.draw("completions"))?;
-            row(line.name.clone(), Some(line), counts.places_of(Some(line.irq)));
+            row(line.name.clone(), Some(line), counts.contexts_of(Some(line.irq)));
         }
-        without_line(counts).into_iter().for_each(|(name, places)| row(name, None, places));
+        without_line(counts).into_iter().for_each(|(name, contexts)| row(name, None, contexts));
     }
     let mut columns = vec![("interrupts", 11)];
     columns.extend(sampled.then_some(("sampled", 9)));
     columns.extend([("completions", 11), ("per int", 7)]);
-    columns.extend(PLACE_HEADS.map(|head| (head, 10)));
+    columns.extend(CONTEXT_HEADS.map(|head| (head, 10)));
     table(out, if settings.args.queues { "queue" } else { "line" }, &columns, rows)
 }
 
-fn on_line(counts: &Counts, queue: &Queue) -> String {
+fn on_line(counts: &Counts, queue: &QueueCounts) -> String {
     let line = counts.lines.iter().find(|line| Some(line.irq) == queue.irq);
     line.map(|line| format!(" ({})", line.name)).unwrap_or_default()
 }
 
-/// Devices whose completions come without an interrupt line: polled, or none that is known.
-fn without_line(counts: &Counts) -> Vec<(String, Places)> {
-    let mut rows: Vec<(String, Places)> = Vec::new();
+/// Devices with completions that belong to no line: polled, or line unknown.
+fn without_line(counts: &Counts) -> Vec<(String, ContextCounts)> {
+    let mut rows: Vec<(String, ContextCounts)> = Vec::new();
     for queue in counts.queues.iter().filter(|queue| queue.irq.is_none()) {
         let name = format!("{} ({})", queue.disk, if queue.polled { "poll queues" } else { "no line" });
         match rows.iter_mut().find(|row| row.0 == name) {
-            Some(row) => row.1 = crate::counts::sum([row.1, queue.places].into_iter()),
-            None => rows.push((name, queue.places)),
+            Some(row) => row.1 = crate::counts::sum([row.1, queue.contexts].into_iter()),
+            None => rows.push((name, queue.contexts)),
         }
     }
     rows
@@ -114,6 +118,7 @@ fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resu
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
         drawn(out, format_args!("line = {}, interrupt -> softirq", line.name), line.to_softirq.draw(unit))?;
         drawn(out, format_args!("line = {}, interrupt -> completion", line.name), line.to_completion.draw(unit))?;
+        // With -Q the completions have rows per queue.
         let (softirq, completion) = (Some(&line.to_softirq), (!settings.args.queues).then_some(&line.to_completion));
         let cells = vec![line.interrupts.to_string(), count(softirq), mean(softirq), count(completion), mean(completion)];
         rows.push((line.name.clone(), cells));
@@ -129,10 +134,12 @@ fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resu
 fn rate(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     const COLUMNS: [(&str, usize); 5] =
         [("interrupts/s", 13), ("completions/s", 13), ("per int", 13), ("hard irq %", 13), ("softirq %", 13)];
+    // Never divide by zero: the last interval may be empty.
     let seconds = counts.time.as_secs_f64().max(1e-9);
     let per_second = |n: u64| format!("{:.1}", n as f64 / seconds);
+    // ns / 1e9 / seconds * 100.
     let percent = |ns: u64| format!("{:.2}", ns as f64 / 1e7 / seconds);
-    // Of sums over the interval: interrupts, completions, and the time in hard interrupt and in softirq.
+    // The arguments are sums over the interval; `ns` is the time in hard interrupt and in softirq.
     let cells = |interrupts: Option<u64>, completions: u64, ns: Option<(u64, u64)>| {
         let per_interrupt = interrupts.filter(|&n| n > 0).map(|n| format!("{:.2}", completions as f64 / n as f64));
         let (hard, soft) = (dash(ns.map(|ns| percent(ns.0))), dash(ns.map(|ns| percent(ns.1))));
@@ -141,19 +148,20 @@ fn rate(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resul
     let mut rows = Vec::new();
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
         let ns = line.per_cpu.iter().fold((0, 0), |sum, cpu| (sum.0 + cpu.hard_ns, sum.1 + cpu.soft_ns));
-        rows.push((line.name.clone(), cells(Some(line.interrupts), counts.places_of(Some(line.irq)).iter().sum(), Some(ns))));
+        rows.push((line.name.clone(), cells(Some(line.interrupts), counts.contexts_of(Some(line.irq)).iter().sum(), Some(ns))));
     }
-    let others: Vec<(String, Places)> = match settings.args.queues {
-        true => counts.queues.iter().map(|queue| (format!("{}{}", queue.name(), on_line(counts, queue)), queue.places)).collect(),
+    let others: Vec<(String, ContextCounts)> = match settings.args.queues {
+        true => counts.queues.iter().map(|queue| (format!("{}{}", queue.name(), on_line(counts, queue)), queue.contexts)).collect(),
         false => without_line(counts),
     };
-    let others = others.into_iter().map(|(name, places)| (name, places.iter().sum())).filter(|&(_, completions)| completions > 0);
+    let others = others.into_iter().map(|(name, contexts)| (name, contexts.iter().sum())).filter(|&(_, completions)| completions > 0);
     rows.extend(others.map(|(name, completions)| (name, cells(None, completions, None))));
     table(out, "line", &COLUMNS, rows)?;
 
     let queue_cpus = counts.queues.iter().map(|queue| queue.per_cpu.len());
     let cpus = queue_cpus.chain(counts.lines.iter().map(|line| line.per_cpu.len())).max().unwrap_or(0);
     let mut rows = Vec::new();
+    // The second table: the same sums by CPU, without idle CPUs.
     for cpu in 0..cpus {
         let shares = counts.lines.iter().filter_map(|line| line.per_cpu.get(cpu));
         let sum = shares.fold((0, 0, 0), |sum, on| (sum.0 + on.interrupts, sum.1 + on.hard_ns, sum.2 + on.soft_ns));
@@ -175,7 +183,7 @@ fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Re
     }
     let row = |class: &&Latency| {
         let mean = format!("{:.1}", class.time.mean().unwrap_or(0.0) / 1e3);
-        // To the left, as the names.
+        // Left-aligned like the names: padded here, because `table` aligns right.
         let op = format!("{:<12}", class.op_name());
         (class.name.clone(), vec![op, class.size_name(), class.time.total().to_string(), mean])
     };
@@ -183,7 +191,7 @@ fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Re
     table(out, "device", &columns, used.iter().map(row).collect())
 }
 
-/// One line: totals, and what was lost.
+/// The last line: totals and lost events.
 fn summary(settings: &Settings, counts: &Counts) -> String {
     let parts = counts.lost.iter().zip(LOST).filter(|(n, _)| **n > 0).map(|(n, (_, what))| format!("{n} {what}"));
     let lost = match counts.lost.iter().sum::<u64>() {
@@ -196,13 +204,13 @@ fn summary(settings: &Settings, counts: &Counts) -> String {
         let sampled = if settings.freq > 1 { format!(" (1 in {} sampled)", settings.freq) } else { String::new() };
         return format!("total: {requests} requests{sampled} in {seconds:.2} s, {lost}");
     }
-    let (interrupts, places) = (counts.interrupts(), counts.places());
-    let completions: u64 = places.iter().sum();
+    let (interrupts, contexts) = (counts.interrupts(), counts.contexts());
+    let completions: u64 = contexts.iter().sum();
     let sampled = match settings.freq {
         0 | 1 => String::new(),
-        n => format!(" (1 in {n} sampled, the completions are theirs)"),
+        n => format!(" (1 in {n} sampled; completions of these)"),
     };
-    let where_: Vec<_> = places.iter().zip(PLACE_HEADS).filter(|(n, _)| **n > 0).map(|(n, place)| format!("{n} {place}")).collect();
+    let where_: Vec<_> = contexts.iter().zip(CONTEXT_HEADS).filter(|(n, _)| **n > 0).map(|(n, place)| format!("{n} {place}")).collect();
     let where_ = if where_.is_empty() { String::new() } else { format!(" ({})", where_.join(", ")) };
     format!("total: {interrupts} interrupts{sampled}, {completions} completions{where_} in {seconds:.2} s, {lost}")
 }
@@ -211,8 +219,10 @@ fn unit(settings: &Settings) -> &'static str {
     if settings.args.milliseconds { "msecs" } else { "usecs" }
 }
 
-/// Everything that was counted: `{"schema":1,"mode",…,"intervals":[…],"total":…}`, intervals and total alike. Histograms of time have their
-/// bucket `i` from 2^i (the first from 0) to 2^(i+1)-1 of `unit`; those of completions have one bucket per count, the last for 128 and more.
+/// The document of `--json`: `{"schema":1,"mode",…,"intervals":[…],"total":…}`; an interval and the
+/// total have the same fields. Bucket `i` of a time histogram ranges from 2^i (the first from 0) to
+/// 2^(i+1)-1 of `unit`. Histograms of completions have one bucket per count, the last for 128 and
+/// more.
 pub(crate) fn document(settings: &Settings, kernel: &str, intervals: &[Counts], total: &Counts) -> Value {
     json!({
         "schema": 1,
@@ -232,13 +242,14 @@ fn interval(settings: &Settings, counts: &Counts) -> Value {
     if settings.mode == Mode::Latency {
         let classes = counts.latencies.iter().filter(|class| !class.time.is_empty());
         let classes = classes.map(|class| {
+            // Bounded: the value comes from the kernel, and the shift must not overflow.
             let (op, size) = (class.op_name(), 512u64 << class.size.min(40));
             json!({ "device": class.name, "operation": op, "up_to_bytes": size, "time": times(&class.time) })
         });
         fields.insert("classes".into(), classes.collect());
     } else {
         fields.insert("interrupts".into(), counts.interrupts().into());
-        fields.insert("completions".into(), places(&counts.places()));
+        fields.insert("completions".into(), contexts(&counts.contexts()));
         fields.insert("lines".into(), lines(settings.mode, counts));
         fields.insert("queues".into(), queues(settings, counts));
     }
@@ -247,12 +258,12 @@ fn interval(settings: &Settings, counts: &Counts) -> Value {
 }
 
 fn lines(mode: Mode, counts: &Counts) -> Value {
-    let one = |line: &Line| {
+    let one = |line: &LineCounts| {
         let mut value = json!({
             "line": line.name,
             "irq": line.irq,
             "interrupts": line.interrupts,
-            "completions": places(&counts.places_of(Some(line.irq))),
+            "completions": contexts(&counts.contexts_of(Some(line.irq))),
         });
         let Some(fields) = value.as_object_mut() else { return value };
         match mode {
@@ -276,13 +287,13 @@ fn lines(mode: Mode, counts: &Counts) -> Value {
 }
 
 fn queues(settings: &Settings, counts: &Counts) -> Value {
-    let one = |queue: &Queue| {
+    let one = |queue: &QueueCounts| {
         let mut value = json!({
             "device": queue.disk,
             "queue": queue.number,
             "polled": queue.polled,
             "irq": queue.irq,
-            "completions": places(&queue.places),
+            "completions": contexts(&queue.contexts),
             "completions_by_cpu": queue.per_cpu,
         });
         if let (true, Some(fields)) = (settings.args.queues, value.as_object_mut()) {
@@ -297,8 +308,8 @@ fn queues(settings: &Settings, counts: &Counts) -> Value {
     counts.queues.iter().map(one).collect()
 }
 
-fn places(counts: &Places) -> Value {
-    let mut value: serde_json::Map<String, Value> = PLACES.iter().zip(counts).map(|(place, &n)| (place.to_string(), n.into())).collect();
+fn contexts(counts: &ContextCounts) -> Value {
+    let mut value: serde_json::Map<String, Value> = CONTEXTS.iter().zip(counts).map(|(place, &n)| (place.to_string(), n.into())).collect();
     value.insert("total".into(), counts.iter().sum::<u64>().into());
     Value::Object(value)
 }

@@ -1,4 +1,4 @@
-//! The arguments of `reap trace`, and what they come to once they make sense.
+//! The arguments of `reap trace` as given, and as checked.
 
 use crate::Error;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ use std::time::Duration;
                   one device, in milliseconds\n\ndocs/trace.md says what each number means."
 )]
 pub struct TraceArgs {
-    /// `completions`, `delay`, `rate` or `latency`; seconds between outputs (2); how many outputs (until Ctrl-C)
+    /// `completions`, `delay`, `rate` or `latency`; seconds between outputs (2); how many outputs
+    /// (until Ctrl-C)
     #[arg(value_name = "MODE | INTERVAL | COUNT", num_args = 0.., hide_possible_values = true)]
     pub words: Vec<String>,
     /// Print the time of day with each output
@@ -28,7 +29,8 @@ pub struct TraceArgs {
     /// By hardware queue instead of by interrupt line or device
     #[arg(short = 'Q', long)]
     pub queues: bool,
-    /// Look at one interrupt in N only, each until its line is armed again and fires; in `latency`: at one request in N
+    /// Sample one interrupt in N, with all completions until the next interrupt of its line; in
+    /// `latency`: one request in N
     #[arg(long, value_name = "N", value_parser = one_in)]
     pub freq: Option<u32>,
     /// Only this block device (may be given several times)
@@ -37,7 +39,7 @@ pub struct TraceArgs {
     /// Only this interrupt line, by name or number (may be given several times)
     #[arg(short = 'l', long = "line", value_name = "LINE")]
     pub lines: Vec<String>,
-    /// Write everything that was counted to this file as well; `-` is the standard output
+    /// Also write all counts to this file; `-` is the standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Stop after this many seconds
@@ -45,7 +47,7 @@ pub struct TraceArgs {
     pub duration: Option<Duration>,
 }
 
-/// What is looked at.
+/// What to measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Completions per interrupt.
@@ -53,17 +55,17 @@ pub enum Mode {
     Completions,
     /// From the interrupt to softirq and completion.
     Delay,
-    /// Interrupts and completions per second, and their time.
+    /// Interrupts and completions per second, and CPU time.
     Rate,
     /// From issue to completion.
     Latency,
 }
 
 impl Mode {
-    /// All, in the order of the program's `enum mode`.
+    /// All modes, in the order of `enum mode` in `bpf/shared.h`.
     pub const ALL: [Mode; 4] = [Mode::Completions, Mode::Delay, Mode::Rate, Mode::Latency];
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Completions => "completions",
@@ -74,30 +76,31 @@ impl Mode {
     }
 }
 
-/// Arguments that make sense.
+/// Checked arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub mode: Mode,
     pub interval: Duration,
     pub count: u64,
     pub freq: u32,
-    /// The others, as they were given.
+    /// The remaining arguments, as given.
     pub args: TraceArgs,
 }
 
-/// The error of an argument that makes no sense.
+/// The error for an invalid argument.
 pub(crate) fn usage<T>(why: String) -> Result<T, Error> {
     Err(Error::Usage(why))
 }
 
-/// One interrupt in this many.
+/// Parses N of `--freq N`.
 fn one_in(word: &str) -> Result<u32, String> {
     let many = word.parse::<u32>().ok().filter(|many| *many > 0);
-    many.ok_or_else(|| "give a whole number, 1 or more: 0 would look at nothing".to_owned())
+    many.ok_or_else(|| "give a whole number, 1 or more: 0 would sample nothing".to_owned())
 }
 
-/// A span of time in seconds, between a millisecond and a year: what a wait can be.
+/// Parses a duration in seconds, from a millisecond to a year.
 pub(crate) fn seconds(word: &str) -> Result<Duration, String> {
+    // `contains` is false for NaN.
     let seconds = word.parse::<f64>().ok().filter(|seconds| (0.001..=31_536_000.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds between 0.001 and 31536000".to_owned())
 }

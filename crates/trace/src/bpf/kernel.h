@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The few kernel structures that are read. Only names and types matter here: CO-RE replaces every offset by the one of the
- * running kernel when the program is loaded, from its BTF.
+ * The fields of kernel structures that are read. Only names and types matter: when the program is
+ * loaded, CO-RE replaces each offset by that of the running kernel, from its BTF.
  */
 #ifndef REAP_KERNEL_H
 #define REAP_KERNEL_H
@@ -18,7 +18,7 @@ typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u32 __wsum;
 
-/* Of the kernel's bpf.h, which would bring in everything else. */
+/* From the kernel's bpf.h, which would include everything else. */
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,

@@ -11,7 +11,7 @@ int BPF_PROG(reap_latency_issue, struct request *rq)
 		struct cpu *cpu = this_cpu();
 
 		if (!cpu || ++cpu->skipped < cfg.freq) {
-			/* The structure is used again and again: a completion that we did not see left its start. */
+			/* The request structure is reused: drop the start of a request whose completion was not seen. */
 			bpf_map_delete_elem(&starts, &key);
 			return 0;
 		}
@@ -42,7 +42,7 @@ int BPF_PROG(reap_latency_complete, struct request *rq, int error, unsigned int 
 	ns = bpf_ktime_get_ns() - start->at;
 	class.op = start->op;
 	class.size = start->bytes <= 512 ? 0 : log2_slot((start->bytes - 1) >> 9) + 1;
-	/* It is over, counted or not. */
+	/* The request is done, counted or not. */
 	bpf_map_delete_elem(&starts, &key);
 	cpu = this_cpu();
 	if (!counting || !cpu || !rq->mq_hctx)

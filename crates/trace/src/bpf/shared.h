@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the program and the loader (src/ebpf/layout.rs) share. Change both together; each side asserts the sizes. */
+/* Shared with the loader (src/ebpf/layout.rs). Change both together; each side asserts the sizes. */
 #ifndef REAP_SHARED_H
 #define REAP_SHARED_H
 
@@ -10,14 +10,14 @@ enum mode {
 	LATENCY = 3,
 };
 
-/* Where a completion happened. */
-enum place {
+/* The context in which a completion ran. */
+enum context {
 	IN_INTERRUPT = 0,
 	IN_SOFTIRQ = 1, /* block or irq-poll softirq on the CPU that took the interrupt */
-	OTHER_CPU = 2, /* the same, on a CPU to which the interrupt's CPU sent the request */
+	OTHER_CPU = 2, /* softirq on another CPU, to which the interrupt's CPU sent the request */
 	POLLED = 3,
-	ELSEWHERE = 4, /* threads (threaded interrupts, software drivers), other softirqs */
-	PLACES = 5,
+	ELSEWHERE = 4, /* threads (threaded interrupts, software drivers) and other softirqs */
+	CONTEXTS = 5,
 };
 
 #define DISK_NAME 32
@@ -28,7 +28,7 @@ enum place {
 /* Fixed before the program is loaded, so the verifier drops the branches that are off. */
 struct config {
 	__u32 mode;
-	__u32 freq; /* one in so many cycles (or requests) is looked at; never 0 */
+	__u32 freq; /* one in `freq` cycles (or requests) is sampled; never 0 */
 	__u32 unit; /* nanoseconds per unit of the log2 histograms */
 	__u32 per_queue;
 	__u32 max_lines;
@@ -43,9 +43,9 @@ struct globals {
 	__u32 next_slot; /* of lines; slot 0 belongs to no line */
 	__u32 next_queue;
 	__u64 lost_lines; /* interrupts that found no slot */
-	__u64 lost_queues; /* completions whose queue found no place */
-	__u64 lost_starts; /* requests whose start found no place */
-	__u64 lost_classes; /* requests whose histogram found no place */
+	__u64 lost_queues; /* completions whose queue found no entry */
+	__u64 lost_starts; /* requests whose start found no entry */
+	__u64 lost_classes; /* requests whose histogram found no entry */
 };
 
 /* From an interrupt to the next one of the same line. */
@@ -58,10 +58,10 @@ struct cycle {
 	__u32 pad;
 };
 
-/* By interrupt number. One CPU runs a line's handler at a time; cycle[seq & 1] is open, the other one still takes stragglers. */
+/* By interrupt number. One CPU at a time runs a line's handler. cycle[seq & 1] is open; the other still gets late completions. */
 struct line {
 	__u64 seq; /* interrupts */
-	__u32 slot; /* where its figures are; 0: not known to belong to a block device */
+	__u32 slot; /* index of its counters; 0: not known to belong to a block device */
 	__u32 ignored;
 	__u32 skipped; /* cycles since the last sampled one */
 	__u32 pad;
@@ -78,7 +78,7 @@ struct queue {
 	__u32 polled;
 	__u32 tracked;
 	__u32 irq; /* number + 1; 0: not known */
-	__u32 candidate; /* number + 1 of the line that seems to be its own */
+	__u32 candidate; /* number + 1 of the line that may be its own */
 	__u32 votes;
 	__u64 cycle_seq; /* with per_queue: the cycle being counted */
 	__u32 cycle_count;
@@ -100,7 +100,7 @@ struct line_stats {
 
 /* Per CPU and hardware queue. */
 struct queue_stats {
-	__u64 places[PLACES];
+	__u64 contexts[CONTEXTS];
 };
 
 struct hist {

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What completions of block requests cost, from the kernel's own tracepoints: no driver is known here, nothing is sent to user
- * space per request, every figure is a sum in a per-CPU map.
+ * Measures what completions of block requests cost, from the kernel's own tracepoints. It knows no
+ * driver, and sends nothing to user space per request: every figure is a sum in a per-CPU map.
  *
- * A *cycle* of an interrupt line begins with its interrupt and ends with its next one. A completion belongs to a cycle as follows:
- *  - in the line's handler: to the open cycle;
- *  - in the block softirq (or irq-poll): to the open cycle of the queue's line, unless that interrupt came in the middle of this very
- *    softirq visit: then the visit still serves the cycle before;
- *  - on another CPU, which has no means to tell: to the cycle that is open when it happens.
- * So the cycle before the open one still takes stragglers, and is entered in its histogram one interrupt later.
+ * A *cycle* of an interrupt line begins with an interrupt and ends with the next. A *visit* is one run
+ * of the block or irq-poll softirq. A completion is counted in a cycle as follows:
+ *  - in the line's handler: the open cycle;
+ *  - in a softirq visit: the open cycle of the queue's line, unless its interrupt came during this
+ *    visit: then the visit still serves the cycle before;
+ *  - on another CPU, where that cannot be known: the cycle that is open at that time.
+ *
+ *   interrupt 1        interrupt 2        interrupt 3
+ *   |--- cycle 1 ------|--- cycle 2 ------|---
+ *        |-- softirq visit --|
+ *             c     c     c               the third completion still belongs to cycle 1
+ *
+ * So the cycle before the open one may still get completions. It is entered in the histogram one
+ * interrupt later.
  */
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -19,25 +27,25 @@
 const volatile struct config cfg = { .freq = 1, .unit = 1000 };
 struct globals g = { .next_slot = 1 };
 
-/* Set once everything is attached, cleared before anything is detached: what is counted in between is whole. */
+/* Set after everything is attached, cleared before anything is detached: no event is half counted. */
 volatile __u32 counting SEC(".data.switch") = 0;
 
 /* What this CPU is doing. */
 struct cpu {
 	__u64 visit; /* block and irq-poll softirqs begun */
 	__u64 hctx; /* of the last completion, */
-	__u32 queue; /* and its place in `queues` */
+	__u32 queue; /* and its index in `queues` */
 	__u32 irq; /* number + 1 of the line whose handler runs; 0: none */
 	__u32 softirq; /* 1: a block or irq-poll softirq runs */
 	__u32 raised; /* number + 1 of the line that first raised it */
-	__u32 mixed; /* other lines had interrupts between the raise and the visit */
-	__u32 serving; /* number + 1 of the line that this visit surely serves; 0: not sure */
-	__u64 next_action; /* that handler's successor on a shared line */
+	__u32 mixed; /* other lines interrupted between raise and visit */
+	__u32 serving; /* number + 1 of the only line that this visit can serve; 0: not known */
+	__u64 next_action; /* the next handler of a shared line */
 	__u64 raised_at; /* ns; 0: that cycle is not sampled */
 	__u64 irq_at; /* ns, mode RATE, as the next three */
-	__u64 mark; /* from when on the visit's time is not yet accounted, */
-	__u64 stolen; /* how much of that interrupts took, */
-	__u32 visit_slot; /* and whose it is */
+	__u64 mark; /* start of the visit's time that is not accounted yet, */
+	__u64 stolen; /* time that interrupts took of it, */
+	__u32 visit_slot; /* and the line slot it is charged to */
 	__u32 skipped; /* requests since the last sampled one, mode LATENCY */
 };
 
@@ -67,7 +75,7 @@ MAP(BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct hist, 1, hists);
 MAP(BPF_MAP_TYPE_HASH, __u64, struct start, 1, starts);
 MAP(BPF_MAP_TYPE_PERCPU_HASH, struct latency_key, struct latency_hist, 1, latencies);
 
-static struct latency_hist no_latencies; /* what a new entry starts from: larger than fits the stack */
+static struct latency_hist no_latencies; /* initial value of an entry: too large for the 512-byte stack */
 
 static __always_inline struct cpu *this_cpu(void)
 {
@@ -155,7 +163,7 @@ static __always_inline void open_cycle(struct cycle *c, struct cpu *cpu)
 	c->sampled = 1;
 }
 
-/* The line turned out to belong to a block device: it gets a slot and, if this is its interrupt, its first cycle. */
+/* The line belongs to a block device: give it a slot and, if in its handler, its first cycle. */
 static __always_inline void track(struct line *line, struct cpu *cpu)
 {
 	__u32 slot;
@@ -168,7 +176,7 @@ static __always_inline void track(struct line *line, struct cpu *cpu)
 		return;
 	}
 	if (__sync_val_compare_and_swap(&line->slot, 0, slot) != 0)
-		return; /* another CPU was first: its slot counts, ours stays unused */
+		return; /* another CPU was first: our slot stays unused */
 	if (cpu->irq && counting) {
 		line->seq = 1;
 		if (cfg.freq <= 1)
@@ -188,7 +196,7 @@ int BPF_PROG(reap_irq_entry, int irq, struct irqaction *action)
 
 	if (!cpu || !line)
 		return 0;
-	/* Each handler of a shared line passes here; they are one interrupt. */
+	/* A shared line gets here once per handler; that is one interrupt. */
 	again = (__u64)action == cpu->next_action;
 	cpu->next_action = (__u64)action->next;
 	cpu->irq = key + 1;
@@ -205,7 +213,7 @@ int BPF_PROG(reap_irq_entry, int irq, struct irqaction *action)
 		cpu->irq_at = bpf_ktime_get_ns();
 		if (s && !again)
 			s->interrupts++;
-		/* rate has no histogram, but where a completion happened is told by the cycle's CPU */
+		/* rate has no histogram, but needs the cycle's CPU to tell softirq from other CPU */
 		line->cycle[0].cpu = line->cycle[1].cpu = bpf_get_smp_processor_id();
 		return 0;
 	}
@@ -216,7 +224,7 @@ int BPF_PROG(reap_irq_entry, int irq, struct irqaction *action)
 		if (sampled)
 			line->skipped = 0;
 	}
-	c = &line->cycle[line->seq & 1]; /* the one before the last: nothing can come for it any more */
+	c = &line->cycle[line->seq & 1]; /* the one before the last: it gets no more completions */
 	if (c->sampled) {
 		__u32 count = __sync_lock_test_and_set(&c->count, 0);
 
@@ -284,7 +292,7 @@ int BPF_PROG(reap_softirq_raise, unsigned int nr)
 	return 0;
 }
 
-/* Mode RATE: the visit's time since the last mark, less what interrupts took of it, belongs to `visit_slot`. */
+/* Mode RATE: charges the visit's time since the mark, less interrupts, to `visit_slot`. */
 static __always_inline void account_visit(struct cpu *cpu, __u64 now)
 {
 	__u32 slot = cpu->visit_slot;
@@ -422,7 +430,7 @@ static __always_inline struct queue *queue_of(struct cpu *cpu, struct request *r
 	return q;
 }
 
-/* A line that alone raised the softirq which completes a queue's requests, in several visits in a row, is that queue's line. */
+/* If one line alone raised the softirq for a queue's requests in four visits in a row, it is the queue's line. */
 static __always_inline void learn(struct queue *q, struct cpu *cpu)
 {
 	if (!cpu->serving || q->polled || q->voted_in == (__u32)cpu->visit)
@@ -458,14 +466,14 @@ static __always_inline void count_in_queue_cycle(struct queue *q, __u32 index, _
 	__sync_fetch_and_add(&q->cycle_count, 1);
 }
 
-/* The completion's cycle: 0 when it has none or is not to be counted. */
-static __always_inline struct cycle *cycle_of(struct cpu *cpu, struct line *line, __u32 place, __u64 *seq)
+/* The cycle that a completion belongs to, and its number in *seq. */
+static __always_inline struct cycle *cycle_of(struct cpu *cpu, struct line *line, __u32 context, __u64 *seq)
 {
 	struct cycle *c;
 
 	*seq = line->seq;
 	c = &line->cycle[*seq & 1];
-	if (place != IN_INTERRUPT && cpu->softirq && c->visit == cpu->visit && c->cpu == bpf_get_smp_processor_id()) {
+	if (context != IN_INTERRUPT && cpu->softirq && c->visit == cpu->visit && c->cpu == bpf_get_smp_processor_id()) {
 		*seq -= 1;
 		c = &line->cycle[*seq & 1];
 	}
@@ -476,7 +484,7 @@ static __always_inline int completed(struct request *rq)
 {
 	struct cpu *cpu = this_cpu();
 	__u64 hctx = (__u64)rq->mq_hctx, seq;
-	__u32 place = ELSEWHERE, polled = rq->cmd_flags & polled_flag(), irq, index;
+	__u32 context = ELSEWHERE, polled = rq->cmd_flags & polled_flag(), irq, index;
 	struct queue_stats *stats;
 	struct line *line = 0;
 	struct queue *q;
@@ -491,24 +499,24 @@ static __always_inline int completed(struct request *rq)
 		return 0;
 	index = cpu->queue;
 	if (cpu->irq) {
-		place = IN_INTERRUPT;
+		context = IN_INTERRUPT;
 		if (q->irq != cpu->irq)
 			q->irq = cpu->irq;
 	} else if (cpu->softirq) {
 		if (!q->irq)
 			learn(q, cpu);
 	} else if (polled || q->polled) {
-		place = POLLED;
+		context = POLLED;
 	}
-	irq = place == POLLED ? 0 : q->irq ? q->irq : cpu->serving;
+	irq = context == POLLED ? 0 : q->irq ? q->irq : cpu->serving;
 	line = line_of(irq);
 	if (line) {
 		if (line->ignored)
 			return 0;
 		track(line, cpu);
-		c = cycle_of(cpu, line, place, &seq);
-		if (place != IN_INTERRUPT && cpu->softirq)
-			place = !seq || c->cpu == bpf_get_smp_processor_id() ? IN_SOFTIRQ : OTHER_CPU;
+		c = cycle_of(cpu, line, context, &seq);
+		if (context != IN_INTERRUPT && cpu->softirq)
+			context = !seq || c->cpu == bpf_get_smp_processor_id() ? IN_SOFTIRQ : OTHER_CPU;
 		if (cfg.freq > 1 && !c->sampled)
 			return 0;
 		if (cfg.mode == COMPLETIONS && c->sampled) {
@@ -525,15 +533,15 @@ static __always_inline int completed(struct request *rq)
 		}
 	}
 	stats = bpf_map_lookup_elem(&queue_stats, &index);
-	if (stats && place < PLACES)
-		stats->places[place]++;
+	if (stats && context < CONTEXTS)
+		stats->contexts[context]++;
 	return 0;
 }
 
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(reap_complete, struct request *rq, int error, unsigned int bytes)
 {
-	/* A request that completes in parts passes here for each; it is counted with the last. */
+	/* Partial completions of a request get here too: count the last one only. */
 	if (bytes < rq->__data_len)
 		return 0;
 	return completed(rq);
@@ -541,5 +549,5 @@ int BPF_PROG(reap_complete, struct request *rq, int error, unsigned int bytes)
 
 #include "latency.h"
 
-/* The kernel demands a GPL-compatible licence of programs that read its memory; MIT is, and this is the word for it. */
+/* Programs that read kernel memory need a GPL-compatible licence; MIT is one, under this name. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -13,7 +13,7 @@ fn settings(line: &str) -> Result<Settings, String> {
     Settings::of(&command.trace).map_err(|error| error.to_string())
 }
 
-fn refusal(line: &str) -> String {
+fn usage_error(line: &str) -> String {
     settings(line).unwrap_err()
 }
 
@@ -40,29 +40,29 @@ fn mode_and_options_in_any_order() {
 
 #[test]
 fn bad_arguments_are_refused() {
-    assert_eq!(refusal("speed"), "`speed` is neither a mode (completions, delay, rate, latency) nor a number of seconds");
-    assert!(refusal("delay soon").contains("neither a mode"));
-    assert!(refusal("0").contains("between 0.001"));
-    assert!(refusal("NaN").contains("INTERVAL"));
-    assert!(refusal("1e300").contains("INTERVAL"));
-    assert!(refusal("1 0").contains("COUNT"));
-    assert!(refusal("1 2 3").contains("one argument too many"));
-    assert!(refusal("delay 1 2 3 4").contains("one argument too many"));
-    assert!(refusal("--freq 0").contains("--freq"));
-    assert!(refusal("--freq x").contains("for '--freq <N>': give a whole number, 1 or more"));
+    assert_eq!(usage_error("speed"), "`speed` is neither a mode (completions, delay, rate, latency) nor a number of seconds");
+    assert!(usage_error("delay soon").contains("neither a mode"));
+    assert!(usage_error("0").contains("between 0.001"));
+    assert!(usage_error("NaN").contains("INTERVAL"));
+    assert!(usage_error("1e300").contains("INTERVAL"));
+    assert!(usage_error("1 0").contains("COUNT"));
+    assert!(usage_error("1 2 3").contains("one argument too many"));
+    assert!(usage_error("delay 1 2 3 4").contains("one argument too many"));
+    assert!(usage_error("--freq 0").contains("--freq"));
+    assert!(usage_error("--freq x").contains("for '--freq <N>': give a whole number, 1 or more"));
     for word in ["0", "NaN", "soon"] {
-        let said = refusal(&format!("--duration {word}"));
-        assert!(said.contains("for '--duration <SECONDS>': give a number of seconds between 0.001"), "{said}");
+        let message = usage_error(&format!("--duration {word}"));
+        assert!(message.contains("for '--duration <SECONDS>': give a number of seconds between 0.001"), "{message}");
     }
-    assert!(refusal("rate --freq 2").contains("rate"));
-    assert!(refusal("latency --line nvme0q1").contains("-d"));
-    assert!(refusal(&"-d x ".repeat(9)).contains("at most 8"));
+    assert!(usage_error("rate --freq 2").contains("rate"));
+    assert!(usage_error("latency --line nvme0q1").contains("-d"));
+    assert!(usage_error(&"-d x ".repeat(9)).contains("at most 8"));
 }
 
 #[cfg(not(feature = "ebpf"))]
 #[test]
 fn missing_feature_says_how_to_build() {
-    let said = run(&TraceArgs::default(), &mut std::io::sink()).unwrap_err().to_string();
-    assert!(said.contains("clang") && said.contains("--features ebpf"), "{said}");
-    assert!(!said.contains('\n'));
+    let message = run(&TraceArgs::default(), &mut std::io::sink()).unwrap_err().to_string();
+    assert!(message.contains("clang") && message.contains("--features ebpf"), "{message}");
+    assert!(!message.contains('\n'));
 }

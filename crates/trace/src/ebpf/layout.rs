@@ -1,4 +1,5 @@
-//! The structures that the program in the kernel shares with us: `bpf/shared.h`, field by field. The sizes are asserted on both sides.
+//! The structures shared with the eBPF program: `bpf/shared.h`, field by field. Both sides assert
+//! the sizes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -46,7 +47,7 @@ pub(super) struct Cycle {
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Line {
+pub(super) struct BpfLine {
     pub seq: u64,
     pub slot: u32,
     pub ignored: u32,
@@ -58,7 +59,7 @@ pub(super) struct Line {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Queue {
+pub(super) struct BpfQueue {
     pub hctx: u64,
     pub disk: u64,
     pub name: [u8; DISK_NAME],
@@ -92,7 +93,7 @@ pub(super) struct LineStats {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct QueueStats {
-    pub places: [u64; 5],
+    pub contexts: [u64; 5],
 }
 
 #[derive(Clone, Copy, FromBytes, Immutable, KnownLayout)]
@@ -116,22 +117,23 @@ pub(super) struct LatencyKey {
 const _: () = {
     assert!(size_of::<Config>() == 32 + FILTERS * DISK_NAME);
     assert!(size_of::<Globals>() == 48);
-    assert!(size_of::<Line>() == 128);
-    assert!(size_of::<Queue>() == 88);
+    assert!(size_of::<BpfLine>() == 128);
+    assert!(size_of::<BpfQueue>() == 88);
     assert!(size_of::<QueueName>() == 40);
     assert!(size_of::<Hist<LINEAR_SLOTS>>() == 24 + 8 * LINEAR_SLOTS);
     assert!(size_of::<LatencyKey>() == 16);
     assert!(size_of::<Hist<LOG2_SLOTS>>() == 24 + 8 * LOG2_SLOTS);
 };
 
-/// A disk's name as the kernel keeps it: padded with zeros. Longer names lose their end, as in the kernel.
-pub(super) fn padded(name: &str) -> [u8; DISK_NAME] {
+/// A disk name as the kernel stores it: NUL-padded, longer names truncated.
+pub(super) fn padded_name(name: &str) -> [u8; DISK_NAME] {
     let mut field = [0; DISK_NAME];
+    // The last byte stays 0.
     field.iter_mut().take(DISK_NAME - 1).zip(name.bytes()).for_each(|(place, byte)| *place = byte);
     field
 }
 
-/// The name in such a field.
+/// The name in a NUL-padded field.
 pub(super) fn name(field: &[u8; DISK_NAME]) -> String {
     let used = field.iter().position(|&byte| byte == 0).unwrap_or(DISK_NAME);
     String::from_utf8_lossy(field.get(..used).unwrap_or_default()).into_owned()

@@ -1,11 +1,12 @@
-//! Runs the tracer and prints, until something ends it.
+//! Runs the tracer and prints an interval at a time until COUNT, the duration, a signal or a closed
+//! output ends it.
 
 mod layout;
 mod tracer;
 
 use crate::Error;
 use crate::counts::Counts;
-use crate::machine::Machine;
+use crate::machine::Topology;
 use crate::preflight;
 use crate::report;
 use crate::settings::{Mode, Settings};
@@ -14,13 +15,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
-use tracer::{Tracer, chosen};
+use tracer::{Tracer, selected};
 
-/// `reap trace`.
+/// Runs `reap trace` and returns the document of `--json`.
 pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_json::Value, Error> {
-    let mut machine = Machine::look(Path::new("/"));
+    let mut machine = Topology::read(Path::new("/"));
+    // First of all: from here on a signal ends the loop below instead of the process.
     let stopped = stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
-    let (disks, lines) = chosen(settings, &machine)?;
+    let (disks, lines) = selected(settings, &machine)?;
     preflight::lacks_for(&[settings.mode]).into_iter().next().map_or(Ok(()), Err)?;
     let mut tracer = Tracer::start(settings, &machine, &disks, &lines)?;
     let mut intervals = Vec::new();
@@ -29,34 +31,39 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
         writeln!(out, "{}", banner(settings))?;
         out.flush()
     })();
-    // A reader that went away, as `head` does, ends it like Ctrl-C.
-    let mut reader_left = left(printed)?;
+    // A closed output (`| head`) ends the run like Ctrl-C.
+    let mut closed = output_closed(printed)?;
     let end = settings.args.duration.map(|duration| Instant::now() + duration);
     let mut done = 0;
     let mut next = Instant::now();
-    while !reader_left && done < settings.count {
+    while !closed && done < settings.count {
+        // Absolute times: printing does not delay later intervals.
         next += settings.interval;
         let until = end.map_or(next, |end| end.min(next));
         let interrupted = stopped.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();
         done += 1;
+        // The last interval is read and printed after the loop.
         if interrupted || done == settings.count || end.is_some_and(|end| Instant::now() >= end) {
             break;
         }
-        machine = Machine::look(Path::new("/"));
+        // Lines may have appeared since.
+        machine = Topology::read(Path::new("/"));
         let now = tracer.read(&machine, false)?;
         let interval = now.since(&before);
-        reader_left = left(print(&mut out, settings, &interval))?;
+        closed = output_closed(print(&mut out, settings, &interval))?;
         intervals.push(interval);
         before = now;
     }
+    // The last interval is read with counting stopped, so that its sums are consistent.
     let total = tracer.read(&machine, true)?;
     let last = total.since(&before);
-    if !reader_left {
-        reader_left = left(print(&mut out, settings, &last))?;
+    if !closed {
+        closed = output_closed(print(&mut out, settings, &last))?;
     }
     intervals.push(last);
-    if !reader_left && intervals.len() > 1 {
-        left(writeln!(out, "\nThe whole run:").and_then(|()| report::text(&mut out, settings, &total)))?;
+    // With one interval the total would repeat it.
+    if !closed && intervals.len() > 1 {
+        output_closed(writeln!(out, "\nThe whole run:").and_then(|()| report::text(&mut out, settings, &total)))?;
     }
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(report::document(settings, kernel.trim(), &intervals, &total))
@@ -83,8 +90,8 @@ fn banner(settings: &Settings) -> String {
     format!("Tracing {what}{sampled}{end}")
 }
 
-/// `true` when the reader of our output is gone; other failures to write are errors.
-fn left(written: io::Result<()>) -> Result<bool, Error> {
+/// Whether the reader of the output has gone (EPIPE); other failures are errors.
+fn output_closed(written: io::Result<()>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
@@ -92,13 +99,14 @@ fn left(written: io::Result<()>) -> Result<bool, Error> {
     }
 }
 
-/// A message for each signal that asks to stop.
+/// Sends a message for each signal that asks to stop.
 fn stop_signals() -> io::Result<mpsc::Receiver<()>> {
-    let (tell, stopped) = mpsc::channel();
+    let (sender, stopped) = mpsc::channel();
+    // SIGHUP too: the terminal may close.
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
-            if tell.send(()).is_err() {
+            if sender.send(()).is_err() {
                 return;
             }
         }

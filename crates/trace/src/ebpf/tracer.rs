@@ -1,11 +1,11 @@
-//! The program in the kernel: loaded, attached, read. Everything hangs on file descriptors of this process, nothing is pinned: however the
-//! process ends, the kernel takes it all away.
+//! Loads, attaches and reads the eBPF program. Everything is owned by file descriptors of this
+//! process and nothing is pinned, so the kernel removes it however the process ends.
 
 use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
 use crate::Error;
-use crate::counts::{Counts, Latency, Line, LineOnCpu, Queue};
+use crate::counts::{Counts, Latency, LineCounts, LineCpuCounts, QueueCounts};
 use crate::histogram::Histogram;
-use crate::machine::Machine;
+use crate::machine::Topology;
 use crate::preflight;
 use crate::settings::{Mode, Settings, usage};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
@@ -16,26 +16,26 @@ use zerocopy::{FromBytes, IntoBytes};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
-/// Lines and queues that may appear while it runs.
+/// Spare entries for lines and queues that appear during the run.
 const SPARE: u32 = 64;
-/// Requests in flight in `latency`.
+/// Limit on sampled requests in flight, in `latency`.
 const REQUESTS: u32 = 1 << 16;
-/// (device or queue, operation, size) classes in `latency`.
+/// Limit on classes (device or queue, operation, size), in `latency`.
 const CLASSES: u32 = 2048;
 
-/// The disks and lines that the settings name of this machine; none: all of them.
-pub(super) fn chosen(settings: &Settings, machine: &Machine) -> Result<(Vec<String>, Vec<u32>), Error> {
+/// The disks and lines selected by the settings; empty: all.
+pub(super) fn selected(settings: &Settings, machine: &Topology) -> Result<(Vec<String>, Vec<u32>), Error> {
     let mut disks = Vec::new();
     for device in &settings.args.devices {
         disks.extend(machine.find_disk(device)?);
     }
     if disks.len() > layout::FILTERS {
-        return usage(format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS));
+        return usage(format!("the selected devices have {} paths together; the limit is {}", disks.len(), layout::FILTERS));
     }
     Ok((disks, settings.args.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?))
 }
 
-/// The tracing program in the kernel.
+/// The loaded and attached eBPF program.
 pub(super) struct Tracer {
     object: Object,
     links: Vec<Link>,
@@ -43,26 +43,28 @@ pub(super) struct Tracer {
     per_queue: bool,
     max_lines: u32,
     began: Instant,
-    /// The kernel's own counts of the lines' interrupts, taken right after the counting began.
+    /// The kernel's own interrupt counts at the start, to detect interrupts without a trace event.
     before: HashMap<u32, u64>,
 }
 
 impl Tracer {
-    /// Loads and attaches what the mode needs.
-    pub(super) fn start(settings: &Settings, machine: &Machine, disks: &[String], lines: &[u32]) -> Result<Tracer, Error> {
-        // libbpf explains each failed attempt at length; the error that comes back says enough. `REAP_TRACE_LIBBPF=1` shows all of it.
+    /// Loads and attaches the programs of the mode, then starts counting.
+    pub(super) fn start(settings: &Settings, machine: &Topology, disks: &[String], lines: &[u32]) -> Result<Tracer, Error> {
+        // libbpf prints a long explanation of each failure; the returned error is enough.
+        // `REAP_TRACE_LIBBPF=1` shows everything.
         if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
             libbpf_rs::set_print(None);
         }
         let known = machine.queue_lines();
         let queues: usize = machine.disks.iter().map(|disk| disk.queues.len()).sum();
         let mut filter = [[0; layout::DISK_NAME]; layout::FILTERS];
-        filter.iter_mut().zip(disks).for_each(|(field, name)| *field = layout::padded(name));
+        filter.iter_mut().zip(disks).for_each(|(field, name)| *field = layout::padded_name(name));
         let config = Config {
             mode: Mode::ALL.iter().position(|&mode| mode == settings.mode).unwrap_or(0) as u32,
             freq: settings.freq,
             unit: if settings.args.milliseconds { 1_000_000 } else { 1_000 },
             per_queue: settings.args.queues.into(),
+            // Slot 0 is unused.
             max_lines: 1 + known.len() as u32 + SPARE,
             max_queues: queues as u32 + SPARE,
             filters: disks.len() as u32,
@@ -70,8 +72,9 @@ impl Tracer {
             filter,
         };
         let object = load(settings.mode, &config, machine.irq_numbers())?;
-        introduce_lines(&object, machine, &known, disks, lines)?;
+        write_known_lines(&object, machine, &known, disks, lines)?;
         let mut links = Vec::new();
+        // Attaching takes a while; nothing is counted until `set_counting`.
         for hook in preflight::hooks(settings.mode) {
             let program = object.progs_mut().find(|program| {
                 let section = program.section().to_str().unwrap_or_default();
@@ -80,21 +83,24 @@ impl Tracer {
             let program = program.ok_or_else(|| refused(hook, "the program is not in the object"))?;
             links.push(program.attach().map_err(|error| refused(&format!("to attach to `{hook}`"), error))?);
         }
-        switch(&object, true)?;
+        set_counting(&object, true)?;
         let began = Instant::now();
         let before = known.iter().map(|(_, _, irq)| (*irq, machine.interrupts(*irq))).collect();
         Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.args.queues, max_lines: config.max_lines, began, before })
     }
 
-    /// All counters now. The `last` time the counting stops, cycles that are still open count as well, and the programs are detached.
-    pub(super) fn read(&mut self, machine: &Machine, last: bool) -> Result<Counts, Error> {
-        // Before our own counts: whatever comes in between is then ours alone, and not taken for lost.
+    /// Reads all counters. With `last`, counting stops, open cycles are included, and the programs
+    /// are detached.
+    pub(super) fn read(&mut self, machine: &Topology, last: bool) -> Result<Counts, Error> {
+        // Read the kernel's counts before ours: an interrupt in between is then extra in ours, and
+        // not reported as lost.
         let kernel: HashMap<u32, u64> = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
         if last {
-            switch(&self.object, false)?;
+            set_counting(&self.object, false)?;
         }
         let time = self.began.elapsed();
         if last {
+            // After the time was taken: detaching is slow, and nothing is counted any more.
             self.links.clear();
         }
         let bytes = lookup(&find_map(&self.object, ".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
@@ -102,13 +108,13 @@ impl Tracer {
         let (queues, ids) = self.queues(&globals, last)?;
         let lines = self.lines(machine, globals.next_slot, last)?;
         let latencies = if self.mode == Mode::Latency { self.latencies(&ids)? } else { Vec::new() };
-        let unseen = |line: &Line| {
+        let untraced = |line: &LineCounts| {
             let (before, now) = (self.before.get(&line.irq)?, kernel.get(&line.irq)?);
             Some(now.saturating_sub(*before).saturating_sub(line.interrupts))
         };
         let lost = [
-            lines.iter().filter_map(unseen).sum(),
-            self.program_runs_left_out(),
+            lines.iter().filter_map(untraced).sum(),
+            self.skipped_program_runs(),
             globals.lost_lines,
             globals.lost_queues,
             globals.lost_starts,
@@ -117,19 +123,21 @@ impl Tracer {
         Ok(Counts { time, lines, queues, latencies, lost })
     }
 
-    fn lines(&self, machine: &Machine, slots: u32, last: bool) -> Result<Vec<Line>, Error> {
+    fn lines(&self, machine: &Topology, slots: u32, last: bool) -> Result<Vec<LineCounts>, Error> {
         let mut found = Vec::new();
         if self.mode == Mode::Latency {
             return Ok(found);
         }
         let map = find_map(&self.object, "lines")?;
         for irq in 0..map.max_entries() {
-            let state = self.value::<layout::Line>("lines", &irq.to_ne_bytes())?;
+            let state = self.value::<layout::BpfLine>("lines", &irq.to_ne_bytes())?;
+            // Lines that got their slot after `next_slot` was read wait for the next reading.
             let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
-            let mut line = Line { irq, name: machine.line_name(irq), interrupts: state.seq, ..Line::default() };
+            let mut line = LineCounts { irq, name: machine.line_name(irq), interrupts: state.seq, ..LineCounts::default() };
             match self.mode {
                 Mode::Completions => {
                     line.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?;
+                    // Cycles that are still open at the end count too.
                     for cycle in state.cycle.iter().filter(|cycle| last && cycle.sampled != 0) {
                         line.per_interrupt.record(cycle.count.into());
                     }
@@ -141,7 +149,7 @@ impl Tracer {
                 Mode::Rate | Mode::Latency => {
                     let cpus = self.per_cpu::<LineStats>("line_stats", &state.slot.to_ne_bytes())?.into_iter();
                     line.per_cpu =
-                        cpus.map(|on| LineOnCpu { interrupts: on.interrupts, hard_ns: on.hard_ns, soft_ns: on.soft_ns }).collect();
+                        cpus.map(|on| LineCpuCounts { interrupts: on.interrupts, hard_ns: on.hard_ns, soft_ns: on.soft_ns }).collect();
                 }
             }
             found.push(line);
@@ -149,24 +157,28 @@ impl Tracer {
         Ok(found)
     }
 
-    /// The queues seen so far, and the names of the disks and hardware queues by the kernel's addresses.
-    fn queues(&self, globals: &Globals, last: bool) -> Result<(Vec<Queue>, HashMap<u64, String>), Error> {
+    /// The queues seen so far, and the names of disks and hardware queues by kernel address.
+    fn queues(&self, globals: &Globals, last: bool) -> Result<(Vec<QueueCounts>, HashMap<u64, String>), Error> {
         let (mut queues, mut ids) = (Vec::new(), HashMap::new());
         for index in 0..globals.next_queue.min(find_map(&self.object, "queues")?.max_entries()) {
             let key = index.to_ne_bytes();
-            let Some(state) = self.value::<layout::Queue>("queues", &key)?.filter(|state| state.hctx != 0 && state.tracked != 0) else {
+            // hctx 0: not filled in yet, or a duplicate that lost the race to another CPU.
+            let Some(state) = self.value::<layout::BpfQueue>("queues", &key)?.filter(|state| state.hctx != 0 && state.tracked != 0) else {
                 continue;
             };
             let per_cpu = self.per_cpu::<QueueStats>("queue_stats", &key)?;
-            let mut queue = Queue {
+            let mut queue = QueueCounts {
                 disk: layout::name(&state.name),
                 number: state.number,
                 polled: state.polled != 0,
+                // Stored plus one, so that 0 means unknown.
                 irq: state.irq.checked_sub(1),
-                places: crate::counts::sum(per_cpu.iter().map(|on| on.places)),
-                per_cpu: per_cpu.iter().map(|on| on.places.iter().sum()).collect(),
-                ..Queue::default()
+                contexts: crate::counts::sum(per_cpu.iter().map(|on| on.contexts)),
+                per_cpu: per_cpu.iter().map(|on| on.contexts.iter().sum()).collect(),
+                ..QueueCounts::default()
             };
+            // Histograms of lines come first in the map (two per line in `delay`), then those of
+            // queues.
             let first = if self.mode == Mode::Delay { 2 * self.max_lines } else { self.max_lines };
             let key = (first + index).to_ne_bytes();
             match self.mode {
@@ -192,6 +204,7 @@ impl Tracer {
         let mut found = Vec::new();
         for key in map.keys() {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
+            // A class of a disk that is not traced.
             let Some(name) = ids.get(&class.id) else { continue };
             let time = self.histogram::<LOG2_SLOTS, _>("latencies", &key)?;
             found.push(Latency { name: name.clone(), op: class.op, size: class.size, time });
@@ -200,8 +213,9 @@ impl Tracer {
         Ok(found)
     }
 
-    /// The kernel counts how often it left out a program because the same program was running on that CPU, and tells in fdinfo.
-    fn program_runs_left_out(&self) -> u64 {
+    /// Runs that the kernel skipped because the program was already running on that CPU
+    /// (`recursion_misses` in fdinfo).
+    fn skipped_program_runs(&self) -> u64 {
         let of = |fd: i32| -> Option<u64> {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
             info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
@@ -219,7 +233,7 @@ impl Tracer {
         Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
     }
 
-    /// The sum over all CPUs of a histogram that the program keeps in `SLOTS` slots.
+    /// A per-CPU histogram of `SLOTS` slots, summed over all CPUs.
     fn histogram<const SLOTS: usize, const BUCKETS: usize>(&self, map: &str, key: &[u8]) -> Result<Histogram<BUCKETS>, Error> {
         let mut all = Histogram::default();
         for on in self.per_cpu::<Hist<SLOTS>>(map, key)? {
@@ -229,16 +243,20 @@ impl Tracer {
     }
 }
 
-/// Opens the object, sizes its maps for this machine, and has the kernel verify the programs of this mode.
+/// Opens the object, sets the sizes of its maps for this machine, and loads it: the kernel verifies
+/// the programs of the mode.
 fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
-    // Aligned as ELF structures must be, which `include_bytes` does not promise.
+    // Copied, because libbpf needs ELF structures aligned, and `include_bytes` does not guarantee
+    // that.
     let aligned = PROGRAM.to_vec();
     let mut object = ObjectBuilder::default().open_memory(&aligned).map_err(|error| refused("the object", error))?;
+    // Programs of other modes are not loaded: the verifier would check them for nothing.
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(name.contains("latency") == (mode == Mode::Latency));
     }
     let tracing = mode != Mode::Latency;
+    // A map cannot have zero entries; unused ones get one.
     let when = |wanted: bool, size: u32| if wanted { size } else { 1 };
     let hists = match mode {
         Mode::Completions => config.max_lines,
@@ -260,6 +278,7 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata") {
+            // Constants for the verifier, which drops the branches of other modes.
             map.set_initial_value(config.as_bytes()).map_err(|error| refused("its settings", error))?;
         }
         if let Some((_, size)) = sizes.iter().find(|(sized, _)| *sized == name) {
@@ -269,22 +288,24 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
     object.load().map_err(|error| refused("the programs", error))
 }
 
-/// Tells the program what is known of this machine: which queue has which line, which lines are block devices', which are not wanted.
-fn introduce_lines(
+/// Writes what is known of this machine into the maps: the line of each queue, the lines of block
+/// devices, and the lines that are not selected.
+fn write_known_lines(
     object: &Object,
-    machine: &Machine,
+    machine: &Topology,
     known: &[(String, u32, u32)],
     disks: &[String],
-    chosen: &[u32],
+    selected: &[u32],
 ) -> Result<(), Error> {
     let (names, lines) = (find_map(object, "known_lines")?, find_map(object, "lines")?);
     let update = |map: &Map<'_>, key: &[u8], value: &[u8]| {
         map.update(key, value, MapFlags::ANY).map_err(|error| refused("what is known of the lines", error))
     };
+    // Slot 0 means "no slot".
     let mut slots = 1u32;
-    let mut states: HashMap<u32, layout::Line> = HashMap::new();
+    let mut states: HashMap<u32, layout::BpfLine> = HashMap::new();
     for (disk, number, irq) in known {
-        let key = QueueName { disk: layout::padded(disk), number: *number, pad: 0 };
+        let key = QueueName { disk: layout::padded_name(disk), number: *number, pad: 0 };
         update(&names, key.as_bytes(), &irq.to_ne_bytes())?;
         let state = states.entry(*irq).or_default();
         if state.slot == 0 {
@@ -292,19 +313,21 @@ fn introduce_lines(
             slots += 1;
         }
         if !disks.is_empty() {
-            // A line that a chosen disk shares with another one stays.
+            // Keep a line that a selected disk shares with another.
             let shared = known.iter().any(|(other, _, line)| line == irq && disks.contains(other));
             state.ignored = (!shared).into();
         }
     }
-    if !chosen.is_empty() {
+    if !selected.is_empty() {
         for irq in 0..lines.max_entries() {
-            let wanted = chosen.contains(&irq);
+            // Only lines with handlers can interrupt; the rest keep the default.
+            let wanted = selected.contains(&irq);
             if wanted || machine.lines.contains_key(&irq) {
                 states.entry(irq).or_default().ignored = (!wanted).into();
             }
         }
     }
+    // In `latency` the map has a single, unused entry.
     if lines.max_entries() > 1 {
         for (irq, state) in &states {
             if *irq < lines.max_entries() {
@@ -315,19 +338,20 @@ fn introduce_lines(
     let data = find_map(object, ".data")?;
     let mut bytes = lookup(&data, &0u32.to_ne_bytes())?.unwrap_or_default();
     if let Ok((globals, _)) = Globals::mut_from_prefix(&mut bytes) {
+        // The program assigns the following slots to lines that it meets.
         globals.next_slot = slots;
     }
     update(&data, &0u32.to_ne_bytes(), &bytes)
 }
 
-/// Counting begins and ends on all CPUs at once, not hook by hook.
-fn switch(object: &Object, on: bool) -> Result<(), Error> {
+/// Starts or stops counting for all CPUs and programs at once, not program by program.
+fn set_counting(object: &Object, on: bool) -> Result<(), Error> {
     let counting = find_map(object, ".data.switch")?;
     let value = u32::from(on).to_ne_bytes();
     counting.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(|error| refused("to switch the counting", error))
 }
 
-/// The map of this name, or of this section, which begins with a dot.
+/// The map of this name, or of this ELF section if the name begins with a dot.
 fn find_map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, Error> {
     let is_it = |map: &Map<'_>| map.name() == name || name.starts_with('.') && map.name().to_string_lossy().ends_with(name);
     object.maps().find(is_it).ok_or_else(|| refused(name, "no such map"))

@@ -1,9 +1,9 @@
 use super::*;
 use std::os::unix::fs::symlink;
 
-/// A machine with a virtio disk of one queue, an NVMe controller with two interrupt queues and one poll queue (and native multipath), a
-/// partition and a device-mapper device.
-fn machine(root: &Path) -> Machine {
+/// A machine with a virtio disk of one queue, an NVMe controller with two interrupt queues and one
+/// poll queue (and native multipath), a partition and a device-mapper device.
+fn machine(root: &Path) -> Topology {
     let dir = |path: &str| fs::create_dir_all(root.join(path)).unwrap();
     for (irq, name) in
         [(9, "acpi"), (35, "virtio1-config"), (36, "virtio1-req.0"), (40, "nvme0q0"), (41, "nvme0q1"), (42, "nvme0q2"), (50, "")]
@@ -33,7 +33,7 @@ fn machine(root: &Path) -> Machine {
     link(format!("{pci}/nvme/nvme/nvme0"), &format!("{pci}/nvme/nvme/nvme0/nvme0c0n1/device"));
     link("sys/devices/virtual/block/dm-0".into(), "sys/block/dm-0");
     link("sys/devices/virtual/block/dm-0".into(), "sys/class/block/dm-0");
-    Machine::look(root)
+    Topology::read(root)
 }
 
 #[test]
@@ -54,14 +54,14 @@ fn devices_are_found_by_any_name() {
     let machine = machine(root.path());
     assert_eq!(machine.find_disk("/dev/vda").unwrap(), ["vda"]);
     assert_eq!(machine.find_disk("nvme0n1").unwrap(), ["nvme0c0n1"]);
-    let said = |name: &str| machine.find_disk(name).unwrap_err().to_string();
-    assert_eq!(said("vda1"), "`vda1` is a partition, and requests complete on whole devices: use `-d vda`");
-    assert!(said("dm-0").contains("passes its I/O on"));
-    assert_eq!(said("vdz"), "no block device `vdz` on this machine: it has nvme0c0n1, vda");
-    assert!(said("../../etc/passwd").starts_with("no block device"));
-    assert!(said("").starts_with("no block device"));
-    assert!(said("nvme0n2").starts_with("no block device"));
-    assert!(said("nvme1n1").starts_with("no block device"));
+    let message = |name: &str| machine.find_disk(name).unwrap_err().to_string();
+    assert_eq!(message("vda1"), "`vda1` is a partition, and requests complete on whole devices: use `-d vda`");
+    assert!(message("dm-0").contains("passes its I/O on"));
+    assert_eq!(message("vdz"), "no block device `vdz` on this machine: it has nvme0c0n1, vda");
+    assert!(message("../../etc/passwd").starts_with("no block device"));
+    assert!(message("").starts_with("no block device"));
+    assert!(message("nvme0n2").starts_with("no block device"));
+    assert!(message("nvme1n1").starts_with("no block device"));
 }
 
 #[test]
@@ -70,17 +70,17 @@ fn interrupt_lines_by_name_and_number() {
     let machine = machine(root.path());
     assert_eq!(machine.find_line("nvme0q2").unwrap(), 42);
     assert_eq!(machine.find_line("42").unwrap(), 42);
-    let said = machine.find_line("nvme0q9").unwrap_err().to_string();
+    let message = machine.find_line("nvme0q9").unwrap_err().to_string();
     assert_eq!(
-        said,
+        message,
         "no interrupt line `nvme0q9` on this machine: its block devices have nvme0q0, nvme0q1, nvme0q2, virtio1-config, virtio1-req.0"
     );
 }
 
 #[test]
-fn a_machine_without_anything_is_empty() {
+fn missing_sysfs_is_empty() {
     let root = tempfile::tempdir().unwrap();
-    let machine = Machine::look(root.path());
+    let machine = Topology::read(root.path());
     assert!(machine.disks.is_empty() && machine.lines.is_empty() && machine.queue_lines().is_empty());
     assert!(machine.find_disk("vda").unwrap_err().to_string().ends_with("it has none"));
 }

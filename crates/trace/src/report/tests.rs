@@ -1,5 +1,5 @@
 use super::*;
-use crate::counts::LineOnCpu;
+use crate::counts::LineCpuCounts;
 use std::time::Duration;
 
 fn settings(mode: Mode) -> Settings {
@@ -15,7 +15,7 @@ fn printed(settings: &Settings, counts: &Counts) -> String {
 
 /// Two interrupt queues and one poll queue, in 2 s.
 fn counts() -> Counts {
-    let line = |irq, name: &str, interrupts| Line {
+    let line = |irq, name: &str, interrupts| LineCounts {
         irq,
         name: name.into(),
         interrupts,
@@ -23,18 +23,18 @@ fn counts() -> Counts {
         to_softirq: Log2::from_parts(&[5, 1], 6_000, 2_500),
         to_completion: Log2::from_parts(&[0, 3], 9_000, 3_500),
         per_cpu: vec![
-            LineOnCpu { interrupts, hard_ns: 20_000_000, soft_ns: 0 },
-            LineOnCpu { interrupts: 0, hard_ns: 0, soft_ns: 40_000_000 },
+            LineCpuCounts { interrupts, hard_ns: 20_000_000, soft_ns: 0 },
+            LineCpuCounts { interrupts: 0, hard_ns: 0, soft_ns: 40_000_000 },
         ],
     };
-    let queue = |number, irq: Option<u32>, places: Places| Queue {
+    let queue = |number, irq: Option<u32>, contexts: ContextCounts| QueueCounts {
         disk: "nvme0n1".into(),
         number,
         polled: irq.is_none(),
         irq,
-        places,
-        per_cpu: vec![places.iter().sum(), 0],
-        ..Queue::default()
+        contexts,
+        per_cpu: vec![contexts.iter().sum(), 0],
+        ..QueueCounts::default()
     };
     Counts {
         time: Duration::from_secs(2),
@@ -46,60 +46,63 @@ fn counts() -> Counts {
 }
 
 #[test]
-fn completions_are_split_by_place() {
-    let said = printed(&settings(Mode::Completions), &counts());
-    assert!(said.starts_with("line = nvme0q1\n     completions   : count     distribution\n"), "{said}");
-    let row = said.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
+fn completions_are_split_by_context() {
+    let message = printed(&settings(Mode::Completions), &counts());
+    assert!(message.starts_with("line = nvme0q1\n     completions   : count     distribution\n"), "{message}");
+    let row = message.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nvme0q1", "10", "10", "1.00", "9", "0", "1", "0", "0"]);
-    let polled = said.lines().find(|line| line.starts_with("nvme0n1 (poll queues)")).unwrap();
+    let polled = message.lines().find(|line| line.starts_with("nvme0n1 (poll queues)")).unwrap();
     assert!(polled.split_whitespace().any(|word| word == "77"));
-    assert!(!said.lines().any(|line| line.starts_with("nvme0q2 ")), "a row in which nothing happened: {said}");
-    let last = said.lines().last().unwrap();
+    assert!(!message.lines().any(|line| line.starts_with("nvme0q2 ")), "a row without activity: {message}");
+    let last = message.lines().last().unwrap();
     assert_eq!(last, "total: 10 interrupts, 87 completions (9 in irq, 1 other CPU, 77 polled) in 2.00 s, 0 lost");
 }
 
 #[test]
 fn each_mode_prints_its_table() {
-    let said = printed(&settings(Mode::Delay), &counts());
-    assert!(said.contains("line = nvme0q1, interrupt -> softirq\n     usecs               : count"), "{said}");
-    assert!(said.contains("1.00           3        3.00"), "{said}");
-    let said = printed(&settings(Mode::Rate), &counts());
-    let row = said.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
+    let message = printed(&settings(Mode::Delay), &counts());
+    assert!(message.contains("line = nvme0q1, interrupt -> softirq\n     usecs               : count"), "{message}");
+    assert!(message.contains("1.00           3        3.00"), "{message}");
+    let message = printed(&settings(Mode::Rate), &counts());
+    let row = message.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nvme0q1", "5.0", "5.0", "1.00", "1.00", "2.00"]);
-    let row = said.lines().find(|line| line.starts_with("0 ")).unwrap();
+    let row = message.lines().find(|line| line.starts_with("0 ")).unwrap();
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["0", "5.0", "43.5", "8.70", "2.00", "0.00"]);
-    let said = printed(&settings(Mode::Latency), &counts());
-    assert!(said.starts_with("device = nvme0n1, read, 4 KiB\n"), "{said}");
-    assert!(said.ends_with("total: 4 requests in 2.00 s, 0 lost\n"), "{said}");
+    let message = printed(&settings(Mode::Latency), &counts());
+    assert!(message.starts_with("device = nvme0n1, read, 4 KiB\n"), "{message}");
+    assert!(message.ends_with("total: 4 requests in 2.00 s, 0 lost\n"), "{message}");
 }
 
 #[test]
-fn what_was_lost_is_said() {
+fn lost_events_are_reported() {
     let mut counts = counts();
     counts.lost = [0, 3, 0, 0, 2, 0];
-    let said = printed(&settings(Mode::Completions), &counts);
-    assert!(said.ends_with("5 lost (3 program runs left out by the kernel, 2 requests without room for their start)\n"), "{said}");
+    let message = printed(&settings(Mode::Completions), &counts);
+    assert!(
+        message.ends_with("5 lost (3 program runs skipped by the kernel, 2 requests beyond the limit of requests in flight)\n"),
+        "{message}"
+    );
 }
 
 #[test]
-fn an_idle_interval_is_one_line() {
+fn idle_intervals_are_one_line() {
     for mode in Mode::ALL {
-        let said = printed(&settings(mode), &Counts { time: Duration::from_secs(1), ..Counts::default() });
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let message = printed(&settings(mode), &Counts { time: Duration::from_secs(1), ..Counts::default() });
+        assert_eq!(message.lines().count(), 1, "{message}");
     }
 }
 
 #[test]
-fn interval_holds_new_counts_only() {
+fn intervals_have_new_counts_only() {
     let before = counts();
     let mut after = counts();
     after.time = Duration::from_secs(5);
     after.lines[0].interrupts += 5;
-    after.queues[2].places[3] += 23;
-    after.lines.push(Line { irq: 99, interrupts: 4, ..Line::default() });
+    after.queues[2].contexts[3] += 23;
+    after.lines.push(LineCounts { irq: 99, interrupts: 4, ..LineCounts::default() });
     let interval = after.since(&before);
     assert_eq!((interval.time, interval.interrupts()), (Duration::from_secs(3), 9));
-    assert_eq!(interval.places(), [0, 0, 0, 23, 0]);
+    assert_eq!(interval.contexts(), [0, 0, 0, 23, 0]);
     assert!(interval.latencies[0].time.is_empty() && interval.lines[0].per_interrupt.is_empty());
 }
 

@@ -131,10 +131,10 @@ fn find(bus: &Bus, bdf: Bdf) -> Result<(Function, u32), VfioError> {
         })
     };
     let Some(function) = bus.find(bdf).map_err(VfioError::system("read /sys/bus/pci"))? else {
-        return Err(VfioError::NotFound(format!("there is no such PCI function; {}", available()?)));
+        return Err(VfioError::NotFound(format!("there is no such PCI function here; {}", available()?)));
     };
     if function.class != CLASS_NVME {
-        let what = format!("it is not an NVMe controller: its class is {:06x}h instead of 010802h; {}", function.class, available()?);
+        let what = format!("it is no NVMe controller: its class is {:06x}h instead of 010802h; {}", function.class, available()?);
         return Err(VfioError::NotFound(what));
     }
     let group = function.iommu_group().ok_or_else(no_iommu)?;

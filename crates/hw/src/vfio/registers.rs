@@ -288,7 +288,7 @@ impl PciRegisters {
             let (start, end) = (area.start, area.start + area.mapping.bytes as u64);
             let refused = |why: String| format!("bytes {start:#x} to {end:#x} of BAR0 cannot be mapped again: {why}");
             let given = areas.remove(&start).filter(|given| given.range.end == end);
-            let given = given.ok_or_else(|| refused("the server does not offer this part".into()))?;
+            let given = given.ok_or_else(|| refused("the server does not hand them over".into()))?;
             given.check(bytes, trusted).map_err(refused)?;
             area.renew(given.file.as_fd(), given.at).map_err(|error| refused(error.to_string()))?;
         }

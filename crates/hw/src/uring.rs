@@ -391,7 +391,7 @@ impl Ring {
     /// from a request in progress. The pages are released when the slot is replaced or the ring
     /// closes.
     pub fn register_buffer(&self, slot: u16, lent: &Lent) -> Result<Fixed, RingError> {
-        let (piece, at, bytes) = lent.chunk().ok_or(RingError::Crosses)?;
+        let (chunk, at, bytes) = lent.chunk().ok_or(RingError::Crosses)?;
         let mut buffer = libc::iovec { iov_base: at.as_ptr().cast(), iov_len: bytes };
         let mut update = io_uring_rsrc_update2::default();
         (update.offset, update.nr, update.data) = (slot.into(), 1, io_uring_ptr::new((&raw mut buffer).cast()));
@@ -400,7 +400,7 @@ impl Ring {
         // all that is needed: its pages are pinned, and the addresses of later requests are
         // compared with the range without following them.
         match unsafe { self.register("a buffer", IoringRegisterOp::RegisterBuffersUpdate, arg, size) } {
-            Ok(()) => Ok(Fixed { slot, piece }),
+            Ok(()) => Ok(Fixed { slot, chunk }),
             Err(error) => match (&error, getrlimit(Resource::Memlock).current) {
                 (RingError::System { source, .. }, Some(limit)) if source.raw_os_error() == Some(libc::ENOMEM) => {
                     Err(RingError::Memlock { wanted: bytes as u64, limit })

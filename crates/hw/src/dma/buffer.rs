@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use sync::lease;
 
 use super::buddy::block_size;
-use super::extent::{Extent, PAGE_LOG2, PIECE_LOG2, PRIVATE, Piece};
+use super::extent::{Extent, PAGE_LOG2, UNIT_LOG2, PRIVATE, Piece};
 use super::pool::{AllocError, DmaPool, Pool};
 use super::region::{AnyRegion, Attachment};
 use super::{CHUNK, MIN_BLOCK, PAGE};
@@ -35,7 +35,7 @@ impl DmaPool {
             len: 0,
             addr: self.0.own.base,
             marks: NonNull::from(&EMPTY_MARK[..]),
-            lent: PIECE_LOG2,
+            lent: UNIT_LOG2,
             one_mark: true,
             pool: self.0.clone(),
             region: None,
@@ -103,8 +103,8 @@ impl Block {
     fn rest(&self) -> impl Iterator<Item = (&AtomicU8, bool)> {
         // SAFETY: as in `first`, for all of them.
         let marks = unsafe { self.marks.as_ref() };
-        let step = if self.lent >= PAGE_LOG2 { 1 << (PAGE_LOG2 - PIECE_LOG2) } else { 1 };
-        let others = (1usize << (self.lent - PIECE_LOG2)) - 1;
+        let step = if self.lent >= PAGE_LOG2 { 1 << (PAGE_LOG2 - UNIT_LOG2) } else { 1 };
+        let others = (1usize << (self.lent - UNIT_LOG2)) - 1;
         let mut at = 0;
         std::iter::from_fn(move || {
             at += step;
@@ -155,7 +155,7 @@ impl DmaBuf {
         // A range of a region is not aligned to its size, so each page or 512 bytes is a block of
         // its own.
         let (unit, lent) = match (paged, &region) {
-            (false, _) => (MIN_BLOCK, PIECE_LOG2),
+            (false, _) => (MIN_BLOCK, UNIT_LOG2),
             (true, Some(_)) => (PAGE, PAGE_LOG2),
             (true, None) => (PAGE, block_size(len).unwrap_or(CHUNK).min(CHUNK).ilog2() as u8),
         };
@@ -296,14 +296,14 @@ impl Lent {
     /// The chunk that contains all of it, if one does.
     #[inline]
     pub fn piece(&self) -> Option<Piece> {
-        self.extent().piece(self.addr(), self.len() as u64)
+        self.extent().chunk_of(self.addr(), self.len() as u64)
     }
 
     /// That chunk with its address and size.
     pub(crate) fn chunk(&self) -> Option<(Piece, NonNull<u8>, usize)> {
-        let piece = self.piece()?;
-        let (at, bytes) = self.extent().chunk(piece.index);
-        Some((piece, at, bytes))
+        let id = self.piece()?;
+        let (at, bytes) = self.extent().chunk(id.index);
+        Some((id, at, bytes))
     }
 
     fn extent(&self) -> &Extent {

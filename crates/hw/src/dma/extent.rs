@@ -31,7 +31,7 @@ use crate::Birth;
 pub(super) const PRIVATE: u8 = lease::PRIVATE;
 
 /// The marks of blocks of 512 bytes and of one page.
-pub(super) const PIECE_LOG2: u8 = MIN_BLOCK.ilog2() as u8;
+pub(super) const UNIT_LOG2: u8 = MIN_BLOCK.ilog2() as u8;
 pub(super) const PAGE_LOG2: u8 = PAGE.ilog2() as u8;
 
 /// Identifies a chunk of memory: 4 MiB, or less at the end of a region. Unique for the life of the
@@ -190,7 +190,7 @@ impl Extent {
 
     /// The chunk that contains all `len` bytes at bus address `addr`, if one does.
     #[inline]
-    pub fn piece(&self, addr: u64, len: u64) -> Option<Piece> {
+    pub fn chunk_of(&self, addr: u64, len: u64) -> Option<Piece> {
         let offset = addr.checked_sub(self.base).filter(|offset| len > 0 && offset + len <= self.bytes)?;
         let index = offset / CHUNK;
         ((offset + len - 1) / CHUNK == index).then_some(Piece { memory: self.id, index: index as u32 })

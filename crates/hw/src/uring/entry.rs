@@ -25,7 +25,7 @@ pub struct FileSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     pub(super) slot: u16,
-    pub(super) piece: Piece,
+    pub(super) chunk: Piece,
 }
 
 /// A range of a lent buffer. The buffer must stay lent until the entry that names it has completed.
@@ -57,7 +57,7 @@ impl Span {
     /// As [`Span::of`].
     #[inline]
     pub fn fixed(lent: &Lent, range: Range<usize>, fixed: Fixed) -> Span {
-        let slot = (lent.piece() == Some(fixed.piece)).then_some(fixed.slot);
+        let slot = (lent.piece() == Some(fixed.chunk)).then_some(fixed.slot);
         Span { slot, ..Span::of(lent, range) }
     }
 

@@ -217,7 +217,7 @@ fn registered_regions_are_returned() {
         let region = pool.register(Pages::new((4 << 20) + 2 * BLOCK).unwrap()).unwrap();
         let lent = region.buffer((4 << 20) + BLOCK..(4 << 20) + 2 * BLOCK).unwrap().lend();
         let fixed = whole.ring.register_buffer(3, &lent).unwrap();
-        assert_eq!((fixed.slot, fixed.piece.index, Some(fixed.piece)), (3, 1, lent.piece()));
+        assert_eq!((fixed.slot, fixed.chunk.index, Some(fixed.chunk)), (3, 1, lent.piece()));
         assert_eq!(whole.result(Entry::read(kept, 0, Span::fixed(&lent, 0..BLOCK, fixed))), BLOCK as i32);
         let crossing = region.buffer((4 << 20) - BLOCK..(4 << 20) + BLOCK).unwrap().lend();
         assert!(matches!(whole.ring.register_buffer(0, &crossing), Err(RingError::Crosses)));

@@ -10,9 +10,9 @@
 //! Cq::release   head (release): the kernel may reuse the slots
 //! ```
 //!
-//! **Memory.** A request names bytes of a [`Lent`] buffer, which must not be taken back before the
-//! completion of the request has been popped, or the entry was dropped unpushed. This module cannot
-//! check that, just as nothing checks a device without an IOMMU.
+//! **Memory.** A request names bytes of a [`Lent`] buffer. It may be taken back once the completion
+//! of the request has been popped, or if the entry was dropped without being pushed. This module
+//! cannot check that, just as nothing checks a device without an IOMMU.
 //!
 //! **Files.** An entry names a file by its slot in the table of registered files, which keeps the
 //! file open. So no entry contains a descriptor number that has been closed and reused.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use sync::lease;
 
 use super::buddy::block_size;
-use super::extent::{Extent, PAGE_LOG2, UNIT_LOG2, PRIVATE, Piece};
+use super::extent::{Extent, PAGE_LOG2, PRIVATE, Piece, UNIT_LOG2};
 use super::pool::{AllocError, DmaPool, Pool};
 use super::region::{AnyRegion, Attachment};
 use super::{CHUNK, MIN_BLOCK, PAGE};

@@ -1,5 +1,15 @@
-//! A controller's life after it is attached: bring-up, use, recovery, shutdown. `driver`'s state machines say what is to
-//! be done, in this order; here it is done.
+//! The task of a controller: bring-up, time-outs, reset, shutdown. The state machines of `driver` decide what to
+//! do; this module carries it out. All tasks run on the housekeeping thread (`housekeeping.rs`).
+//!
+//! ```text
+//!            BringingUp ── Ready ──► Live ── closed, nothing in flight ──► ShuttingDown ──► Ended
+//!                │                    │ ▲                                       ▲
+//!                │                    └─┘ Recovery: abort, reset, bring-up      │
+//!                └── Failed: the controller may be enabled, so stop it first ───┘
+//! ```
+//!
+//! A task never waits: for a lock that a posting or reaping thread holds, or for a register of another process,
+//! it returns, and is stepped again.
 
 mod admin;
 mod bring_up;
@@ -21,151 +31,151 @@ use driver::{
     RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
-use nvme::{Cid, QueueId, Status, Vector};
+use nvme::{Cid, QueueId, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
 use crate::health::GivenUp;
 use crate::options::OpenOptions;
 use crate::request::LOST;
-use crate::shared::control::{Asks, Control, RawCommand};
-use crate::shared::controller::{Opened, Sizes};
+use crate::shared::control::{Control, ControlShared, RawCommand};
+use crate::shared::controller::{NamespaceSizes, Opened};
 use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::path_states::PathHandle;
 use crate::shared::queue_shared::QueueShared;
 use crate::transport::{RingController, Rings};
 use admin::{Admin, Power};
-use coalescing::{MODERATION, Moderation};
+use coalescing::{COALESCING, Coalescing};
 
-/// Between two looks at CSTS of a controller that does nothing.
+/// Interval between two reads of CSTS.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
 
-/// The same where requests could go another way meanwhile.
+/// The same for a path: requests should move to another path soon.
 const PATH_HEALTH_EVERY: Nanos = Nanos::from_millis(10);
 
-/// An admin command that takes longer is not answered any more, however patient the caller is with I/O ...
+/// Upper limit of the time-out of an admin command, however long the time-out of I/O is.
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// ... and however impatient: as long as any controller may take to become ready (CAP.TO, Base 3.1.4.1).
+/// Lower limit: one unit of CAP.TO, the time that a controller may take to become ready (Base 3.1.4.1).
 const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
-/// The controller task never waits for a thread that posts or reaps: it comes again.
-const AGAIN: Nanos = Nanos::from_micros(50);
+/// When to step a task again that has found a queue pair locked.
+const LOCK_RETRY: Nanos = Nanos::from_micros(50);
 
-/// The token of a caller's admin command; log pages have numbers of one byte, and moderators' commands the next bit.
+/// Token of a caller's admin command. Bits 7:0 are log pages, bit 8 is [`COALESCING`].
 const RAW_COMMAND: u64 = 1 << 9;
 
-/// What a turn ended with.
-pub(crate) enum Turn {
-    /// Nothing to do until then.
+/// The result of [`Task::step`].
+pub(crate) enum TaskStatus {
+    /// Step it again at this time at the latest.
     Until(Nanos),
-    /// The controller has been shut down, or was never up.
+    /// The task has ended: the controller is shut down, or was never up.
     Ended,
 }
 
-/// What the housekeeping thread looks after: a controller, or a file.
-pub(crate) trait Charge: Send {
-    /// What tells of it, beside the thread's own wake-up.
+/// What the housekeeping thread runs for a controller or a file.
+pub(crate) trait Task: Send {
+    /// An eventfd whose signals step the task, besides kicks.
     fn vector(&self) -> Option<&EventFd>;
 
-    /// It cannot be looked after.
+    /// The task cannot be run: `error` is for the thread that opens the device.
     fn refuse(&mut self, error: OpenError);
 
-    /// Does what is due.
-    fn turn(&mut self, now: Nanos) -> Turn;
+    /// Does what is due. Must not block.
+    fn step(&mut self, now: Nanos) -> TaskStatus;
 }
 
-enum Life {
+enum Phase {
     BringingUp(Box<Bringup>, SyncSender<Result<(Opened, Inventory), OpenError>>, Option<Control>),
     Live(Box<Recovery>),
-    /// In the end somebody may be waiting to hear why the device was not opened.
-    ShuttingDown(Box<Shutdown>, Option<Refusal>),
+    /// With the error for the opener, if bring-up has failed.
+    ShuttingDown(Box<Shutdown>, Option<OpenFailure>),
     Ended,
 }
 
-/// Why a device is not opened, and who is to know.
-struct Refusal {
-    tell: SyncSender<Result<(Opened, Inventory), OpenError>>,
+/// Why a device could not be opened, and the channel to its opener.
+struct OpenFailure {
+    reply: SyncSender<Result<(Opened, Inventory), OpenError>>,
     error: OpenError,
 }
 
-/// Owns a controller's admin queue and carries out what its state machines ask.
+/// Owns a controller's admin queue, and carries out what the state machines of `driver` ask for.
 pub(crate) struct ControllerTask {
     controller: Arc<RingController>,
-    /// Where it is one of several paths: who is to know of it.
+    /// For a path of a multipath device: where its state is published.
     path_handle: Option<PathHandle>,
     options: OpenOptions,
-    asks: Arc<Asks>,
+    shared: Arc<ControlShared>,
     admin: Admin,
     rings: Vec<Rings>,
     queues: Vec<Arc<HwQueue>>,
     inventory: Inventory,
-    life: Life,
+    phase: Phase,
+    /// Commands past their time-out, collected before each step of recovery.
     watch: Watch,
     events: Events,
-    /// The ANA log, as far as it has been read.
+    /// The part of the ANA log page that has been read.
     ana: AnaPieces,
-    moderation: Moderation,
-    /// Taken back by a reset, until it is known what becomes of them.
+    coalescing: Coalescing,
+    /// Commands that a reset has taken back, by hardware queue. They are returned to their queues once the
+    /// controller is up again or given up.
     abandoned: Vec<(usize, Vec<Command>)>,
-    /// What could not be done because some thread posted or reaped at that moment: it is done first thing next turn.
-    put_off: Option<RecoveryAsk>,
-    /// The pairs that it has not been done to yet, each with its queue's number.
-    to_do: Vec<(usize, QueueId)>,
+    /// A step of recovery that was deferred because a thread held a pair's lock. Continued at the next step.
+    deferred_ask: Option<RecoveryAsk>,
+    /// The pairs for which it has not been done yet, each with the index of its hardware queue.
+    pairs_left: Vec<(usize, QueueId)>,
+    /// Aborts that have completed, whose CIDs are not free yet.
     ended_aborts: Vec<(QueueId, Cid)>,
     taken: Vec<Completed>,
-    /// Where commands are sent as bytes.
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
-    /// A caller's admin command that the controller has not answered.
+    /// A caller's admin command in flight.
     raw_command: Option<RawCommand>,
-    /// For threads that ask how large the namespaces are now.
-    sizes: Sizes,
-    /// Commands past their time-out have been announced, and are given time until then.
-    reminded_until: Nanos,
-    /// What the controller last said of its power.
+    /// The current sizes of the namespaces, for the queues' threads.
+    sizes: NamespaceSizes,
+    /// No recovery before this time: late commands were announced just now.
+    late_grace_until: Nanos,
+    /// The last health log page's counts of power cycles.
     power: Option<Power>,
-    /// Its path has been up before; and it is back, though not yet in use.
+    /// The path has been up before.
     has_been_up: bool,
+    /// The path is back, but not used before the health log page has been read.
     returning: bool,
-    /// What it was when its path came up first: what takes its place has to be the same.
+    /// The inventory of when the path first came up. Whatever answers later has to match it.
     joined: Option<Box<Inventory>>,
-    /// It is reached by another connection than when it was last up.
+    /// The connection is another than when the controller was last up.
     reconnected: bool,
-    /// An event says that SQ heads are wrong.
-    told_of_heads: bool,
+    /// The event for invalid SQ heads was sent.
+    reported_bad_heads: bool,
 }
 
-impl Charge for ControllerTask {
-    /// What the admin vector's messages signal.
+impl Task for ControllerTask {
     fn vector(&self) -> Option<&EventFd> {
         self.controller.eventfd(Vector(0))
     }
 
-    /// The controller cannot be looked after.
     fn refuse(&mut self, error: OpenError) {
-        if let Life::BringingUp(_, tell, _) = &self.life {
-            _ = tell.send(Err(error));
+        if let Phase::BringingUp(_, reply, _) = &self.phase {
+            _ = reply.send(Err(error));
         }
-        self.life = Life::Ended;
+        self.phase = Phase::Ended;
     }
 
-    /// Takes what the admin queue has and steps the state machine at work.
-    fn turn(&mut self, now: Nanos) -> Turn {
+    fn step(&mut self, now: Nanos) -> TaskStatus {
         self.take_replies();
         self.take_answers(now);
-        self.hear_of_the_way();
-        let until = match self.life {
-            Life::BringingUp(..) => self.bring_up(now),
-            Life::Live(_) => self.live(now),
-            Life::ShuttingDown(..) => self.shut_down(now),
-            Life::Ended => return Turn::Ended,
+        self.take_server_events();
+        let until = match self.phase {
+            Phase::BringingUp(..) => self.bring_up(now),
+            Phase::Live(_) => self.live(now),
+            Phase::ShuttingDown(..) => self.shut_down(now),
+            Phase::Ended => return TaskStatus::Ended,
         };
-        // After all that may have sent something.
-        match self.life {
-            Life::Ended => Turn::Ended,
-            _ => Turn::Until(until.min(self.controller.properties().next_answer())),
+        match self.phase {
+            Phase::Ended => TaskStatus::Ended,
+            // The deadline of register accesses last: each step above may have started one.
+            _ => TaskStatus::Until(until.min(self.controller.properties().next_answer())),
         }
     }
 }
@@ -176,15 +186,17 @@ impl ControllerTask {
         path_handle: Option<PathHandle>,
         options: &OpenOptions,
         control: Control,
-        tell: SyncSender<Result<(Opened, Inventory), OpenError>>,
+        reply: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<ControllerTask, OpenError> {
         let admin = Admin::new(&controller, options.pool_bytes)?;
         let wanted = options.hardware();
+        // Interrupt queues before poll queues: a controller may grant fewer queue pairs than are asked for.
         let notifying = (0..wanted).map(|n| Some(controller.vector_of(n, wanted).0));
         let polled = std::iter::repeat_n(None, if controller.has_poll_queues() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
         let wanted = WantedQueues::New { depth: options.depth, vectors };
         let config = bringup_config(path_handle.as_ref(), &controller, &admin, wanted);
+        // Never masked: the admin queue has few completions, and the eventfd ends the thread's sleep.
         controller.arm(Vector(0));
         let reporter = control.reporter();
         controller.properties().tell(Arc::new(move || reporter.kick()));
@@ -192,57 +204,57 @@ impl ControllerTask {
             controller,
             path_handle,
             options: options.clone(),
-            asks: control.asks(),
+            shared: control.shared(),
             admin,
             rings: Vec::new(),
             queues: Vec::new(),
             inventory: Inventory::default(),
-            life: Life::BringingUp(Box::new(Bringup::new(config)), tell, Some(control)),
+            phase: Phase::BringingUp(Box::new(Bringup::new(config)), reply, Some(control)),
             watch: Watch::new(),
             events: Events::default(),
             ana: AnaPieces::default(),
-            moderation: Moderation::default(),
+            coalescing: Coalescing::default(),
             abandoned: Vec::new(),
-            put_off: None,
-            to_do: Vec::new(),
+            deferred_ask: None,
+            pairs_left: Vec::new(),
             ended_aborts: Vec::new(),
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
             raw_command: None,
-            sizes: Sizes::default(),
-            reminded_until: Nanos::ZERO,
+            sizes: NamespaceSizes::default(),
+            late_grace_until: Nanos::ZERO,
             power: None,
             has_been_up: false,
             returning: false,
             joined: None,
             reconnected: false,
-            told_of_heads: false,
+            reported_bad_heads: false,
         })
     }
 
     fn take_replies(&mut self) {
         let violation = self.admin.reap(&self.controller);
-        // Out of its place for the loop, and back: a moderator's commands, a hundred a second, allocate nothing.
+        // Taken for the loop and put back, so that `dim` with its hundred commands per second does not allocate.
         let taken = std::mem::take(&mut self.admin.taken);
         for completed in &taken {
             match Purpose::from_token(completed.token) {
                 Purpose::Sequence => {
                     let page = self.admin.take_page(Purpose::Sequence);
                     let reply = AdminReply { status: completed.status, result: completed.result, page };
-                    match &mut self.life {
-                        Life::BringingUp(bringup, ..) => bringup.completed(&reply),
-                        Life::Live(recovery) => recovery.completed(&reply),
-                        Life::ShuttingDown(shutdown, _) => shutdown.completed(&reply),
-                        Life::Ended => {}
+                    match &mut self.phase {
+                        Phase::BringingUp(bringup, ..) => bringup.completed(&reply),
+                        Phase::Live(recovery) => recovery.completed(&reply),
+                        Phase::ShuttingDown(shutdown, _) => shutdown.completed(&reply),
+                        Phase::Ended => {}
                     }
                 }
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
                 Purpose::AsyncEvent => {
                     if let Some(event) = self.events.happened(completed.status, completed.result) {
-                        self.asks.reporter.push(EventKind::Async(event));
+                        self.shared.reporter.push(EventKind::Async(event));
                     }
                 }
-                Purpose::Own(MODERATION) => self.moderated(completed.status),
+                Purpose::Own(COALESCING) => self.coalescing_completed(completed.status),
                 Purpose::Own(RAW_COMMAND) => self.raw_command_completed(completed.status, completed.result),
                 Purpose::Own(number) => self.was_read(Reading::from_number(number), completed.status),
                 Purpose::KeepAlive => {}
@@ -251,31 +263,31 @@ impl ControllerTask {
         self.admin.taken = taken;
         let Some(violation) = violation else { return };
         tracing::warn!(%violation, "protocol violation on the admin queue");
-        match &mut self.life {
-            Life::BringingUp(bringup, ..) => bringup.violated(violation),
-            Life::Live(recovery) => recovery.violated(violation),
-            Life::ShuttingDown(shutdown, _) => shutdown.violated(),
-            Life::Ended => {}
+        match &mut self.phase {
+            Phase::BringingUp(bringup, ..) => bringup.violated(violation),
+            Phase::Live(recovery) => recovery.violated(violation),
+            Phase::ShuttingDown(shutdown, _) => shutdown.violated(),
+            Phase::Ended => {}
         }
     }
 
     fn take_answers(&mut self, now: Nanos) {
         for (ticket, answer) in self.controller.properties().answers(now) {
-            match &mut self.life {
-                Life::BringingUp(bringup, ..) => bringup.answered(ticket, answer),
-                Life::Live(recovery) => recovery.answered(ticket, answer),
-                Life::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
-                Life::Ended => {}
+            match &mut self.phase {
+                Phase::BringingUp(bringup, ..) => bringup.answered(ticket, answer),
+                Phase::Live(recovery) => recovery.answered(ticket, answer),
+                Phase::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
+                Phase::Ended => {}
             }
         }
     }
 
-    /// Something that only a person can act on.
+    /// An event for an administrator.
     fn note(&self, what: String) {
-        self.asks.reporter.push(EventKind::Note(what));
+        self.shared.reporter.push(EventKind::Note(what));
     }
 
-    /// The queues that post to its hardware queues.
+    /// The software queues of all its hardware queues.
     fn users(&self) -> impl Iterator<Item = &Arc<QueueShared>> {
         self.queues.iter().flat_map(|queue| &queue.users)
     }
@@ -285,14 +297,15 @@ impl ControllerTask {
     }
 
     fn post(&mut self, command: AdminCommand, now: Nanos) {
-        // A sequence has one command out at a time; if it cannot be posted its deadline passes, and says so.
+        // A sequence has one command in flight, so there is a tag. If not, its deadline ends the sequence.
         if !self.admin.post(&self.controller, command, Purpose::Sequence, now) {
             tracing::warn!("an admin command could not be posted");
         }
     }
 
+    /// The time-out of an admin command: that of I/O, within the two limits.
     fn admin_timeout(&self) -> Nanos {
-        admin_timeout(&self.options)
+        self.options.timeout.clamp(ADMIN_TIMEOUT_MIN, ADMIN_TIMEOUT)
     }
 
     fn recovery_config(&self) -> RecoveryConfig {
@@ -302,46 +315,49 @@ impl ControllerTask {
             grace: self.grace(),
             attempts: 3,
             health_interval: if self.path_handle.is_some() { PATH_HEALTH_EVERY } else { HEALTH_EVERY },
-            // Meanwhile there are other paths.
+            // Requests take other paths, so a lost controller can be waited for.
             lost_patience: if self.path_handle.is_some() { Nanos::MAX } else { Nanos::ZERO },
         }
     }
 
-    /// How long a command may be overdue. Where requests could go another way meanwhile, an admin command, Keep Alive for one, that is
-    /// not answered within the keep-alive time-out tells that the controller hangs.
+    /// How long a command may be overdue before a reset.
     fn grace(&self) -> Nanos {
         let keep_alive = self.inventory.keep_alive;
         match self.path_handle {
+            // A path whose admin commands, such as Keep Alive, take longer than the keep-alive time-out hangs.
             Some(_) if keep_alive > Nanos::ZERO => keep_alive.clamp(ADMIN_TIMEOUT_MIN, self.admin_timeout()),
             _ => self.admin_timeout(),
         }
     }
 
-    /// How to bring the controller up again: with the queues that there are.
+    /// The configuration of a bring-up after a reset, with the existing queues.
     fn again(&self) -> BringupConfig {
         bringup_config(self.path_handle.as_ref(), &self.controller, &self.admin, WantedQueues::Again(self.inventory.queues.clone()))
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
-        let Life::Live(recovery) = &mut self.life else { return now };
-        if self.asks.is_closing() {
+        let Phase::Live(recovery) = &mut self.phase else { return now };
+        if self.shared.is_closing() {
+            // A lost controller is not waited for: no request needs it.
             recovery.lose_patience();
         }
-        if self.asks.take_reset() {
+        if self.shared.take_reset() {
             recovery.reset();
         }
-        for violation in self.asks.reporter.violations().drain(..) {
+        for violation in self.shared.reporter.violations().drain(..) {
             tracing::warn!(%violation, "protocol violation");
             recovery.violated(violation);
         }
         let swept = orphans::sweep(&self.queues, &mut self.taken);
         let swept = if swept { now + orphans::SWEEP_EVERY } else { Nanos::MAX };
-        let mut until = swept.min(self.look_after_path(now)).min(self.end_aborts(now));
-        let reminded = self.remind(now);
-        if now < reminded {
-            return until.min(reminded);
+        let mut until = swept.min(self.step_path(now)).min(self.end_aborts(now));
+        // Before recovery sees the late commands: they may be late because a thread computes.
+        let grace_until = self.finish_late_work(now);
+        if now < grace_until {
+            return until.min(grace_until);
         }
         loop {
+            // Collected anew for each step: the last one may have aborted or taken back commands.
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
             let mut bad_heads = 0;
@@ -349,11 +365,12 @@ impl ControllerTask {
                 self.watch.look(pair, now, &self.recovery_config());
                 bad_heads += pair.counters().bad_heads;
             }
-            if bad_heads > 0 && !std::mem::replace(&mut self.told_of_heads, true) {
+            // Real controllers report them. They do no harm, so once is enough.
+            if bad_heads > 0 && !std::mem::replace(&mut self.reported_bad_heads, true) {
                 self.note("the controller's completions name impossible SQ heads, which Reap does not use".to_owned());
             }
-            let Life::Live(recovery) = &mut self.life else { return now };
-            let ask = match self.put_off.take() {
+            let Phase::Live(recovery) = &mut self.phase else { return now };
+            let ask = match self.deferred_ask.take() {
                 Some(ask) => ask,
                 None => recovery.step(now, self.controller.properties(), &self.watch),
             };
@@ -362,14 +379,14 @@ impl ControllerTask {
                     let (watching, lost_since) = (recovery.is_watching(), recovery.lost_since());
                     until = until.min(next);
                     if let Some(since) = lost_since {
-                        self.look_for_it(since);
+                        self.look_for_server(since);
                     }
                     if watching {
                         self.post_raw_command(now);
-                        until = until.min(self.look_after_events(now)).min(self.moderate(now));
+                        until = until.min(self.step_events(now)).min(self.step_coalescing(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
-                            self.life = Life::ShuttingDown(shutdown, None);
+                            self.phase = Phase::ShuttingDown(shutdown, None);
                             return self.shut_down(now);
                         }
                     }
@@ -382,16 +399,17 @@ impl ControllerTask {
                 }
                 ask => {
                     self.recover(ask, now);
-                    if self.put_off.is_some() {
-                        return until.min(now + AGAIN);
+                    // Some pair's lock was busy. Waiting for it would keep other controllers waiting too.
+                    if self.deferred_ask.is_some() {
+                        return until.min(now + LOCK_RETRY);
                     }
                 }
             }
         }
     }
 
-    /// Asks for events, and reads what they were about. When to come again.
-    fn look_after_events(&mut self, now: Nanos) -> Nanos {
+    /// Posts Asynchronous Event Requests, and reads the log pages that events name. Returns when to step again.
+    fn step_events(&mut self, now: Nanos) -> Nanos {
         while let Some((command, purpose)) = self.events.next_command(now) {
             if !self.admin.post(&self.controller, command, purpose, now) {
                 self.events.not_posted(purpose);
@@ -405,16 +423,16 @@ impl ControllerTask {
         self.is_unused() && self.queues.iter().flat_map(|queue| queue.pairs()).all(|pair| pair.in_flight() == 0)
     }
 
-    /// Whether nobody uses the controller, and nobody waits for a request: what this turn's sweep has seen may be old by now, since the
-    /// last queue and the device may have gone after it, with completions in an inbox that only the next sweep takes out.
+    /// Whether the device is closing and no request is open.
     fn is_unused(&self) -> bool {
-        // In this order: once the device is closing no queue is taken any more.
-        self.asks.is_closing() && self.users().all(|user| user.open() == 0)
+        // This step's sweep may be out of date: since then the last queue may have gone, with completions in
+        // its inbox. So the open requests are counted again, after `is_closing`: from then on no queue is taken.
+        self.shared.is_closing() && self.users().all(|user| user.open() == 0)
     }
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
         loop {
-            let Life::ShuttingDown(shutdown, _) = &mut self.life else { return now };
+            let Phase::ShuttingDown(shutdown, _) = &mut self.phase else { return now };
             match shutdown.step(now, self.controller.properties()) {
                 ShutdownAsk::Wait { until } => return until,
                 ShutdownAsk::Admin(command) => self.post(command, now),
@@ -428,69 +446,38 @@ impl ControllerTask {
         }
     }
 
-    /// The last thing that happens to a controller. If it never came up its opener is told why.
+    /// Ends the task. If bring-up has failed, the opener gets the error now that the controller has stopped.
     fn end(&mut self) {
-        if let Life::ShuttingDown(_, Some(Refusal { tell, error })) = std::mem::replace(&mut self.life, Life::Ended) {
-            _ = tell.send(Err(error));
+        if let Phase::ShuttingDown(_, Some(OpenFailure { reply, error })) = std::mem::replace(&mut self.phase, Phase::Ended) {
+            _ = reply.send(Err(error));
         }
     }
 }
 
-fn admin_timeout(options: &OpenOptions) -> Nanos {
-    options.timeout.clamp(ADMIN_TIMEOUT_MIN, ADMIN_TIMEOUT)
-}
-
-/// However impatient the caller is with I/O, a controller that is slow to answer while it comes up is not refused, nor given up.
 fn bringup_config(path_handle: Option<&PathHandle>, controller: &RingController, admin: &Admin, queues: WantedQueues) -> BringupConfig {
     let (admin_sq, admin_cq) = admin.addrs;
     let keep_alive = path_handle.map_or(Nanos::ZERO, |path_handle| path_handle.path_states.keep_alive);
     let doorbells = controller.doorbell_pages();
+    // ADMIN_TIMEOUT even if the time-out of I/O is short: a controller may be slow while it comes up.
     BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive, doorbells }
 }
 
-/// Where its life has not ended, a turn has panicked: nobody stops the controller, which may write to whatever it was given.
 impl Drop for ControllerTask {
     fn drop(&mut self) {
-        if !matches!(self.life, Life::Ended) {
-            self.asks.health().dead.get_or_insert(GivenUp::Panicked);
-            self.asks.reporter.push(EventKind::GivenUp(GivenUp::Panicked));
+        // A step has panicked. The controller was not stopped, and may write to all memory that it was given.
+        if !matches!(self.phase, Phase::Ended) {
+            self.shared.health().dead.get_or_insert(GivenUp::Panicked);
+            self.shared.reporter.push(EventKind::GivenUp(GivenUp::Panicked));
             self.take_everything_back();
             self.return_abandoned(LOST);
             self.leak_rings();
         }
         self.refuse_raw_commands();
         self.users().for_each(|user| user.fail_all());
-        // Futures that have outlived their queue end now, or never.
+        // Ends futures whose queue has no thread: no other sweep follows.
         orphans::sweep(&self.queues, &mut self.taken);
     }
 }
 
 #[cfg(test)]
 mod tests;
-
-impl ControllerTask {
-    /// What moderators want of the controller. When to come again.
-    pub(super) fn moderate(&mut self, now: Nanos) -> Nanos {
-        if self.asks.reporter.take_stirred() {
-            self.moderation.idle = 0;
-        }
-        if let Some(command) = self.moderation.next(now, &self.controller, &self.queues)
-            && !self.admin.post(&self.controller, command, Purpose::Own(MODERATION), now)
-        {
-            self.moderation.not_posted();
-        }
-        self.moderation.until(&self.queues)
-    }
-
-    /// The controller has answered what [`ControllerTask::moderate`] sent.
-    pub(super) fn moderated(&mut self, status: Status) {
-        self.moderation.answered(status, &self.queues);
-        let mut health = self.asks.health();
-        let news = self.moderation.refused && !health.coalescing_refused;
-        (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
-        drop(health);
-        if news {
-            self.asks.reporter.push(EventKind::CoalescingRefused);
-        }
-    }
-}

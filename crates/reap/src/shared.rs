@@ -1,15 +1,16 @@
-//! What the threads of a device share.
+//! State of a device that its threads share. What only a queue's own thread uses is in `thread`; the
+//! controller's task is in `controller_task`.
 //!
-//! | question | file |
+//! | what | file |
 //! | --- | --- |
-//! | which requests are open, and who has their buffers? | `requests.rs` |
-//! | what may other threads touch of a queue? | `queue_shared.rs` |
-//! | what do futures wait on? | `future_states.rs`, `future.rs` |
-//! | what do the threads of one hardware queue share? | `hw_queue.rs`, `drain.rs` |
-//! | how does a thread reach the controller task? | `control.rs`, `reports.rs` |
-//! | what is an open controller? which queues has it? | `controller.rs`, `queue_table.rs` |
-//! | events of the device | `events.rs` |
-//! | which states have the paths of a multipath device? | `path_states.rs` |
+//! | a queue's open requests and their buffers | `requests.rs` |
+//! | the part of a queue that other threads may use | `queue_shared.rs` |
+//! | futures, and their results | `future.rs`, `future_states.rs` |
+//! | a hardware queue, and its drain thread | `hw_queue.rs`, `drain.rs` |
+//! | requests and reports to the controller task | `control.rs`, `reports.rs` |
+//! | an open controller, and its queues | `controller.rs`, `queue_table.rs` |
+//! | events of a device | `events.rs` |
+//! | states of the paths of a multipath device | `path_states.rs` |
 
 pub(crate) mod control;
 pub(crate) mod controller;

@@ -1,20 +1,24 @@
-//! One thread: how it polls, spins, naps and sleeps.
+//! What one thread does with its queues: submit, poll, spin, nap and sleep. Policies (crate `completion`)
+//! decide when; this module carries it out. State that threads share is in `shared`.
 //!
 //! | what | file |
 //! | --- | --- |
-//! | one thread's queue on one controller | `queue_pair.rs`, over a transport: of a file `transport/kernel/queue.rs`, else `ring_queue.rs`; which one it is: `path_queue.rs` |
-//! | several queues of one thread | `event_loop.rs`; what a sleep costs here: `sleep_cost.rs` |
-//! | one notification for several vectors in `posted` | `posting.rs` |
-//! | whether other threads want its CPU | `contention.rs` |
+//! | one thread's queue on one controller, over any transport | `queue_pair.rs` |
+//! | the transport of controllers; that of files is `transport/kernel/queue.rs` | `ring_queue.rs` |
+//! | which of the two transports a queue has | `path_queue.rs` |
+//! | several queues of one thread | `event_loop.rs` |
+//! | measuring the cost of a sleep | `sleep_cost.rs` |
+//! | one notification for several vectors (`posted`) | `posted_msi.rs` |
+//! | whether other threads want this CPU | `contention.rs` |
 //! | the thread that reaps in `threaded` | `drain_thread.rs` |
-//! | futures | `block_on.rs` |
+//! | `block_on` | `block_on.rs` |
 
 pub(crate) mod block_on;
 mod contention;
 mod drain_thread;
 pub(crate) mod event_loop;
 pub(crate) mod path_queue;
-mod posting;
+mod posted_msi;
 pub(crate) mod queue_pair;
 pub(crate) mod ring_queue;
 pub(crate) mod sleep_cost;

@@ -1,4 +1,5 @@
-//! The admin queue, as its one owner uses it: the housekeeping thread.
+//! The admin queue. Only the housekeeping thread uses it. It has one page of 4 KiB for data, so one command with
+//! data is in flight at a time.
 
 use driver::{AdminCommand, Completed, Purpose, QueueSizes};
 use hw::{DmaBuf, Lent};
@@ -12,11 +13,13 @@ use crate::transport::{Pair, RingController, Rings};
 /// Bytes that an Identify or Get Log Page command returns.
 const PAGE: usize = 4096;
 
-/// A page that a command fills, and which command that is while it is out.
-enum Page {
-    Here(DmaBuf),
+/// The data page.
+enum DataPage {
+    Free(DmaBuf),
+    /// A command with this purpose uses it.
     Lent(Lent, Purpose),
-    Gone,
+    /// Only while it changes from one to the other.
+    Moving,
 }
 
 /// The admin queue pair with its memory.
@@ -25,13 +28,13 @@ pub(crate) struct Admin {
     rings: Option<Rings>,
     /// Bus addresses of the rings.
     pub addrs: (u64, u64),
-    page: Page,
-    /// What the last [`Admin::reap`] found.
+    page: DataPage,
+    /// The completions of the last [`Admin::reap`].
     pub taken: Vec<Completed>,
 }
 
 impl Admin {
-    /// Commands in flight on the admin queue: Aborts, event requests, keep-alive, and the sequence at work.
+    /// Enough for Aborts, Asynchronous Event Requests, Keep Alive, a caller's command and the current sequence.
     pub(crate) const SIZES: QueueSizes = QueueSizes { sq_entries: 64, cq_entries: 64, tags: 63 };
 
     pub(crate) fn new(controller: &RingController, pool_bytes: u64) -> Result<Admin, OpenError> {
@@ -39,18 +42,20 @@ impl Admin {
         let rings = Rings::new(controller, Admin::SIZES).map_err(small)?;
         let page = controller.pool().alloc(PAGE).map_err(small)?;
         let pair = rings.pair(controller, QueueId::ADMIN, Admin::SIZES).ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;
-        Ok(Admin { pair, addrs: rings.addrs(), rings: Some(rings), page: Page::Here(page), taken: Vec::with_capacity(64) })
+        Ok(Admin { pair, addrs: rings.addrs(), rings: Some(rings), page: DataPage::Free(page), taken: Vec::with_capacity(64) })
     }
 
-    /// Posts a command and rings the doorbell. False: there is no tag, or the page is in use; ask again later.
+    /// Posts a command and rings the doorbell. Returns false if there is no tag, or the page is in use: try again
+    /// after a completion.
     pub(crate) fn post(&mut self, controller: &RingController, command: AdminCommand, purpose: Purpose, now: Nanos) -> bool {
         let mut sqe = command.sqe;
         if command.page {
-            match std::mem::replace(&mut self.page, Page::Gone) {
-                Page::Here(buf) => {
+            match std::mem::replace(&mut self.page, DataPage::Moving) {
+                DataPage::Free(buf) => {
                     let lent = buf.lend();
+                    // One aligned page: PRP1 alone describes it.
                     sqe.prp1 = lent.addr();
-                    self.page = Page::Lent(lent, purpose);
+                    self.page = DataPage::Lent(lent, purpose);
                 }
                 busy => {
                     self.page = busy;
@@ -63,58 +68,57 @@ impl Admin {
         sq.commit(controller.doorbells());
         drop(sq);
         if !posted && command.page {
-            self.take_page_back();
+            // The controller has never seen its address.
+            self.reclaim_page();
         }
         posted
     }
 
-    /// What the next command with a page finds there. False: the page is in use.
+    /// Fills the page for the next command that sends data. Returns false if the page is in use.
     pub(crate) fn fill(&mut self, data: &[u8]) -> bool {
         match &mut self.page {
-            Page::Here(buf) => buf[..data.len()].copy_from_slice(data),
+            DataPage::Free(buf) => buf[..data.len()].copy_from_slice(data),
             _ => return false,
         }
         true
     }
 
-    /// Puts what has completed into [`Admin::taken`].
+    /// Reaps completions into [`Admin::taken`]. Returns a protocol violation.
     pub(crate) fn reap(&mut self, controller: &RingController) -> Option<driver::ProtocolViolation> {
         self.taken.clear();
         self.pair.reap(controller.doorbells(), 64, &mut self.taken).violation.map(|violation| *violation)
     }
 
-    /// The page that a command filled, which has completed; empty if it asked for none. Another's stays out: the controller may be
-    /// writing to it.
+    /// The page that a completed command has filled; empty if the command had none.
     pub(crate) fn take_page(&mut self, purpose: Purpose) -> &[u8] {
-        if !matches!(&self.page, Page::Lent(_, user) if *user == purpose) {
+        // Another command has the page: the controller may be writing to it.
+        if !matches!(&self.page, DataPage::Lent(_, user) if *user == purpose) {
             return &[];
         }
-        self.take_page_back();
+        self.reclaim_page();
         match &self.page {
-            Page::Here(buf) => buf,
+            DataPage::Free(buf) => buf,
             _ => &[],
         }
     }
 
-    /// Nobody writes to the page: the controller has stopped, or was never told of it.
-    pub(crate) fn take_page_back(&mut self) {
-        self.page = match std::mem::replace(&mut self.page, Page::Gone) {
-            Page::Lent(lent, _) => Page::Here(lent.take_back()),
-            here => here,
+    /// Takes the page back. Only once the controller does not access it: its command has completed, the controller
+    /// has stopped, or it has never got the address.
+    pub(crate) fn reclaim_page(&mut self) {
+        self.page = match std::mem::replace(&mut self.page, DataPage::Moving) {
+            DataPage::Lent(lent, _) => DataPage::Free(lent.take_back()),
+            free => free,
         };
     }
 
-    /// The controller may still write to the rings, and to the page if it is out: nobody else may ever have that memory.
+    /// Leaks the memory of the rings: the controller may still write to it. A lent page is leaked by its drop.
     pub(crate) fn leak_rings(&mut self) {
         std::mem::forget(self.rings.take());
     }
 }
 
-#[cfg(test)]
-mod tests;
-
-/// Power cycles, and shutdowns without notice, over a controller's life (Base 5.1.12.1.3). A volatile cache has lost what
-/// it held if either has grown.
+/// Power cycles and unsafe shutdowns over a controller's life (Base 5.1.12.1.3). If either has grown, the volatile
+/// write cache has lost its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Power {
     cycles: u128,
@@ -122,7 +126,7 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// What the health log page says; `None`: nothing that can be read.
+    /// From the health log page; `None` if it cannot be read.
     pub(super) fn from_page(page: &[u8]) -> Option<Power> {
         let smart = page.get(..Smart::LEN).and_then(|bytes| Smart::from_page(bytes).ok())?;
         Some(Power { cycles: smart.power_cycles.get(), unsafe_shutdowns: smart.unsafe_shutdowns.get() })

@@ -1,4 +1,5 @@
-//! A controller's first minutes: brought up, its queues made, and handed to the thread that opened it; or closed down again.
+//! Bring-up of a controller: enable it, create its queues, and hand it to the thread that opens the device. If that
+//! fails, the controller is shut down again.
 
 use std::sync::Arc;
 
@@ -6,81 +7,84 @@ use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
-use super::{ControllerTask, Life, Refusal};
+use super::{ControllerTask, OpenFailure, Phase};
 use crate::error::{OpenError, OptionsError};
 use crate::namespace::Namespace;
-use crate::shared::controller::{Description, Opened, Sizes};
-use crate::shared::hw_queue::{HwQueue, MOST_USERS};
+use crate::shared::controller::{Description, NamespaceSizes, Opened};
+use crate::shared::hw_queue::{HwQueue, MAX_USERS};
 use crate::shared::queue_shared::QueueShared;
 use crate::transport::{MAX_TRANSFER, RingPair, Rings, Transport};
 
 impl ControllerTask {
+    /// Steps the bring-up. Returns when to step again.
     pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
         loop {
-            let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
+            let Phase::BringingUp(bringup, ..) = &mut self.phase else { return now };
             match bringup.step(now, self.controller.properties()) {
                 BringupAsk::Wait { until } => return until,
                 BringupAsk::Admin(command) => self.post(command, now),
                 BringupAsk::ReopenAdmin => {
+                    // The controller is disabled: an attempt that has failed may have left commands behind.
                     self.admin.pair.exclusive().abandon();
-                    self.admin.take_page_back();
+                    self.admin.reclaim_page();
                     self.admin.pair.exclusive().reopen();
                 }
                 BringupAsk::Rings { sizes, .. } => match Rings::new(&self.controller, sizes) {
                     Ok(rings) => {
                         let (sq, cq) = rings.addrs();
                         self.rings.push(rings);
-                        if let Life::BringingUp(bringup, ..) = &mut self.life {
+                        if let Phase::BringingUp(bringup, ..) = &mut self.phase {
                             bringup.rings(sq, cq);
                         }
                     }
                     Err(error) => {
                         let (bytes, queues) = (self.options.pool_bytes, self.options.hardware());
-                        return self.close_down(OpenError::no_memory(error, bytes, queues), now);
+                        return self.fail_open(OpenError::no_memory(error, bytes, queues), now);
                     }
                 },
                 BringupAsk::Ready(inventory) => return self.open(*inventory, now),
-                BringupAsk::Failed(error) => return self.close_down(OpenError::Bringup(error), now),
+                BringupAsk::Failed(error) => return self.fail_open(OpenError::Bringup(error), now),
             }
         }
     }
 
-    /// The controller did not come up, or is of no use, but may be enabled: it is stopped before its memory is freed, and
-    /// then the thread that opened it is told.
-    fn close_down(&mut self, error: OpenError, now: Nanos) -> Nanos {
-        let Life::BringingUp(_, tell, _) = &self.life else { return now };
-        let refusal = Refusal { tell: tell.clone(), error };
+    /// Bring-up has failed, or no namespace can be used. The controller may be enabled, so it is shut down before
+    /// its memory is freed. The opener gets the error after that.
+    fn fail_open(&mut self, error: OpenError, now: Nanos) -> Nanos {
+        let Phase::BringingUp(_, reply, _) = &self.phase else { return now };
+        let failure = OpenFailure { reply: reply.clone(), error };
         let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
-        self.life = Life::ShuttingDown(shutdown, Some(refusal));
+        self.phase = Phase::ShuttingDown(shutdown, Some(failure));
         self.shut_down(now)
     }
 
-    /// The controller is up: makes the hardware queues and hands them to the thread that opened it.
+    /// The controller is up: makes the hardware queues, and hands all parts to the opener.
     fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
         self.inventory = inventory;
+        // Before the first command is built: whether it has SGLs, for example.
         self.controller.learn(&self.inventory);
         if let Err(error) = self.make_queues() {
-            return self.close_down(error, now);
+            return self.fail_open(error, now);
         }
         let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
-        let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
+        let Phase::BringingUp(_, reply, control) = std::mem::replace(&mut self.phase, Phase::Live(recovery)) else { return now };
         self.events = Events::new(&self.inventory);
-        self.sizes = Sizes::of(&self.inventory.namespaces, self.controller.number());
+        self.sizes = NamespaceSizes::of(&self.inventory.namespaces, self.controller.number());
         self.path_up(now);
         if let Some(control) = control {
             let (description, inventory, namespaces) = (self.description(), self.inventory.clone(), self.namespaces());
             let (transport, queues, sizes) = (Transport::Ring(self.controller.clone()), self.queues.clone(), self.sizes.clone());
             let opened = Opened { transport, queues, namespaces, sizes, control, description };
-            // If nobody waits any more the control is dropped, which closes the device.
-            _ = tell.send(Ok((opened, inventory)));
+            // If the opener does not wait any more, the handle is dropped here, which closes the device.
+            _ = reply.send(Ok((opened, inventory)));
         }
         now
     }
 
     fn make_queues(&mut self) -> Result<(), OpenError> {
-        // First each hardware queue's pair that notifies, then, as far as they go, those that are only polled.
+        // The granted pairs: first the interrupt queues, then the poll queues of the first hardware queues.
         let granted = self.inventory.queues.len();
-        // Where nobody says how many, all have both pairs rather than that there are more of them.
+        // If the application has not set the number of queues: fewer hardware queues, each with both pairs.
         let both = self.controller.has_poll_queues() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
         let count = if both { (granted / 2).max(1) } else { granted }.min(self.options.hardware());
         let map = QueueMap::new(self.options.software_over(count), count).map_err(OptionsError::from)?;
@@ -93,17 +97,18 @@ impl ControllerTask {
         let mut queues = Vec::with_capacity(count);
         for n in 0..count {
             let sharing = map.software_of(n).len();
-            if sharing > MOST_USERS {
-                return Err(OptionsError::Shared { queues: sharing, most: MOST_USERS }.into());
+            if sharing > MAX_USERS {
+                return Err(OptionsError::Shared { queues: sharing, most: MAX_USERS }.into());
             }
             let first = rings_of(n).ok_or_else(too_small)??;
             let pair = RingPair::new(first, self.controller.vector_of(n, count), self.controller.clone(), prp.clone());
             let polled = rings_of(count + n).transpose()?.map(|pair| RingPair::polled(pair, self.controller.clone(), prp.clone()));
+            // A place in the inbox for each command that can be in flight: a user may have all tags.
             let parts = pair.tags() + polled.as_ref().map_or(0, RingPair::tags);
             let user = |_| QueueShared::new(pair.id().0, parts, self.options.mode).map(Arc::new);
             let users = (0..sharing).map(user).collect::<Result<_, _>>();
             let users = users.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let queue = HwQueue::new(pair, polled, users, self.asks.reporter.clone());
+            let queue = HwQueue::new(pair, polled, users, self.shared.reporter.clone());
             queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         self.queues = queues;
@@ -123,7 +128,7 @@ impl ControllerTask {
         self.inventory.namespaces.iter().filter_map(usable).collect()
     }
 
-    /// How requests to a namespace are split. One whose blocks no command moves (MDTS) cannot be used.
+    /// How requests to a namespace are split. An error if a block is larger than a command may move (MDTS).
     fn splitter(&self, ns: &driver::Namespace) -> Option<Result<Splitter, SplitError>> {
         self.inventory.limits.map(|limits| ns.splitter(&limits, MAX_TRANSFER.into()))
     }

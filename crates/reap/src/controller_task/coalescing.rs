@@ -1,77 +1,118 @@
-//! Moderators at work: what the queues' modes ask of the controller's Interrupt Coalescing, carried out by the
-//! housekeeping thread.
+//! Interrupt Coalescing of the controller, as the modes of its queues ask for it: `coalesce` (a constant), `dim`
+//! and `vic` (adjusted to the load), `adaptive` (asked for by each policy).
 //!
-//! Feature 08h holds for the whole controller, so that the vectors of queues in other modes are exempted by feature 09h
-//! first. One command is out at a time. A controller that refuses is said to, and its moderated queues run in `interrupt`.
+//! Feature 08h (Base 5.1.25.2.2) holds for the whole controller, so vectors of queues in other modes are
+//! exempted first, by feature 09h (Base 5.1.25.2.3). One Set Features command is in flight at a time. If the controller rejects
+//! one, its queues run in `interrupt`.
 
 use std::sync::Arc;
 
-use completion::{Coalesce, Mode, Moderator, PACE, Rates};
-use driver::AdminCommand;
+use completion::{Coalesce, Mode, Moderation, Moderator, PACE, Rates};
+use driver::{AdminCommand, Purpose};
 use nvme::admin::SetFeatures;
 use nvme::features::{InterruptCoalescing, VectorConfig, fid};
 use nvme::{Status, Vector};
 use units::Nanos;
 
+use super::ControllerTask;
+use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::queue_shared::QueueShared;
 use crate::transport::RingController;
 
-/// Ticks without a completion after which nobody ticks, until somebody has been woken by a moderated queue.
+/// After this many ticks without a completion the timer stops, until a queue has completions again.
 const IDLE_TICKS: u32 = 3;
 
-/// The token of moderators' commands; log pages have numbers of one byte.
-pub(super) const MODERATION: u64 = 1 << 8;
+/// Token of the Set Features commands. Bits 7:0 are log pages.
+pub(super) const COALESCING: u64 = 1 << 8;
 
-/// What a controller holds back, and why.
+/// The state of a controller's Interrupt Coalescing.
 #[derive(Default)]
-pub(crate) struct Moderation {
-    /// Of the mode that asked first.
-    moderator: Option<(completion::Moderation, Moderator)>,
-    /// What the controller has been told.
+pub(crate) struct Coalescing {
+    /// The moderator of the first queue whose mode has one.
+    moderator: Option<(Moderation, Moderator)>,
+    /// The setting that the controller has confirmed; `None`: not known, as after a reset.
     in_force: Option<Coalesce>,
+    /// Vectors that are exempt (feature 09h, CD).
     exempt: Vec<Vector>,
-    out: Option<Out>,
+    /// The command in flight.
+    command: Option<Setting>,
+    /// The last tick, and the counts of completions and messages then.
     ticked: Nanos,
     completions: u64,
     messages: u64,
+    /// Ticks in a row without a completion.
     pub idle: u32,
-    /// The controller takes neither feature.
+    /// The controller has rejected a command.
     pub refused: bool,
 }
 
-/// The command that is out.
+/// What a Set Features command sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Out {
+enum Setting {
+    /// Feature 08h.
     Coalesce(Coalesce),
+    /// Feature 09h: whether the vector is exempt.
     Exempt(Vector, bool),
 }
 
-impl Moderation {
-    /// The setting in force, if it holds anything back: entries, and microseconds.
+impl ControllerTask {
+    /// Posts the next Set Features command. Returns when to step again.
+    pub(super) fn step_coalescing(&mut self, now: Nanos) -> Nanos {
+        if self.shared.reporter.take_queue_active() {
+            self.coalescing.idle = 0;
+        }
+        // No tag: the setting is computed again at the next step.
+        if let Some(command) = self.coalescing.next(now, &self.controller, &self.queues)
+            && !self.admin.post(&self.controller, command, Purpose::Own(COALESCING), now)
+        {
+            self.coalescing.not_posted();
+        }
+        self.coalescing.until(&self.queues)
+    }
+
+    /// The command of [`ControllerTask::step_coalescing`] has completed.
+    pub(super) fn coalescing_completed(&mut self, status: Status) {
+        self.coalescing.completed(status, &self.queues);
+        let mut health = self.shared.health();
+        let refused_now = self.coalescing.refused && !health.coalescing_refused;
+        (health.held_back, health.coalescing_refused) = (self.coalescing.held_back(), self.coalescing.refused);
+        // Before the event: it takes other locks, and wakes receivers that may read the health.
+        drop(health);
+        if refused_now {
+            self.shared.reporter.push(EventKind::CoalescingRefused);
+        }
+    }
+}
+
+impl Coalescing {
+    /// The setting in force, if it coalesces: entries, and microseconds.
     pub(crate) fn held_back(&self) -> Option<(u32, u32)> {
         let setting = self.in_force.filter(|&setting| setting != Coalesce::OFF)?;
         Some((setting.entries().into(), u32::from(setting.time()) * 100))
     }
 
-    /// The next command, if there is something to change. [`Moderation::answered`] or [`Moderation::not_posted`] follows.
-    pub(crate) fn next(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
-        if self.out.is_some() {
+    /// The next command, if a setting has to change. Must be followed by [`Coalescing::completed`] or
+    /// [`Coalescing::not_posted`].
+    fn next(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
+        if self.command.is_some() {
             return None;
         }
         self.choose(queues);
         if self.refused {
+            // A queue may have been switched to such a mode since.
             fall_back(queues);
             return None;
         }
-        let out = self.exemption(queues).or_else(|| self.setting(now, controller, queues))?;
-        self.out = Some(out);
-        let sqe = match out {
-            Out::Coalesce(setting) => {
+        // Exemptions first: a setting must not reach queues that have not asked for it.
+        let setting = self.exemption(queues).or_else(|| self.setting(now, controller, queues))?;
+        self.command = Some(setting);
+        let sqe = match setting {
+            Setting::Coalesce(setting) => {
                 let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
                 SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe()
             }
-            Out::Exempt(vector, exempt) => {
+            Setting::Exempt(vector, exempt) => {
                 let value = VectorConfig::new().with_iv(vector.0).with_cd(exempt);
                 SetFeatures::new(fid::VECTOR_CONFIG, value).to_sqe()
             }
@@ -79,12 +120,13 @@ impl Moderation {
         Some(AdminCommand { sqe, page: false })
     }
 
-    /// The moderator that the queues' modes ask for. Of several on one controller the first queue's.
+    /// Chooses the moderator. The feature is the controller's, so of several modes the first queue's decides.
     fn choose(&mut self, queues: &[Arc<HwQueue>]) {
         let wanted = queues.iter().filter_map(|queue| moderation(queue)).next();
         if self.moderator.as_ref().map(|(moderation, _)| *moderation) != wanted {
             self.moderator = wanted.map(|moderation| {
                 let mut moderator = Moderator::new(moderation);
+                // The last moderator's setting is still in force.
                 moderator.confirmed(self.in_force.unwrap_or(Coalesce::OFF));
                 (moderation, moderator)
             });
@@ -92,19 +134,23 @@ impl Moderation {
         }
     }
 
-    /// A vector whose exemption has to change.
-    fn exemption(&self, queues: &[Arc<HwQueue>]) -> Option<Out> {
+    /// The first vector whose exemption has to change.
+    fn exemption(&self, queues: &[Arc<HwQueue>]) -> Option<Setting> {
+        // Nothing coalesces: exemptions do not matter.
         self.moderator.as_ref()?;
         queues.iter().find_map(|queue| {
+            // Queues may share a vector: it is exempt only if none of them coalesces.
             let exempt = !queues.iter().any(|other| other.pair.vector() == queue.pair.vector() && moderation(other).is_some());
-            (exempt != self.exempt.contains(&queue.pair.vector())).then_some(Out::Exempt(queue.pair.vector(), exempt))
+            (exempt != self.exempt.contains(&queue.pair.vector())).then_some(Setting::Exempt(queue.pair.vector(), exempt))
         })
     }
 
-    fn setting(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<Out> {
+    /// The next setting of feature 08h, if it has to change.
+    fn setting(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<Setting> {
         let Some((_, moderator)) = &mut self.moderator else {
-            let held = self.in_force.is_some_and(|setting| setting != Coalesce::OFF);
-            return held.then_some(Out::Coalesce(Coalesce::OFF));
+            // The last queue has left its mode: switch coalescing off.
+            let on = self.in_force.is_some_and(|setting| setting != Coalesce::OFF);
+            return on.then_some(Setting::Coalesce(Coalesce::OFF));
         };
         if now < self.ticked + PACE {
             return None;
@@ -121,14 +167,15 @@ impl Moderation {
         };
         (self.ticked, self.completions, self.messages) = (now, completions, messages);
         self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
-        moderator.tick(now, &rates).map(Out::Coalesce)
+        moderator.tick(now, &rates).map(Setting::Coalesce)
     }
 
-    /// The controller's answer to the command that was out.
-    pub(crate) fn answered(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
-        let Some(out) = self.out.take() else { return };
+    /// The command in flight has completed.
+    fn completed(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
+        // None if a reset has come between.
+        let Some(command) = self.command.take() else { return };
         if !status.is_success() {
-            tracing::debug!(%status, ?out, "Interrupt Coalescing is refused");
+            tracing::debug!(%status, ?command, "the controller has rejected Interrupt Coalescing");
             self.refused = true;
             if let Some((_, moderator)) = &mut self.moderator {
                 moderator.refused();
@@ -136,49 +183,49 @@ impl Moderation {
             fall_back(queues);
             return;
         }
-        self.took(out);
-        let held = self.in_force.map_or(0, |setting| u32::from(setting.entries()));
-        for queue in queues {
-            let held = if self.exempt.contains(&queue.pair.vector()) { 0 } else { held };
-            queue.users.iter().for_each(|user| user.set_held(held));
-        }
-    }
-
-    fn took(&mut self, out: Out) {
-        match out {
-            Out::Coalesce(setting) => {
+        match command {
+            Setting::Coalesce(setting) => {
                 self.in_force = Some(setting);
                 if let Some((_, moderator)) = &mut self.moderator {
                     moderator.confirmed(setting);
                 }
             }
-            Out::Exempt(vector, true) => self.exempt.push(vector),
-            Out::Exempt(vector, false) => self.exempt.retain(|&exempt| exempt != vector),
+            Setting::Exempt(vector, true) => self.exempt.push(vector),
+            Setting::Exempt(vector, false) => self.exempt.retain(|&exempt| exempt != vector),
+        }
+        // Policies read this to know how many completions a message may stand for.
+        let entries = self.in_force.map_or(0, |setting| u32::from(setting.entries()));
+        for queue in queues {
+            let entries = if self.exempt.contains(&queue.pair.vector()) { 0 } else { entries };
+            queue.users.iter().for_each(|user| user.set_coalescing(entries));
         }
     }
 
-    /// There was no room on the admin queue.
-    pub(crate) fn not_posted(&mut self) {
-        self.out = None;
+    /// There was no tag on the admin queue.
+    fn not_posted(&mut self) {
+        self.command = None;
     }
 
-    /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
+    /// The controller was reset: features are at their defaults, and no command is in flight.
     pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
-        queues.iter().for_each(|queue| queue.users.iter().for_each(|user| user.set_held(0)));
-        (self.in_force, self.out) = (None, None);
+        queues.iter().for_each(|queue| queue.users.iter().for_each(|user| user.set_coalescing(0)));
+        (self.in_force, self.command) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {
             moderator.reset();
         }
     }
 
-    /// When to come again. Idle queues are left alone, until something completes ([`QueueShared::idle`]).
-    pub(crate) fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
-        let ticks = self.moderator.as_ref().is_some_and(|(asked, _)| *asked != completion::Moderation::Fixed);
+    /// When to step again.
+    fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
+        let ticks = self.moderator.as_ref().is_some_and(|(moderation, _)| *moderation != Moderation::Fixed);
         let waits = self.moderator.is_some() && self.in_force.is_none();
-        if self.out.is_some() || self.refused || !(ticks || waits) {
+        // A completion of the command in flight steps the task. A constant setting needs no timer.
+        if self.command.is_some() || self.refused || !(ticks || waits) {
             return Nanos::MAX;
         }
+        // Idle queues must not cost a wake-up every 10 ms. The first completion restarts the timer
+        // (`QueueShared::idle`).
         if self.idle < IDLE_TICKS {
             return self.ticked + PACE;
         }
@@ -188,26 +235,26 @@ impl Moderation {
     }
 }
 
-/// Which moderator the modes of a hardware queue ask for; where its policies would ask, only while they do.
-fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
+/// The moderation that the modes of a hardware queue ask for.
+fn moderation(queue: &HwQueue) -> Option<Moderation> {
     let wanted = |user: &Arc<QueueShared>| {
         let moderation = user.mode.asked().and_then(Mode::moderation)?;
-        (moderation != completion::Moderation::Asked || user.holds() > 1).then_some(moderation)
+        // `adaptive` asks only while its policy does; 1 entry per message is no coalescing.
+        (moderation != Moderation::Asked || user.wanted_coalescing() > 1).then_some(moderation)
     };
     queue.users.iter().find_map(wanted)
 }
 
-/// For how many entries all policies of a hardware queue that have something in flight would have messages held back.
+/// The fewest entries per message that any policy with commands in flight on a hardware queue asks for.
 fn asked(queue: &HwQueue) -> u16 {
-    queue.users.iter().filter(|user| user.open() > 0).map(|user| user.holds() as u16).min().unwrap_or(0)
+    queue.users.iter().filter(|user| user.open() > 0).map(|user| user.wanted_coalescing() as u16).min().unwrap_or(0)
 }
 
-/// Queues that ask for moderation where there is none get what there is.
+/// Switches queues whose mode needs Interrupt Coalescing to `interrupt`. `adaptive` does without.
 fn fall_back(queues: &[Arc<HwQueue>]) {
     for user in queues.iter().flat_map(|queue| &queue.users) {
-        let unfit =
-            user.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != completion::Moderation::Asked));
-        // The application may ask for another at this moment, which stands.
+        let unfit = user.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked));
+        // Compare and exchange: a mode that the application requests at this moment stays.
         if unfit.is_some_and(|unfit| user.mode.ask_instead(unfit, Mode::INTERRUPT)) {
             user.notice();
         }

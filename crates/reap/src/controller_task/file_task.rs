@@ -1,4 +1,5 @@
-//! What is looked after of a file or a block device: late requests, queues that their threads have left, and the end.
+//! The task of a file or a block device: wakes threads whose requests are late, polls queues whose thread is gone,
+//! and closes the device.
 
 use std::sync::Arc;
 
@@ -6,37 +7,40 @@ use hw::EventFd;
 use units::Nanos;
 
 use super::orphans::SWEEP_EVERY;
-use super::{Charge, Turn};
+use super::{Task, TaskStatus};
 use crate::error::OpenError;
-use crate::shared::control::Asks;
+use crate::shared::control::ControlShared;
 use crate::shared::queue_shared::{FileQueues, Orphan};
 use crate::thread::block_on;
 use crate::wake::{on_another_thread, wake_all};
 
-/// How long a device that is closed waits for what the kernel has not answered.
+/// After the close, how long to wait for requests that the kernel was asked to cancel.
 const CLOSING: Nanos = Nanos::from_secs(10);
 
-/// Late requests are looked for at most this often.
+/// Shortest interval between two wake-ups of a thread for late requests.
 const LATE_EVERY: Nanos = Nanos::from_secs(1);
 
-/// Looks after one file or block device.
+/// The task of one file or block device.
 pub(crate) struct FileTask {
-    asks: Arc<Asks>,
+    shared: Arc<ControlShared>,
     queues: Arc<FileQueues>,
     timeout: Nanos,
+    /// Queues whose thread is gone, with requests in flight.
     orphans: Vec<Box<dyn Orphan>>,
-    /// When what is left is given up: known once the device is closed.
+    /// Set when the device is closed: open requests are lost then.
     closes_at: Option<Nanos>,
 }
 
 impl FileTask {
-    pub(super) fn new(asks: Arc<Asks>, queues: Arc<FileQueues>, timeout: Nanos) -> FileTask {
-        FileTask { asks, queues, timeout, orphans: Vec::new(), closes_at: None }
+    pub(super) fn new(shared: Arc<ControlShared>, queues: Arc<FileQueues>, timeout: Nanos) -> FileTask {
+        FileTask { shared, queues, timeout, orphans: Vec::new(), closes_at: None }
     }
 
-    /// Each queue's thread cancels its own late requests: it is woken for that if it sleeps. When to come again.
+    /// Wakes threads that sleep while requests of theirs are late: only a queue's own thread can cancel them.
+    /// Returns when to step again.
     fn wake_late(&self, now: Nanos) -> Nanos {
-        // What is posted from now on is late after its time-out.
+        // A request that is posted after this step is late after one time-out. A step before that finds the
+        // queue's `late_at`.
         let mut until = now + Nanos(self.timeout.0 / 2).max(SWEEP_EVERY);
         for queue in self.queues.all().iter().filter(|queue| queue.open() > 0) {
             if queue.late_at() <= now {
@@ -48,46 +52,49 @@ impl FileTask {
     }
 }
 
-impl Charge for FileTask {
+impl Task for FileTask {
     fn vector(&self) -> Option<&EventFd> {
         None
     }
 
     fn refuse(&mut self, error: OpenError) {
-        tracing::error!(%error, "a file cannot be looked after");
+        // Never called: it has no vector, whose registration could fail.
+        tracing::error!(%error, "the task of a file cannot run");
     }
 
-    fn turn(&mut self, now: Nanos) -> Turn {
-        // In this order: once the device is closing no queue is left that could lose its thread.
-        let closing = self.asks.is_closing();
-        self.orphans.append(&mut self.asks.take_orphans());
+    fn step(&mut self, now: Nanos) -> TaskStatus {
+        // `is_closing` first: after that no queue can lose its thread, so `take_orphans` returns the last ones.
+        let closing = self.shared.is_closing();
+        self.orphans.append(&mut self.shared.take_orphans());
         if closing && self.closes_at.is_none() {
             self.closes_at = Some(now + CLOSING);
             self.orphans.iter_mut().for_each(|orphan| orphan.cancel_all());
         }
         let gives_up = self.closes_at.is_some_and(|at| now >= at);
         self.orphans.retain_mut(|orphan| {
-            let (mut wakers, mut memory) = orphan.turn(now);
+            let (mut wakers, mut memory) = orphan.poll_orphan(now);
             if gives_up {
                 let (more, more_memory) = orphan.lose_all();
                 wakers.extend(more);
                 memory.extend(more_memory);
             }
+            // Both run the application's code, which may block.
             on_another_thread("reap-wake", wakers, wake_all);
-            on_another_thread("reap-let-go", memory, block_on::let_go);
+            on_another_thread("reap-drop", memory, block_on::let_go);
             let open = orphan.shared().open() > 0;
             if !open {
                 self.queues.remove(orphan.shared());
             }
             open
         });
-        _ = self.asks.take_reset();
-        self.asks.health().aborts += self.asks.reporter.take_cancelled();
+        // A file has no reset.
+        _ = self.shared.take_reset();
+        self.shared.health().aborts += self.shared.reporter.take_cancelled();
         if closing && self.orphans.is_empty() {
-            return Turn::Ended;
+            return TaskStatus::Ended;
         }
         let until = self.wake_late(now);
-        Turn::Until(if self.orphans.is_empty() { until } else { until.min(now + SWEEP_EVERY) })
+        TaskStatus::Until(if self.orphans.is_empty() { until } else { until.min(now + SWEEP_EVERY) })
     }
 }
 

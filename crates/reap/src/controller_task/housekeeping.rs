@@ -1,7 +1,11 @@
-//! The housekeeping thread: one per process, for everything that is not I/O.
+//! The housekeeping thread: one per process, which runs the tasks of all controllers and files. It starts with the
+//! first device and ends with the last.
 //!
-//! It owns the admin queues of all open controllers: bring-up, asynchronous events, time-outs, aborts, resets, shutdown.
-//! It sleeps until the next deadline, an admin vector's message, or a kick.
+//! ```text
+//!  loop:  clear kicks → add new tasks → step every task → arm → check kicks → epoll_wait
+//!                                                                               until the earliest deadline,
+//!                                                                               an admin vector, or a kick
+//! ```
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +16,7 @@ use driver::Inventory;
 use hw::Poller;
 use units::Nanos;
 
-use super::{Charge, ControllerTask, Turn};
+use super::{ControllerTask, Task, TaskStatus};
 use crate::error::OpenError;
 use crate::options::OpenOptions;
 use crate::shared::control::Control;
@@ -22,22 +26,24 @@ use crate::shared::path_states::PathHandle;
 use crate::shared::reports::Kick;
 use crate::transport::RingController;
 
-/// The housekeeping thread, as those find it who open a device. It runs as long as others have a [`Kick`] of its.
+/// The handle by which threads that open a device find the housekeeping thread. The thread runs as long as the
+/// handle or its [`Kick`] has other users.
 struct Housekeeper {
-    arrivals: Mutex<Vec<Box<dyn Charge>>>,
+    /// Tasks that the thread has not taken over yet.
+    new_tasks: Mutex<Vec<Box<dyn Task>>>,
     kick: Arc<Kick>,
 }
 
 static CURRENT: Mutex<Option<Arc<Housekeeper>>> = Mutex::new(None);
 
-/// The key of the wake-up descriptor; controllers have the others.
+/// The poller's key of the wake-up. Those of admin vectors follow.
 const KEY_WAKE: u64 = 0;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The process's housekeeping thread, started if there is none.
+/// The housekeeping thread. Starts it if there is none.
 fn shared() -> Result<Arc<Housekeeper>, OpenError> {
     let system = |source| OpenError::System { what: "housekeeping thread", source };
     let mut current = lock(&CURRENT);
@@ -47,14 +53,15 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
     let kick = Arc::new(Kick::new().map_err(system)?);
     let poller = Poller::new().map_err(system)?;
     poller.add(&*kick, KEY_WAKE).map_err(system)?;
-    let housekeeper = Arc::new(Housekeeper { arrivals: Mutex::default(), kick });
-    let worker = Worker { me: housekeeper.clone(), charges: Vec::new(), poller, events: Vec::new(), next_key: KEY_WAKE + 1 };
+    let housekeeper = Arc::new(Housekeeper { new_tasks: Mutex::default(), kick });
+    let worker = Worker { handle: housekeeper.clone(), tasks: Vec::new(), poller, events: Vec::new(), next_key: KEY_WAKE + 1 };
     thread::Builder::new().name("reap-housekeep".into()).spawn(move || worker.run()).map_err(system)?;
+    // Under the lock from the start, so that two openers do not start two threads.
     *current = Some(housekeeper.clone());
     Ok(housekeeper)
 }
 
-/// Brings the controller behind `controller` up, and has it looked after from then on.
+/// Brings a controller up: starts its task, and waits until it is live.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -64,126 +71,133 @@ pub(super) fn bring_up(
     options: &OpenOptions,
 ) -> Result<(Opened, Inventory), OpenError> {
     let housekeeper = shared()?;
-    let (tell, told) = mpsc::sync_channel(1);
+    let (reply, result) = mpsc::sync_channel(1);
     let source = match &path_handle {
         Some(path_handle) => EventSource::new(path_handle.path_states.events.clone(), Some(path_handle.path.index())),
         None => EventSource::new(Arc::default(), None),
     };
     let control = Control::new(housekeeper.kick.clone(), source);
-    let keeper = ControllerTask::new(controller, path_handle, options, control, tell)?;
-    housekeeper.adopts(Box::new(keeper));
-    // From here on the controller task alone keeps the thread.
+    let task = ControllerTask::new(controller, path_handle, options, control, reply)?;
+    housekeeper.add(Box::new(task));
+    // From here on only the task's kick keeps the thread running, so that the thread ends if the task does.
     drop(housekeeper);
-    told.recv().unwrap_or_else(|_| {
+    result.recv().unwrap_or_else(|_| {
+        // The task was dropped without an answer: a step has panicked.
         let source = io::Error::other("it ended before the controller was up");
         Err(OpenError::System { what: "housekeeping thread", source })
     })
 }
 
-/// Has a file looked after from now on: `controller task` makes what does, and what others ask it through is handed back.
+/// Starts the task of a file, which `task` makes. Returns the handle to it.
 ///
 /// # Errors
 /// The system has no thread left.
-pub(super) fn look_after(keeper: impl FnOnce(&Control) -> Box<dyn Charge>) -> Result<Control, OpenError> {
+pub(super) fn add_file(task: impl FnOnce(&Control) -> Box<dyn Task>) -> Result<Control, OpenError> {
     let housekeeper = shared()?;
     let control = Control::new(housekeeper.kick.clone(), EventSource::new(Arc::default(), None));
-    housekeeper.adopts(keeper(&control));
+    housekeeper.add(task(&control));
     Ok(control)
 }
 
 impl Housekeeper {
-    fn adopts(&self, charge: Box<dyn Charge>) {
-        lock(&self.arrivals).push(charge);
+    fn add(&self, task: Box<dyn Task>) {
+        lock(&self.new_tasks).push(task);
         self.kick.kick();
     }
 }
 
 struct Worker {
-    me: Arc<Housekeeper>,
-    charges: Vec<(u64, Box<dyn Charge>)>,
+    handle: Arc<Housekeeper>,
+    /// Each with its key in the poller.
+    tasks: Vec<(u64, Box<dyn Task>)>,
     poller: Poller,
     events: Vec<u64>,
     next_key: u64,
 }
 
-/// However the thread ends, nobody waits for it who has handed a controller over, and the next is opened by another.
-struct End(Arc<Housekeeper>);
+/// However the thread ends, also by a panic: drops tasks that it has not taken over, whose openers get an error, and
+/// has the next opener start a new thread.
+struct ExitGuard(Arc<Housekeeper>);
 
-impl Drop for End {
+impl Drop for ExitGuard {
     fn drop(&mut self) {
         let mut current = lock(&CURRENT);
         if current.as_ref().is_some_and(|housekeeper| Arc::ptr_eq(housekeeper, &self.0)) {
             *current = None;
         }
         drop(current);
-        lock(&self.0.arrivals).clear();
+        lock(&self.0.new_tasks).clear();
     }
 }
 
 impl Worker {
     fn run(mut self) {
+        // The opener may be pinned to a CPU on which it spins.
         hw::roam();
-        let _end = End(self.me.clone());
+        let _end = ExitGuard(self.handle.clone());
         loop {
-            self.me.kick.clear();
-            self.adopt();
-            let until = self.turn();
-            if self.charges.is_empty() && self.is_forgotten() {
+            // Cleared before anything is read: a kick that comes from here on is seen by `arm`.
+            self.handle.kick.clear();
+            self.take_new_tasks();
+            let until = self.step_all();
+            if self.tasks.is_empty() && self.may_exit() {
                 return;
             }
-            if !self.me.kick.arm() {
+            if !self.handle.kick.arm() {
                 let timeout = (until != Nanos::MAX).then(|| until - hw::now());
                 if let Err(error) = self.poller.wait(timeout, &mut self.events) {
                     tracing::error!(%error, "the housekeeping thread cannot sleep");
                 }
             }
-            self.me.kick.mask();
+            self.handle.kick.mask();
         }
     }
 
-    fn adopt(&mut self) {
-        for mut charge in lock(&self.me.arrivals).drain(..) {
+    fn take_new_tasks(&mut self) {
+        for mut task in lock(&self.handle.new_tasks).drain(..) {
             let key = self.next_key;
             self.next_key += 1;
-            if let Some(eventfd) = charge.vector()
+            if let Some(eventfd) = task.vector()
                 && let Err(source) = self.poller.add(eventfd, key)
             {
-                charge.refuse(OpenError::System { what: "admin vector", source });
+                task.refuse(OpenError::System { what: "admin vector", source });
                 continue;
             }
-            self.charges.push((key, charge));
+            self.tasks.push((key, task));
         }
     }
 
-    /// One turn for each controller. When the next is due at the latest.
-    fn turn(&mut self) -> Nanos {
+    /// Steps each task. Returns the earliest time at which one is due again.
+    fn step_all(&mut self) -> Nanos {
         let mut until = Nanos::MAX;
-        // Each by a clock of its own: what one turn took must not make the next controller look late.
-        self.charges.retain_mut(|(_, charge)| match catch_unwind(AssertUnwindSafe(|| charge.turn(hw::now()))) {
-            Ok(Turn::Until(instant)) => {
+        // A clock read for each: the time that one step takes must not count as lateness of the next controller.
+        // All tasks, not only those that were signalled: kicks do not say which task they are for.
+        self.tasks.retain_mut(|(_, task)| match catch_unwind(AssertUnwindSafe(|| task.step(hw::now()))) {
+            Ok(TaskStatus::Until(instant)) => {
                 until = until.min(instant);
                 true
             }
-            // Its eventfd is closed with it, and leaves the poller by that.
-            Ok(Turn::Ended) => false,
-            // It ends as one whose controller is lost, and the others are looked after as before.
+            // Dropping the task closes its eventfd, which removes it from the poller.
+            Ok(TaskStatus::Ended) => false,
+            // A panic ends this device alone. The task's `drop` fails its requests.
             Err(_) => {
-                tracing::error!("what looks after a device has panicked; the device is given up");
+                tracing::error!("the task of a device has panicked; the device is given up");
                 false
             }
         });
         until
     }
 
-    /// Whether nobody can hand over a controller any more. Decided under the lock under which the thread is found.
-    fn is_forgotten(&self) -> bool {
+    /// Whether no thread can add a task any more.
+    fn may_exit(&self) -> bool {
+        // Under the lock that openers take to find the thread: none can come between the test and the removal.
         let mut current = lock(&CURRENT);
-        // Its own two and the list's; devices that are being opened have another, and open ones have its kick.
-        let forgotten = Arc::strong_count(&self.me) == 3 && Arc::strong_count(&self.me.kick) == 1;
-        if forgotten {
+        // 3: this struct, the exit guard and CURRENT. An opener has one more; an open device has the kick.
+        let unused = Arc::strong_count(&self.handle) == 3 && Arc::strong_count(&self.handle.kick) == 1;
+        if unused {
             *current = None;
         }
-        forgotten
+        unused
     }
 }
 

@@ -1,4 +1,6 @@
-//! A controller that is one of several paths: what its task does for those who wait for it, or no longer do.
+//! What a controller's task does if the controller is a path of a multipath device: publish the path's state, send
+//! Keep Alive, return requests early so that they take other paths, and check that the controller which comes back
+//! is the same.
 
 use driver::multipath::{Link as PathLink, PathTraits};
 use driver::{AdminCommand, Dead, Inventory, Purpose, Reading, ResetCause};
@@ -6,50 +8,51 @@ use nvme::Status;
 use nvme::log::lid;
 use units::Nanos;
 
-use super::{ControllerTask, Life};
+use super::{ControllerTask, Phase};
 use crate::request::{PATH_LOST, STOPPED};
 use crate::shared::events::EventKind;
 use crate::transport::ServerEvent;
 
 impl ControllerTask {
-    /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left something unanswered may
-    /// not answer the reset either: it counts as lost until it has, so that reads go another way at once.
+    /// A reset begins, and the pairs are closed.
     pub(super) fn path_resets(&mut self, cause: &ResetCause) {
         self.keep_alive_at = Nanos::MAX;
         if self.path_handle.is_none() {
             return;
         }
+        // A controller that has not answered a command may not answer the reset either. It counts as lost until
+        // it does, so that reads take another path now.
         if cause.is_silence()
-            && let Some(how) = self.given_back()
+            && let Some(how) = self.early_return_status()
         {
-            self.give_back(how);
-            self.tell(PathLink::Lost);
+            self.return_in_flight(how);
+            self.set_link(PathLink::Lost);
             return;
         }
-        self.tell(PathLink::Resetting);
+        self.set_link(PathLink::Resetting);
     }
 
-    /// The controller does not answer. It is kept away from the host's memory, or from the buffers of Reads, so that all requests can be given back
-    /// at once; what of them it may still carry out is for those who sent them to consider.
+    /// The controller does not answer. Its requests are returned to their queues now. It may still carry out
+    /// Writes; the multipath device decides when these may be sent again.
     pub(super) fn path_lost(&mut self, dead: &Dead) {
         tracing::warn!(why = %dead, "a path is lost");
-        if let Some(how) = self.given_back() {
-            self.give_back(how);
+        if let Some(how) = self.early_return_status() {
+            self.return_in_flight(how);
         }
-        self.tell(PathLink::Lost);
+        self.set_link(PathLink::Lost);
     }
 
-    /// The controller has stopped: nothing that was sent to it will be carried out any more.
+    /// The controller has stopped (CSTS.RDY = 0): it carries out no command any more.
     pub(super) fn path_stopped(&mut self) {
         if self.path_handle.is_none() {
             return;
         }
-        self.give_back(STOPPED);
+        self.return_in_flight(STOPPED);
         self.controller.let_in();
-        self.tell(PathLink::Connecting);
+        self.set_link(PathLink::Connecting);
     }
 
-    /// The controller works. If it has been away, what became of its cache has to be known before anything is sent there.
+    /// The controller is up. The path is used at once, or after a return once the health log page has been read.
     pub(super) fn path_up(&mut self, now: Nanos) {
         if self.path_handle.is_none() {
             return;
@@ -57,19 +60,21 @@ impl ControllerTask {
         if self.inventory.keep_alive > Nanos::ZERO {
             self.keep_alive_at = now;
         }
-        if let Some(what) = self.is_another() {
+        if let Some(what) = self.identity_mismatch() {
             self.note(format!(
                 "what is served there now is not taken: {what}; serve there what was served before, or open the device again"
             ));
-            return self.tell(PathLink::Lost);
+            return self.set_link(PathLink::Lost);
         }
-        self.tell_sizes();
+        self.publish_sizes();
+        // Without a volatile cache completed writes are durable, and a power loss does not matter.
         if self.inventory.limits.is_some_and(|limits| limits.volatile_cache) {
             self.returning = self.has_been_up;
             self.events.read(Reading::Log(lid::SMART));
         }
         if self.inventory.subsystem.ana_transition.is_some() {
-            // Until it has been read the state counts as the one that was, and statuses tell if it is another.
+            // Until it has been read the last ANA state holds. Commands sent to the wrong group fail with a
+            // path-related status, and are sent elsewhere.
             self.events.read(Reading::Log(lid::ANA));
         }
         if !self.returning {
@@ -78,10 +83,11 @@ impl ControllerTask {
         self.has_been_up = true;
     }
 
-    /// Whether what answers is another controller than the one that the path was opened with, or leads elsewhere: in what.
-    fn is_another(&mut self) -> Option<String> {
+    /// How the controller differs from the one that the path was opened with, if it does.
+    fn identity_mismatch(&mut self) -> Option<String> {
         let (path_handle, joined) = (self.path_handle.as_ref()?, self.joined.as_ref());
         let Some(joined) = joined else {
+            // The first time: nothing to compare with.
             self.joined = Some(Box::new(self.inventory.clone()));
             return None;
         };
@@ -101,74 +107,80 @@ impl ControllerTask {
         }
     }
 
-    /// What has happened to the way to the controller.
-    pub(super) fn hear_of_the_way(&mut self) {
+    /// Turns events of the connection to a vfio-user server into events of the device.
+    pub(super) fn take_server_events(&mut self) {
         while let Some(news) = self.controller.news() {
             match news {
-                ServerEvent::Ended(why) if self.path_handle.is_some() && matches!(self.life, Life::Live(_)) => {
+                ServerEvent::Ended(why) if self.path_handle.is_some() && matches!(self.phase, Phase::Live(_)) => {
                     let why = format!("{why}; a server that serves the same there is used again");
-                    self.asks.reporter.push(EventKind::Disconnected(why));
+                    self.shared.reporter.push(EventKind::Disconnected(why));
                 }
-                ServerEvent::Ended(why) => self.asks.reporter.push(EventKind::Disconnected(format!("{why}; open the device again"))),
+                ServerEvent::Ended(why) => self.shared.reporter.push(EventKind::Disconnected(format!("{why}; open the device again"))),
                 ServerEvent::Back => {
                     self.reconnected = true;
-                    self.asks.reporter.push(EventKind::Reconnected);
+                    self.shared.reporter.push(EventKind::Reconnected);
                 }
                 ServerEvent::Note(what) => self.note(what),
             }
         }
     }
 
-    /// The controller has been away since then, and nothing is sent to it: if that is because its server has gone, that is looked for.
-    pub(super) fn look_for_it(&self, lost_since: Nanos) {
-        if self.path_handle.is_some() && !self.asks.is_closing() {
+    /// The controller has been lost since `lost_since`. If its vfio-user server has gone, tries to connect again.
+    pub(super) fn look_for_server(&self, lost_since: Nanos) {
+        if self.path_handle.is_some() && !self.shared.is_closing() {
             let quiet = PathTraits::of(&self.inventory).quiesce_after;
             self.controller.look_for_it(quiet.map_or(Nanos::MAX, |quiet| lost_since + quiet));
         }
     }
 
-    /// Requests may be sent there.
+    /// Sets the path live: requests are sent there.
     pub(super) fn path_is_up(&mut self) {
         let Some(path_handle) = self.path_handle.clone() else { return };
+        // Before the link: a queue that sees it live may post.
         self.users().for_each(|user| user.revive());
         path_handle.set_link(PathLink::Live);
         self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
-    /// How what was sent to a controller that does not answer is given back at once, where there are other ways to its namespace: with all buffers,
-    /// where it can be kept from the host's memory. Nobody can keep one of another process from it, so the buffers of Reads are left to that.
-    pub(super) fn given_back(&self) -> Option<Status> {
+    /// The status with which the requests of a path that does not answer are returned early. `None`: not a path, so
+    /// they wait for the reset. An embedded controller can be cut off from memory, so all buffers return. Another
+    /// process or a drive cannot; the buffers of Reads are leaked then.
+    pub(super) fn early_return_status(&self) -> Option<Status> {
         self.path_handle.as_ref()?;
         Some(if self.controller.cut_off() { STOPPED } else { PATH_LOST })
     }
 
-    /// Requests that were in flight, and have been taken back, and those that wait for a tag end.
-    fn give_back(&mut self, status: Status) {
+    /// Returns the commands that were taken back, and fails requests that wait for a tag.
+    fn return_in_flight(&mut self, status: Status) {
+        // The aborted commands were taken back too.
         self.ended_aborts.clear();
         self.return_abandoned(status);
         self.users().for_each(|user| user.fail_all());
     }
 
-    pub(super) fn tell(&self, link: PathLink) {
+    /// Publishes the state of the path, and has all queues poll, which read it.
+    pub(super) fn set_link(&self, link: PathLink) {
         let Some(path_handle) = &self.path_handle else { return };
         path_handle.set_link(link);
         self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
-    /// Sends Keep Alive in time, and does what queues have asked for. When to come again.
-    pub(super) fn look_after_path(&mut self, now: Nanos) -> Nanos {
+    /// Sends Keep Alive, and handles requests of the queues. Returns when to step again.
+    pub(super) fn step_path(&mut self, now: Nanos) -> Nanos {
         let Some(path_handle) = self.path_handle.clone() else { return Nanos::MAX };
-        if path_handle.take_news_wish() {
+        if path_handle.take_refresh_request() {
             self.events.read(Reading::Log(lid::ANA));
-            self.tell_sizes();
+            self.publish_sizes();
         }
-        let Life::Live(recovery) = &mut self.life else { return Nanos::MAX };
-        if path_handle.take_reset_wish() && recovery.is_watching() {
+        let Phase::Live(recovery) = &mut self.phase else { return Nanos::MAX };
+        if path_handle.take_reset_request() && recovery.is_watching() {
             recovery.reset();
         }
-        if !self.asks.reporter.violations().is_empty() || !recovery.is_watching() {
+        // No Keep Alive during a reset. `path_up` begins anew.
+        if !self.shared.reporter.violations().is_empty() || !recovery.is_watching() {
             return Nanos::MAX;
         }
+        // Four times per keep-alive time-out, so that a lost one does not matter.
         if now >= self.keep_alive_at {
             let command = AdminCommand { sqe: nvme::admin::keep_alive(), page: false };
             self.admin.post(&self.controller, command, Purpose::KeepAlive, now);

@@ -1,27 +1,48 @@
-//! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
+//! Time-outs, aborts and resets. `driver::Recovery` decides; this file carries it out on all queue pairs.
+//!
+//! ```text
+//!  late command ─► finish_late_work: ring the doorbell, reap    the thread may compute, a message may be lost
+//!       │ still late
+//!       ▼
+//!     Abort ── still out 1 s after its completion ──► reset
+//!              (also for CSTS.CFS, RDY = 0, all ones, a protocol violation)
+//!
+//!  reset:  Close     every pair: no doorbell is rung, completions are still reaped
+//!          (stop)    CC.EN = 0, wait for CSTS.RDY = 0 (CAP.TO), then a function-level reset
+//!          Abandon   every pair: take the commands back, each once; clear the rings
+//!          (bring-up)  CC.EN = 1, create the queues again
+//!          Restored  every pair: reopen; the commands go to the inboxes, and their queues post them again
+//!
+//!  buffers:  RDY = 0 seen → returned with their requests       else → leaked, and counted
+//! ```
+//!
+//! Changes to a pair need both of its locks. They are only tried: if a thread holds one, the rest of the pairs is
+//! done, and this pair at the next step, 50 µs later. So no doorbell of a closed pair is rung late: it is rung
+//! under the submission lock, and the pair is closed under it.
 
 use driver::multipath::Link as PathLink;
 use driver::{AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
 use nvme::{Cid, QueueId, Status};
 use units::Nanos;
 
-use super::{AGAIN, ControllerTask, Life};
+use super::{ControllerTask, LOCK_RETRY, Phase};
 use crate::request::{LOST, REQUEUED, REQUEUED_AS_ASKED, STOPPED};
 use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
 use crate::transport::HeldPair;
 
-/// How long a controller has for commands that were announced at their time-out or after it.
-const REMINDED: Nanos = Nanos::from_millis(100);
+/// Time that a controller gets for commands whose doorbell was rung only at their time-out.
+const LATE_GRACE: Nanos = Nanos::from_millis(100);
 
-/// Overdue commands are seen within this time, where they were announced when their batch was submitted and this thread has its CPU.
-const PUNCTUAL: Nanos = Nanos::from_millis(20);
+/// A late command is normally seen within this time. If not, its doorbell may have been rung long after it was
+/// posted, or this thread had no CPU.
+const LATE_TOLERANCE: Nanos = Nanos::from_millis(20);
 
 impl ControllerTask {
-    /// What is late through no fault of the controller's: commands whose thread computes for longer than their time-out, and has
-    /// not announced them, or not taken what became of them; or was never told. They are announced, or taken for their owner,
-    /// before anything worse. Until when the controller has to be given time for it.
-    pub(super) fn remind(&mut self, now: Nanos) -> Nanos {
+    /// Rules out that late commands are the host's fault. A thread that computes may not have rung the doorbell,
+    /// or not have reaped, and a message may be lost. So rings the doorbells, and reaps for the owners. Returns
+    /// the time before which recovery must not act.
+    pub(super) fn finish_late_work(&mut self, now: Nanos) -> Nanos {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
             expired.clear();
@@ -29,75 +50,81 @@ impl ControllerTask {
             if expired.is_empty() {
                 continue;
             }
-            // Seen so late: the batch's clock read was old when it was posted, or this thread was away.
-            long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + PUNCTUAL);
+            // Seen this late, `posted_at` may be an old clock read of the application's, or this thread did not run.
+            long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + LATE_TOLERANCE);
             announced += queue.try_commit();
             if queue.pending() {
-                queue.take_for_owners(&mut self.taken);
+                queue.reap_for_owners(&mut self.taken);
             }
         }
-        // Now and then: a thread that goes on posting must not keep a controller from being reset.
-        if (announced > 0 || long_ago) && now >= self.reminded_until + self.options.timeout {
-            self.reminded_until = now + REMINDED;
+        // At most once per time-out: a thread that goes on posting late must not prevent a reset for ever.
+        if (announced > 0 || long_ago) && now >= self.late_grace_until + self.options.timeout {
+            self.late_grace_until = now + LATE_GRACE;
         }
-        self.reminded_until
+        self.late_grace_until
     }
 
-    /// Carries out what recovery asks. What needs pairs that some thread has at this moment is put off, and gone on with.
+    /// Carries out one request of the state machine. If a pair is locked by a thread, the request is kept in
+    /// `deferred_ask`, and continued at the next step.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
+        // What to do to each pair, with both of its locks held. Returns the commands that it takes back.
         let verb: fn(&mut HeldPair<'_>) -> Vec<Command> = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),
-            RecoveryAsk::Close(_) if !(silent && self.given_back().is_some()) => |held| {
+            // Completions are still reaped: the controller may have carried the commands out.
+            RecoveryAsk::Close(_) if !(silent && self.early_return_status().is_some()) => |held| {
                 held.close();
                 Vec::new()
             },
-            RecoveryAsk::Lost(_) if self.given_back().is_none() => return self.recovered(ask, now),
-            // What was in flight is given back.
+            RecoveryAsk::Lost(_) if self.early_return_status().is_none() => return self.finish_ask(ask, now),
+            // A path of several that does not answer: its requests go to other paths now, not after the reset.
             RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => |held| held.abandon(),
             RecoveryAsk::Restored(inventory) => {
-                // Before anybody posts. It may be said again: some pairs are put off.
+                // Before the first pair is open to posting: `learn` sets how commands are built. Repeated if
+                // some pair is deferred, which does no harm.
                 self.controller.learn(inventory);
                 |held| {
                     held.reopen();
                     Vec::new()
                 }
             }
-            _ => return self.recovered(ask, now),
+            _ => return self.finish_ask(ask, now),
         };
-        if self.to_do.is_empty() {
-            self.to_do =
+        if self.pairs_left.is_empty() {
+            self.pairs_left =
                 self.queues.iter().enumerate().flat_map(|(n, queue)| queue.queue_pairs().map(move |pair| (n, pair.id()))).collect();
         }
         let (queues, abandoned) = (&self.queues, &mut self.abandoned);
-        self.to_do.retain(|&(n, id)| {
+        self.pairs_left.retain(|&(n, id)| {
             let pair = queues.get(n).and_then(|queue| queue.queue_pairs().find(|pair| pair.id() == id));
+            // Locked by a thread that posts or reaps, for microseconds: again at the next step.
             let Some(mut held) = pair.and_then(|pair| pair.try_exclusive()) else { return true };
             let taken_back = verb(&mut held);
             if !taken_back.is_empty() {
                 abandoned.push((n, taken_back));
             }
             drop(held);
+            // A thread may have been notified of a CQE meanwhile, found the lock busy, and gone to sleep.
             if pair.is_some_and(|pair| pair.look_again()) {
                 queues[n].notice_all();
             }
             false
         });
-        match self.to_do.is_empty() {
-            true => self.recovered(ask, now),
-            false => self.put_off = Some(ask),
+        match self.pairs_left.is_empty() {
+            true => self.finish_ask(ask, now),
+            false => self.deferred_ask = Some(ask),
         }
     }
 
-    /// The pairs are as recovery wants them: whatever else there is to do.
-    fn recovered(&mut self, ask: RecoveryAsk, now: Nanos) {
+    /// All pairs are done: the rest of the request.
+    fn finish_ask(&mut self, ask: RecoveryAsk, now: Nanos) {
         match ask {
             RecoveryAsk::Close(cause) => {
-                let mut health = self.asks.health();
+                let mut health = self.shared.health();
                 health.resets += 1;
                 health.last_reset = Some(cause.clone());
                 drop(health);
-                self.asks.reporter.push(EventKind::Reset(cause.clone()));
+                self.shared.reporter.push(EventKind::Reset(cause.clone()));
                 self.admin.pair.exclusive().close();
                 self.path_resets(&cause);
             }
@@ -105,41 +132,45 @@ impl ControllerTask {
             RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
             RecoveryAsk::Admin(command) => self.post(command, now),
             RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
+            // Handled before, or not asked for: bring-up after a reset uses the existing rings.
             RecoveryAsk::Abort { .. } | RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
         }
     }
 
+    /// Posts the Abort of a command (Base 5.1.1).
     fn abort(&mut self, ask: RecoveryAsk, now: Nanos) {
         let RecoveryAsk::Abort { queue, command, sqe } = &ask else { return };
         let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });
         let Some(hardware) = self.queue(queue).cloned() else { return };
         let Some(mut held) = hardware.queue_pairs().find(|pair| pair.id() == queue).and_then(|pair| pair.try_exclusive()) else {
-            self.put_off = Some(ask);
+            self.deferred_ask = Some(ask);
             return;
         };
+        // Reserves the CID until both have completed. Otherwise the Abort could hit the next command with it.
         let begun = held.begin_abort(command);
         if begun && self.admin.post(&self.controller, AdminCommand { sqe: *sqe, page: false }, purpose, now) {
-            self.asks.health().aborts += 1;
-            self.asks.reporter.push(EventKind::TimedOut { queue: queue.0, requests: 1, after: self.options.timeout });
+            self.shared.health().aborts += 1;
+            self.shared.reporter.push(EventKind::TimedOut { queue: queue.0, requests: 1, after: self.options.timeout });
         } else {
+            // The command has just completed, or the admin queue is full: recovery decides anew.
             held.end_abort(command.cid);
-            if let Life::Live(recovery) = &mut self.life {
+            if let Phase::Live(recovery) = &mut self.phase {
                 recovery.abort_ended();
             }
         }
         drop(held);
-        self.look_again(&hardware);
+        self.repoll(&hardware);
     }
 
-    /// An Abort has completed, whatever it says.
+    /// An Abort has completed. Whether it says "aborted" does not matter: the command's own completion counts.
     pub(super) fn abort_ended(&mut self, queue: QueueId, cid: Cid) {
         self.ended_aborts.push((queue, cid));
-        if let Life::Live(recovery) = &mut self.life {
+        if let Phase::Live(recovery) = &mut self.phase {
             recovery.abort_ended();
         }
     }
 
-    /// Gives back the CIDs of commands whose Aborts have completed. When to come again.
+    /// Frees the CIDs of commands whose Aborts have completed. Returns when to step again.
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
@@ -147,89 +178,99 @@ impl ControllerTask {
                 Some(mut held) => {
                     held.end_abort(cid);
                     drop(held);
-                    self.look_again(&hardware);
+                    self.repoll(&hardware);
                 }
+                // The lock is busy.
                 None => self.ended_aborts.push((queue, cid)),
             }
         }
-        if self.ended_aborts.is_empty() { Nanos::MAX } else { now + AGAIN }
+        if self.ended_aborts.is_empty() { Nanos::MAX } else { now + LOCK_RETRY }
     }
 
+    /// All commands were taken back, after the controller has stopped or was given up.
     fn abandon(&mut self, buffers: Buffers) {
+        // Their CIDs were freed with the pairs' commands.
         self.ended_aborts.clear();
         self.controller.forget_doorbells();
         self.admin.pair.exclusive().abandon();
         self.events.forget();
         self.forget_raw_command();
         self.returning = false;
-        self.moderation.forget(&self.queues);
-        self.asks.health().held_back = None;
+        self.coalescing.forget(&self.queues);
+        self.shared.health().held_back = None;
         if buffers == Buffers::Returned {
-            self.admin.take_page_back();
+            // CSTS.RDY = 0 was seen: the controller does not access memory any more. Requests wait for the
+            // bring-up, unless there are other paths.
+            self.admin.reclaim_page();
             self.admin.pair.exclusive().reopen();
             self.path_stopped();
         } else {
+            // It may still access rings and buffers: neither may be used again.
             self.return_abandoned(LOST);
             self.leak_rings();
         }
     }
 
-    /// Everything that the reset took back goes to its owner, who posts it again or fails it.
+    /// Returns the commands that a reset has taken back to their queues' inboxes. The queues retry or fail them,
+    /// as `status` says.
     pub(super) fn return_abandoned(&mut self, status: Status) {
         for (n, commands) in self.abandoned.drain(..) {
             let Some(queue) = self.queues.get(n) else { continue };
             for command in &commands {
                 let &Command { cid, token, posted_at } = command;
-                queue.give(&Completed { token, cid, status, result: 0, posted_at });
+                queue.deliver_one(&Completed { token, cid, status, result: 0, posted_at });
             }
             queue.notice_all();
         }
     }
 
+    /// The controller is up again, and its pairs are open.
     fn restore(&mut self, inventory: Inventory, now: Nanos) {
         self.events = Events::new(&inventory);
         let before = std::mem::replace(&mut self.inventory, inventory);
-        self.asks.reporter.push(EventKind::Restored);
+        self.shared.reporter.push(EventKind::Restored);
         let reconnected = std::mem::take(&mut self.reconnected);
-        // Where several servers have been there meanwhile, what counts is what the first one had.
+        // Compare with the first inventory of a path, not with the last: several servers may have answered since.
         let known = self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
         for was in &known {
             let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_still(was);
+            // 0: the namespace is gone or is another one. Its handles must not be used.
             let blocks = self.inventory.namespaces.iter().find(same).map_or(0, |now| now.blocks);
             if let Some(path_handle) = self.path_handle.as_ref().filter(|_| reconnected) {
-                path_handle.returns_with(was.nsid, blocks);
+                path_handle.set_reconnected_size(was.nsid, blocks);
             }
-            self.shows(was.nsid, blocks);
+            self.set_size(was.nsid, blocks);
         }
-        let asked = matches!(self.asks.health().last_reset, Some(ResetCause::Asked));
+        let asked = matches!(self.shared.health().last_reset, Some(ResetCause::Asked));
         self.return_abandoned(if asked { REQUEUED_AS_ASKED } else { REQUEUED });
         self.path_up(now);
-        // Requests may wait that could not be posted.
+        // Requests that could not be posted while the pairs were closed wait for this.
         self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
-    /// The controller is lost: whatever waits or is yet to come fails.
+    /// The controller is given up: requests that wait fail, now and later. Called again and again until the
+    /// device is closed.
     pub(super) fn give_up(&mut self, why: Dead) {
-        let mut health = self.asks.health();
+        let mut health = self.shared.health();
         let known = health.dead.is_some();
         if !known {
             health.dead = Some(why.clone().into());
         }
         drop(health);
         if !known {
-            self.asks.reporter.push(EventKind::GivenUp(why.into()));
-            self.tell(PathLink::Lost);
-            // After a stop the buffers are the host's again.
+            self.shared.reporter.push(EventKind::GivenUp(why.into()));
+            self.set_link(PathLink::Lost);
+            // If the controller was not stopped, `abandon` has returned the commands as LOST before.
             self.return_abandoned(STOPPED);
             self.users().for_each(|user| user.fail_all());
         }
         if self.is_unused() {
-            self.life = Life::Ended;
+            self.phase = Phase::Ended;
         }
     }
 
-    /// At the end of a controller task alone, which cannot come again: it waits for threads that have a pair's locks. None of them runs the
-    /// application's code meanwhile.
+    /// Takes back all commands, waiting for the pairs' locks. Only for the drop of a task, which is not stepped
+    /// again. The wait is short: no thread runs the application's code with such a lock.
     pub(super) fn take_everything_back(&mut self) {
         for (n, queue) in self.queues.iter().enumerate() {
             for pair in queue.queue_pairs() {
@@ -244,17 +285,18 @@ impl ControllerTask {
         }
     }
 
-    /// The controller may still write to its rings: nobody else may ever have that memory.
+    /// Leaks the memory of all rings: the controller may still write to it.
     pub(super) fn leak_rings(&mut self) {
         std::mem::forget(std::mem::take(&mut self.rings));
         self.controller.leak_doorbells();
         self.admin.leak_rings();
     }
 
-    /// A pair's locks were held without posting or reaping: a thread may have found them busy, and gone to sleep.
-    fn look_again(&mut self, queue: &HwQueue) {
+    /// After a pair's locks were held for something else than posting or reaping: a thread may have found them
+    /// busy, and gone to sleep. Wakes the users if a CQE is visible.
+    fn repoll(&mut self, queue: &HwQueue) {
         queue.tags_returned();
-        // Each of them, whatever the others say.
+        // `fold`, not `any`: each pair's check has a fence of its own.
         if queue.queue_pairs().map(|pair| pair.look_again()).fold(false, |any, more| any | more) {
             queue.notice_all();
         }

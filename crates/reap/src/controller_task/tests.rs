@@ -23,11 +23,11 @@ use crate::transport::{DmaContext, EmbeddedOptions, KEY_WAKE};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Takes turns until there is what `looked_for` finds.
-fn turn_until<T>(keeper: &mut ControllerTask, mut looked_for: impl FnMut(&mut ControllerTask) -> Option<T>) -> T {
+fn step_until<T>(task: &mut ControllerTask, mut looked_for: impl FnMut(&mut ControllerTask) -> Option<T>) -> T {
     let since = Instant::now();
     loop {
-        keeper.turn(hw::now());
-        if let Some(found) = looked_for(keeper) {
+        task.step(hw::now());
+        if let Some(found) = looked_for(task) {
             return found;
         }
         assert!(since.elapsed() < PATIENCE, "it does not come to that");
@@ -45,18 +45,18 @@ fn up_at(uri: &str, options: &OpenOptions) -> (ControllerTask, Opened) {
     let controller = RingController::embedded(&uri, &EmbeddedOptions::default(), DmaContext::new(8 << 20).unwrap(), None).unwrap();
     let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
     let (tell, told) = sync_channel(1);
-    let mut keeper = ControllerTask::new(Arc::new(controller), None, options, control, tell).unwrap();
-    let (opened, _) = turn_until(&mut keeper, |_| told.try_recv().ok()).unwrap();
-    (keeper, opened)
+    let mut task = ControllerTask::new(Arc::new(controller), None, options, control, tell).unwrap();
+    let (opened, _) = step_until(&mut task, |_| told.try_recv().ok()).unwrap();
+    (task, opened)
 }
 
 /// A controller that is up, with its first hardware queue, for as many threads as share that.
 fn controller(uri: &str, options: &OpenOptions) -> (ControllerTask, Controller, Arc<HwQueue>) {
-    let (keeper, opened) = up_at(uri, options);
+    let (task, opened) = up_at(uri, options);
     let hardware = opened.queues[0].clone();
     let free = (0..hardware.users.len()).rev().map(|me| (0, me as u8)).collect();
     let queue_table = QueueTable::new(opened.queues.clone(), free);
-    (keeper, Controller::new(opened, queue_table, Arc::new(FileQueues::new(0)), options), hardware)
+    (task, Controller::new(opened, queue_table, Arc::new(FileQueues::new(0)), options), hardware)
 }
 
 fn interrupt() -> OpenOptions {
@@ -97,42 +97,42 @@ fn result(future: &mut Pending) -> Option<Result<(), IoError>> {
 /// Between the controller task's sweep and its decision the last queue goes and the device closes, with a completion in an inbox that another thread has
 /// left there. What the controller task decides is `decide`'s; it ends only when the completion has been taken out.
 fn closed_before(decide: impl FnOnce(&mut ControllerTask)) {
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let mut future = flush(&queue);
     wait_for_entries(&hardware);
-    hardware.take_for_owners(&mut Vec::with_capacity(8));
+    hardware.reap_for_owners(&mut Vec::with_capacity(8));
     assert_eq!((hardware.pair.in_flight(), hardware.users[0].open()), (0, 1));
-    keeper.turn(hw::now());
+    task.step(hw::now());
     drop((queue, controller));
-    decide(&mut keeper);
-    assert!(!matches!(keeper.life, Life::Ended), "a future waits for what lies in an inbox");
-    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
+    decide(&mut task);
+    assert!(!matches!(task.phase, Phase::Ended), "a future waits for what lies in an inbox");
+    step_until(&mut task, |task| matches!(task.phase, Phase::Ended).then_some(()));
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
 #[test]
 fn close_after_poll_finishes_futures() {
-    closed_before(|keeper| assert!(!keeper.may_shut_down(), "a future waits for what lies in an inbox"));
+    closed_before(|task| assert!(!task.may_shut_down(), "a future waits for what lies in an inbox"));
 }
 
 #[test]
 fn controller_failure_finishes_futures() {
-    closed_before(|keeper| keeper.give_up(driver::Dead::Gone));
+    closed_before(|task| task.give_up(driver::Dead::Gone));
 }
 
 /// Of two threads with one hardware queue one is gone, and the other sleeps. What the controller task takes of the latter's it would wait for.
 #[test]
 fn sweep_wakes_the_sleeping_thread() {
     let options = interrupt().software_queues(2).hardware_queues(1);
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null&queues=1", &options);
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null&queues=1", &options);
     let [gone, sleeper] = [(); 2].map(|()| Queue::over_one(&controller, false, None).unwrap());
     let (mut left, mut waits) = (flush(&gone), flush(&sleeper));
     drop(gone);
     let wake = &hardware.users[1].wake;
     wake.arm();
-    turn_until(&mut keeper, |_| (!wake.flag().is_armed()).then_some(()));
-    turn_until(&mut keeper, |_| (!hardware.users[0].is_orphaned()).then_some(()));
+    step_until(&mut task, |_| (!wake.flag().is_armed()).then_some(()));
+    step_until(&mut task, |_| (!hardware.users[0].is_orphaned()).then_some(()));
     assert_eq!((result(&mut left), result(&mut waits)), (Some(Ok(())), None));
     assert_eq!(sleeper.block_on(waits).unwrap().result, Ok(()));
 }
@@ -140,7 +140,7 @@ fn sweep_wakes_the_sleeping_thread() {
 /// What a thread leaves in flight is ended, and its buffers come back.
 #[test]
 fn orphaned_requests_return_their_buffers() {
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let ns = queue.namespaces()[0];
     let buffers: Vec<_> = (0..20).map(|_| queue.buffer(4096).unwrap()).collect();
@@ -151,10 +151,10 @@ fn orphaned_requests_return_their_buffers() {
     drop(queue);
     let user = &hardware.users[0];
     assert_eq!((user.open(), user.is_orphaned(), are_free()), (21, true, vec![false; 20]));
-    turn_until(&mut keeper, |_| (user.open() == 0).then_some(()));
+    step_until(&mut task, |_| (user.open() == 0).then_some(()));
     assert_eq!((are_free(), result(&mut future)), (vec![true; 20], Some(Ok(()))));
     assert!(!user.is_orphaned() && user.left().is_none());
-    assert!(!orphans::sweep(&keeper.queues, &mut Vec::new()));
+    assert!(!orphans::sweep(&task.queues, &mut Vec::new()));
     // Another thread has the queue as if nothing had been.
     let queue = Queue::over_one(&controller, false, None).unwrap();
     assert_eq!(queue.block_on(queue.flush(&ns)), Ok(Ok(())));
@@ -164,7 +164,7 @@ fn orphaned_requests_return_their_buffers() {
 /// finds nothing to end.
 #[test]
 fn next_thread_takes_left_requests() {
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let mut futures = more_than_tags(&queue, &hardware);
     drop(queue);
@@ -173,7 +173,7 @@ fn next_thread_takes_left_requests() {
     let (user, open) = (&hardware.users[0], futures.len() as u32);
     assert_eq!((user.open(), user.is_orphaned(), user.left().is_none()), (open, false, true));
     user.set_orphaned(true);
-    keeper.turn(hw::now());
+    task.step(hw::now());
     user.set_orphaned(false);
     assert_eq!(user.open(), open);
     assert!(futures.iter_mut().all(|future| result(future).is_none()));
@@ -186,7 +186,7 @@ fn next_thread_takes_left_requests() {
 /// Where a thread cannot have the queue after all, what the last one has left stays there.
 #[test]
 fn failed_takes_leave_requests() {
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let mut future = flush(&queue);
     drop(queue);
@@ -197,22 +197,22 @@ fn failed_takes_leave_requests() {
     let rings = RingQueue::new(hardware.clone(), 0, poller.clone());
     assert!(QueuePair::new(controller.clone(), user.clone(), 0, rings, poller, hardware.pair.birth()).is_err());
     assert!(user.is_orphaned() && user.left().is_some());
-    turn_until(&mut keeper, |_| (user.open() == 0).then_some(()));
+    step_until(&mut task, |_| (user.open() == 0).then_some(()));
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
 /// What waits for a tag is posted in place of the thread that has left it. The controller task does not wait for a thread that is posting.
 #[test]
 fn waiting_orphans_are_posted() {
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let futures = more_than_tags(&queue, &hardware);
     drop(queue);
     let posting = hardware.pair.posting();
     wait_for_entries(&hardware);
-    keeper.turn(hw::now());
+    task.step(hw::now());
     drop(posting);
-    turn_until(&mut keeper, |_| (hardware.users[0].open() == 0).then_some(()));
+    step_until(&mut task, |_| (hardware.users[0].open() == 0).then_some(()));
     assert_eq!(hardware.pair.counters().finished, futures.len() as u64);
     assert!(futures.into_iter().all(|mut future| result(&mut future) == Some(Ok(()))));
 }
@@ -220,15 +220,15 @@ fn waiting_orphans_are_posted() {
 /// What waits for a tag of a controller that is given up fails, with a thread or without.
 #[test]
 fn given_up_controllers_fail_orphans() {
-    let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+    let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let mut futures = more_than_tags(&queue, &hardware);
     drop(queue);
-    keeper.give_up(driver::Dead::Gone);
-    keeper.turn(hw::now());
+    task.give_up(driver::Dead::Gone);
+    task.step(hw::now());
     let mut waiting = futures.split_off(hardware.tags() as usize);
     assert!(waiting.iter_mut().all(|future| result(future) == Some(Err(IoError::DeviceLost))));
-    turn_until(&mut keeper, |_| (hardware.users[0].open() == 0).then_some(()));
+    step_until(&mut task, |_| (hardware.users[0].open() == 0).then_some(()));
     assert!(futures.iter_mut().all(|future| result(future) == Some(Ok(()))));
     assert_eq!(hardware.pair.counters().finished, futures.len() as u64);
 }
@@ -238,7 +238,7 @@ fn given_up_controllers_fail_orphans() {
 #[test]
 fn revived_queues_post_again() {
     for (patient, same_thread) in [(true, true), (true, false), (false, true), (false, false)] {
-        let (mut keeper, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
+        let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
         let mut queue = Queue::over_one(&controller, false, None).unwrap();
         let user = &hardware.users[0];
         if !patient {
@@ -255,7 +255,7 @@ fn revived_queues_post_again() {
         // Posted, and not announced.
         let future = queue.start(Request::flush(&queue.namespaces()[0]));
         controller.reset();
-        turn_until(&mut keeper, |_| (!user.inbox.is_empty()).then_some(()));
+        step_until(&mut task, |_| (!user.inbox.is_empty()).then_some(()));
         let expected = if patient { Ok(()) } else { Err(IoError::TimedOut) };
         assert_eq!(queue.block_on(future).unwrap().result, expected, "patient: {patient}, the same thread: {same_thread}");
     }
@@ -263,12 +263,12 @@ fn revived_queues_post_again() {
 
 /// A controller task goes in the middle of things where one of its turns has panicked. Each thread that waits for a request hears of it.
 #[test]
-fn keeper_exit_ends_all_waits() {
-    let (keeper, controller, _) = controller("mem:1M?profile=null", &interrupt());
+fn task_exit_ends_all_waits() {
+    let (task, controller, _) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let ns = queue.namespaces()[0];
     queue.submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
-    drop(keeper);
+    drop(task);
     let since = Instant::now();
     let mut ended = Vec::new();
     while ended.len() < 300 {
@@ -284,34 +284,34 @@ fn keeper_exit_ends_all_waits() {
 /// One namespace that cannot be used is named, and the others are had.
 #[test]
 fn oversized_blocks_disable_one_namespace() {
-    let (mut keeper, opened) = up();
+    let (mut task, opened) = up();
     let usable = opened.namespaces.len();
-    keeper.inventory.namespaces.push(driver::Namespace { nsid: Nsid(77), block_log2: 24, ..keeper.inventory.namespaces[0] });
-    let namespaces = keeper.namespaces();
+    task.inventory.namespaces.push(driver::Namespace { nsid: Nsid(77), block_log2: 24, ..task.inventory.namespaces[0] });
+    let namespaces = task.namespaces();
     assert_eq!(namespaces.len(), usable);
-    let refused = keeper.description().refused;
+    let refused = task.description().refused;
     assert!(refused.iter().any(|why| why.contains("namespace 77") && why.contains("16777216")), "{refused:?}");
 }
 
 /// A handle counts blocks of the size that the namespace had: with another format its requests would go astray.
 #[test]
 fn stale_namespace_handles_are_refused() {
-    let (mut keeper, controller, _) = controller("mem:1M?profile=null&namespaces=2", &OpenOptions::default().mode(completion::Mode::POLL));
+    let (mut task, controller, _) = controller("mem:1M?profile=null&namespaces=2", &OpenOptions::default().mode(completion::Mode::POLL));
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let ns = queue.namespaces()[0];
     let read = || queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
-    let format = |keeper: &mut ControllerTask, log2| {
+    let format = |task: &mut ControllerTask, log2| {
         let mut identify = nvme::identify::Namespace::default();
         (identify.nsze, identify.ncap) = (ns.bytes() >> log2, ns.bytes() >> log2);
         identify.lbaf[0].set_lbads(log2);
-        let known = keeper.inventory.namespaces[0];
+        let known = task.inventory.namespaces[0];
         (identify.nguid, identify.eui64) = (known.nguid, known.eui64);
-        keeper.namespace_was_read(ns.nsid(), &identify);
+        task.namespace_was_read(ns.nsid(), &identify);
     };
     let log2 = ns.block_bytes().ilog2() as u8;
-    format(&mut keeper, 24 - log2);
+    format(&mut task, 24 - log2);
     assert_eq!(read(), Err(Refused::Changed(ns.nsid().0)));
     // The other namespace is what it was: its requests before one of the first are carried out, and all of a batch of its own.
     let other = queue.namespaces()[1];
@@ -328,24 +328,24 @@ fn stale_namespace_handles_are_refused() {
     queue.reap(&mut Vec::with_capacity(8));
     assert_eq!(controller.current(&ns).blocks(), 0);
     // Nothing is lost of one that is what it was again.
-    format(&mut keeper, log2);
+    format(&mut task, log2);
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
     drop((queue, controller));
-    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
+    step_until(&mut task, |task| matches!(task.phase, Phase::Ended).then_some(()));
 }
 
 /// What a controller says of SGLs is what its pairs keep to, and after a reset what it says then.
 #[test]
 fn sgls_need_controller_support() {
-    let (keeper, _opened) = up();
-    assert!(!keeper.controller.sgls());
-    let (mut keeper, _opened) = up_at("mem:1M?profile=null&sgl=yes", &OpenOptions::default());
-    assert!(keeper.controller.sgls());
-    let mut inventory = keeper.inventory.clone();
+    let (task, _opened) = up();
+    assert!(!task.controller.sgls());
+    let (mut task, _opened) = up_at("mem:1M?profile=null&sgl=yes", &OpenOptions::default());
+    assert!(task.controller.sgls());
+    let mut inventory = task.inventory.clone();
     inventory.limits.as_mut().unwrap().sgls = false;
-    keeper.recover(RecoveryAsk::Restored(Box::new(inventory)), hw::now());
-    assert!(!keeper.controller.sgls());
+    task.recover(RecoveryAsk::Restored(Box::new(inventory)), hw::now());
+    assert!(!task.controller.sgls());
 }
 
 /// Data of more than two pages need a PRP list, or an SGL descriptor where the controller has SGLs.

@@ -1,4 +1,5 @@
-//! What others ask of the thread that looks after a controller, from any thread.
+//! Requests to a controller's task (`controller_task.rs`), from any thread: close, reset, raw admin commands,
+//! queues without a thread. Each is stored here, and then wakes the housekeeping thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -14,44 +15,48 @@ use super::reports::{Kick, Reporter};
 use crate::error::AdminError;
 use crate::health::Health;
 
-/// The handle by which others reach the thread that looks after a controller. Dropping it closes the device.
-pub(crate) struct Control(Arc<Asks>);
+/// The handle to a controller's task. Dropping it closes the device.
+pub(crate) struct Control(Arc<ControlShared>);
 
-/// What is asked, for the thread that does it.
-pub(crate) struct Asks {
+/// What the handle and the task share.
+pub(crate) struct ControlShared {
     health: Mutex<Health>,
+    /// A reset was requested.
     reset: AtomicBool,
+    /// The device is being closed.
     closing: AtomicBool,
     raw_commands: Mutex<VecDeque<RawCommand>>,
-    /// Queues of a file that have lost their thread since this was last looked at.
+    /// Queues of a file whose thread is gone, for the task to take over.
     orphans: Mutex<Vec<Box<dyn Orphan>>>,
     pub reporter: Reporter,
 }
 
-/// Dword 0 of the completion, and the data, filled where the command does that; or why there is none.
+/// Dword 0 of the completion and the data, which a command may have filled.
 pub(crate) type Answer = Result<(u32, Vec<u8>), AdminError>;
 
 /// A caller's admin command.
 pub(crate) struct RawCommand {
     pub sqe: Sqe,
     pub data: Vec<u8>,
-    tell: SyncSender<Answer>,
+    reply: SyncSender<Answer>,
 }
 
 impl RawCommand {
-    /// Tells the caller, who may have stopped waiting.
+    /// Sends the answer to the caller.
     pub(crate) fn answer(self, answer: Answer) {
-        _ = self.tell.try_send(answer);
+        // An error means that the caller has stopped waiting. The channel has room for the one answer.
+        _ = self.reply.try_send(answer);
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Poison is ignored: the locks guard plain stores, which a panic does not leave half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Control {
     pub(crate) fn new(kick: Arc<Kick>, source: EventSource) -> Control {
-        Control(Arc::new(Asks {
+        Control(Arc::new(ControlShared {
             health: Mutex::default(),
             reset: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -61,12 +66,12 @@ impl Control {
         }))
     }
 
-    /// What is asked through it.
-    pub(crate) fn asks(&self) -> Arc<Asks> {
+    /// The task's side.
+    pub(crate) fn shared(&self) -> Arc<ControlShared> {
         self.0.clone()
     }
 
-    /// What its queues report to.
+    /// The reporter for its queues.
     pub(crate) fn reporter(&self) -> Reporter {
         self.0.reporter.clone()
     }
@@ -75,32 +80,33 @@ impl Control {
         self.0.health().clone()
     }
 
-    /// There is something to look at; or another mode was asked for, and the controller may have to be told.
+    /// Has the housekeeping thread step the task.
     pub(crate) fn kick(&self) {
         self.0.reporter.kick();
     }
 
-    pub(crate) fn ask_reset(&self) {
+    pub(crate) fn request_reset(&self) {
         self.0.reset.store(true, Release);
         self.kick();
     }
 
-    /// Has a raw admin command sent. The answer comes to the receiver.
+    /// Queues a raw admin command. The receiver gets the answer.
     pub(crate) fn admin_command(&self, sqe: Sqe, data: Vec<u8>) -> Receiver<Answer> {
-        let (tell, answer) = sync_channel(1);
-        self.0.raw_commands().push_back(RawCommand { sqe, data, tell });
+        let (reply, answer) = sync_channel(1);
+        self.0.raw_commands().push_back(RawCommand { sqe, data, reply });
         self.kick();
         answer
     }
 
-    /// A queue of a file without a thread.
-    pub(crate) fn adopt(&self, queue: Box<dyn Orphan>) {
+    /// Hands over a queue of a file whose thread is gone.
+    pub(crate) fn add_orphan(&self, queue: Box<dyn Orphan>) {
         lock(&self.0.orphans).push(queue);
         self.kick();
     }
 
-    /// A mode was asked for whose coalescing there is not.
+    /// Records that a requested mode needs Interrupt Coalescing, and the device has none.
     pub(crate) fn refuse_coalescing(&self) {
+        // One event per device, however many queues ask.
         let known = std::mem::replace(&mut self.0.health().coalescing_refused, true);
         if !known {
             self.0.reporter.push(EventKind::CoalescingRefused);
@@ -115,13 +121,13 @@ impl Drop for Control {
     }
 }
 
-impl Asks {
-    /// What the device's users are told.
+impl ControlShared {
+    /// The health that users read.
     pub(crate) fn health(&self) -> MutexGuard<'_, Health> {
         lock(&self.health)
     }
 
-    /// Queues of a file that have lost their thread since this was last asked.
+    /// Queues handed over since the last call.
     pub(crate) fn take_orphans(&self) -> Vec<Box<dyn Orphan>> {
         std::mem::take(&mut lock(&self.orphans))
     }
@@ -130,13 +136,14 @@ impl Asks {
         lock(&self.raw_commands)
     }
 
-    /// Whether a reset was asked for since this was last asked.
+    /// Whether a reset was requested since the last call.
     pub(crate) fn take_reset(&self) -> bool {
         self.reset.swap(false, Relaxed)
     }
 
-    /// Whether nobody uses the device any more.
+    /// Whether the device and its last queue are gone.
     pub(crate) fn is_closing(&self) -> bool {
+        // Acquire: afterwards the task sees the open requests that the last queue has left.
         self.closing.load(Acquire)
     }
 }

@@ -1,4 +1,5 @@
-//! An open controller: what its queues, its device and the thread that looks after it share.
+//! An open controller, file or block device, as its device and its queues share it. [`Controller`] is the
+//! handle; the last clone closes the device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -26,32 +27,32 @@ use crate::options::OpenOptions;
 use crate::request::Request;
 use crate::transport::{NO_LINK, Transport};
 
-/// A caller's admin command takes longer than others may where a reset comes between, or several.
+/// How long a caller waits for its admin command: a reset, or several, may come first.
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);
 
-/// How long a thread that leaves a queue waits for requests that the kernel was asked to cancel.
-const LEAVING: Nanos = Nanos::from_secs(1);
+/// How long a thread that closes a queue waits for requests that the kernel was asked to cancel.
+const CANCEL_TIMEOUT: Nanos = Nanos::from_secs(1);
 
-/// An open controller. Shut down when the last clone and the last queue are gone.
+/// An open controller. It is shut down when the last clone and the last queue are gone.
 #[derive(Clone)]
 pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
     transport: Transport,
-    /// The transport's number, and its pool, which each batch asks for.
+    /// Copies of the transport's number and pool: each batch reads them, without a match on the transport.
     number: u32,
     pool: DmaPool,
     queue_table: QueueTable,
     files: Arc<FileQueues>,
     namespaces: Vec<Namespace>,
-    sizes: Sizes,
+    sizes: NamespaceSizes,
     mode: AtomicU64,
     timeout: Nanos,
     control: Control,
     description: Description,
 }
 
-/// Which controller it is, and how the host uses it.
+/// Identifies a controller, and says how the host uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
@@ -69,59 +70,60 @@ pub struct Description {
     pub hardware_queues: usize,
     /// Commands in flight on each.
     pub depth: u32,
-    /// Namespaces that cannot be used, and why.
+    /// Namespaces that cannot be used, each with the reason.
     pub refused: Vec<String>,
 }
 
-/// What a controller is made of, once it is up.
+/// The parts of a [`Controller`], from its bring-up.
 pub(crate) struct Opened {
     pub transport: Transport,
     pub queues: Vec<Arc<HwQueue>>,
     pub namespaces: Vec<Namespace>,
-    pub sizes: Sizes,
+    pub sizes: NamespaceSizes,
     pub control: Control,
     pub description: Description,
 }
 
-/// How large the namespaces are now, in logical blocks, for any thread to read.
+/// The current sizes of the namespaces in logical blocks, readable by any thread.
 #[derive(Clone, Default)]
-pub(crate) struct Sizes(Arc<Known>);
+pub(crate) struct NamespaceSizes(Arc<SizeTable>);
 
 #[derive(Default)]
-struct Known {
+struct SizeTable {
     sizes: Box<[(Nsid, AtomicU64)]>,
     transport: u32,
-    /// The number that each request's namespace is compared with: the transport's, or that of none once a namespace shows no blocks, so that
-    /// each is looked up.
+    /// The transport number that the data path compares with each request's namespace. While some namespace
+    /// cannot be used it is [`NO_LINK`], which no request has: every request then takes the slow check.
     number: AtomicU32,
 }
 
-impl Sizes {
-    /// Of the namespaces of the transport that has this number.
-    pub(crate) fn of(namespaces: &[driver::Namespace], transport: u32) -> Sizes {
+impl NamespaceSizes {
+    /// The sizes of `namespaces`, on the transport of this number.
+    pub(crate) fn of(namespaces: &[driver::Namespace], transport: u32) -> NamespaceSizes {
         let sizes = namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect();
-        Sizes(Arc::new(Known { sizes, transport, number: AtomicU32::new(transport) }))
+        NamespaceSizes(Arc::new(SizeTable { sizes, transport, number: AtomicU32::new(transport) }))
     }
 
     fn find(&self, nsid: Nsid) -> Option<&AtomicU64> {
         self.0.sizes.iter().find(|(other, _)| *other == nsid).map(|(_, blocks)| blocks)
     }
 
-    /// A namespace has this size from now on; 0: it cannot be used any more. What it was before, if there is one of that identifier.
-    /// Called by the controller's task alone.
+    /// Sets the size of a namespace; 0: it cannot be used. Returns the size before, or `None` if the namespace
+    /// is unknown. Only the controller's task calls it.
     pub(crate) fn set(&self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let before = self.find(nsid)?.swap(blocks, AcqRel);
+        // One comparison on the data path covers all namespaces, so one that is gone slows them all down.
         let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
         self.0.number.store(if any_gone { NO_LINK } else { self.0.transport }, Release);
         Some(before)
     }
 
-    /// The size of a namespace, if there is one of that identifier.
+    /// The size of a namespace; `None` if it is unknown.
     fn get(&self, nsid: Nsid) -> Option<u64> {
         self.find(nsid).map(|blocks| blocks.load(Acquire))
     }
 
-    /// See [`Known::number`].
+    /// See [`SizeTable::number`].
     #[inline]
     fn number(&self) -> u32 {
         self.0.number.load(Acquire)
@@ -129,7 +131,7 @@ impl Sizes {
 }
 
 impl Controller {
-    /// A controller that is up, with its queues in `queue_table`; or a file that is open, with its queues in `files`.
+    /// A controller that is up, with its queues in `queue_table`, or an open file, with its queues in `files`.
     pub(crate) fn new(opened: Opened, queue_table: QueueTable, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
         let Opened { transport, namespaces, sizes, control, description, .. } = opened;
         let (number, pool, mode) = (transport.number(), transport.pool().clone(), AtomicU64::new(options.mode.into()));
@@ -137,72 +139,76 @@ impl Controller {
         Controller(Arc::new(Shared { transport, number, pool, queue_table, files, namespaces, sizes, mode, timeout, control, description }))
     }
 
-    /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
-    /// [`Controller::give_back`] follows.
+    /// Takes a software queue for a thread: its hardware queue, and its index there. Must be followed by
+    /// [`Controller::release_queue`].
     ///
     /// # Errors
-    /// All of them are taken, or there is no such mode on the transport.
-    pub(crate) fn take(&self, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
+    /// All queues are taken, or the transport does not have the mode.
+    pub(crate) fn take_queue(&self, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
         if mode.is_the_kernels() {
             return Err(UnsupportedMode::NotTheKernels(mode).into());
         }
         self.0.queue_table.take()
     }
 
-    /// Another queue of a file, in `mode` if the file has that, or in the file's. [`Controller::adopt`] or [`Controller::retire`] follows.
+    /// Adds a queue of a file, in `mode` or in the file's mode. Must be followed by
+    /// [`Controller::release_queue`] or [`Controller::add_orphan`].
     ///
     /// # Errors
-    /// All of them are taken, or the system is out of descriptors.
+    /// All queues are taken, or the process has no descriptor left.
     pub(crate) fn add_queue(&self, mode: Option<Mode>) -> Result<Arc<QueueShared>, QueueError> {
         self.0.files.add(|| {
             let mode = mode.unwrap_or_else(|| self.mode());
+            // The ring is not made yet, so it can be made for a mode of the kernel's own.
             if mode.is_the_kernels() { mode } else { self.mode_on(None, mode) }
         })
     }
 
-    /// A queue has no thread any more, and something is still open: it is polled by the thread that looks after the controller.
-    pub(crate) fn adopt(&self, queue: Box<dyn Orphan>) {
-        self.0.control.adopt(queue);
+    /// Hands a queue without a thread to the housekeeping thread, which polls it until nothing is open.
+    pub(crate) fn add_orphan(&self, queue: Box<dyn Orphan>) {
+        self.0.control.add_orphan(queue);
     }
 
-    /// A queue has no thread any more: another thread may take it, or of a file its place.
-    pub(crate) fn retire(&self, queue: &Arc<QueueShared>) {
+    /// Returns a queue whose thread is gone. Another thread may take it; a queue of a file is removed.
+    pub(crate) fn release_queue(&self, queue: &Arc<QueueShared>) {
         if !self.0.queue_table.give_back(queue) {
             self.0.files.remove(queue);
         }
     }
 
-    /// The mode in force on a queue where `asked` is asked for, and whose rings were `made_for` a mode of the kernel's own if any. Rings
-    /// that were made for a mode of the kernel's own have that mode and no other, and no other rings have such a mode; of a file the
-    /// kernel coalesces nothing.
+    /// The mode that a queue gets when `asked` is requested. `made_for`: the mode of the kernel's own (IOPOLL,
+    /// SQPOLL) for which the queue's ring was made.
     pub(crate) fn mode_on(&self, made_for: Option<Mode>, asked: Mode) -> Mode {
+        // The kernel's own modes are flags of io_uring_setup: a ring cannot enter or leave them.
         if let Some(own) = made_for {
             return own;
         }
+        // The kernel coalesces no completions of a file.
         let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
         if coalesces && matches!(self.0.transport, Transport::Kernel(_)) {
-            // Before the mode changes: a caller that finds its queue in another mode finds among the events why.
+            // The event first: a caller that sees its queue in another mode finds the reason among the events.
             self.0.control.refuse_coalescing();
             return Mode::INTERRUPT;
         }
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// The same for queue `number`. Where its rings are the reason for another mode, an event says so.
+    /// [`Controller::mode_on`] for queue `number`, with an event if the queue's ring rules the mode out.
     pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
-        let means = self.mode_on(made_for, asked);
-        if means != asked && (made_for.is_some() || asked.is_the_kernels()) {
-            self.reporter().push(EventKind::ModeUnavailable { queue: number, asked, in_force: means });
+        let in_force = self.mode_on(made_for, asked);
+        // `mode_on` has reported the other reason, coalescing.
+        if in_force != asked && (made_for.is_some() || asked.is_the_kernels()) {
+            self.reporter().push(EventKind::ModeUnavailable { queue: number, asked, in_force });
         }
-        means
+        in_force
     }
 
-    /// What its queues report to.
+    /// The reporter for its queues.
     pub(crate) fn reporter(&self) -> Reporter {
         self.0.control.reporter()
     }
 
-    /// How long a request may take.
+    /// The time-out of a request.
     pub(crate) fn timeout(&self) -> Nanos {
         self.0.timeout
     }
@@ -212,23 +218,23 @@ impl Controller {
         &self.0.namespaces
     }
 
-    /// The same namespace in the size that it has now.
+    /// The namespace with its current size.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let ours = namespace.device() == self.0.number;
         match &self.0.transport {
+            // A handle of another device: this one does not know its size.
             _ if !ours => *namespace,
             Transport::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
             Transport::Kernel(transport) => transport.current(namespace),
         }
     }
 
-    /// The buffers that it reaches.
+    /// The pool of its buffers.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.0.pool
     }
 
-    /// How it is reached.
     pub(crate) fn transport(&self) -> &Transport {
         &self.0.transport
     }
@@ -238,14 +244,15 @@ impl Controller {
         Mode::try_from(self.0.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
     }
 
-    /// How long a thread stays for what is in flight on a queue that it alone can use, and that it leaves: until that is late, and then for
-    /// the kernel to cancel it.
-    pub(crate) fn stays(&self) -> Nanos {
-        self.0.timeout + LEAVING
+    /// How long [`crate::thread::queue_pair::QueuePair::close`] waits for requests that only its thread can
+    /// reap: until they are late, and then for the kernel to cancel them.
+    pub(crate) fn close_timeout(&self) -> Nanos {
+        self.0.timeout + CANCEL_TIMEOUT
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
+        // First the mode of the device: a queue that is taken from now on begins in it, or is in the list below.
         self.0.mode.store(mode.into(), Relaxed);
         for queue in self.queues() {
             queue.mode.ask(self.mode_on(queue.made_for, mode));
@@ -254,17 +261,17 @@ impl Controller {
         self.wake_task();
     }
 
-    /// The housekeeping thread is to look at what it was asked for; at another mode that was asked for, too.
+    /// Has the housekeeping thread step the controller's task.
     pub(crate) fn wake_task(&self) {
         self.0.control.kick();
     }
 
-    /// Its queues, with a thread or without.
+    /// All its queues, taken or not.
     fn queues(&self) -> impl Iterator<Item = Arc<QueueShared>> {
         self.0.queue_table.all().iter().flat_map(|queue| queue.users.iter().cloned()).chain(self.0.files.all())
     }
 
-    /// From now on no request is posted again.
+    /// From now on no request is retried.
     pub(crate) fn fail_retries(&self) {
         self.queues().for_each(|queue| queue.fail_retries());
     }
@@ -274,17 +281,17 @@ impl Controller {
         self.queues().map(|queue| queue.open()).sum()
     }
 
-    /// Which controller it is.
+    /// Its identity.
     pub(crate) fn description(&self) -> &Description {
         &self.0.description
     }
 
-    /// Whether the controller works, and what has happened to it.
+    /// Its state, with counts of resets and aborts.
     pub(crate) fn health(&self) -> Health {
         self.0.control.health()
     }
 
-    /// Sends an admin command, which was checked, and waits for its answer.
+    /// Sends an admin command that was checked, and waits for the completion.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -301,18 +308,19 @@ impl Controller {
         Ok(result)
     }
 
-    /// Resets the controller now. Requests in flight are posted again.
+    /// Requests a reset of the controller. Requests in flight are posted again after it.
     pub(crate) fn reset(&self) {
-        self.0.control.ask_reset();
+        self.0.control.request_reset();
     }
 
-    /// A request that [`Controller::checker`] has refused for `why`. Where some namespace is not what it was, that refuses every one, and each is
-    /// looked up here.
+    /// Checks a request again that [`Controller::checker`] has refused for `why`. While some namespace cannot be
+    /// used the checker refuses every request ([`SizeTable::number`]).
     ///
     /// # Errors
-    /// It is refused, and for this.
+    /// The request, and why it is refused.
     #[cold]
-    pub(crate) fn look_up(&self, why: Refused, request: Request) -> Result<Request, (Refused, Request)> {
+    pub(crate) fn recheck(&self, why: Refused, request: Request) -> Result<Request, (Refused, Request)> {
+        // Refused for another reason, or a namespace of another device.
         if !matches!(why, Refused::NoNamespace(_)) || request.namespace.device() != self.0.number {
             return Err((why, request));
         }
@@ -325,7 +333,7 @@ impl Controller {
         }
     }
 
-    /// What has been counted since it was opened.
+    /// Its counters since it was opened.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let notify = self.0.transport.end().map(|end| end.notify_time()).unwrap_or_default();
         let doorbell_registers = match &self.0.transport {
@@ -333,39 +341,41 @@ impl Controller {
             Transport::Kernel(_) => None,
         };
         let device = DeviceCounters { notify, doorbell_registers, leaked_bytes: self.pool().leaked(), ..self.0.files.counters() };
+        // Hardware queues may share a vector, whose messages must be counted once.
         let mut vectors = Vec::new();
         let mut is_counted = |vector| {
             let before = vectors.contains(&vector);
             vectors.push(vector);
             before
         };
-        self.0.queue_table.all().iter().map(|queue| queue.counted(&mut is_counted)).fold(device, DeviceCounters::and)
+        self.0.queue_table.all().iter().map(|queue| queue.device_counters(&mut is_counted)).fold(device, DeviceCounters::and)
     }
 
-    /// What has been counted of one of its hardware queues.
+    /// The counters of one of its hardware queues.
     pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
         let counters = || queue.pairs().map(|pair| pair.counters());
         let all = self.0.queue_table.all();
-        let beside = all.iter().map(|other| &other.pair).filter(|other| other.vector() == queue.pair.vector());
+        let same_vector = all.iter().map(|other| &other.pair).filter(|other| other.vector() == queue.pair.vector());
         HardwareCounters {
             finished: counters().map(|pair| pair.finished).sum(),
             sq_doorbells: counters().map(|pair| pair.sq_doorbells).sum(),
             cq_doorbells: counters().map(|pair| pair.cq_doorbells).sum(),
             messages: queue.pair.messages(),
             drain_cpu: queue.drain.cpu(),
-            vector_finished: beside.map(|other| other.counters().finished).sum(),
+            vector_finished: same_vector.map(|other| other.counters().finished).sum(),
         }
     }
 
-    /// Says whether a request can be carried out on this controller; see [`Request::check`].
+    /// A function that checks whether a request can be carried out on this controller; see [`Request::check`].
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         self.checker_for(self.0.sizes.number())
     }
 
-    /// The same for namespaces of the number `number`.
+    /// The same for namespaces of the transport `number`.
     #[inline]
     fn checker_for(&self, number: u32) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
+        // Loaded once per batch.
         let (pool, key) = (self.pool(), self.pool().key());
         #[inline(always)] // A request stays in registers from the caller's iterator to its slot.
         move |request| {

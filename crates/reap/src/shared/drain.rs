@@ -1,4 +1,5 @@
-//! The drain thread of a hardware queue in `threaded`, or the place where one will be: what others know of it.
+//! The users of a hardware queue's drain thread (`threaded`): the first one starts it, the last one joins it.
+//! The thread itself is `thread/drain_thread.rs`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,22 +11,23 @@ use units::Nanos;
 
 use crate::wake::Wake;
 
-/// The drain thread of a hardware queue, or the place where one will be.
+/// The drain thread of a hardware queue, if it runs, and its users.
 pub(crate) struct Drain {
-    /// Locked for as long as one begins or ends, so that there are never two. It does not lock this itself.
+    /// Locked while the thread is started or joined, so that there are never two. The drain thread does not
+    /// take this lock: the thread that joins it holds it.
     thread: Mutex<Option<JoinHandle<()>>>,
-    state: Mutex<State>,
-    /// While there is one the queue's entries may be taken by another thread than their owner's, and going to sleep on it
-    /// goes by the look role.
-    shares: AtomicBool,
+    state: Mutex<DrainUsers>,
+    /// While the thread runs the hardware queue is shared: another thread than their owner may reap
+    /// completions, and sleeping on the vector takes the notification role.
+    running: AtomicBool,
     pub wake: Wake,
     /// CPU time of threads that have ended.
     spent: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    /// Software queues in the mode.
+struct DrainUsers {
+    /// Software queues in `threaded`.
     users: u32,
     clock: Option<ThreadCpuClock>,
 }
@@ -34,22 +36,22 @@ impl Drain {
     /// # Errors
     /// The system has no eventfd left.
     pub(crate) fn new() -> std::io::Result<Drain> {
-        let (shares, wake) = (AtomicBool::new(false), Wake::new()?);
-        Ok(Drain { thread: Mutex::default(), state: Mutex::default(), shares, wake, spent: AtomicU64::new(0) })
+        let (running, wake) = (AtomicBool::new(false), Wake::new()?);
+        Ok(Drain { thread: Mutex::default(), state: Mutex::default(), running, wake, spent: AtomicU64::new(0) })
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DrainUsers> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a drain thread.
+    /// Whether the drain thread runs.
     #[inline]
-    pub(crate) fn shares(&self) -> bool {
-        self.shares.load(Acquire)
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Acquire)
     }
 
     /// CPU time of the drain threads so far.
@@ -59,31 +61,33 @@ impl Drain {
         Nanos(self.spent.load(Acquire)) + running
     }
 
-    /// A software queue enters the mode. If it is the first, `begin` makes the thread.
+    /// A software queue enters `threaded`. The first one calls `begin` to start the thread.
     ///
     /// # Errors
-    /// What `begin` says; nothing has changed.
-    pub(crate) fn engage(&self, begin: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> std::io::Result<()> {
+    /// Those of `begin`; nothing has changed.
+    pub(crate) fn acquire(&self, begin: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> std::io::Result<()> {
         let mut thread = self.thread();
         self.state().users += 1;
         if thread.is_none() {
-            // Before it begins: a thread that finds itself alone takes no role, arms nothing, and sleeps for good.
-            self.shares.store(true, Release);
+            // Before it starts: if `is_shared` were false the drain thread would take no role, arm nothing
+            // and sleep for ever.
+            self.running.store(true, Release);
             *thread = Some(begin().inspect_err(|_| {
                 self.state().users -= 1;
-                self.shares.store(false, Release);
+                self.running.store(false, Release);
             })?);
         }
         Ok(())
     }
 
-    /// A software queue is in the mode no more. If it was the last one, the drain thread has ended afterwards; what it took is
-    /// in the inboxes. Call without any lock.
-    pub(crate) fn dismiss(&self) {
+    /// A software queue leaves `threaded`. The last one joins the thread; what the thread has reaped is in the
+    /// inboxes then. Call without any lock.
+    pub(crate) fn release(&self) {
         let mut thread = self.thread();
         let mut state = self.state();
         state.users = state.users.saturating_sub(1);
         let last = state.users == 0;
+        // The drain thread takes this lock to see that it has no user.
         drop(state);
         if !last {
             return;
@@ -94,28 +98,31 @@ impl Drain {
         {
             tracing::error!("a drain thread has panicked");
         }
-        self.shares.store(false, Release);
+        self.running.store(false, Release);
     }
 
-    /// The drain thread has begun.
-    pub(crate) fn begun(&self) {
+    /// Called by the drain thread as it starts: its CPU clock can be opened only there.
+    pub(crate) fn started(&self) {
         self.state().clock = ThreadCpuClock::of_current().ok();
     }
 
-    /// The drain thread: whether some software queue is in the mode.
-    pub(crate) fn is_wanted(&self) -> bool {
+    /// Whether some software queue is in `threaded`.
+    pub(crate) fn has_users(&self) -> bool {
         self.state().users > 0
     }
 
-    /// The drain thread: whether no software queue is in the mode. Then none will be before the thread has ended.
-    pub(crate) fn is_dismissed(&self) -> bool {
+    /// Called by the drain thread: if it has no user, adds its CPU time to the sum and returns true. It gets no
+    /// user any more then, because [`Drain::release`] holds the lock that [`Drain::acquire`] needs until the
+    /// thread has ended.
+    pub(crate) fn finish_if_unused(&self) -> bool {
         let mut state = self.state();
-        let dismissed = state.users == 0;
-        if dismissed {
+        let unused = state.users == 0;
+        if unused {
+            // Both under the lock that `cpu` takes, so that no time is counted twice.
             state.clock = None;
             self.spent.fetch_add(hw::thread_cpu().0, AcqRel);
         }
-        dismissed
+        unused
     }
 }
 

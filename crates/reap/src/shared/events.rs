@@ -1,4 +1,5 @@
-//! Events of a device, and their receivers.
+//! The event log of a device, and its receivers. The log keeps the last 256 events; each receiver has its own
+//! position in it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,22 +17,22 @@ use crate::health::GivenUp;
 use crate::instant::Instant;
 use crate::wake::{on_another_thread, wake_all};
 
-/// Events that a device keeps for those who read them late.
+/// Events that a device keeps.
 const KEPT: usize = 256;
 
-/// Something that has happened to a device.
+/// An event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
     /// When.
     pub at: Instant,
-    /// The path that it happened to, an index of [`Device::paths`](crate::Device::paths); `None` of a device that is not `multipath:`.
+    /// The path, an index of [`Device::paths`](crate::Device::paths); `None` if the device is not `multipath:`.
     pub path: Option<usize>,
-    /// What.
+    /// What has happened.
     pub kind: EventKind,
 }
 
-/// What has happened.
+/// What has happened to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -39,9 +40,9 @@ pub enum EventKind {
     Reset(ResetCause),
     /// The controller is up again after a reset.
     Restored,
-    /// The controller is gone or of no use any more: every request fails, or goes another path.
+    /// The controller was removed or cannot be used any more: every request fails, or takes another path.
     GivenUp(GivenUp),
-    /// Requests had no answer in time. They are aborted, or the kernel is asked to cancel them.
+    /// Requests exceeded the time-out. They are aborted, or the kernel is asked to cancel them.
     TimedOut {
         /// Their queue.
         queue: u16,
@@ -50,35 +51,35 @@ pub enum EventKind {
         /// The time-out.
         after: Nanos,
     },
-    /// A namespace has another size. [`Device::current`](crate::Device::current) has a handle of that size.
+    /// The size of a namespace has changed. [`Device::current`](crate::Device::current) returns a handle with the new size.
     Resized {
         /// The namespace.
         nsid: Nsid,
         /// Its logical blocks before.
         before: u64,
-        /// Its logical blocks now; 0: it is gone, or is another one.
+        /// Its logical blocks now; 0: it is gone, or was replaced by another namespace.
         blocks: u64,
     },
-    /// The controller has sent an asynchronous event (Base 5.1.2). What it is about has been read where the library uses it.
+    /// The controller has sent an asynchronous event (Base 5.1.2). The library has read the log pages that it uses.
     Async(AsyncEvent),
-    /// A path of a `multipath:` device, or the ANA state there, has changed.
+    /// The state of a path of a `multipath:` device, or its ANA state, has changed.
     Path(PathStatus),
-    /// The connection to a controller of another process has ended, for this reason.
+    /// The connection to a controller in another process has ended, for this reason.
     Disconnected(String),
-    /// There is a connection again, and the controller is brought up.
+    /// The connection is back, and the controller is brought up.
     Reconnected,
-    /// The controller, or the kernel, takes no Interrupt Coalescing: `coalesce`, `dim` and `vic` are `interrupt` on it.
+    /// The device has no Interrupt Coalescing: `coalesce`, `dim` and `vic` run as `interrupt`.
     CoalescingRefused,
-    /// A queue is in another mode than was asked for, because its io_uring was made for that.
+    /// A queue could not get the requested mode, because its ring was made for another one.
     ModeUnavailable {
         /// The queue.
         queue: u16,
-        /// The mode that was asked for.
+        /// The requested mode.
         asked: Mode,
         /// The mode in force.
         in_force: Mode,
     },
-    /// What nothing but a person can act on.
+    /// Something that an administrator should know.
     Note(String),
 }
 
@@ -121,28 +122,28 @@ impl fmt::Display for Event {
     }
 }
 
-/// The events of one device, of all its controllers.
+/// The events of one device, from all its controllers.
 #[derive(Default)]
 pub(crate) struct EventLog {
-    state: Mutex<State>,
-    news: Condvar,
+    state: Mutex<LogState>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LogState {
     kept: VecDeque<Event>,
-    /// Events that were dropped from the front of it.
+    /// Events that were dropped from the front of `kept`: the number of its first event.
     dropped: u64,
-    /// Controllers that may have more to tell.
+    /// Controllers that are open. With none there are no more events.
     sources: usize,
-    /// Receivers so far: the next one's number.
+    /// Receivers so far; numbers the next one.
     receivers: u64,
-    /// What waits, at most one waker for each receiver.
+    /// At most one waker for each receiver.
     wakers: Vec<(u64, Waker)>,
 }
 
-impl State {
-    /// The waker of a receiver, for the caller to drop without the lock.
+impl LogState {
+    /// Removes the waker of a receiver, for the caller to drop outside the lock.
     fn take_waker(&mut self, receiver: u64) -> Option<Waker> {
         let at = self.wakers.iter().position(|(number, _)| *number == receiver)?;
         Some(self.wakers.swap_remove(at).1)
@@ -150,22 +151,22 @@ impl State {
 }
 
 impl EventLog {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `change` is something that receivers wait for.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    /// Applies `change`, and wakes the receivers.
+    fn change(&self, change: impl FnOnce(&mut LogState)) {
         let mut state = self.lock();
         change(&mut state);
         let wakers: Vec<_> = state.wakers.drain(..).map(|(_, waker)| waker).collect();
         drop(state);
-        self.news.notify_all();
-        // They are the application's code, and most events come from the thread that looks after all devices.
+        self.changed.notify_all();
+        // Wakers are the application's code. Most events come from the housekeeping thread, which must not block.
         on_another_thread("reap-wake", wakers, wake_all);
     }
 
-    /// Something has happened.
+    /// Logs an event, also by `tracing`.
     #[cold]
     pub(crate) fn push(&self, path: Option<usize>, kind: EventKind) {
         let event = Event { at: Instant::now(), path, kind };
@@ -176,6 +177,7 @@ impl EventLog {
             _ => tracing::warn!("{event}"),
         }
         self.change(|state| {
+            // A slow receiver must not grow the log: it loses events, and `Events::lost` counts them.
             if state.kept.len() == KEPT {
                 state.kept.pop_front();
                 state.dropped += 1;
@@ -185,25 +187,25 @@ impl EventLog {
     }
 }
 
-/// Where one controller's events come from. When the last one of a device is dropped there are no more.
+/// The sending side, one for each controller. Once the last one is dropped, receivers see the end.
 pub(crate) struct EventSource {
     log: Arc<EventLog>,
     path: Option<usize>,
 }
 
 impl EventSource {
-    /// Of the only controller (no `path`), or of a path's.
+    /// For the only controller (no `path`), or for that of a path.
     pub(crate) fn new(log: Arc<EventLog>, path: Option<usize>) -> EventSource {
         log.lock().sources += 1;
         EventSource { log, path }
     }
 
-    /// Something has happened to it.
+    /// Logs an event of the controller.
     pub(crate) fn push(&self, kind: EventKind) {
         self.log.push(self.path, kind);
     }
 
-    /// A receiver of what happens to the device.
+    /// A receiver of the device's events, of all its controllers.
     pub(crate) fn receiver(&self) -> Events {
         let mut state = self.log.lock();
         state.receivers += 1;
@@ -217,9 +219,9 @@ impl Drop for EventSource {
     }
 }
 
-/// Receives what happens to a device ([`Device::events`](crate::Device::events)), on any thread. It begins with what has happened
-/// since the device was opened. A device keeps its last 256 events: of a receiver that is further behind the oldest are dropped, and
-/// counted ([`Events::lost`]). It keeps no device open.
+/// Receives the events of a device ([`Device::events`](crate::Device::events)), on any thread, from the time when the device
+/// was opened. A device keeps its last 256 events. A receiver that is further behind loses the oldest, and counts
+/// them ([`Events::lost`]). It does not keep the device open.
 ///
 /// ```
 /// use reap::{Device, EventKind};
@@ -238,7 +240,7 @@ impl Drop for EventSource {
 /// ```
 pub struct Events {
     log: Arc<EventLog>,
-    /// Which receiver it is.
+    /// The number of the receiver.
     number: u64,
     /// The number of the next event, from 0.
     next: u64,
@@ -246,13 +248,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event, if there is one by now.
+    /// The next event, if there is one. Does not block.
     pub fn try_next(&mut self) -> Option<Event> {
         let log = self.log.clone();
         self.take(&log.lock())
     }
 
-    /// The next event. Blocks until there is one, until `until` (`None`: without a limit), or until the device is closed.
+    /// The next event. Blocks until there is one, until `until` (`None`: no time limit), or until the device is closed.
     pub fn next(&mut self, until: Option<Instant>) -> Option<Event> {
         let log = self.log.clone();
         let mut state = log.lock();
@@ -263,8 +265,8 @@ impl Events {
             }
             state = match until.map(|until| until.duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => return None,
-                Some(left) => log.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => log.news.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => log.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => log.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
@@ -274,7 +276,7 @@ impl Events {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Events::recv`], as a stream has it.
+    /// [`Events::recv`] as the `poll_next` of a stream.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let (log, waker) = (self.log.clone(), cx.waker().clone());
         let mut state = log.lock();
@@ -284,18 +286,18 @@ impl Events {
         }
         let before = state.take_waker(self.number);
         state.wakers.push((self.number, waker));
-        // A waker's end is the application's code, which may do anything with the device.
+        // Dropping a waker runs the application's code, which may use the device: not under the lock.
         drop(state);
         drop(before);
         Poll::Pending
     }
 
-    /// Events that were dropped before this receiver has come to them.
+    /// Events that were dropped before this receiver could read them.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    fn take(&mut self, state: &State) -> Option<Event> {
+    fn take(&mut self, state: &LogState) -> Option<Event> {
         let lost = state.dropped.saturating_sub(self.next);
         (self.lost, self.next) = (self.lost + lost, self.next + lost);
         let event = state.kept.get((self.next - state.dropped) as usize)?.clone();

@@ -1,4 +1,5 @@
-//! Requests as futures. A future that is dropped or forgotten leaves its request, buffer and all, with the queue.
+//! Requests as futures. A future holds only a ticket ([`FutureStates`]); the request and its buffer stay in the
+//! queue. So a future may be dropped or forgotten while the device uses the buffer.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,25 +14,30 @@ use super::future_states::FutureStates;
 use crate::error::{IoError, Refused};
 use crate::request::{Completion, Request};
 
-/// A request under way. It may be sent to and awaited on any thread; the queue that it was submitted to has to be
-/// driven, by whichever of the three ways.
+/// The future of a request. It may be sent to, and awaited on, any thread. Some thread has to drive the queue
+/// that the request was submitted to.
 #[must_use = "the request is posted already, but its result and its buffer come back through the future"]
-pub struct Pending(State);
+pub struct Pending(PendingState);
 
-enum State {
-    Open { tickets: Arc<FutureStates>, at: u32 },
+enum PendingState {
+    Open {
+        tickets: Arc<FutureStates>,
+        at: u32,
+    },
+    /// Boxed: a request is large, and refusals are rare.
     Refused(Box<Option<(Refused, Request)>>),
+    /// The completion was returned.
     Taken,
 }
 
 impl Pending {
-    /// The request of ticket `at`.
+    /// The future of the request with ticket `at`.
     pub(crate) fn new(tickets: Arc<FutureStates>, at: u32) -> Pending {
-        Pending(State::Open { tickets, at })
+        Pending(PendingState::Open { tickets, at })
     }
 
     pub(crate) fn refused(why: Refused, request: Request) -> Pending {
-        Pending(State::Refused(Box::new(Some((why, request)))))
+        Pending(PendingState::Refused(Box::new(Some((why, request)))))
     }
 }
 
@@ -40,13 +46,14 @@ impl Future for Pending {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion> {
         let finished = match &mut self.0 {
-            State::Open { tickets, at } => tickets.poll(*at, cx.waker().clone()).ok(),
-            State::Refused(why) => why.take().map(|(why, request)| Completion::refused(why, request)),
-            State::Taken => None,
+            PendingState::Open { tickets, at } => tickets.poll(*at, cx.waker().clone()).ok(),
+            PendingState::Refused(why) => why.take().map(|(why, request)| Completion::refused(why, request)),
+            PendingState::Taken => None,
         };
         match finished {
             Some(completion) => {
-                self.0 = State::Taken;
+                // Its ticket is free, so `drop` must not touch it.
+                self.0 = PendingState::Taken;
                 Poll::Ready(completion)
             }
             None => Poll::Pending,
@@ -57,9 +64,9 @@ impl Future for Pending {
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {
-            State::Open { .. } => "open",
-            State::Refused(_) => "refused",
-            State::Taken => "taken",
+            PendingState::Open { .. } => "open",
+            PendingState::Refused(_) => "refused",
+            PendingState::Taken => "taken",
         };
         f.debug_tuple("Pending").field(&state).finish()
     }
@@ -67,14 +74,14 @@ impl fmt::Debug for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let State::Open { tickets, at } = &self.0 {
+        if let PendingState::Open { tickets, at } = &self.0 {
             tickets.drop_one(*at);
         }
     }
 }
 
-/// A Read or a Write under way: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
-/// because the controller may still write to the other.
+/// The future of a Read or a Write: its result and its buffer. After [`IoError::DeviceLost`] the buffer may be an
+/// empty one, because the controller may still write to the original, which is leaked.
 #[must_use = "the request is posted already, but its result and its buffer come back through the future"]
 pub struct IoFuture {
     pending: Pending,
@@ -102,8 +109,8 @@ impl Future for IoFuture {
     }
 }
 
-/// Reads or Writes of several buffers under way: their result, which is that of the first that has failed, and the buffers in their order, each
-/// as of an [`IoFuture`].
+/// The future of Reads or Writes of several buffers: the first error in the order of the buffers, and the
+/// buffers, each as of an [`IoFuture`].
 #[must_use = "the requests are posted already, but their result and their buffers come back through the future"]
 #[derive(Debug)]
 pub struct VectoredFuture(Vec<Part>);
@@ -119,7 +126,7 @@ impl VectoredFuture {
         VectoredFuture(parts.into_iter().map(Part::Open).collect())
     }
 
-    /// Nothing was posted.
+    /// The future of requests that were refused.
     pub(crate) fn refused(why: Refused, bufs: Vec<DmaBuf>) -> VectoredFuture {
         VectoredFuture(bufs.into_iter().map(|buf| Part::Ended(Err(why.into()), buf)).collect())
     }
@@ -130,6 +137,7 @@ impl Future for VectoredFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut open = false;
+        // All of them, even after one is pending: each has to register the waker.
         for part in &mut self.0 {
             let Part::Open(future) = part else { continue };
             match Pin::new(future).poll(cx) {
@@ -151,7 +159,8 @@ impl Future for VectoredFuture {
     }
 }
 
-/// An I/O command of the caller's under way: dword 0 of its completion, and its buffer, as of an [`IoFuture`].
+/// The future of an I/O command that the caller has built: dword 0 of its completion, and its buffer, as of an
+/// [`IoFuture`].
 #[must_use = "the command is posted already, but its result and its buffer come back through the future"]
 #[derive(Debug)]
 pub struct CommandFuture {
@@ -170,12 +179,12 @@ impl Future for CommandFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // The queue's thread has stored it before it completed the ticket, under a lock.
+        // Relaxed: the queue's thread stored it before it completed the ticket, and the ticket has a lock.
         Pin::new(&mut this.pending).poll(cx).map(|done| (done.result.map(|()| this.result.load(Relaxed)), done.buf))
     }
 }
 
-/// A request without data under way: a Flush, a Write Zeroes, a Deallocate, a Verify or a Write Uncorrectable.
+/// The future of a request without data: a Flush, a Write Zeroes, a Deallocate, a Verify or a Write Uncorrectable.
 #[must_use = "the request is posted already, but its result comes back through the future"]
 #[derive(Debug)]
 pub struct FlushFuture(pub(crate) Pending);

@@ -1,18 +1,19 @@
-//! What futures wait on. A request may change its path, and its software queue its thread; its future keeps its ticket.
+//! The state of each future, by ticket. A request may move to another path, and its queue to another thread; the
+//! future keeps its ticket.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::request::Completion;
 
-/// The tickets of one queue: its thread issues and completes them, and threads that have futures poll them.
+/// The tickets of one queue. The queue's thread issues and completes them; any thread polls them.
 #[derive(Debug, Default)]
 pub(crate) struct FutureStates(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
     tickets: Vec<FutureState>,
-    /// Those of them that are free.
+    /// Free tickets.
     free: Vec<u32>,
 }
 
@@ -21,14 +22,14 @@ enum FutureState {
     Free,
     /// With a waker once the future has been polled.
     Waiting(Option<Waker>),
-    /// The future was dropped.
+    /// The future was dropped; the request is still open.
     Dropped,
     Complete(Completion),
 }
 
 impl Table {
-    /// The ticket `at` is free from now on; what it was.
-    fn vacate(&mut self, at: u32) -> FutureState {
+    /// Frees ticket `at`. Returns its last state.
+    fn free_ticket(&mut self, at: u32) -> FutureState {
         self.free.push(at);
         self.tickets.get_mut(at as usize).map_or(FutureState::Free, |ticket| std::mem::replace(ticket, FutureState::Free))
     }
@@ -39,7 +40,7 @@ impl FutureStates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A ticket for one future.
+    /// Issues a ticket for one future.
     pub(crate) fn issue(&self) -> u32 {
         let mut table = self.lock();
         let Table { tickets, free } = &mut *table;
@@ -51,16 +52,16 @@ impl FutureStates {
         at
     }
 
-    /// The request of a ticket that no future has was not accepted.
+    /// Frees a ticket whose request was refused.
     #[cold]
     pub(crate) fn withdraw(&self, at: u32) {
-        self.lock().vacate(at);
+        self.lock().free_ticket(at);
     }
 
-    /// The request is finished. The waker to be called, outside every lock.
+    /// Stores the completion of a request. Returns the waker, to be called outside every lock.
     ///
     /// # Errors
-    /// No future has the ticket any more: the completion, whose end may be the application's code.
+    /// The future was dropped: the completion. Dropping it may run the application's code, so not under a lock.
     pub(crate) fn complete(&self, at: u32, completion: Completion) -> Result<Option<Waker>, Completion> {
         let mut table = self.lock();
         match table.tickets.get_mut(at as usize) {
@@ -69,19 +70,23 @@ impl FutureStates {
                 _ => Ok(None),
             },
             Some(FutureState::Dropped) => {
-                table.vacate(at);
+                // Only now: a ticket that is issued again must not receive this completion.
+                table.free_ticket(at);
                 Err(completion)
             }
             _ => Err(completion),
         }
     }
 
-    /// What a future's poll finds: its result, or the waker that it had left, which is dropped outside the lock.
+    /// A future's poll: takes the completion, or stores the waker.
+    ///
+    /// # Errors
+    /// The request is open: the waker of the last poll, for the caller to drop outside the lock.
     pub(crate) fn poll(&self, at: u32, waker: Waker) -> Result<Completion, Option<Waker>> {
         let mut table = self.lock();
         match table.tickets.get_mut(at as usize) {
             Some(FutureState::Waiting(before)) => Err(before.replace(waker)),
-            Some(FutureState::Complete(_)) => match table.vacate(at) {
+            Some(FutureState::Complete(_)) => match table.free_ticket(at) {
                 FutureState::Complete(completion) => Ok(completion),
                 _ => Err(Some(waker)),
             },
@@ -89,14 +94,15 @@ impl FutureStates {
         }
     }
 
-    /// The future is gone; its request goes on without it.
+    /// The future was dropped. Its request continues.
     pub(crate) fn drop_one(&self, at: u32) {
         let mut table = self.lock();
         let was = match table.tickets.get_mut(at as usize) {
             Some(ticket @ FutureState::Waiting(_)) => std::mem::replace(ticket, FutureState::Dropped),
-            Some(FutureState::Complete(_)) => table.vacate(at),
+            Some(FutureState::Complete(_)) => table.free_ticket(at),
             _ => return,
         };
+        // The waker or the buffer: dropping them runs the application's code, which may poll another ticket.
         drop(table);
         drop(was);
     }

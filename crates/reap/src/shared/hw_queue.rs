@@ -1,7 +1,17 @@
-//! What the threads of one hardware queue share: its queue pairs, the queues that post to them, and who owns the notification.
+//! A hardware queue as its threads share it: the queue pairs, the software queues that post to them (*users*),
+//! and the role of owning the notification.
 //!
-//! A thread that finds another's completions leaves them in that queue's inbox ([`QueueShared`]); a thread that returns tags wakes those
-//! that wait for one.
+//! ```text
+//!   users[0] ─┐                         ┌─► role owner ─ epoll: vector + own wake-up
+//!   users[1] ─┼─► pair (interrupt queue)┤
+//!   users[2] ─┘   polled (poll queue)   └─► others ───── epoll: own wake-up
+//!
+//!   completion reaped by A for B:  B's inbox (push) → B's notice flag → B's wake-up, if armed
+//!   tags returned by A:            wait list → notice to each waiter
+//! ```
+//!
+//! Memory ordering: the inbox has a lock; the notice flag is a release store, and `Wake::tell` has the SeqCst
+//! fence of invariant 1 between that store and its test whether the thread sleeps.
 
 use std::sync::Arc;
 
@@ -17,29 +27,29 @@ use crate::counters::DeviceCounters;
 use crate::request::Token;
 use crate::transport::{Pair, RingPair};
 
-/// A hardware queue, and what its threads share.
+/// A hardware queue, shared by its threads.
 pub(crate) struct HwQueue {
-    /// The queue pair that notifies: the only one where notifications can be masked.
+    /// The interrupt queue. Transports whose vectors have a mask bit need no other.
     pub pair: RingPair,
-    /// A queue pair whose completions are only polled for.
+    /// The poll queue (IEN = 0).
     pub polled: Option<RingPair>,
-    /// The queues that post to it, one for each thread.
+    /// The software queues that post to it, one for each thread.
     pub users: Box<[Arc<QueueShared>]>,
-    /// Which thread sleeps on the vector; only asked where several share the pair.
+    /// The thread that sleeps on the vector. Used only if [`HwQueue::is_shared`].
     pub role: NotificationRole,
-    /// Protocol violations are reported there.
+    /// For protocol violations.
     pub reporter: Reporter,
-    /// The thread that drains it for queues in `threaded`.
+    /// The drain thread, for queues in `threaded`.
     pub drain: Drain,
     /// Queues that have found no tag.
     pub waiters: TagWaitList,
 }
 
-/// Rounds in which entries are taken for other threads, so that the thread which does it comes to something else.
+/// Most polls of a pair by [`HwQueue::reap_for_owners`], so that its caller gets to other work (invariant 2).
 const ROUNDS: usize = 4;
 
-/// Most queues of one hardware queue: what 8 bits of a token name.
-pub(crate) const MOST_USERS: usize = 256;
+/// Most users of one hardware queue: a token has 8 bits for them.
+pub(crate) const MAX_USERS: usize = 256;
 
 impl HwQueue {
     /// A hardware queue whose pairs have been created.
@@ -52,81 +62,83 @@ impl HwQueue {
         users: Box<[Arc<QueueShared>]>,
         reporter: Reporter,
     ) -> std::io::Result<HwQueue> {
-        // Room for the drain thread as well.
+        // One more, for the drain thread.
         let role = NotificationRole::new(users.len() + 1);
         Ok(HwQueue { pair, polled, users, role, reporter, drain: Drain::new()?, waiters: TagWaitList::new() })
     }
 
-    /// Its queue pairs, with what their threads need of them.
+    /// Its pairs, with doorbells and vector.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = &RingPair> {
         std::iter::once(&self.pair).chain(&self.polled)
     }
 
-    /// Its queue pairs, where a controller carries out its commands.
+    /// Its pairs, as `driver` sees them.
     pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = &Pair> {
         self.pairs().map(RingPair::queue_pair)
     }
 
-    /// Commands that all pairs have room for.
+    /// Tags of all pairs: most commands in flight.
     pub(crate) fn tags(&self) -> u32 {
         self.pairs().map(RingPair::tags).sum()
     }
 
-    /// Announces what was posted, for the housekeeping thread, which waits for no lock. How many commands that were.
+    /// For the housekeeping thread, which waits for no lock: rings the doorbells unless some thread is posting,
+    /// which will do so itself. Returns the number of commands announced.
     pub(crate) fn try_commit(&self) -> u32 {
         self.pairs().map(RingPair::try_commit).sum()
     }
 
-    /// Whether a completion waits, without a lock and without a system call.
-    #[inline(always)] // Asked for each plan.
+    /// Whether a CQE is visible. Takes no lock and makes no system call.
+    #[inline(always)] // Called for each plan.
     pub(crate) fn pending(&self) -> bool {
         self.pair.pending() || self.polled.as_ref().is_some_and(RingPair::pending)
     }
 
-    /// What has been counted of it, as a part of its device. `is_counted`: the messages of a vector are, by another queue.
-    pub(crate) fn counted(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
+    /// Its part of the device's counters. `is_counted`: whether the messages of a vector are counted already.
+    pub(crate) fn device_counters(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
         let each = |pair: &RingPair| pair.device_counters(pair.notifies() && !is_counted(pair.vector()));
         self.pairs().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
     }
 
-    /// The threads of all its queues have something to look at.
+    /// Has the threads of all its users poll.
     pub(crate) fn notice_all(&self) {
         self.users.iter().for_each(|user| user.notice());
     }
 
-    /// Whether several queues post to it.
+    /// Whether several software queues post to it.
     #[inline]
-    pub(crate) fn serves_several(&self) -> bool {
+    pub(crate) fn has_several_users(&self) -> bool {
         self.users.len() > 1
     }
 
-    /// Whether one thread may take another's entries.
+    /// Whether a thread may reap another thread's completions.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.serves_several() || self.drain.shares()
+        self.has_several_users() || self.drain.is_running()
     }
 
-    /// Tags came back, or may have. Call without any lock.
+    /// Wakes the queues that wait for a tag: some may have come back. Call without any lock.
     #[inline]
     pub(crate) fn tags_returned(&self) {
         self.waiters.returned(|user| self.users[usize::from(user)].notice());
     }
 
-    /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none
-    /// of them. A lock that is busy is left alone: its holder polls once more.
-    pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
+    /// Reaps on behalf of the users, and delivers to their inboxes: for the drain and the housekeeping thread.
+    /// Each poll takes at most what `taken` has room for.
+    pub(crate) fn reap_for_owners(&self, taken: &mut Vec<Completed>) {
         for pair in self.pairs() {
             let mut left = false;
             for _ in 0..ROUNDS {
                 taken.clear();
                 let reaped = pair.try_reap_more(WEIGHT, taken);
                 left = reaped.as_ref().is_some_and(|reaped| reaped.more);
+                // The lock is busy: its holder reaps, and polls once more after the release.
                 let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
                     self.reporter.violated(*violation);
                 }
                 if !taken.is_empty() {
-                    self.hand_out(None, taken);
+                    self.deliver(None, taken);
                     self.tags_returned();
                 }
                 if !left {
@@ -134,30 +146,32 @@ impl HwQueue {
                 }
             }
             if left {
-                self.notice_sleeper();
+                // The budget is used up with CQEs left, and no further message may come for them.
+                self.wake_owner();
             }
         }
     }
 
-    /// A thread stops polling while entries are there. The thread that sleeps on the queue may have found the lock held after its last
-    /// message.
+    /// Wakes the thread that sleeps on the vector: it may have been notified of the CQEs that are left, found
+    /// the CQ lock busy, and gone back to sleep.
     #[cold]
-    fn notice_sleeper(&self) {
+    fn wake_owner(&self) {
         if !self.is_shared() {
             self.notice_all();
         } else if let Some(owner) = self.role.owner() {
-            self.tell_sleeper(owner);
+            self.wake_waiter(owner);
         }
     }
 
-    /// Hands entries that belong to other queues than `me`, if that is one, to their owners, and wakes those that sleep.
-    #[inline(never)] // What it needs of the stack, a poll of a queue of one thread does without.
-    pub(crate) fn hand_out(&self, me: Option<u8>, taken: &[Completed]) {
-        let mut left = [0u64; MOST_USERS / 64];
+    /// Delivers completions to the inboxes of their users, except those of user `except`, and wakes their threads.
+    #[inline(never)] // Keeps its stack frame out of polls of a queue that is not shared.
+    pub(crate) fn deliver(&self, except: Option<u8>, taken: &[Completed]) {
+        // A bit for each user: each thread is woken once, after all its completions are in the inbox.
+        let mut left = [0u64; MAX_USERS / 64];
         for completed in taken {
             let owner = Token(completed.token).soft();
-            if Some(owner) != me {
-                self.give(completed);
+            if Some(owner) != except {
+                self.deliver_one(completed);
                 left[usize::from(owner) / 64] |= 1 << (owner % 64);
             }
         }
@@ -168,25 +182,26 @@ impl HwQueue {
         }
     }
 
-    /// Leaves a completion in its owner's inbox. Every part in flight has a place there, so that it always fits.
-    pub(crate) fn give(&self, completed: &Completed) {
+    /// Pushes a completion into the inbox of its user. The caller wakes the thread.
+    pub(crate) fn deliver_one(&self, completed: &Completed) {
         let owner = Token(completed.token).soft();
         if let Some(user) = self.users.get(usize::from(owner))
             && user.inbox.push(*completed).is_err()
         {
+            // Cannot happen: a completion has had a tag, and the inbox has a place for each tag.
             debug_assert!(false, "an inbox is as large as the queue has tags");
             tracing::error!(queue = self.pair.id().0, owner, "an inbox overflowed; a request will time out");
         }
     }
 
-    /// The drain thread's number in the role: after all the queues'.
+    /// The drain thread's id in the role: the first after those of the users.
     pub(crate) fn drain_id(&self) -> WaiterId {
         WaiterId(self.users.len() as u32)
     }
 
-    /// Wakes a thread that the role knows, and has it poll.
-    pub(crate) fn tell_sleeper(&self, sleeper: WaiterId) {
-        match self.users.get(sleeper.0 as usize) {
+    /// Wakes a thread that is registered with the role, and has it poll.
+    pub(crate) fn wake_waiter(&self, waiter: WaiterId) {
+        match self.users.get(waiter.0 as usize) {
             Some(user) => user.notice(),
             None => self.drain.wake.tell(),
         }

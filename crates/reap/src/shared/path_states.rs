@@ -1,8 +1,16 @@
-//! What the housekeeping thread tells the queues of a multipath device about its paths, and what they ask of it.
+//! The states of the paths of a multipath device. The controllers' tasks write them; the device's queues read
+//! them before each batch, and request resets and new ANA log pages here.
 //!
-//! Each path has one word: how often its link has changed, what it is now, and its ANA state. Its writer has given
-//! back everything that was in flight before, so that a queue that reads "lost" has, or finds in its inbox, all the
-//! requests that it had sent there.
+//! ```text
+//!  one word per path:   63..32 life     16 fits   15..8 link   7..0 ANA state
+//!                       link changes    size      Connecting,  as the ANA log
+//!                       so far          matches   Live, …      page says
+//!
+//!  task:   return all requests in flight to the inboxes → store the word (Release) → changes += 1
+//!  queue:  changes? (Acquire) → read the words → take the inbox
+//! ```
+//!
+//! So a queue that reads "lost" has, or finds in its inbox, all the requests that it had sent on the path.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -36,49 +44,52 @@ fn from_word(word: u64) -> Standing {
     Standing { life: (word >> 32) as u32, link, ana: AnaState(word as u8), fits: word >> 16 & 1 == 1 }
 }
 
-/// One path's place on the path states.
+/// The state of one path.
 struct PathState {
+    /// [`Standing`] as one word, so that it is read and written as a whole.
     standing: AtomicU64,
-    /// The namespace's size in logical blocks, as its controller last said; [`UNTOLD`]: it has not.
+    /// The size of the namespace in logical blocks, as the path's controller last reported it.
     blocks: AtomicU64,
-    wants_news: AtomicBool,
+    /// A queue wants the ANA log page to be read.
+    wants_refresh: AtomicBool,
+    /// A queue wants the controller to be reset.
     wants_reset: AtomicBool,
 }
 
-/// No size.
-const UNTOLD: u64 = u64::MAX;
+/// The controller has not reported a size yet.
+const UNKNOWN_SIZE: u64 = u64::MAX;
 
 /// The path states of one multipath device.
 pub(crate) struct PathStates {
-    places: Box<[PathState]>,
-    /// Changes so far, of all paths: what queues look at before every batch.
+    paths: Box<[PathState]>,
+    /// Counts the changes of all paths. Queues read only this before each batch.
     changes: AtomicU64,
-    /// The namespace, and its ANA group (0: none): known when the paths are joined.
+    /// The namespace, and its ANA group (0: none). Set when the paths are joined; `nsid` is 0 before.
     nsid: AtomicU64,
     group: AtomicU64,
-    /// The namespace's size in logical blocks: what the path said whose controller was the last to say something new.
+    /// The size of the namespace in logical blocks: the last new size that any controller has reported.
     blocks: AtomicU64,
-    /// Which writes no Flush has covered.
+    /// Writes that no Flush has covered yet.
     pub marks: WriteMarks,
     /// See [`PathStates::lose_patience`].
     impatient: AtomicBool,
-    /// What happens to the device.
+    /// The event log of the device.
     pub events: Arc<EventLog>,
-    /// The keep-alive time-out that is asked of every controller.
+    /// The keep-alive time-out that is set on every controller.
     pub keep_alive: Nanos,
 }
 
 impl PathStates {
-    /// For `paths` paths, none of which is up, and `queues` software queues.
+    /// `paths` paths, none of which is up yet, for `queues` software queues.
     pub(crate) fn new(paths: usize, queues: usize, keep_alive: Nanos) -> PathStates {
-        let place = |_| PathState {
+        let state = |_| PathState {
             standing: AtomicU64::new(to_word(Standing::NEVER_UP)),
-            blocks: AtomicU64::new(UNTOLD),
-            wants_news: AtomicBool::new(false),
+            blocks: AtomicU64::new(UNKNOWN_SIZE),
+            wants_refresh: AtomicBool::new(false),
             wants_reset: AtomicBool::new(false),
         };
         PathStates {
-            places: (0..paths).map(place).collect(),
+            paths: (0..paths).map(state).collect(),
             changes: AtomicU64::new(0),
             nsid: AtomicU64::new(0),
             group: AtomicU64::new(0),
@@ -90,21 +101,23 @@ impl PathStates {
         }
     }
 
-    /// Changes so far. One load: this is asked before every batch.
+    /// Changes so far. One load, made before each batch.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Acquire)
     }
 
-    /// How a path stands.
+    /// The state of a path.
     pub(crate) fn standing(&self, path: PathId) -> Standing {
-        from_word(self.places.get(path.index()).map_or(3 << 8, |place| place.standing.load(Acquire)))
+        // `3 << 8`: a path that does not exist is lost.
+        from_word(self.paths.get(path.index()).map_or(3 << 8, |state| state.standing.load(Acquire)))
     }
 
-    /// What the paths have turned out to lead to.
+    /// Sets the namespace that the paths lead to, once they are joined.
     pub(crate) fn set_namespace(&self, namespace: &Namespace) {
         self.blocks.store(namespace.blocks, Release);
         self.group.store(namespace.ana_group.into(), Release);
+        // Last: a reader that sees the identifier sees size and group too.
         self.nsid.store(namespace.nsid.0.into(), Release);
     }
 
@@ -114,50 +127,51 @@ impl PathStates {
     }
 
     fn change(&self, path: PathId, change: impl Fn(Standing) -> Standing) {
-        let Some(place) = self.places.get(path.index()) else { return };
-        // One writer: the housekeeping thread.
-        let before = from_word(place.standing.load(Relaxed));
+        let Some(state) = self.paths.get(path.index()) else { return };
+        // The housekeeping thread is the only writer, so a load and a store do.
+        let before = from_word(state.standing.load(Relaxed));
         let after = change(before);
         if after != before {
-            place.standing.store(to_word(after), Release);
+            state.standing.store(to_word(after), Release);
             self.changes.fetch_add(1, AcqRel);
         }
         let status = |of: Standing| PathStatus { link: of.link, ana: of.ana, fits: of.fits };
-        // Not while the device is opened.
+        // No events while the device is being opened.
         if status(after) != status(before) && self.nsid.load(Acquire) != 0 {
             self.events.push(Some(path.index()), EventKind::Path(status(after)));
         }
     }
 
-    /// Nobody waits any longer for what may never come.
+    /// From now on requests fail that no path can take, instead of waiting for one.
     pub(crate) fn lose_patience(&self) {
         self.impatient.store(true, Release);
+        // Queues read `impatient` only after a change.
         self.changes.fetch_add(1, AcqRel);
     }
 
-    /// Whether [`PathStates::lose_patience`] was called: then that is among the changes.
+    /// Whether [`PathStates::lose_patience`] was called. That counts as a change.
     pub(crate) fn is_impatient(&self) -> bool {
         self.impatient.load(Acquire)
     }
 
-    fn ask(&self, path: PathId, wish: fn(&PathState) -> &AtomicBool) {
-        if let Some(place) = self.places.get(path.index()) {
-            wish(place).store(true, Release);
+    fn request(&self, path: PathId, flag: fn(&PathState) -> &AtomicBool) {
+        if let Some(path) = self.paths.get(path.index()) {
+            flag(path).store(true, Release);
         }
     }
 
-    /// Somebody wants to hear how the path's controller sees the namespace: its ANA log page is read, its size told.
+    /// Requests that the path's ANA log page is read and its size reported.
     pub(crate) fn ask_news(&self, path: PathId) {
-        self.ask(path, |place| &place.wants_news);
+        self.request(path, |path| &path.wants_refresh);
     }
 
-    /// A queue wants the path's controller to be reset.
+    /// Requests a reset of the path's controller.
     pub(crate) fn ask_reset(&self, path: PathId) {
-        self.ask(path, |place| &place.wants_reset);
+        self.request(path, |path| &path.wants_reset);
     }
 }
 
-/// The housekeeping thread's side of one path.
+/// One path, for its controller's task.
 #[derive(Clone)]
 pub(crate) struct PathHandle {
     pub path_states: Arc<PathStates>,
@@ -165,12 +179,12 @@ pub(crate) struct PathHandle {
 }
 
 impl PathHandle {
-    /// The link has changed.
+    /// Sets the state of the connection.
     pub(crate) fn set_link(&self, link: Link) {
         self.path_states.change(self.path, |was| was.with_link(link));
     }
 
-    /// The path's ANA log page says this.
+    /// Sets the ANA state from the path's ANA log page (Base 5.1.12.1.13).
     pub(crate) fn set_ana(&self, log: &nvme::log::ana::AnaLog) {
         let group = self.path_states.group.load(Acquire) as u32;
         if let Some(ana) = log.state_of(group) {
@@ -178,54 +192,54 @@ impl PathHandle {
         }
     }
 
-    /// The path's controller shows the namespace in this size. If that is news it is the size that the namespace has, and paths whose
-    /// controllers show another are not used until they show this one: of several controllers, one is the first to be told. One that
-    /// shows no blocks (the namespace is detached from it, or is not the same any more) says nothing of the others.
+    /// The path's controller reports this size. A new size is that of the namespace from now on: after a resize
+    /// one controller is the first to report it. Paths with another size are not used until they report it too.
     pub(crate) fn set_blocks(&self, nsid: Nsid, blocks: u64) {
-        let Some(place) = self.path_states.places.get(self.path.index()) else { return };
-        if self.path_states.nsid.load(Acquire) != u64::from(nsid.0) || place.blocks.swap(blocks, AcqRel) == blocks {
+        let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
+        if self.path_states.nsid.load(Acquire) != u64::from(nsid.0) || state.blocks.swap(blocks, AcqRel) == blocks {
             return;
         }
+        // 0: the namespace is detached from this controller, or was replaced there. The others still have it.
         let size = if blocks == 0 { self.path_states.blocks() } else { blocks };
-        for (n, place) in (0..).zip(&self.path_states.places) {
-            let shown = place.blocks.load(Acquire);
-            self.path_states.change(PathId(n), |was| Standing { fits: shown == size || shown == UNTOLD, ..was });
+        for (n, state) in (0..).zip(&self.path_states.paths) {
+            let shown = state.blocks.load(Acquire);
+            self.path_states.change(PathId(n), |was| Standing { fits: shown == size || shown == UNKNOWN_SIZE, ..was });
         }
-        // A reader of the new size finds that paths of the old one are not used.
+        // Last: a reader of the new size sees that paths with the old one are not used.
         self.path_states.blocks.store(size, Release);
     }
 
-    /// The namespace that the paths lead to; 0: they are not joined yet.
+    /// The namespace of the device; 0 before the paths are joined.
     pub(crate) fn nsid(&self) -> Nsid {
         Nsid(self.path_states.nsid.load(Acquire) as u32)
     }
 
-    /// What serves the path's controller now shows the namespace in this size. It is not believed like a controller that tells of a change: in another
-    /// size than the namespace has the path is not used.
-    pub(crate) fn returns_with(&self, nsid: Nsid, blocks: u64) {
-        let Some(place) = self.path_states.places.get(self.path.index()) else { return };
+    /// The size that a controller reports after a reconnect. It is not taken for a resize, because another server
+    /// may have answered: if it differs from the namespace's size, the path is not used.
+    pub(crate) fn set_reconnected_size(&self, nsid: Nsid, blocks: u64) {
+        let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.nsid() == nsid {
-            place.blocks.store(blocks, Release);
+            state.blocks.store(blocks, Release);
             self.path_states.change(self.path, |was| Standing { fits: blocks == self.path_states.blocks(), ..was });
         }
     }
 
-    /// The controller has lost what its cache held. Before it is said that the path is up.
+    /// The controller has lost the contents of its volatile cache. Call it before the path is set live.
     pub(crate) fn cache_lost(&self) {
         self.path_states.marks.cache_lost(self.path);
     }
 
-    /// Whether somebody wants to hear of the namespace.
-    pub(crate) fn take_news_wish(&self) -> bool {
-        self.take(|place| &place.wants_news)
+    /// Whether a refresh was requested since the last call.
+    pub(crate) fn take_refresh_request(&self) -> bool {
+        self.take(|state| &state.wants_refresh)
     }
 
-    /// Whether the controller is to be reset.
-    pub(crate) fn take_reset_wish(&self) -> bool {
-        self.take(|place| &place.wants_reset)
+    /// Whether a reset was requested since the last call.
+    pub(crate) fn take_reset_request(&self) -> bool {
+        self.take(|state| &state.wants_reset)
     }
 
-    fn take(&self, wish: fn(&PathState) -> &AtomicBool) -> bool {
-        self.path_states.places.get(self.path.index()).is_some_and(|place| wish(place).swap(false, AcqRel))
+    fn take(&self, flag: fn(&PathState) -> &AtomicBool) -> bool {
+        self.path_states.paths.get(self.path.index()).is_some_and(|state| flag(state).swap(false, AcqRel))
     }
 }

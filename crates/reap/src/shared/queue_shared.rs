@@ -1,4 +1,6 @@
-//! What other threads may touch of a queue that belongs to one thread.
+//! The part of a queue that other threads may use. A queue belongs to one thread; another thread that has
+//! something for it stores it here, sets the notice flag, and wakes the thread if it sleeps. So the data path
+//! tests one flag, whatever has happened.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
@@ -17,47 +19,51 @@ use crate::error::QueueError;
 use crate::transport::TransportCounts;
 use crate::wake::Wake;
 
-/// What other threads may touch of a queue: how it is asked for something, what they leave for it, and what it has counted.
+/// The shared part of a queue.
 pub(crate) struct QueueShared {
-    /// Of a controller: its hardware queue's identifier. Of a file: the lowest, from 1, that no other queue of the file has.
+    /// For a controller: the identifier of the hardware queue. For a file: the lowest number from 1 that no
+    /// other queue of the file has.
     pub id: u16,
-    /// The mode of the kernel's own that its rings are made for, if they are.
+    /// The mode of the kernel's own (IOPOLL, SQPOLL) that the ring was made for, if any.
     pub made_for: Option<Mode>,
-    /// The completion mode that was asked for, and the one in force.
+    /// The requested mode and the mode in force.
     pub mode: ModeCell<Mode>,
     /// Armed while the queue's thread sleeps.
     pub wake: Arc<Wake>,
-    /// Another thread has left something for this one: in the inbox, in `fails`, or a tag that it waits for.
+    /// Another thread has left something: in the inbox, in `fails`, or a tag that the queue waits for.
     noticed: AtomicBool,
-    /// Completions of this queue that another thread has reaped, or a reset has made.
+    /// Completions of this queue that another thread has reaped, or that a reset has made.
     pub inbox: Inbox<Completed>,
-    /// What becomes of requests that cannot be posted now: they wait, or [`QueueShared::FAIL_RETRIES`] and [`QueueShared::FAIL_ALL`].
+    /// Bits [`QueueShared::FAIL_RETRIES`] and [`QueueShared::FAIL_ALL`]. With neither set, requests that cannot
+    /// be posted wait.
     fails: AtomicU8,
     /// Requests that are not finished.
     open: AtomicU32,
-    /// Requests of a queue whose thread is gone.
+    /// The requests of a queue whose thread is gone.
     left: Mutex<Option<Box<Requests>>>,
-    /// Its thread is gone, and something is still open.
+    /// The thread is gone, and requests are still open.
     orphaned: AtomicBool,
-    /// When a request may be late; [`Nanos::MAX`]: nothing is in flight, or the controller's task looks for late requests.
+    /// When a request may be late. [`Nanos::MAX`]: nothing is in flight, or the controller's task finds late
+    /// requests by itself.
     late_at: AtomicU64,
-    /// For how many entries its policy would have messages held back, and for how many the controller holds them back.
-    holds: AtomicU32,
-    held: AtomicU32,
-    /// Armed while the controller's moderator has stopped because nothing completes.
+    /// Interrupt Coalescing, in entries per message: what the policy asks for, and what the controller does.
+    wanted_coalescing: AtomicU32,
+    coalescing: AtomicU32,
+    /// Armed while the controller's task does not adjust coalescing because nothing completes.
     pub idle: WakeFlag,
     pub counts: Arc<TransportCounts>,
 }
 
 impl QueueShared {
-    /// Nothing is posted again, for good; what waits fails, until the controller is back.
+    /// Requests are not retried, ever again.
     const FAIL_RETRIES: u8 = 1;
+    /// The controller is given up: requests that wait fail, until it is back (`multipath:`).
     const FAIL_ALL: u8 = 2;
 
-    /// A queue that is named `id`, with room for `parts` completions that other threads reap.
+    /// Queue `id`, with an inbox of `parts` places.
     ///
     /// # Errors
-    /// The system has no eventfd left.
+    /// The process has no descriptor left.
     pub(crate) fn new(id: u16, parts: u32, mode: Mode) -> std::io::Result<QueueShared> {
         Ok(QueueShared {
             id,
@@ -71,37 +77,41 @@ impl QueueShared {
             left: Mutex::new(None),
             orphaned: AtomicBool::new(false),
             late_at: AtomicU64::new(u64::MAX),
-            holds: AtomicU32::new(0),
-            held: AtomicU32::new(0),
+            wanted_coalescing: AtomicU32::new(0),
+            coalescing: AtomicU32::new(0),
             idle: WakeFlag::new(),
             counts: Arc::default(),
         })
     }
 
-    /// Another thread has left something for the queue's thread, which is woken if it sleeps.
+    /// Any thread, after it has left something: sets the notice flag, and wakes the queue's thread if it sleeps.
     pub(crate) fn notice(&self) {
+        // Release: what was left is visible to the thread that sees the flag. `tell` has a SeqCst fence
+        // before it tests whether the thread sleeps (invariant 1).
         self.noticed.store(true, Release);
         self.wake.tell();
     }
 
-    /// The queue's thread: whether another one has left something. One load.
+    /// The queue's thread: whether the notice flag is set. One load.
     #[inline]
     pub(crate) fn is_noticed(&self) -> bool {
         self.noticed.load(Acquire)
     }
 
-    /// The queue's thread, before it takes what was left.
+    /// The queue's thread, before it takes what was left: clears the notice flag.
     pub(crate) fn take_notice(&self) {
+        // A swap, not a store: it acquires what a notice that came since the load has published.
         self.noticed.swap(false, AcqRel);
     }
 
-    /// The queue's thread: how many requests are open.
+    /// The queue's thread: sets the number of open requests.
     #[inline]
     pub(crate) fn set_open(&self, open: u32) {
+        // Relaxed: readers use it as an estimate, or know from elsewhere that the thread is gone.
         self.open.store(open, Relaxed);
     }
 
-    /// The queue's thread: when a request may be late.
+    /// The queue's thread: sets when a request may be late.
     pub(crate) fn set_late_at(&self, at: Nanos) {
         self.late_at.store(at.0, Relaxed);
     }
@@ -117,25 +127,26 @@ impl QueueShared {
         self.open.load(Relaxed)
     }
 
-    /// From now on nothing is posted again.
+    /// From now on nothing is retried.
     pub(crate) fn fail_retries(&self) {
         self.fails.fetch_or(QueueShared::FAIL_RETRIES, Release);
         self.notice();
     }
 
-    /// The controller is given up: what waits fails, and whatever is still to come.
+    /// The controller is given up: requests that wait fail, now and later.
     pub(crate) fn fail_all(&self) {
         self.fails.fetch_or(QueueShared::FAIL_ALL, Release);
         self.notice();
     }
 
-    /// The controller is back: what waits is posted.
+    /// The controller is back: requests that wait are posted.
     pub(crate) fn revive(&self) {
+        // FAIL_RETRIES stays: the application has asked for it.
         self.fails.fetch_and(!QueueShared::FAIL_ALL, Release);
         self.notice();
     }
 
-    /// Whether nothing is to be posted again.
+    /// Whether requests are not retried.
     pub(crate) fn fails_retries(&self) -> bool {
         self.fails.load(Acquire) & QueueShared::FAIL_RETRIES != 0
     }
@@ -145,44 +156,44 @@ impl QueueShared {
         self.fails.load(Acquire) & QueueShared::FAIL_ALL != 0
     }
 
-    /// The queue's thread is gone, or another one takes its place: the requests that are left, for the next thread or the housekeeping thread.
+    /// The requests that the queue's last thread has left, for the next thread or the housekeeping thread.
     pub(crate) fn left(&self) -> MutexGuard<'_, Option<Box<Requests>>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its thread is gone, or there is one again.
+    /// Sets whether requests are open without a thread.
     pub(crate) fn set_orphaned(&self, orphaned: bool) {
         self.orphaned.store(orphaned, Release);
     }
 
-    /// Whether its thread is gone, and something is still open.
+    /// Whether the thread is gone and requests are still open.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned.load(Acquire)
     }
 
-    /// For how many entries its policy would have messages held back; 0: for none.
+    /// Entries per message that the policy asks for; 0: no coalescing.
     #[inline]
-    pub(crate) fn holds(&self) -> u32 {
-        self.holds.load(Relaxed)
+    pub(crate) fn wanted_coalescing(&self) -> u32 {
+        self.wanted_coalescing.load(Relaxed)
     }
 
-    /// Its policy asks for something else. Whether it was the first to ask for anything.
-    pub(crate) fn asks_to_hold(&self, entries: u32) -> bool {
-        self.holds.swap(entries, Relaxed) == 0
+    /// Sets what the policy asks for. Returns whether it was 0 before.
+    pub(crate) fn set_wanted_coalescing(&self, entries: u32) -> bool {
+        self.wanted_coalescing.swap(entries, Relaxed) == 0
     }
 
-    /// The controller has confirmed that it holds this many entries back before a message.
-    pub(crate) fn set_held(&self, entries: u32) {
-        self.held.store(entries, Relaxed);
+    /// Sets what the controller has confirmed.
+    pub(crate) fn set_coalescing(&self, entries: u32) {
+        self.coalescing.store(entries, Relaxed);
     }
 
-    /// This many entries are held back before a message.
+    /// Entries per message that the controller coalesces; 0: none.
     #[inline]
-    pub(crate) fn held(&self) -> u32 {
-        self.held.load(Relaxed)
+    pub(crate) fn coalescing(&self) -> u32 {
+        self.coalescing.load(Relaxed)
     }
 
-    /// What was published, as a part of its device.
+    /// The queue's part of the device's counters.
     pub(crate) fn device_counters(&self) -> DeviceCounters {
         DeviceCounters {
             messages: self.counts.notified.get(),
@@ -194,7 +205,7 @@ impl QueueShared {
         }
     }
 
-    /// The same of the queue alone.
+    /// The counters of its ring.
     pub(crate) fn hardware_counters(&self) -> HardwareCounters {
         let finished = self.counts.reaped.get();
         HardwareCounters {
@@ -208,18 +219,20 @@ impl QueueShared {
     }
 }
 
-/// A queue without a thread, which is still polled until nothing of it is open.
+/// A queue without a thread, which the housekeeping thread polls until nothing is open.
 pub(crate) trait Orphan: Send {
-    /// Polls it. What is to run or to be dropped where the application's code may run: wakers of futures, and memory.
-    fn turn(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>);
+    /// Polls it. Returns the wakers of finished futures, and registered memory to drop. Both run the
+    /// application's code, so the caller does that on another thread.
+    fn poll_orphan(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>);
 
-    /// What it shares with its device.
+    /// Its shared part.
     fn shared(&self) -> &Arc<QueueShared>;
 
-    /// Has the next turn cancel everything.
+    /// Has the next poll cancel all requests.
     fn cancel_all(&mut self);
 
-    /// Fails everything that is open, and leaks its buffers. The same to run or to be dropped as of a turn; no turn may follow.
+    /// Fails all open requests, and leaks their buffers. Returns the same as [`Orphan::poll_orphan`], which must
+    /// not be called again.
     fn lose_all(&mut self) -> (Vec<Waker>, Vec<DmaBuf>);
 }
 
@@ -230,7 +243,7 @@ pub(crate) struct FileQueues {
 }
 
 impl FileQueues {
-    /// None yet, and `most` at once.
+    /// No queues yet; at most `most` at once.
     pub(crate) fn new(most: usize) -> FileQueues {
         FileQueues { inner: Mutex::default(), most }
     }
@@ -239,19 +252,20 @@ impl FileQueues {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that there are now.
+    /// All queues.
     pub(crate) fn all(&self) -> Vec<Arc<QueueShared>> {
         self.lock().0.clone()
     }
 
-    /// Another one, in the `mode` of this moment: a change of the device's mode that comes later finds the queue. [`FileQueues::remove`]
-    /// follows.
+    /// Adds a queue. `mode` is called under the lock, so that a later change of the device's mode finds the queue
+    /// in the list. Must be followed by [`FileQueues::remove`].
     ///
     /// # Errors
-    /// There are as many as may be; or the system has no eventfd left.
+    /// All queues are taken, or the process has no descriptor left.
     pub(crate) fn add(&self, mode: impl FnOnce() -> Mode) -> Result<Arc<QueueShared>, QueueError> {
         let (queues, _) = &mut *self.lock();
-        // What a thread has left in flight keeps no other from a queue: as many may be left as there may be users.
+        // Queues without a thread do not count towards the limit: a thread must get a queue although another
+        // thread has left requests in flight. There may be as many of them again.
         let left = queues.iter().filter(|queue| queue.is_orphaned()).count();
         let id = (1..=u16::MAX).find(|&id| queues.iter().all(|queue| queue.id != id));
         let Some(id) = id.filter(|_| queues.len() - left < self.most && left <= self.most) else {
@@ -262,14 +276,15 @@ impl FileQueues {
         Ok(queues[queues.len() - 1].clone())
     }
 
-    /// It is gone, and nothing of it is open.
+    /// Removes a queue of which nothing is open.
     pub(crate) fn remove(&self, queue: &Arc<QueueShared>) {
         let (queues, past) = &mut *self.lock();
         queues.retain(|other| !Arc::ptr_eq(other, queue));
+        // The device's counters never go back.
         *past = past.and(queue.device_counters());
     }
 
-    /// What all have counted, those that are gone included.
+    /// The sum of the counters of all queues, present and past.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let (queues, past) = &*self.lock();
         queues.iter().map(|queue| queue.device_counters()).fold(*past, DeviceCounters::and)

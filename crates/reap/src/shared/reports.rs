@@ -1,4 +1,4 @@
-//! How others wake the housekeeping thread, and what queues report of their controller.
+//! Waking the housekeeping thread ([`Kick`]), and what queues report to their controller's task ([`Reporter`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,9 +12,10 @@ use units::Nanos;
 use super::events::{EventKind, EventSource, Events};
 use crate::wake::Wake;
 
-/// Wakes the housekeeping thread. Each holder of one keeps that thread alive.
+/// Wakes the housekeeping thread. The thread runs as long as any device has a clone of the `Arc`.
 pub(crate) struct Kick {
-    news: AtomicBool,
+    /// Set by each kick, cleared before the tasks are stepped.
+    pending: AtomicBool,
     wake: Wake,
 }
 
@@ -22,27 +23,29 @@ impl Kick {
     /// # Errors
     /// The system has no eventfd left.
     pub(crate) fn new() -> io::Result<Kick> {
-        Ok(Kick { news: AtomicBool::new(false), wake: Wake::new()? })
+        Ok(Kick { pending: AtomicBool::new(false), wake: Wake::new()? })
     }
 
-    /// There is something to do that no vector tells of.
+    /// Has the housekeeping thread step its tasks.
     pub(crate) fn kick(&self) {
-        self.news.store(true, Release);
+        // The flag before the wake-up: a thread that is about to sleep sees one of the two (invariant 1).
+        self.pending.store(true, Release);
         self.wake.tell();
     }
 
-    /// The housekeeping thread: what was told until now is about to be looked at.
+    /// The housekeeping thread, before it steps its tasks: clears the pending kicks.
     pub(crate) fn clear(&self) {
-        self.news.swap(false, AcqRel);
+        // A swap acquires what the kicks that it clears have published.
+        self.pending.swap(false, AcqRel);
     }
 
-    /// The housekeeping thread, before it sleeps: whether it need not.
+    /// The housekeeping thread, before it sleeps: arms the wake-up. Returns whether a kick is pending.
     pub(crate) fn arm(&self) -> bool {
         self.wake.arm();
-        self.news.load(Acquire)
+        self.pending.load(Acquire)
     }
 
-    /// The housekeeping thread is awake.
+    /// The housekeeping thread, after a sleep: no signal is needed while it runs.
     pub(crate) fn mask(&self) {
         self.wake.mask();
     }
@@ -54,16 +57,17 @@ impl AsFd for Kick {
     }
 }
 
-/// What the queues of one controller report to the thread that looks after it. It keeps no device open.
+/// By this the queues of one controller report to its task. It does not keep the device open.
 #[derive(Clone)]
 pub(crate) struct Reporter(Arc<Reports>);
 
 struct Reports {
     kick: Arc<Kick>,
-    /// A moderated queue that was idle is not any more.
-    stirred: AtomicBool,
+    /// A queue with Interrupt Coalescing that was idle has completions again.
+    queue_active: AtomicBool,
     /// Requests that the kernel was asked to cancel.
     cancelled: AtomicU32,
+
     violations: Mutex<Vec<ProtocolViolation>>,
     source: EventSource,
 }
@@ -72,31 +76,31 @@ impl Reporter {
     pub(super) fn new(kick: Arc<Kick>, source: EventSource) -> Reporter {
         Reporter(Arc::new(Reports {
             kick,
-            stirred: AtomicBool::new(false),
+            queue_active: AtomicBool::new(false),
             cancelled: AtomicU32::new(0),
             violations: Mutex::default(),
             source,
         }))
     }
 
-    /// The housekeeping thread is to look.
+    /// Has the housekeeping thread step its tasks.
     pub(crate) fn kick(&self) {
         self.0.kick.kick();
     }
 
-    /// Something has completed on a moderated queue that was idle.
+    /// An idle queue with Interrupt Coalescing has completions again, or its policy asks for coalescing.
     #[cold]
-    pub(crate) fn stirred(&self) {
-        self.0.stirred.store(true, Release);
+    pub(crate) fn queue_active(&self) {
+        self.0.queue_active.store(true, Release);
         self.kick();
     }
 
-    /// Whether [`Reporter::stirred`] was called since this was last asked.
-    pub(crate) fn take_stirred(&self) -> bool {
-        self.0.stirred.swap(false, Acquire)
+    /// Whether [`Reporter::queue_active`] was called since the last call.
+    pub(crate) fn take_queue_active(&self) -> bool {
+        self.0.queue_active.swap(false, Acquire)
     }
 
-    /// Requests of queue `queue` have no answer after `timeout`, and the kernel was asked to cancel them.
+    /// `late` requests of queue `queue` exceeded `timeout`, and the kernel was asked to cancel them.
     #[cold]
     pub(crate) fn cancelled(&self, late: u32, queue: u16, timeout: Nanos) {
         self.0.cancelled.fetch_add(late, AcqRel);
@@ -104,29 +108,29 @@ impl Reporter {
         self.kick();
     }
 
-    /// How many since this was last asked.
+    /// Cancelled requests since the last call.
     pub(crate) fn take_cancelled(&self) -> u32 {
         self.0.cancelled.swap(0, AcqRel)
     }
 
-    /// The controller broke the protocol on some queue.
+    /// The controller has violated the protocol on some queue: a reset follows.
     #[cold]
     pub(crate) fn violated(&self, violation: ProtocolViolation) {
         self.violations().push(violation);
         self.kick();
     }
 
-    /// Something that the device's users may want to know.
+    /// Adds an event to the device's log.
     pub(crate) fn push(&self, what: EventKind) {
         self.0.source.push(what);
     }
 
-    /// A receiver of such things.
+    /// A receiver of the device's events.
     pub(crate) fn events(&self) -> Events {
         self.0.source.receiver()
     }
 
-    /// Violations that were reported and not yet dealt with.
+    /// Violations that the task has not handled yet.
     pub(crate) fn violations(&self) -> MutexGuard<'_, Vec<ProtocolViolation>> {
         self.0.violations.lock().unwrap_or_else(PoisonError::into_inner)
     }

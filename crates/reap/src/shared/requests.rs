@@ -1,7 +1,19 @@
-//! The table in which a software queue keeps its open requests.
+//! The table of a software queue's open requests. A request has a slot, and one *part* for each command it is
+//! split into. A part carries a token, which comes back with its completion:
 //!
-//! A request owns its buffer until it is finished. If a future is dropped or forgotten, the slot, the buffer and the CID stay until the
-//! controller has answered.
+//! ```text
+//!  token:  soft (8 bits: user of the hardware queue) · slot (24 bits) · first block of the part, or WHOLE
+//!
+//!  free ─ enter ─► open, left = parts ─ complete, once per part ─► left = 0 ─┬─ Batch:   done ─ take_done ─► free
+//!                    │          ▲                                            ├─ Future:  its ticket ───────► free
+//!                    └─ waiting ┘ no tag, or retried                         └─ Dropped: nothing ──────────► free
+//! ```
+//!
+//! The slot owns the buffer until every part has completed, so that a device never writes to memory that was
+//! given back. If a future is dropped or forgotten, slot, buffer and CID stay until then.
+//!
+//! The usual request is one part that succeeds: `post_entered` and `complete` have loops for it that touch no
+//! slot twice. Everything else takes the cold functions.
 
 mod slot;
 
@@ -19,18 +31,19 @@ use super::future_states::FutureStates;
 use crate::request::{Completion, ERRNO, LOST, PATH_LOST, REQUEUED, REQUEUED_AS_ASKED, Request, STOPPED, Token};
 use crate::transport::{IoCommand, Part, Post};
 pub(crate) use slot::{Claim, Failure};
-use slot::{NONE, Slot, State};
+use slot::{NO_SLOT, Slot, SlotState};
 
-/// How often a part is posted again: every operation is idempotent until its caller has been answered.
+/// How often a part is retried. Safe for every operation: until its caller has the result, carrying it out
+/// twice has the effect of once.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
-/// Most requests of one software queue that are open or not reaped: what 24 bits of a token can name.
-const MOST: usize = 1 << 24;
+/// Most requests of one software queue that are open or not reaped: a token has 24 bits for the slot.
+const MAX_REQUESTS: usize = 1 << 24;
 
-/// Slots that a table begins with.
-const FIRST_SLOTS: usize = 64;
+/// Initial size of a table. It doubles when needed, and never shrinks.
+const MIN_SLOTS: usize = 64;
 
-/// Blocks of a request that have yet to be posted; none of a Flush, which is one part all the same.
+/// A range of blocks of a request that waits to be posted. A Flush has no blocks, and is one part all the same.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     slot: u32,
@@ -38,7 +51,8 @@ struct Waiting {
     blocks: u32,
 }
 
-/// A request that can be reaped: its slot is emptied only then, on the way into the caller's hands.
+/// A request that can be reaped. Its slot is freed as it is reaped, so that the completion is built where the
+/// caller wants it, and moved once.
 #[derive(Clone, Copy, Debug)]
 struct Finished {
     at: u32,
@@ -53,33 +67,33 @@ pub(crate) struct Requests {
     first: u64,
     whole: u64,
     slots: Vec<Slot>,
-    /// The first free slot.
+    /// The first free slot: head of the list that `Slot::next` links.
     free: u32,
-    /// Requests of the batch under way are entered into the first of the free slots, from this one on. They are still linked as
-    /// free ones were, so that those up to `free` are what has yet to be posted.
+    /// The first slot of the batch that is being entered. Entered slots keep their links, so the list from
+    /// here to `free` is what has to be posted.
     entered: u32,
     /// The last request of the last batch.
     last: u32,
-    /// Finished requests that [`Claim::Batch`] claims, in the order of completion; those before `reaped` are gone.
+    /// Finished requests of [`Claim::Batch`], in the order of completion. Those before `reaped` are gone.
     done: Vec<Finished>,
     reaped: usize,
-    /// Of these, the ones with which something has gone wrong.
-    troubled: u32,
-    /// Open requests of [`Claim::Nobody`].
-    disowned: u32,
-    /// What futures wait on.
+    /// How many of them have a [`SlotExtra`].
+    with_extra: u32,
+    /// Open requests of [`Claim::Dropped`].
+    unclaimed: u32,
+    /// The states of futures.
     tickets: Arc<FutureStates>,
-    /// First come, first served.
+    /// Parts that wait to be posted, in order.
     waiting: VecDeque<Waiting>,
     open: u32,
     urgent: u32,
-    /// Parts posted and not yet ended.
+    /// Parts in flight.
     posted: u32,
     retry: RetryPolicy,
     /// See [`Requests::take_ended`].
     ended: Vec<Waker>,
-    /// See [`Requests::keep_registered`].
-    kept: Option<Vec<DmaBuf>>,
+    /// See [`Requests::defer_drops`].
+    deferred_drops: Option<Vec<DmaBuf>>,
 }
 
 impl Requests {
@@ -89,13 +103,13 @@ impl Requests {
             first: Token::new(soft, 0, 0).0,
             whole: Token::new(soft, 0, 0).0 | Token::WHOLE,
             slots: Vec::new(),
-            free: NONE,
-            entered: NONE,
-            last: NONE,
+            free: NO_SLOT,
+            entered: NO_SLOT,
+            last: NO_SLOT,
             done: Vec::with_capacity(256),
             reaped: 0,
-            troubled: 0,
-            disowned: 0,
+            with_extra: 0,
+            unclaimed: 0,
             tickets: Arc::default(),
             waiting: VecDeque::with_capacity(64),
             open: 0,
@@ -103,11 +117,11 @@ impl Requests {
             posted: 0,
             retry: RETRY,
             ended: Vec::new(),
-            kept: None,
+            deferred_drops: None,
         }
     }
 
-    /// What futures wait on.
+    /// The states of futures.
     pub(crate) fn tickets(&self) -> &Arc<FutureStates> {
         &self.tickets
     }
@@ -118,93 +132,96 @@ impl Requests {
         self.open
     }
 
-    /// Of these, the ones that somebody waits for.
+    /// Open requests that are marked urgent.
     #[inline]
     pub(crate) fn urgent(&self) -> u32 {
         self.urgent
     }
 
-    /// Finished requests for [`Requests::take_done`].
+    /// Finished requests that [`Requests::take_done`] can take.
     #[inline]
     pub(crate) fn done(&self) -> u32 {
         (self.done.len() - self.reaped) as u32
     }
 
-    /// Whether anything waits to be posted.
+    /// Whether any part waits to be posted.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Before a batch: nothing of it is entered.
+    /// Begins a batch.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.entered = self.free;
     }
 
-    /// Twice as many slots, the new ones linked after those of the batch under way.
+    /// Doubles the number of slots. Returns false at the limit. The free list must be empty.
     #[cold]
     fn grow(&mut self) -> bool {
         let first = self.slots.len();
-        let end = (2 * first).clamp(FIRST_SLOTS, MOST);
+        let end = (2 * first).clamp(MIN_SLOTS, MAX_REQUESTS);
         if first == end {
             return false;
         }
-        let next = |at: usize| if at + 1 < end { at as u32 + 1 } else { NONE };
+        let next = |at: usize| if at + 1 < end { at as u32 + 1 } else { NO_SLOT };
         self.slots.extend((first..end).map(|at| Slot::free(next(at))));
         self.free = first as u32;
-        if self.entered == NONE {
+        if self.entered == NO_SLOT {
             self.entered = self.free;
             return true;
         }
+        // The batch's list must lead on to the new slots.
         let mut last = self.entered;
-        while self.slots[last as usize].next != NONE {
+        while self.slots[last as usize].next != NO_SLOT {
             last = self.slots[last as usize].next;
         }
         self.slots[last as usize].next = self.free;
         true
     }
 
-    /// Enters a checked request. [`Requests::post_entered`] follows.
+    /// Enters a checked request into the batch. Must be followed by [`Requests::post_entered`].
     ///
     /// # Errors
-    /// There is no slot for it: [`Requests::enter_growing`] makes one.
+    /// No slot is free: see [`Requests::enter_growing`].
     #[inline(always)]
     pub(crate) fn enter(&mut self, request: Request, claim: Claim, now: Nanos) -> Result<(), Request> {
         let Some(slot) = self.slots.get_mut(self.free as usize) else { return Err(request) };
-        debug_assert_eq!(slot.state, State::Free);
+        debug_assert_eq!(slot.state, SlotState::Free);
         self.free = slot.next;
         self.urgent += u32::from(request.urgent);
         slot.fill(request, claim, now);
         Ok(())
     }
 
-    /// The request of this batch that was entered first is this command of the caller's.
+    /// Makes the first request of this batch an I/O command that the caller has built.
     pub(crate) fn set_command(&mut self, command: Box<IoCommand>) {
         if let Some(slot) = self.slots.get_mut(self.entered as usize) {
-            slot.trouble().command = Some(command);
+            slot.extra().command = Some(command);
         }
     }
 
-    /// The same where the table has to grow first. The request, if it cannot.
+    /// [`Requests::enter`], growing the table if necessary. Returns the request if the table is at its limit.
     #[cold]
     pub(crate) fn enter_growing(&mut self, request: Request, claim: Claim, now: Nanos) -> Option<Request> {
-        if self.free != NONE || self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
+        if self.free != NO_SLOT || self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
     }
 
-    /// Posts the batch that was entered, as far as nothing waits before it, each request moves data and is one part, and `post`
-    /// takes it, but no more than `room` parts. The rest goes the way of what waits. How many commands were posted.
+    /// Posts the batch, at most `room` parts. Returns the number of commands posted.
     ///
-    /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
+    /// `plain`: all requests are of [`Claim::Batch`], and none is urgent. The token then says WHOLE, and their
+    /// completion need not look at the slot.
     #[inline(always)]
     pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, room: u32) -> u32 {
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
         let mut at = self.entered;
+        // The fast loop may not overtake requests that wait.
         let most = if self.waiting.is_empty() && at != end { room } else { 0 };
         let mut left = most;
-        // Which is the last is known where none is left to wait, and noted only there: the loop has no register for it.
+        // `last` is stored only when the whole batch is posted: the loop has no register for it.
         while left > 0 {
             let Some(slot) = self.slots.get(at as usize) else { break };
+            // Stops at the first request that is split or moves no data.
             let Some(part) = slot.only_part() else { break };
             if !post.post(&part, Token(tokens | u64::from(at) << 32), now) {
                 break;
@@ -221,7 +238,8 @@ impl Requests {
         self.posted += done;
         self.entered = at;
         if at != self.free {
-            self.let_wait();
+            // In order, behind what waits: the rest takes the general way.
+            self.queue_rest();
             let posted = self.posted;
             self.post_waiting(post, now, room - done);
             done += self.posted - posted;
@@ -229,47 +247,49 @@ impl Requests {
         done
     }
 
-    /// The controller answered parts, all of them this queue's. Wakers of futures that are thereby finished are appended to
-    /// `wakers`; call them when nothing is borrowed.
+    /// Processes completions of parts of this queue. Appends the wakers of futures that are finished to
+    /// `wakers`, to be called when nothing is borrowed.
     #[inline]
-    pub(crate) fn answered(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
-        // Alone it is not worth a batch.
+    pub(crate) fn complete(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        // Queue depth 1: without the set-up of the loop.
         if let [only] = taken
-            && self.disowned == 0
-            && oddity(only, self.whole) == 0
+            && self.unclaimed == 0
+            && special_bits(only, self.whole) == 0
         {
             self.done.push(finished(only, now));
             self.posted -= 1;
             self.open -= 1;
         } else {
-            self.answered_several(taken, now, wakers);
+            self.complete_several(taken, now, wakers);
         }
     }
 
-    /// The same for any number of them.
+    /// The same for any number of completions.
     #[inline(never)]
-    fn answered_several(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
-        if self.finish_all(taken, now) {
+    fn complete_several(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        if self.try_finish_all(taken, now) {
             return;
         }
+        // Some completion is special. Finish runs of usual ones in between, in order.
         loop {
-            let well = if self.disowned == 0 { taken.iter().take_while(|c| oddity(c, self.whole) == 0).count() } else { 0 };
-            let (well, rest) = taken.split_at(well);
-            self.done.extend(well.iter().map(|completed| finished(completed, now)));
-            self.posted -= well.len() as u32;
-            self.open -= well.len() as u32;
-            let Some((odd, rest)) = rest.split_first() else { return };
-            wakers.extend(self.end(odd, now));
+            let usual = if self.unclaimed == 0 { taken.iter().take_while(|c| special_bits(c, self.whole) == 0).count() } else { 0 };
+            let (usual, rest) = taken.split_at(usual);
+            self.done.extend(usual.iter().map(|completed| finished(completed, now)));
+            self.posted -= usual.len() as u32;
+            self.open -= usual.len() as u32;
+            let Some((special, rest)) = rest.split_first() else { return };
+            wakers.extend(self.end_part(special, now));
             taken = rest;
         }
     }
 
-    /// Finishes all of them in one pass, in which it shows whether any is odd; if so, none. Whether it did.
+    /// Finishes all requests if none is special. Returns whether it did; if not, nothing has changed.
     #[inline(always)]
-    fn finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
-        let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.disowned));
+    fn try_finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
+        // One pass without a branch: extends `done` for all, collects the special bits, and undoes it if there are any.
+        let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.unclaimed));
         self.done.extend(taken.iter().map(|completed| {
-            any |= oddity(completed, whole);
+            any |= special_bits(completed, whole);
             finished(completed, now)
         }));
         if any != 0 {
@@ -281,41 +301,42 @@ impl Requests {
         true
     }
 
-    /// Parts posted and not yet ended.
+    /// Parts in flight.
     #[inline]
     pub(crate) fn posted(&self) -> u32 {
         self.posted
     }
 
-    /// Fails everything that is open, because nothing of it will come any more: its buffers are leaked. Wakers are appended to `wakers`.
+    /// Fails all open requests, and leaks their buffers: the device may still write to them, and no completion
+    /// will be reaped. Appends wakers to `wakers`.
     #[cold]
     pub(crate) fn lose_all(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         self.fail_waiting(Failure::DeviceLost, now);
-        // The slots of finished requests look open until these are reaped.
+        // The slots of finished requests are `Open` until these are reaped.
         let finished: Vec<u32> = self.done[self.reaped..].iter().map(|finished| finished.at).collect();
         for at in (0..self.slots.len() as u32).filter(|at| !finished.contains(at)) {
-            while matches!(self.slots[at as usize].state, State::Open { left: 1.., .. }) {
+            while matches!(self.slots[at as usize].state, SlotState::Open { left: 1.., .. }) {
                 let lost = Completed { token: Token::new(self.soft, at, 0).0, status: LOST, ..Completed::default() };
-                wakers.extend(self.end(&lost, now));
+                wakers.extend(self.end_part(&lost, now));
             }
         }
         self.take_ended(wakers);
     }
 
-    /// The class of the last request of the last batch that was not empty.
+    /// The class of the last request of the last non-empty batch.
     pub(crate) fn last_class(&self) -> Option<Class> {
         self.slots.get(self.last as usize).map(Slot::class)
     }
 
-    /// What of the batch could not be posted as a whole waits.
+    /// Moves the rest of the batch to `waiting`.
     #[cold]
     #[inline(never)]
-    fn let_wait(&mut self) {
+    fn queue_rest(&mut self) {
         while self.entered != self.free {
             let last = self.entered;
             let Some(slot) = self.slots.get_mut(last as usize) else { break };
             let parts = slot.parts(0, slot.blocks);
-            if let State::Open { left, .. } = &mut slot.state {
+            if let SlotState::Open { left, .. } = &mut slot.state {
                 *left = parts;
             }
             self.waiting.push_back(Waiting { slot: last, from: 0, blocks: slot.blocks });
@@ -324,7 +345,7 @@ impl Requests {
         }
     }
 
-    /// Posts what waits, in order, as long as `post` takes it, but no more than `room` parts.
+    /// Posts waiting parts in order, until `post` has no room; at most `room` parts.
     pub(crate) fn post_waiting(&mut self, post: &mut impl Post, now: Nanos, room: u32) {
         let most = self.posted.saturating_add(room);
         while let Some(mut range) = self.waiting.pop_front() {
@@ -335,12 +356,13 @@ impl Requests {
         }
     }
 
-    /// Posts parts of a range until all of it is posted (true), or one is not taken. `range` is what is left.
+    /// Posts parts of a range. Returns true once all of it is posted; if false, `range` is what is left.
     fn post_range(&mut self, range: &mut Waiting, post: &mut impl Post, now: Nanos, most: u32) -> bool {
         loop {
             let Some(slot) = self.slots.get(range.slot as usize) else { return true };
+            // Another part has failed: the request fails anyway. Its first failure is the one reported.
             if slot.failure().is_some() {
-                self.skip(*range, Failure::DeviceLost, now);
+                self.fail_range(*range, Failure::DeviceLost, now);
                 return true;
             }
             if self.posted >= most {
@@ -367,157 +389,167 @@ impl Requests {
         }
     }
 
-    /// A range that is not sent, because another part failed or the device is lost. `failure` counts if it is the first.
+    /// Ends the parts of a range without posting them. `failure` is reported if it is the request's first.
     #[cold]
-    fn skip(&mut self, range: Waiting, failure: Failure, now: Nanos) {
+    fn fail_range(&mut self, range: Waiting, failure: Failure, now: Nanos) {
         let Some(slot) = self.slots.get_mut(range.slot as usize) else { return };
         let parts = slot.parts(range.from, range.blocks);
-        slot.trouble().failure.get_or_insert(failure);
-        let State::Open { claim, left } = slot.state else { return };
-        slot.state = State::Open { claim, left: left.saturating_sub(parts) };
+        slot.extra().failure.get_or_insert(failure);
+        let SlotState::Open { claim, left } = slot.state else { return };
+        slot.state = SlotState::Open { claim, left: left.saturating_sub(parts) };
         if left <= parts {
             let waker = self.finish(range.slot, now);
             self.ended.extend(waker);
         }
     }
 
-    /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it when nothing is borrowed.
+    /// Processes the completion of one part in the general way. Returns the waker of a future that is finished,
+    /// to be called when nothing is borrowed.
     #[inline(never)]
-    fn end(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
+    fn end_part(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
         let (token, retry) = (Token(completed.token), self.retry);
         let (at, from) = (token.slot(), token.from());
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
-        let again = |slot: &Slot, fate: Fate| fate == Fate::Again && slot.may_go_again();
+        let again = |slot: &Slot, fate: Fate| fate == Fate::Again && slot.may_retry();
         let result = match completed.status {
             status if status.is_success() => Ok(()),
             ERRNO => Err(Failure::System(completed.result as i32)),
-            // Resets that the application asks for do not count: a slow thread may meet many of them with one request.
+            // A reset that the application has requested does not count as a retry: during one request of a
+            // slow thread there may be many.
             REQUEUED_AS_ASKED if again(slot, retry.after_reset(Buffers::Returned, 0, true)) => {
-                self.again(at, from, false);
+                self.requeue(at, from, false);
                 return None;
             }
             REQUEUED if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
-                self.again(at, from, true);
+                self.requeue(at, from, true);
                 return None;
             }
+            // Retries are used up.
             REQUEUED | REQUEUED_AS_ASKED => Err(Failure::TimedOut),
+            // The controller has stopped: the buffer is the host's again.
             STOPPED => Err(Failure::DeviceLost),
             LOST => {
-                slot.trouble().lost = true;
+                // Not known to have stopped: it may still access the buffer.
+                slot.extra().lost = true;
                 Err(Failure::DeviceLost)
             }
             PATH_LOST => {
-                slot.trouble().lost |= slot.is_read();
+                // Another path may take the request. The lost controller may still write, but only to the
+                // buffer of a Read.
+                slot.extra().lost |= slot.is_read();
                 Err(Failure::DeviceLost)
             }
             status if again(slot, retry.after_status(status, slot.retries(), true)) => {
-                self.again(at, from, true);
+                self.requeue(at, from, true);
                 return None;
             }
             status => Err(Failure::Status(status)),
         };
         if let Err(failure) = result {
-            slot.trouble().failure.get_or_insert(failure);
-            self.skip_waiting(at, failure, now);
+            slot.extra().failure.get_or_insert(failure);
+            self.fail_waiting_parts(at, failure, now);
         }
         let slot = self.slots.get_mut(at as usize)?;
+        // Dword 0, which only commands of the caller's return. Before the future's ticket is completed.
         if let Some(command) = slot.command() {
             command.result.store(completed.result, Relaxed);
         }
-        let State::Open { claim, left } = slot.state else { return None };
-        slot.state = State::Open { claim, left: left.saturating_sub(1) };
+        let SlotState::Open { claim, left } = slot.state else { return None };
+        slot.state = SlotState::Open { claim, left: left.saturating_sub(1) };
         if left > 1 { None } else { self.finish(at, now) }
     }
 
-    /// What waits of a request of which a part failed is not sent. The failed part itself still counts, so this ends no
-    /// request. Here, by the owner: a thread that serves the line would have nobody to tell.
+    /// After a part of a request has failed: ends its parts that wait. The failed part itself is still counted in
+    /// `left`, so this never finishes the request.
     #[cold]
-    fn skip_waiting(&mut self, at: u32, failure: Failure, now: Nanos) {
-        let mut place = 0;
-        while let Some(range) = self.waiting.get(place).copied() {
+    fn fail_waiting_parts(&mut self, at: u32, failure: Failure, now: Nanos) {
+        let mut index = 0;
+        while let Some(range) = self.waiting.get(index).copied() {
             if range.slot == at {
-                self.waiting.remove(place);
-                self.skip(range, failure, now);
+                self.waiting.remove(index);
+                self.fail_range(range, failure, now);
             } else {
-                place += 1;
+                index += 1;
             }
         }
     }
 
-    /// A part is posted again, before what came later. Whether that counts towards the limit.
+    /// Queues a part for a retry, before all that wait. `counts`: it counts towards the limit.
     #[cold]
-    fn again(&mut self, at: u32, from: u32, counts: bool) {
+    fn requeue(&mut self, at: u32, from: u32, counts: bool) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         if counts {
-            let trouble = slot.trouble();
-            trouble.again = trouble.again.saturating_add(1);
+            let extra = slot.extra();
+            extra.retries = extra.retries.saturating_add(1);
         }
+        // The token has only the part's first block; its length follows from the split.
         let blocks = slot.part(from, slot.blocks - from.min(slot.blocks)).blocks;
         self.waiting.push_front(Waiting { slot: at, from, blocks });
     }
 
-    /// Every part of the request has ended. Returns the waker of its future.
+    /// Finishes a request whose parts have all ended. Returns the waker of its future.
     fn finish(&mut self, at: u32, now: Nanos) -> Option<Waker> {
         let slot = self.slots.get_mut(at as usize)?;
-        let State::Open { claim, .. } = slot.state else { return None };
+        let SlotState::Open { claim, .. } = slot.state else { return None };
         self.open -= 1;
         self.urgent -= u32::from(slot.urgent);
         match claim {
             Claim::Batch => {
-                self.troubled += u32::from(slot.is_troubled());
+                self.with_extra += u32::from(slot.has_extra());
                 self.done.push(Finished { at, completed_at: now });
                 None
             }
             Claim::Future(ticket) => {
                 let completion = slot.complete(now);
-                vacate(&mut self.slots, &mut self.free, at);
+                free_slot(&mut self.slots, &mut self.free, at);
                 self.tickets.complete(ticket, completion).unwrap_or_else(|left| {
-                    self.let_go(left);
+                    // The future was dropped.
+                    self.discard(left);
                     None
                 })
             }
-            Claim::Nobody => {
-                self.disowned -= 1;
+            Claim::Dropped => {
+                self.unclaimed -= 1;
                 let completion = slot.complete(now);
-                vacate(&mut self.slots, &mut self.free, at);
-                self.let_go(completion);
+                free_slot(&mut self.slots, &mut self.free, at);
+                self.discard(completion);
                 None
             }
         }
     }
 
-    /// Nobody claims this.
+    /// Drops a completion that has no receiver.
     #[cold]
-    fn let_go(&mut self, Completion { buf, .. }: Completion) {
-        match &mut self.kept {
+    fn discard(&mut self, Completion { buf, .. }: Completion) {
+        match &mut self.deferred_drops {
             Some(kept) => kept.extend(buf.filter(DmaBuf::is_registered)),
             None => drop(buf),
         }
     }
 
-    /// The policy's record of a part that is about to end.
+    /// A policy's record of a part that has completed, before [`Requests::complete`].
     #[inline]
     pub(crate) fn record(&self, token: Token, posted_at: Nanos, now: Nanos, slept: bool) -> Option<Done> {
         let slot = self.slots.get(token.slot() as usize)?;
         Some(Done { class: slot.class(), age: now - posted_at, slept })
     }
 
-    /// Moves at most `most` finished requests that a batch claims to `out`, the longest finished first. How many.
-    #[inline(never)] // Once in the program, so that what it extends with becomes one loop with it.
+    /// Moves at most `most` finished requests to `out`, in the order of completion. Returns how many.
+    #[inline(never)] // Instantiated once, so that `extend` and its iterator become one loop.
     pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
-        let Requests { slots, done, reaped, free, troubled, .. } = self;
+        let Requests { slots, done, reaped, free, with_extra, .. } = self;
         let due = &done[*reaped..];
         let due = &due[..most.min(due.len())];
-        if *troubled == 0 {
-            // An iterator of known length, over what stays in registers: nothing is moved.
+        if *with_extra == 0 {
+            // `extend` with an iterator of known length reserves once, and builds each completion in place.
             let (slots, mut first) = (slots.as_mut_slice(), *free);
-            out.extend(due.iter().map(|finished| vacate(slots, &mut first, finished.at).complete_well(finished.completed_at)));
+            out.extend(due.iter().map(|finished| free_slot(slots, &mut first, finished.at).complete_ok(finished.completed_at)));
             *free = first;
         } else {
             for finished in due {
-                let slot = vacate(slots, free, finished.at);
-                *troubled -= u32::from(slot.is_troubled());
+                let slot = free_slot(slots, free, finished.at);
+                *with_extra -= u32::from(slot.has_extra());
                 out.push(slot.complete(finished.completed_at));
             }
         }
@@ -527,23 +559,25 @@ impl Requests {
             done.clear();
             *reaped = 0;
         } else if *reaped >= 4096 {
+            // A caller that never reaps all would let the vector grow without end. Moved rarely.
             done.drain(..*reaped);
             *reaped = 0;
         }
         moved
     }
 
-    /// Gives all of them to `take` instead, one by one.
+    /// Calls `take` for each finished request instead.
     #[inline(always)]
     pub(crate) fn take_each_done(&mut self, mut take: impl FnMut(Completion)) {
-        let Requests { slots, done, reaped, free, troubled, .. } = self;
+        let Requests { slots, done, reaped, free, with_extra, .. } = self;
+        // If `take` panics, the requests that it has taken are not given out again.
         while let Some(&Finished { at, completed_at }) = done.get(*reaped) {
             *reaped += 1;
-            let slot = vacate(slots, free, at);
-            if *troubled == 0 {
-                take(slot.complete_well(completed_at));
+            let slot = free_slot(slots, free, at);
+            if *with_extra == 0 {
+                take(slot.complete_ok(completed_at));
             } else {
-                *troubled -= u32::from(slot.is_troubled());
+                *with_extra -= u32::from(slot.has_extra());
                 take(slot.complete(completed_at));
             }
         }
@@ -551,41 +585,43 @@ impl Requests {
         *reaped = 0;
     }
 
-    /// Every request of a batch becomes nobody's, and those finished are dropped: the software queue is gone.
-    pub(crate) fn disown_all(&mut self) {
+    /// The software queue is gone: drops finished requests, and marks open ones of batches so that they are
+    /// dropped when they finish. Futures keep theirs.
+    pub(crate) fn unclaim_all(&mut self) {
         self.take_done(usize::MAX, &mut Vec::new());
         for slot in &mut self.slots {
-            if let State::Open { claim: claim @ Claim::Batch, .. } = &mut slot.state {
-                *claim = Claim::Nobody;
-                self.disowned += 1;
+            if let SlotState::Open { claim: claim @ Claim::Batch, .. } = &mut slot.state {
+                *claim = Claim::Dropped;
+                self.unclaimed += 1;
             }
         }
     }
 
-    /// From now on registered memory of requests that nobody claims is kept, because its end is the application's code: for a thread that
-    /// must not run any. [`Requests::take_kept`] follows.
-    pub(crate) fn keep_registered(&mut self) {
-        self.kept.get_or_insert_default();
+    /// From now on registered memory of requests without a receiver is kept, because dropping it runs the
+    /// application's code. For the housekeeping thread. Must be followed by [`Requests::take_deferred_drops`].
+    pub(crate) fn defer_drops(&mut self) {
+        self.deferred_drops.get_or_insert_default();
     }
 
-    /// What was kept, to be dropped where the application's code may run. Nothing is kept any more.
-    pub(crate) fn take_kept(&mut self) -> Vec<DmaBuf> {
-        self.kept.take().unwrap_or_default()
+    /// Returns the kept memory, to be dropped on another thread, and ends the keeping.
+    pub(crate) fn take_deferred_drops(&mut self) -> Vec<DmaBuf> {
+        self.deferred_drops.take().unwrap_or_default()
     }
 
-    /// From now on nothing is posted again.
+    /// From now on nothing is retried.
     pub(crate) fn fail_retries(&mut self) {
         self.retry = RetryPolicy { limit: 0 };
     }
 
-    /// Fails everything that waits for a tag.
+    /// Fails all parts that wait to be posted.
     pub(crate) fn fail_waiting(&mut self, why: Failure, now: Nanos) {
         while let Some(range) = self.waiting.pop_front() {
-            self.skip(range, why, now);
+            self.fail_range(range, why, now);
         }
     }
 
-    /// Futures that finished otherwise than by [`Requests::end`]; wake them outside the lock.
+    /// Moves the wakers of futures that finished without a completion of the device. Call them when nothing is
+    /// borrowed.
     #[inline]
     pub(crate) fn take_ended(&mut self, wakers: &mut Vec<Waker>) {
         if !self.ended.is_empty() {
@@ -594,24 +630,25 @@ impl Requests {
     }
 }
 
-/// 0 in the usual case, which needs nothing of its slot now: all of a request of the table whose whole requests have the token `whole`,
-/// and it went well.
+/// 0 for the usual completion: a whole request with success (Status Code Type and Status Code 0). Its slot need
+/// not be read. `whole`: the token bits of whole requests of this table.
 #[inline(always)]
-fn oddity(completed: &Completed, whole: u64) -> u64 {
+fn special_bits(completed: &Completed, whole: u64) -> u64 {
     (completed.token & Token::PART_OF_QUEUE ^ whole) | u64::from(completed.status.kind().0)
 }
 
-/// That in the usual case.
+/// The finished request of a usual completion.
 #[inline(always)]
 fn finished(completed: &Completed, now: Nanos) -> Finished {
     Finished { at: Token(completed.token).slot(), completed_at: now }
 }
 
-/// Makes a slot the first free one. What is in it may still be taken out. `at` is a place that the table gave out.
+/// Makes a slot the first free one, and returns it so that the caller can take the buffer out. `at` must be a
+/// slot of this table.
 #[inline(always)]
-fn vacate<'a>(slots: &'a mut [Slot], free: &mut u32, at: u32) -> &'a mut Slot {
+fn free_slot<'a>(slots: &'a mut [Slot], free: &mut u32, at: u32) -> &'a mut Slot {
     let slot = &mut slots[at as usize];
-    (slot.state, slot.next) = (State::Free, *free);
+    (slot.state, slot.next) = (SlotState::Free, *free);
     *free = at;
     slot
 }

@@ -1,4 +1,5 @@
-//! `block_on`: runs one future on this thread and drives its queue while it waits.
+//! `block_on`: runs one future on this thread, and drives the thread's queue while the future waits. Calls
+//! that block do not nest: an inner one would keep the outer future from running.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,39 +19,43 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives the thread is inside a call that blocks.
-pub(crate) struct Inside(());
+/// The thread is inside a blocking call while this exists.
+pub(crate) struct BlockingCall(());
 
-/// Enters a call that blocks; an error if the thread is inside one, whose futures could then not go on.
-pub(crate) fn enter() -> Result<Inside, WouldDeadlock> {
-    if INSIDE.replace(true) { Err(WouldDeadlock) } else { Ok(Inside(())) }
+/// Enters a blocking call.
+///
+/// # Errors
+/// The thread is inside one already.
+pub(crate) fn enter() -> Result<BlockingCall, WouldDeadlock> {
+    if INSIDE.replace(true) { Err(WouldDeadlock) } else { Ok(BlockingCall(())) }
 }
 
-impl Drop for Inside {
+impl Drop for BlockingCall {
     fn drop(&mut self) {
         INSIDE.set(false);
     }
 }
 
-/// Wakes the thread of a software queue.
+/// The waker of a software queue's thread.
 pub(crate) struct Signal {
-    told: AtomicBool,
+    signalled: AtomicBool,
     wake: Arc<Wakeup>,
 }
 
 impl Signal {
     pub(crate) fn new(wake: Arc<Wakeup>) -> Signal {
-        Signal { told: AtomicBool::new(false), wake }
+        Signal { signalled: AtomicBool::new(false), wake }
     }
 
-    /// Whether somebody has woken the thread since [`Signal::clear`].
+    /// Whether the waker was called since [`Signal::clear`].
     pub(crate) fn is_told(&self) -> bool {
-        self.told.load(Acquire)
+        self.signalled.load(Acquire)
     }
 
-    /// About to look at what others may tell of.
+    /// Before the future is polled.
     pub(crate) fn clear(&self) {
-        self.told.swap(false, AcqRel);
+        // A swap, not a store: it acquires what a waker that is cleared here has published.
+        self.signalled.swap(false, AcqRel);
     }
 }
 
@@ -60,27 +65,33 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.told.store(true, Release);
+        // The flag before the wake-up: a thread that this does not wake finds the flag in its check.
+        self.signalled.store(true, Release);
         self.wake.tell();
     }
 }
 
-/// Drops memory of an application's, whose end is the application's code. A panic of one is no other's.
+/// Drops buffers in memory that the application has registered. Dropping them runs the application's code.
 pub(crate) fn let_go(memory: Vec<DmaBuf>) {
     for buf in memory {
+        // One that panics must not keep the others alive, nor unwind the library's thread.
         if catch_unwind(AssertUnwindSafe(|| drop(buf))).is_err() {
             tracing::error!("registered memory has panicked when it was dropped");
         }
     }
 }
 
-/// Runs `future` to its end. While it waits, `drive` drives the thread's queue until the signal is told.
+/// Runs `future` to completion. While it waits, `drive` drives the thread's queue until the signal is set.
+///
+/// # Errors
+/// The thread is inside a blocking call.
 pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl Fn(&Signal)) -> Result<F::Output, WouldDeadlock> {
     let _inside = enter()?;
     let waker = Waker::from(signal.clone());
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
+        // Before the poll: a wake-up during it is seen by `drive`, and the future polled again.
         signal.clear();
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Ok(output);
@@ -89,7 +100,10 @@ pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl F
     }
 }
 
-/// A batch of which nothing is submitted.
+/// Refuses a batch: returns its first request with the reason. An empty batch succeeds.
+///
+/// # Errors
+/// `why`, with the first request.
 #[cold]
 pub(crate) fn refuse(why: Refused, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
     requests.into_iter().next().map_or(Ok(()), |request| Err((why, request)))

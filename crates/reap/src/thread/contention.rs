@@ -1,26 +1,28 @@
-//! Whether other threads want the CPU of a thread that spins.
+//! Whether other threads want the CPU of a thread that spins. The scheduler's run delay says so: the time that
+//! the thread was ready and waited for its CPU (`/proc/thread-self/schedstat`).
 
 use hw::RunDelay;
 use units::Nanos;
 
-/// The run delay is read at most this often.
+/// The run delay is read at most this often: a read is a system call.
 const READ_EVERY: Nanos = Nanos::from_millis(1);
 
-/// The CPU is wanted if the thread has waited for it for more than one part in this many. A wake-up on an idle CPU counts as a few
-/// microseconds of waiting, which a thread that naps must not take for a rival.
+/// The CPU counts as wanted if the thread has waited for it during more than 1/8 of the time. A wake-up on an
+/// idle CPU counts as a few microseconds of waiting, which must not look like a rival to a thread that naps.
 const WANTED_PART: u64 = 8;
 
-/// What the system says a thread has waited for its CPU.
+/// Samples the run delay of the thread that uses a queue.
 #[derive(Default)]
 pub(super) struct Contention {
     delay: Option<RunDelay>,
+    /// The run delay at the last sample.
     seen: Nanos,
     read_at: Nanos,
 }
 
 impl Contention {
-    /// Whether the CPU is wanted: since this was last asked, the thread has waited for it for a good part of the time. `None`: too little time
-    /// has passed. Asked while the thread spins, when it comes back from a nap, and while it yields, so that this ends when the others are done.
+    /// Whether the CPU was wanted since the last sample. `None`: the last sample is younger than
+    /// [`READ_EVERY`]. Call it while the thread spins or yields, and after naps, so that the state also ends.
     #[cold]
     pub(super) fn sample(&mut self, now: Nanos) -> Option<bool> {
         let elapsed = now - self.read_at;
@@ -28,17 +30,17 @@ impl Contention {
             return None;
         }
         self.read_at = now;
-        // A queue may have been sent to another thread, which waits for its CPU as long as it does, and not as long as the last one.
+        // A queue may move to another thread. The run delay is each thread's own: begin anew.
         if !self.delay.as_ref().is_some_and(RunDelay::is_of_current) {
             self.delay = RunDelay::of_current().ok();
             self.seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
         let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        Some(self.weigh(delay, elapsed))
+        Some(self.is_wanted(delay, elapsed))
     }
 
-    /// The thread has waited for `delay` in all by now.
-    fn weigh(&mut self, delay: Nanos, elapsed: Nanos) -> bool {
+    /// Whether the run delay, now `delay`, has grown by more than 1/[`WANTED_PART`] of `elapsed`.
+    fn is_wanted(&mut self, delay: Nanos, elapsed: Nanos) -> bool {
         (delay - std::mem::replace(&mut self.seen, delay)).0 > elapsed.0 / WANTED_PART
     }
 }
@@ -47,7 +49,7 @@ impl Contention {
 mod tests {
     use super::*;
 
-    /// What the last thread had to wait for its CPU says nothing of this one's.
+    /// The run delay of a queue's last thread is not compared with that of its next.
     #[test]
     fn moved_queues_watch_the_new_cpu() {
         let sampled = |mut contention: Contention, at| {
@@ -60,7 +62,7 @@ mod tests {
         sampled(contention, Nanos::from_secs(2));
     }
 
-    /// The system is asked once in a while, however often a thread asks.
+    /// The run delay is read at most once in [`READ_EVERY`].
     #[test]
     fn run_delay_is_sampled() {
         let mut contention = Contention::default();
@@ -73,7 +75,7 @@ mod tests {
         }
     }
 
-    /// More than an eighth of the time, since it was last asked.
+    /// More than an eighth of the time since the last sample.
     #[test]
     fn long_run_delay_means_contention() {
         let mut contention = Contention::default();
@@ -81,7 +83,7 @@ mod tests {
         let mut waited = Nanos::ZERO;
         for (more, wanted) in [(0, false), (1_000_000, false), (1_000_001, true), (8_000_000, true), (999_999, false), (0, false)] {
             waited += Nanos(more);
-            assert_eq!(contention.weigh(waited, elapsed), wanted, "{more} ns of {elapsed}");
+            assert_eq!(contention.is_wanted(waited, elapsed), wanted, "{more} ns of {elapsed}");
         }
     }
 }

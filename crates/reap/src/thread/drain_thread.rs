@@ -1,13 +1,16 @@
-//! `threaded`: a thread for each vector that drains its queue and wakes those who submitted, as `request_threaded_irq`
-//! has it.
+//! The drain thread of `threaded`: one thread for each vector, which reaps and wakes the threads that
+//! submitted, as a handler of Linux's `request_threaded_irq` does.
 //!
-//! To the look role (law 6) it is one more sleeper, which waits on the vector and leaves every entry in its owner's inbox.
-//! So software queues in other modes may share the hardware queue meanwhile, and the modes may be switched at any time. It
-//! runs as long as some software queue is in that mode. The last one to leave the mode waits for its end: after that nobody
-//! else arms the vector, and a software queue that has the hardware queue to itself goes by the role no more.
+//! ```text
+//!  device ─ message ─► eventfd ─► drain thread ─ CQE ─► inbox of each queue ─► wake its thread
+//! ```
+//!
+//! It takes the notification role (invariant 6) like any other thread that sleeps on the vector. So queues in
+//! other modes may share the hardware queue, and modes may change at any time. It runs while any software
+//! queue of the hardware queue is in `threaded`. The last queue to leave the mode joins it: after that no other
+//! thread arms the vector, and a software queue without sharers needs the role no more.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use completion::{Cycle, Lawful, Mode, Notification, Plan, WEIGHT, Waiter};
 use driver::Completed;
@@ -18,17 +21,16 @@ use units::Nanos;
 use crate::shared::hw_queue::HwQueue;
 use crate::transport::{KEY_NOTIFICATION, KEY_WAKE};
 
-/// A software queue's thread enters the mode. The drain thread runs where the caller may.
+/// A software queue enters `threaded`: starts the drain thread if there is none. The thread inherits the
+/// caller's CPU affinity.
 ///
 /// # Errors
 /// The system has no thread or descriptor left; nothing has changed.
-pub(super) fn engage(queue: &Arc<HwQueue>) -> std::io::Result<()> {
-    queue.drain.engage(|| begin(queue))
-}
-
-fn begin(queue: &Arc<HwQueue>) -> std::io::Result<JoinHandle<()>> {
-    let worker = Worker::new(queue)?;
-    std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())
+pub(super) fn acquire(queue: &Arc<HwQueue>) -> std::io::Result<()> {
+    queue.drain.acquire(|| {
+        let worker = Worker::new(queue)?;
+        std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())
+    })
 }
 
 struct Worker {
@@ -51,33 +53,38 @@ impl Worker {
 
     fn run(mut self) {
         let queue = self.queue.clone();
-        queue.drain.begun();
-        let mut side = Side::new(&mut self, &queue);
+        queue.drain.started();
+        let mut context = SleepContext::new(&mut self, &queue);
         loop {
-            side.waiter.begin_look();
-            queue.take_for_owners(&mut side.worker.taken);
-            if queue.drain.is_dismissed() {
+            // Poll first: completions may have come while no thread was armed.
+            context.waiter.begin_look();
+            queue.reap_for_owners(&mut context.worker.taken);
+            // After the poll, so that the last one leaves nothing in the CQ unseen.
+            if queue.drain.finish_if_unused() {
                 break;
             }
-            sleep::arm(&mut side);
-            let found = sleep::check(&mut side);
-            side.worker.events.clear();
-            if !found && let Err(error) = side.worker.poller.wait(None, &mut side.worker.events) {
+            // Invariant 1: arm, check, block.
+            sleep::arm(&mut context);
+            let found = sleep::check(&mut context);
+            // A key left over from the last wait would count as a message.
+            context.worker.events.clear();
+            if !found && let Err(error) = context.worker.poller.wait(None, &mut context.worker.events) {
                 tracing::error!(%error, "a drain thread cannot sleep");
             }
-            sleep::wake(&mut side);
-            if side.worker.events.contains(&KEY_NOTIFICATION) {
-                side.worker.pass_on();
+            sleep::wake(&mut context);
+            if context.worker.events.contains(&KEY_NOTIFICATION) {
+                context.worker.notice_group();
             }
         }
-        if let Some(heir) = side.waiter.leave(&mut side.vector) {
-            queue.tell_sleeper(heir);
+        // Invariant 6: another thread may be asleep, registered for the role.
+        if let Some(next_owner) = context.waiter.leave(&mut context.vector) {
+            queue.wake_waiter(next_owner);
         }
     }
 
-    /// In a group the vector's notification may stand for messages of other queues as well, whose thread leaves the vector to this
-    /// one. It is the thread that waits for this queue, and looks at all of them when it is told.
-    fn pass_on(&self) {
+    /// In a group, other queues of a user's thread may post their messages to this vector (`posted_msi.rs`).
+    /// A notice to the users has that thread poll all of its queues.
+    fn notice_group(&self) {
         let queue = &self.queue;
         if queue.pair.posted(queue.pair.vector()).is_some_and(Posted::any) {
             queue.notice_all();
@@ -85,23 +92,23 @@ impl Worker {
     }
 }
 
-/// The drain thread, as it goes to sleep on its queue and comes back: law 6, whose order [`sleep`] has.
-struct Side<'a> {
+/// The drain thread's steps of going to sleep; [`sleep`] calls them in order.
+struct SleepContext<'a> {
     worker: &'a mut Worker,
     vector: Vector<'a>,
     waiter: Waiter,
 }
 
-impl<'a> Side<'a> {
-    fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> Side<'a> {
+impl<'a> SleepContext<'a> {
+    fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> SleepContext<'a> {
         let vector = Vector { queue };
         let mut waiter = Waiter::new(Mode::THREADED, &Cycle::default(), Lawful);
         waiter.plan = Plan::sleep(Nanos::MAX);
-        Side { worker, vector, waiter }
+        SleepContext { worker, vector, waiter }
     }
 }
 
-/// The vector of a hardware queue, as its drain thread sees it.
+/// The vector of a hardware queue, and the drain thread's part in its notification role.
 struct Vector<'a> {
     queue: &'a HwQueue,
 }
@@ -148,7 +155,7 @@ impl Notification for Vector<'_> {
     }
 }
 
-impl SleepSteps for Side<'_> {
+impl SleepSteps for SleepContext<'_> {
     type Thread = WaiterId;
 
     fn flag(&self) -> &WakeFlag {
@@ -164,10 +171,11 @@ impl SleepSteps for Side<'_> {
     }
 
     fn tell(&self, thread: WaiterId) {
-        self.vector.queue.tell_sleeper(thread);
+        self.vector.queue.wake_waiter(thread);
     }
 
     fn was_posted(&mut self) -> bool {
+        // A queue in `threaded` is not in `posted`.
         false
     }
 
@@ -175,17 +183,19 @@ impl SleepSteps for Side<'_> {
         self.waiter.look_once_more(&mut self.vector).unwrap_or(false)
     }
 
-    /// Nobody leaves anything for it.
     fn has_mail(&mut self) -> bool {
+        // It has no inbox.
         false
     }
 
     fn is_wanted(&mut self) -> bool {
-        !self.vector.queue.drain.is_wanted()
+        // The last user may have left, and signalled, before the wake-up was armed.
+        !self.vector.queue.drain.has_users()
     }
 
-    /// Its mode does not mask.
-    fn mask(&mut self) {}
+    fn mask(&mut self) {
+        // The vector stays armed while it polls: `threaded` does not mask.
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,15 @@
-//! The executor of plans: the one place in the library where a thread goes to sleep.
+//! Drives several queues of one thread: the queues of a `Group`, or the paths of a multipath device. (A single
+//! queue drives itself, in `queue_pair.rs`.) Policies decide when to poll and sleep; this module combines
+//! their plans and carries them out, all queues in one epoll instance.
 //!
-//! Policies say *when*; this says *how*, for the queues of one thread: looks within the group's rounds, spins, and
-//! sleeps by invariant 1 (arm, fence, look, block). The simulator does the same in virtual time.
+//! ```text
+//!  plan    each queue's policy → Plan; `combine` takes the most urgent: Look > Spin > Nap > Sleep > Rest
+//!  Look    a round: each queue that plans to poll, within weight, budget and time limit (as NAPI)
+//!  Spin    test all CQs in turn, without system calls
+//!  Sleep   arm every queue → fence → check every queue → epoll_wait → tell each queue how it ended
+//! ```
+//!
+//! The simulator (crate `sim`) does the same in virtual time.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,79 +19,80 @@ use completion::{Cause, Lawful, Plan, PollLimits, Round, Step, WEIGHT, Woke, com
 use hw::Poller;
 use units::Nanos;
 
-/// Spins between two clock reads.
+/// Tests of the CQ between two clock reads: a clock read costs about as much as several tests.
 pub(super) const SPINS_PER_CLOCK: u32 = 16;
 
-/// Of this many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
-const MEASURED_SLEEPS: u32 = 32;
+/// For policies that weigh the cost of a sleep: the CPU time of one sleep in this many is measured.
+pub(super) const MEASURED_SLEEPS: u32 = 32;
 
-/// A queue of the thread's, as the engine drives it: in the order in which it does.
+/// A queue that an [`EventLoop`] drives. The methods are in the order of their use.
 pub(crate) trait LoopQueue {
     /// Requests that are not finished.
     fn in_flight(&self) -> u32;
 
-    /// What its policy wants to be done next. The caller goes on at `goes_on_at`, whatever has been found.
+    /// What the queue's policy plans. The caller continues at `goes_on_at` in any case.
     fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan;
 
-    /// Takes at most `budget` entries. How many were found, and the clock read of the look if there were any.
+    /// Reaps at most `budget` completions. Returns how many, and the clock read of the poll if it made one.
     fn poll(&self, budget: u32) -> (u32, Option<Nanos>);
 
-    /// How much a round over it and other queues takes at most.
+    /// The limits of a round in which the queue takes part.
     fn limits(&self) -> PollLimits;
 
-    /// Begins to spin.
-    fn begin_spin(&self);
+    /// The thread begins to spin.
+    fn spin_started(&self);
 
-    /// Whether there is something to take, without a lock.
+    /// Whether a poll would find something. Takes no lock.
     fn poll_ready(&self) -> bool;
 
-    /// Has spun until now, and found nothing.
-    fn spun_until(&self, now: Nanos);
+    /// The thread has spun until `now`, and found nothing.
+    fn spin_ended(&self, now: Nanos);
 
-    /// Whether its thread gives the CPU to others between looks, while it spins.
+    /// Whether a spinning thread yields the CPU between tests.
     fn yields_cpu(&self) -> bool;
 
-    /// The arming half of invariant 1, where the queue's own plan is to sleep on its notification.
+    /// Arms the notification, if the queue's own plan is to sleep on it (invariant 1, first half).
     fn arm(&self);
 
-    /// The look between arming and blocking: whether there is anything that no notification tells of.
+    /// Between arming and blocking: whether there is something that has sent no notification (second half).
     fn check_before_sleep(&self) -> bool;
 
-    /// Whether its policy is to be told what sleeps cost: measuring one takes four system calls.
+    /// Whether the policy weighs the cost of sleeps: measuring one takes four system calls.
     fn measures_sleeps(&self) -> bool;
 
-    /// Takes what its own poller has to report, without waiting. Whether its notification was among it.
+    /// Reads the events of the queue's own poller, without waiting. Returns whether its notification was among them.
     fn drain_events(&self) -> io::Result<bool>;
 
-    /// Awake again.
+    /// The thread has slept.
     fn woken(&self, slept: &Slept);
 
-    /// The thread goes back to its caller.
+    /// The thread returns to its caller.
     fn leave(&self);
 }
 
-/// How a sleep or a nap went, for one queue.
+/// How a sleep or a nap ended, for one queue.
 pub(crate) struct Slept {
-    /// It did not block: there was something after arming.
+    /// The thread did not block: the check after arming found something.
     pub found: bool,
     /// No queue of the thread slept on its notification.
     pub nap: bool,
     /// This queue's notification came.
     pub notified: bool,
-    /// When it was over, and when it was to be over at the latest.
+    /// When it ended, and its deadline.
     pub woke_at: Nanos,
     pub until: Nanos,
-    /// The thread's CPU time, if it was measured.
+    /// The thread's CPU time for it, if measured.
     pub cycle: Option<Nanos>,
 }
 
-/// Where the thread of some queues sleeps, and the round it is in.
+/// The epoll instance in which the thread of several queues sleeps. The key of each queue's own poller in it
+/// is the queue's index.
 pub(crate) struct EventLoop {
     poller: Poller,
-    state: RefCell<State>,
+    state: RefCell<LoopState>,
 }
 
-struct State {
+struct LoopState {
     round: Round,
     plans: Vec<Plan>,
     events: Vec<u64>,
@@ -93,17 +102,17 @@ struct State {
 /// Why [`EventLoop::drive`] came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoopEnd {
-    /// What the caller waits for has come.
+    /// `enough` was true.
     Enough,
-    /// The time has come.
+    /// `until` has come.
     Deadline,
-    /// Nothing is in flight, so nothing will come.
+    /// Nothing is in flight.
     Idle,
 }
 
 impl EventLoop {
     pub(crate) fn new() -> io::Result<EventLoop> {
-        let state = State { round: Round::default(), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
+        let state = LoopState { round: Round::default(), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
         Ok(EventLoop { poller: Poller::new()?, state: RefCell::new(state) })
     }
 
@@ -111,20 +120,23 @@ impl EventLoop {
         &self.poller
     }
 
-    /// Takes what the poller has to report, without waiting. Whether `key` was among it.
+    /// Reads the poller's events, without waiting. Returns whether `key` was among them.
     pub(crate) fn drain(&self, key: u64) -> io::Result<bool> {
-        // From a waker, while `drive` runs below it: that one takes the events.
+        // Borrowed: a waker calls this from within `drive`, which reads the events itself.
         let Ok(mut state) = self.state.try_borrow_mut() else { return Ok(false) };
         let events = &mut state.events;
         self.poller.wait(Some(Nanos::ZERO), events)?;
         Ok(events.contains(&key))
     }
 
-    /// Looks, spins and sleeps as the queues' policies plan, until `enough`, `until`, or, unless the caller waits for
-    /// others too (`for_others`), nothing is in flight.
+    /// Polls, spins and sleeps as the queues' policies plan, until `enough` is true or `until` has come. Unless
+    /// the caller waits `for_others` too, it also returns when nothing is in flight.
     ///
-    /// `now` may be the clock read of the queue's last batch: a plan made with it ends early and is made again, and a busy
-    /// queue reads the clock once per batch.
+    /// `now` may be the clock read of the last batch. A plan made with an old clock read ends early and is made
+    /// again, so a busy queue reads the clock once per batch.
+    ///
+    /// # Errors
+    /// `epoll_wait` failed.
     pub(crate) fn drive(
         &self,
         queues: &[&impl LoopQueue],
@@ -143,7 +155,7 @@ impl EventLoop {
             }
             match state.plan(queues, now, until) {
                 Plan::Look { .. } => now = state.round(queues, now),
-                // To the next instant of the caller, who does not wait for it.
+                // A policy spins to the caller's deadline although nothing is in flight: the caller computes instead.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
                     break LoopEnd::Idle;
                 }
@@ -161,9 +173,10 @@ impl EventLoop {
         Ok(ended)
     }
 
-    /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
-    #[inline(never)] // What it needs of the stack and the registers, a wait that finds something does without.
-    fn sleep(&self, state: &mut State, queues: &[&impl LoopQueue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
+    /// Arm, fence, check, block (invariant 1). Only queues whose own plan is to sleep arm their vectors. Returns
+    /// the time of the wake-up.
+    #[inline(never)] // Keeps its stack frame out of waits that find something.
+    fn sleep(&self, state: &mut LoopState, queues: &[&impl LoopQueue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         state.events.clear();
         let (mut found, mut cycle, mut step) = (false, None, 0);
         loop {
@@ -171,7 +184,9 @@ impl EventLoop {
                 LoopQueue::arm(*queue);
                 true
             };
+            // `fall_asleep` has the order, here and in the simulator: all queues are armed before the first check.
             match fall_asleep(&Lawful, step, queues.iter(), arm, |queue| Some(queue.check_before_sleep())) {
+                // After arming: what makes `enough` true later wakes the thread.
                 Step::Armed(_) => found = enough(),
                 Step::Empty(_) if !found => {}
                 Step::Empty(_) | Step::Found(_) => {
@@ -181,10 +196,10 @@ impl EventLoop {
                 Step::Block => {
                     state.sleeps = state.sleeps.wrapping_add(1);
                     let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(|queue| queue.measures_sleeps());
-                    let measured = measures.then(Measured::begin);
+                    let measured = measures.then(SleepCpu::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
                     self.poller.wait(timeout, &mut state.events)?;
-                    cycle = measured.and_then(Measured::end);
+                    cycle = measured.and_then(SleepCpu::end);
                     break;
                 }
             }
@@ -193,7 +208,7 @@ impl EventLoop {
         let woke_at = hw::now();
         let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
         for (at, queue) in queues.iter().enumerate() {
-            // The key of a queue's own poller is the queue's place.
+            // Only queues whose poller has reported cost a system call.
             let notified = state.events.contains(&(at as u64)) && queue.drain_events()?;
             queue.woken(&Slept { found, nap, notified, woke_at, until, cycle });
         }
@@ -201,23 +216,24 @@ impl EventLoop {
     }
 }
 
-/// A sleep whose CPU time is measured.
-pub(super) struct Measured {
+/// Measures the CPU time of one sleep.
+pub(super) struct SleepCpu {
     sleeps: u64,
     cpu: Nanos,
 }
 
-impl Measured {
-    pub(super) fn begin() -> Measured {
+impl SleepCpu {
+    pub(super) fn begin() -> SleepCpu {
         let sleeps = hw::thread_usage().sleeps;
-        Measured { sleeps, cpu: hw::thread_cpu() }
+        SleepCpu { sleeps, cpu: hw::thread_cpu() }
     }
 
-    /// The thread's CPU time since. `None`: what was to end the sleep came before the thread had left its CPU, so that there was
-    /// none. Where entries come fast most end so, and cost so little that a policy which took them for sleeps would sleep more, and
-    /// meet more of them.
+    /// The thread's CPU time since [`SleepCpu::begin`]. `None` if the thread did not leave its CPU, because the
+    /// sleep was over before it began.
     pub(super) fn end(self) -> Option<Nanos> {
         let cpu = hw::thread_cpu() - self.cpu;
+        // On a fast device most sleeps end before they begin, and are cheap. A policy that took them for
+        // the cost of sleeping would sleep more, and see still more of them.
         (hw::thread_usage().sleeps != self.sleeps).then_some(cpu)
     }
 }
@@ -228,8 +244,8 @@ impl AsFd for EventLoop {
     }
 }
 
-impl State {
-    /// What the queues plan together.
+impl LoopState {
+    /// Asks each policy for its plan, and combines them.
     fn plan(&mut self, queues: &[&impl LoopQueue], now: Nanos, until: Nanos) -> Plan {
         self.plans.clear();
         let plans = &mut self.plans;
@@ -240,7 +256,7 @@ impl State {
         }))
     }
 
-    /// Spins. What is found is taken at once: whatever a queue's policy, it would plan nothing else.
+    /// Spins, and reaps what it finds without asking the policies: each would plan a poll. Returns the time.
     #[inline]
     fn spin(&mut self, queues: &[&impl LoopQueue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         match spin(queues, &mut self.plans, now, until, enough) {
@@ -249,28 +265,29 @@ impl State {
         }
     }
 
-    /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
+    /// Polls each queue that plans to, within weight, budget and time limit (invariant 2). Returns the time.
     fn round(&mut self, queues: &[&impl LoopQueue], mut now: Nanos) -> Nanos {
         let limits = queues.iter().map(|queue| queue.limits()).reduce(PollLimits::smallest);
+        // The strictest limits of all queues hold for the round.
         self.round.begin(now, limits.unwrap_or(PollLimits::DEFAULT));
-        // Each has one turn at most.
+        // At most one poll for each queue, so that the loop ends.
         for _ in queues {
             let Some(turn) = self.round.turn(now, &self.plans) else { break };
             let (found, read) = queues[turn.queue].poll(turn.budget);
             now = read.unwrap_or_else(hw::now);
             self.round.took(found);
-            // It is asked again after the round.
+            // Not again in this round. Its policy is asked before the next.
             self.plans[turn.queue] = Plan::Rest;
         }
         now
     }
 }
 
-/// Looks locklessly until something is there (true), or the time has come. Of several queues those that find something plan to
-/// look, if they have been spinning.
+/// Tests all queues until one has something to reap (true) or `until` has come (false). Takes no lock. Changes
+/// the plan of each spinning queue that has something to a poll.
 fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
     for queue in queues.iter() {
-        queue.begin_spin();
+        queue.spin_started();
     }
     let yields_cpu = queues.iter().any(|queue| queue.yields_cpu());
     loop {
@@ -279,7 +296,7 @@ fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: N
             for (queue, plan) in queues.iter().zip(&mut *plans) {
                 if queue.poll_ready() {
                     found = true;
-                    // One that sleeps or naps is asked what it makes of it.
+                    // A queue that plans to sleep or nap is not polled before its policy has said so.
                     if matches!(plan, Plan::Spin { .. }) {
                         *plan = Plan::Look { budget: WEIGHT };
                     }
@@ -291,7 +308,7 @@ fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: N
             std::hint::spin_loop();
         }
         if yields_cpu {
-            // Of no effect but a system call's time where nobody else is ready.
+            // If no other thread is ready this costs only the system call.
             std::thread::yield_now();
         }
         now = hw::now();
@@ -300,12 +317,12 @@ fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: N
         }
     }
     for queue in queues.iter() {
-        queue.spun_until(now);
+        queue.spin_ended(now);
     }
     (now, false)
 }
 
-/// What a wake-up is called: the policy is told whether its timer was late.
+/// Classifies a wake-up for the policy, with how late its timer was.
 pub(crate) fn cause(notified: bool, woke_at: Nanos, until: Nanos) -> Woke {
     if notified {
         Woke { cause: Cause::Notification, late: Nanos::ZERO }
@@ -316,7 +333,7 @@ pub(crate) fn cause(notified: bool, woke_at: Nanos, until: Nanos) -> Woke {
     }
 }
 
-/// The only thing that can fail while driving is the system's refusal to let a thread sleep.
+/// Logs an error of [`EventLoop::drive`]: only `epoll_wait` can fail there.
 #[inline(always)]
 pub(crate) fn report(ended: io::Result<LoopEnd>) {
     if let Err(error) = ended {
@@ -329,20 +346,21 @@ fn cannot_sleep(error: &io::Error) {
     tracing::error!(%error, "the thread cannot sleep");
 }
 
-/// Most queues that are driven together without an allocation.
-const FEW: usize = 32;
+/// Most queues whose list is kept on the stack.
+const STACK_QUEUES: usize = 32;
 
-/// Lends `queues` as one list, for [`EventLoop::drive`].
+/// Calls `then` with `queues` as a slice, for [`EventLoop::drive`]. Allocates only for more than a few.
 pub(crate) fn together<'a, Q: LoopQueue + 'a, T>(queues: impl Iterator<Item = &'a Q> + Clone, then: impl FnOnce(&[&Q]) -> T) -> T {
     let Some(first) = queues.clone().next() else { return then(&[]) };
-    let mut few = [first; FEW];
+    let mut few = [first; STACK_QUEUES];
     let mut count = 0;
     for (place, queue) in few.iter_mut().zip(queues.clone()) {
         *place = queue;
         count += 1;
     }
     match few.get(..count) {
-        Some(all) if count < FEW => then(all),
+        // At STACK_QUEUES the array may have been too short for the rest.
+        Some(all) if count < STACK_QUEUES => then(all),
         _ => then(&queues.collect::<Vec<_>>()),
     }
 }

@@ -1,4 +1,5 @@
-//! One thread's queue on one controller, whatever its transport: which one it is is asked once for each call.
+//! One thread's queue on one controller, over either kind of transport. Each call matches the transport once,
+//! here; below this module the type is known at compile time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,16 +25,16 @@ use crate::shared::future::Pending;
 use crate::transport::{IoCommand, Transport, UringQueue};
 use crate::wakeups::Wakeups;
 
-/// One thread's queue on one controller: [`crate::Queue`] has one, or one for each path.
+/// One thread's queue on one controller. A [`crate::Queue`] has one, or one for each path.
 #[allow(clippy::large_enum_variant, reason = "one for each queue; a box would cost each call a load")]
 pub(crate) enum PathQueue {
-    /// Of a file or block device: rings of the queue's own.
+    /// Of a file or block device: io_uring instances of the queue's own.
     File(QueuePair<UringQueue>),
-    /// Of a controller: a hardware queue that others may share.
+    /// Of a controller: a hardware queue, which other threads may share.
     Controller(QueuePair<RingQueue>),
 }
 
-/// Methods that all have: which one it is is asked here.
+/// Methods that both variants have.
 macro_rules! each {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $out:ty)?;)*) => {
         $($(#[$meta])* $vis fn $name(&self $(, $arg: $type)*) $(-> $out)? {
@@ -46,22 +47,25 @@ macro_rules! each {
 }
 
 impl PathQueue {
-    /// A queue of `controller` for the calling thread, in `mode`, or in that of its controller. `bound`: no other thread will ever use it.
+    /// Takes a queue of `controller` for the calling thread, in `mode` or in the controller's. `bound`: no
+    /// other thread will ever use it, so a ring may be SINGLE_ISSUER.
     ///
     /// # Errors
-    /// All of them are taken, the system is out of descriptors, or it refuses a ring.
+    /// All queues are taken, the process has no descriptor left, or the kernel refuses a ring.
     pub(crate) fn take(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<PathQueue, QueueError> {
         let poller = Poller::new().map_err(|source| QueueError::System { what: "epoll instance", source })?;
         let poller = Arc::new(poller);
         let Transport::Kernel(transport) = controller.transport() else {
-            let (hardware, me) = controller.take(mode.unwrap_or_else(|| controller.mode()))?;
-            let shared = hardware.users[usize::from(me)].clone();
+            let (hardware, index) = controller.take_queue(mode.unwrap_or_else(|| controller.mode()))?;
+            let shared = hardware.users[usize::from(index)].clone();
+            // A closure, evaluated twice: the device's mode may change while this runs.
             shared.mode.begin(|| controller.mode_on(None, mode.unwrap_or_else(|| controller.mode())));
+            // The mode may need other coalescing settings of the controller.
             controller.wake_task();
             let birth = hardware.pair.birth();
-            let rings = RingQueue::new(hardware, me, poller.clone());
-            let queue = QueuePair::new(controller.clone(), shared.clone(), me, rings, poller, birth);
-            return queue.map(PathQueue::Controller).inspect_err(|_| controller.retire(&shared));
+            let rings = RingQueue::new(hardware, index, poller.clone());
+            let queue = QueuePair::new(controller.clone(), shared.clone(), index, rings, poller, birth);
+            return queue.map(PathQueue::Controller).inspect_err(|_| controller.release_queue(&shared));
         };
         let shared = controller.add_queue(mode)?;
         let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
@@ -70,7 +74,7 @@ impl PathQueue {
             let birth = rings.birth();
             QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, birth)
         });
-        queue.map(PathQueue::File).inspect_err(|_| controller.retire(&shared))
+        queue.map(PathQueue::File).inspect_err(|_| controller.release_queue(&shared))
     }
 
     each! {
@@ -118,8 +122,8 @@ impl PathQueue {
         }
     }
 
-    /// Drives the queue until `wanted` requests can be reaped, or `enough`, which must not use the queue; what the caller waits for may come
-    /// from elsewhere.
+    /// Drives the queue until `wanted` requests can be reaped or `enough` is true, even with nothing in
+    /// flight: the caller may wait for another thread. `enough` must not use the queue.
     pub(crate) fn drive(&self, until: Nanos, wanted: Option<u32>, enough: impl Fn() -> bool) {
         match self {
             PathQueue::File(queue) => queue.run(until, true, wanted, enough),
@@ -127,24 +131,26 @@ impl PathQueue {
         }
     }
 
-    /// See [`crate::Queue::io_command`]: `request` has the buffer, and `result` will be dword 0 of the completion.
+    /// See [`crate::Queue::io_command`]. `request` has the buffer; `result` receives dword 0 of the completion.
     pub(crate) fn io_command(&self, command: &Sqe, request: Request, result: Arc<AtomicU32>) -> Pending {
         let refused = |why, request| Pending::refused(Refused::Command { opcode: command.opcode, why }, request);
         let PathQueue::Controller(queue) = self else {
-            // io_uring hands on no dword 0 without entries of 32 bytes, which would cost every completion.
+            // io_uring returns dword 0 only in CQEs of 32 bytes (IORING_SETUP_CQE32), which would make every
+            // completion dearer.
             return refused("the kernel drives this device; `nvme io-passthru` has its driver send it", request);
         };
         let named = self.namespaces().iter().find(|namespace| namespace.nsid().0 == command.nsid);
         if let Err(why) = admin::check_io(command, request.buf.as_ref(), named, queue.controller.transport().takes_sgls()) {
             return refused(why, request);
         }
+        // Without the caller's CID, flags and pointers: the transport fills these in.
         let &Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
         let sqe = Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() };
         let bytes = request.buf.as_ref().map_or(0, |buf| buf.len()) as u32;
         queue.start(request, Some(Box::new(IoCommand { sqe, bytes, result })))
     }
 
-    /// Gives all finished requests to `take`, which must not use the queue.
+    /// Calls `take` for each finished request. `take` must not use the queue.
     #[inline]
     pub(crate) fn reap_each(&self, take: impl FnMut(Completion)) {
         match self {
@@ -153,17 +159,18 @@ impl PathQueue {
         }
     }
 
-    /// Whether the two lead to one controller, whose notifications can be shared.
+    /// Whether both are queues of one controller, so that they can share a notification.
     pub(crate) fn shares_controller(&self, other: &PathQueue) -> bool {
         let (PathQueue::Controller(one), PathQueue::Controller(other)) = (self, other) else { return false };
         one.transport().hardware().pair.shares_controller(&other.transport().hardware().pair)
     }
 
-    /// Another queue of the same thread, on the same controller, is notified for this one as well, where messages are posted.
-    pub(crate) fn share_notification(&self, home: &PathQueue) {
-        let (PathQueue::Controller(queue), PathQueue::Controller(home)) = (self, home) else { return };
-        let home = home.transport().home();
-        home.into_iter().for_each(|home| queue.share_notification(home));
+    /// In `posted`, messages of this queue notify `first`, a queue of the same thread on the same controller.
+    pub(crate) fn share_notification(&self, first: &PathQueue) {
+        let (PathQueue::Controller(queue), PathQueue::Controller(first)) = (self, first) else { return };
+        // A statement of its own ends the borrow of `first`, which may be `queue`.
+        let target = first.transport().own_vector();
+        target.into_iter().for_each(|target| queue.share_notification(target));
     }
 
     /// The queue of a controller.
@@ -178,7 +185,7 @@ impl PathQueue {
         if let PathQueue::File(queue) = self { queue } else { panic!("a queue of a controller") }
     }
 
-    /// Its thread needs it no more.
+    /// The thread is done with the queue.
     pub(crate) fn close(self) {
         match self {
             PathQueue::File(queue) => queue.close(),
@@ -192,10 +199,10 @@ impl LoopQueue for PathQueue {
         #[inline] fn in_flight(&self) -> u32;
         fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan;
         fn poll(&self, budget: u32) -> (u32, Option<Nanos>);
-        fn begin_spin(&self);
+        fn spin_started(&self);
         #[inline] fn poll_ready(&self) -> bool;
         fn limits(&self) -> PollLimits;
-        fn spun_until(&self, now: Nanos);
+        fn spin_ended(&self, now: Nanos);
         fn yields_cpu(&self) -> bool;
         fn arm(&self);
         fn check_before_sleep(&self) -> bool;
@@ -215,7 +222,7 @@ impl AsFd for PathQueue {
     }
 }
 
-/// Next to the other kind of queue, the loops of both would have fewer registers.
+/// Keeps the loops of the two transports in two functions: inlined into one, each gets fewer registers.
 #[inline(never)]
 fn apart<R>(submit: impl FnOnce() -> R) -> R {
     submit()

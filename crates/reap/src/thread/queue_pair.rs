@@ -1,11 +1,19 @@
-//! One thread's queue on one controller: its open requests, its completion policy, and its transport. Nothing here is locked, because no
-//! other thread touches it: what others want of the queue they leave in [`QueueShared`].
+//! One thread's queue on one controller: its open requests, its completion policy and its transport.
+//! This is the data path. It takes no lock, because only the queue's thread uses it; other threads
+//! leave completions and requests for a change in [`QueueShared`].
 //!
 //! ```text
-//!  submit   check → slot → push             then one commit, unless the caller sleeps next
-//!  wait     policy → reap | spin | nap | sleep, until enough requests are finished
-//!  reap     finished slots → the caller
+//!  submit   Request ─ check ─► slot (Requests) ─ Post::post ─► SQE        one commit for the batch:
+//!                                                                         doorbell or io_uring_enter
+//!  wait     policy ─► Plan ─┬─ Look  → transport.reap: CQE ─► slot        (Inner::poll)
+//!             ▲             ├─ Spin  → test the next CQE, no system call  (Inner::spin)
+//!             │             ├─ Nap   → sleep on a timer, not notified     (Inner::sleep)
+//!             └─────────────┴─ Sleep → arm, fence, check, block           (Inner::sleep)
+//!  reap     finished slots ─► Completion ─► the caller
 //! ```
+//!
+//! [`Inner`] is borrowed (`RefCell`) only while library code runs. The application's iterator, callbacks
+//! and wakers run between two borrows, so that they may use the queue again.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::io;
@@ -21,9 +29,9 @@ use nvme::Vector;
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
 
-use super::block_on::{self, Inside, Signal};
+use super::block_on::{self, BlockingCall, Signal};
 use super::contention::Contention;
-use super::event_loop::{LoopQueue, Measured, SPINS_PER_CLOCK, Slept, cause};
+use super::event_loop::{LoopQueue, MEASURED_SLEEPS, SPINS_PER_CLOCK, SleepCpu, Slept, cause};
 use super::ring_queue::RingQueue;
 use super::sleep_cost;
 use crate::counters::{Counters, HardwareCounters};
@@ -40,86 +48,91 @@ use crate::transport::{IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTranspo
 use crate::wake;
 use crate::wakeups::Wakeups;
 
-/// Of a policy that weighs what sleeps cost, one sleep in this many is measured, and one turn of a foreign loop in this many.
-const MEASURED_SLEEPS: u32 = 32;
+/// For policies that weigh the cost of a sleep: one call of a foreign event loop in this many is measured.
+/// [`MEASURED_SLEEPS`] is the same for sleeps.
 const MEASURED_TURNS: u32 = 8;
 
 /// A queue of one thread on the transport `T`.
 pub(crate) struct QueuePair<T: QueueTransport> {
     pub(super) controller: Controller,
     pub(super) shared: Arc<QueueShared>,
-    /// The process that it belongs to.
+    /// The process that created it: after a fork the child must not use the rings.
     birth: Birth,
     signal: Arc<Signal>,
-    /// Where a foreign loop, or a thread with several queues, waits for it.
+    /// The epoll instance that a foreign event loop, or a thread with several queues, waits on.
     poller: Arc<Poller>,
     /// Requests that can be reaped.
     done: Cell<u32>,
-    /// The application's iterator runs. Nothing is borrowed then, but the requests are the batch's, and the queue takes and gives none.
+    /// The application's iterator runs. `inner` is not borrowed, but its request table is in [`Submission`],
+    /// so the queue neither accepts nor returns requests.
     submitting: Cell<bool>,
-    /// What the queue has in their place.
+    /// An empty table that stands in `inner` while [`Submission`] has the real one.
     spare: Cell<Option<Box<Requests>>>,
     pub(super) inner: RefCell<Inner<T>>,
 }
 
-/// What is borrowed while the library's own code runs, and never while the application's does.
+/// The part of a queue that is borrowed while library code runs, and never while the application's code runs.
 pub(crate) struct Inner<T: QueueTransport> {
     pub(super) transport: T,
     pub(super) requests: Box<Requests>,
     shared: Arc<QueueShared>,
     reporter: Reporter,
     pub(super) waiter: Waiter,
-    /// The mode in force, as a word: compared with the one that is asked for at each plan.
+    /// The mode in force, as a word: compared with the requested mode at each plan.
     mode: u64,
-    /// What spinning means where others want the CPU.
+    /// What a spinning thread does when other threads are ready on its CPU.
     spin: Spin,
     counters: Counters,
     wakeups: Option<Box<Wakeups>>,
-    /// How long a request may take, and when one may have taken longer.
+    /// The time-out of a request, and the earliest time at which one may have exceeded it.
     timeout: Nanos,
     late_at: Nanos,
-    /// The clock read of the last batch; and the one of the last wake-up, for the poll that follows it.
+    /// The clock read of the last batch.
     clock: Nanos,
+    /// The clock read of the last wake-up, which the next poll uses instead of one of its own.
     woke_at: Option<Nanos>,
     /// Finished requests that the caller waits for.
     wanted: u32,
-    /// Requests of futures may be open: each of them is waited for by itself.
+    /// Requests of futures may be open. Each has its own waiter, so a sleep must end at the first completion.
     has_futures: bool,
-    /// A foreign loop turns the queue, and has not left it; its turns.
+    /// A foreign event loop drives the queue, and has not called [`QueuePair::leave_loop`].
     pub(super) in_loop: bool,
+    /// Its calls of [`QueuePair::turn`] that found something.
     turns: u32,
-    /// When the loop left with something to compute, and how often its thread had slept until then: of a turn that is measured.
+    /// For a measured call: when it returned, and how often the thread had slept until then.
     left_at: Option<(Nanos, u64)>,
     sleeps: u32,
     records: Vec<Done>,
     wakers: Vec<Waker>,
-    /// What the poller has reported.
+    /// Keys that the poller has reported.
     events: Vec<u64>,
     pub(super) contention: Contention,
 }
 
-/// What [`crate::Queue::turn`] did.
+/// The result of [`crate::Queue::turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Turned {
-    /// Entries found.
+    /// Completions reaped.
     pub found: u32,
-    /// There is more to do at once: call again, after whatever else the loop has to do. Otherwise the file descriptor
-    /// becomes readable when there is, or [`crate::Queue::next_deadline`] comes.
+    /// There is more to do now: call again, after the loop's other work. If false, wait until the file
+    /// descriptor is readable or [`crate::Queue::next_deadline`] has passed.
     pub more: bool,
 }
 
 impl<T: QueueTransport> Inner<T> {
-    /// What to do next. The caller goes on at `goes_on_at`, whatever has been found. `alone`: the thread drives no other queue, so that a sleep
-    /// of the transport's submits what was posted.
+    /// Asks the policy what to do next. The caller continues at `goes_on_at` in any case. `alone`: the
+    /// thread drives no other queue, so a sleep in the transport also submits what was posted.
     #[inline]
     pub(super) fn plan(&mut self, now: Nanos, goes_on_at: Nanos, alone: bool) -> Plan {
+        // A mode changes only here, between two batches: no plan of the old mode is under way.
         if let Some(mode) = self.shared.mode.adopt(self.mode) {
             self.adopt(mode);
         }
         if now >= self.late_at {
             self.cancel_late(now);
         }
+        // io_uring submits and waits in one system call: leave the SQEs for the sleep that may follow.
         if !(T::SUBMITS_IN_SLEEP && alone) {
             self.transport.commit();
         }
@@ -127,6 +140,7 @@ impl<T: QueueTransport> Inner<T> {
         if found {
             self.waiter.found_something();
         }
+        // Work is known: most modes then always poll with the same budget, so the policy is not asked.
         if (found || self.waiter.seen.woke.is_some())
             && let Some(plan) = self.waiter.cached()
         {
@@ -135,40 +149,46 @@ impl<T: QueueTransport> Inner<T> {
         let wants = self.wants(alone);
         let seen = &mut self.waiter.seen;
         seen.wants = wants;
-        // A sleep for several counts what is there already.
+        // The kernel counts CQEs that are already in the ring towards a sleep for several, so one that
+        // an earlier poll saw is no reason to poll again.
         seen.pending &= found || wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         (seen.in_flight, seen.urgent_waiting) = (self.requests.open(), self.requests.urgent());
-        seen.held = self.shared.held();
+        seen.held = self.shared.coalescing();
         self.waiter.set_silent(self.transport.polled_in_flight());
         let plan = self.waiter.next(now, &mut self.transport);
-        let holds = self.waiter.hold.into();
-        if holds != self.shared.holds() && self.shared.asks_to_hold(holds) {
-            self.reporter.stirred();
+        let threshold = self.waiter.hold.into();
+        // Only the first wish wakes the controller task; while any is set, its 10 ms timer reads them.
+        if threshold != self.shared.wanted_coalescing() && self.shared.set_wanted_coalescing(threshold) {
+            self.reporter.queue_active();
         }
+        // Neither plan enters the kernel by itself, so nothing else would submit what was posted.
         if T::SUBMITS_IN_SLEEP && alone && matches!(plan, Plan::Spin { .. } | Plan::Rest) {
             self.transport.commit();
         }
         plan
     }
 
-    /// How many more completions the caller needs to go on, where a sleep may be for as many. Fewer must end it where each is waited for by
-    /// itself, or a request waits for the place that it leaves.
+    /// How many more completions the caller needs, if a sleep may wait for that many; else 0. The first
+    /// completion must end the sleep where each request has its own waiter, or where a request waits for
+    /// the tag that a completion returns.
     #[inline]
     fn wants(&self, alone: bool) -> u32 {
         let more = self.wanted.saturating_sub(self.requests.done());
         let several = more > 1 && alone && self.requests.urgent() == 0 && !self.has_futures && !self.requests.is_waiting();
+        // Completions of a poll queue do not count towards the kernel's `min_complete` of the other ring.
         let counts = several && self.transport.counts_completions() && self.transport.polled_in_flight() == 0;
         if counts { more.min(self.requests.open()) } else { 0 }
     }
 
-    /// Polls the completion queue for at most `budget` entries. When that was.
+    /// Polls the completion queue for at most `budget` entries. Returns the time of the poll.
     #[inline]
     fn poll(&mut self, budget: u32) -> Nanos {
         let (slept, met) = self.waiter.begin_look();
         self.counters.looks += 1;
         let noticed = self.shared.is_noticed();
         if noticed {
+            // Cleared before the inbox is read: what another thread leaves after this sets the flag again.
             self.shared.take_notice();
             if self.shared.fails_retries() {
                 self.requests.fail_retries();
@@ -177,13 +197,15 @@ impl<T: QueueTransport> Inner<T> {
         let wanted = self.waiter.policy.facts().records;
         let (mut read, requests, records, wakers) = (self.woke_at.take(), &mut self.requests, &mut self.records, &mut self.wakers);
         let polled = self.transport.reap(budget, |completed| {
+            // One clock read for the batch. After a sleep, the wake-up's clock read serves.
             let now = *read.get_or_insert_with(hw::now);
             if wanted != Records::None {
                 let from = if wanted == Records::Last { completed.len().saturating_sub(1) } else { 0 };
                 let all = completed.iter().skip(from);
+                // Before `complete`, which may free the slot that a record is read from.
                 records.extend(all.filter_map(|one| requests.record(Token(one.token), one.posted_at, now, slept)));
             }
-            requests.answered(completed, now, wakers);
+            requests.complete(completed, now, wakers);
         });
         let seen = &mut self.waiter.seen;
         (seen.found, seen.budget_used_up, seen.pending) = (polled.found + polled.passed, polled.budget_used_up, polled.more);
@@ -202,6 +224,7 @@ impl<T: QueueTransport> Inner<T> {
         } else {
             self.counters.empty_looks += 1;
         }
+        // Completions return tags, and a notice may mean that another queue has returned some.
         if self.requests.is_waiting() && (found || noticed) {
             self.post_waiting(now);
         }
@@ -212,29 +235,30 @@ impl<T: QueueTransport> Inner<T> {
         now
     }
 
-    /// There may be room again for what waits.
+    /// Posts requests that wait for a tag, and joins the wait list if some still do.
     #[cold]
     fn post_waiting(&mut self, now: Nanos) {
-        self.post_as_far_as_room(now);
-        self.leave_waiting(now);
+        self.post_up_to_room(now);
+        self.wait_for_room(now);
     }
 
-    fn post_as_far_as_room(&mut self, now: Nanos) {
+    fn post_up_to_room(&mut self, now: Nanos) {
         let room = self.transport.room(self.requests.posted());
         let mut posting = self.transport.posting();
         self.requests.post_waiting(&mut posting, now, room);
         posting.commit();
     }
 
-    /// Something may still wait for room.
+    /// After posting: joins the tag wait list if requests still wait, and leaves it if none do.
     #[cold]
-    fn leave_waiting(&mut self, now: Nanos) {
+    fn wait_for_room(&mut self, now: Nanos) {
         self.shared.set_open(self.requests.open());
         if self.shared.fails_all() {
             self.requests.fail_waiting(Failure::DeviceLost, now);
         } else if self.requests.is_waiting() && self.transport.wait_for_tag(self.requests.posted()) {
-            // A tag may have come back before the wait was known. With it this queue may have its share.
-            self.post_as_far_as_room(now);
+            // A tag may have come back between the failed post and joining the list, when no thread
+            // knew of this waiter. So try once more now that it is listed.
+            self.post_up_to_room(now);
             _ = self.requests.is_waiting() && self.transport.wait_for_tag(self.requests.posted());
         }
         if !self.requests.is_waiting() {
@@ -243,21 +267,23 @@ impl<T: QueueTransport> Inner<T> {
         self.requests.take_ended(&mut self.wakers);
     }
 
-    /// Looks for completions without reaping them until there are some, or until `until`. When it was over.
+    /// Tests for completions until there are some, which it reaps, or until `until`. Takes no lock and makes
+    /// no system call. Returns the time.
     fn spin(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         (self.counters.spins, self.woke_at) = (self.counters.spins + 1, None);
         let yields = self.spin.gives_way(self.waiter.policy.mode());
         loop {
+            // The clock read costs more than a test, so it is shared by several.
             for _ in 0..SPINS_PER_CLOCK {
                 if self.transport.pending() || self.shared.is_noticed() {
                     self.waiter.found_something();
-                    // Whatever the policy, it would plan nothing else.
+                    // Every policy would plan a poll now: do it without asking.
                     return self.poll(WEIGHT);
                 }
                 std::hint::spin_loop();
             }
             if yields {
-                // Of no effect but a system call's time where no other thread is ready.
+                // If no other thread is ready this costs only the system call.
                 std::thread::yield_now();
             }
             let now = hw::now();
@@ -268,62 +294,73 @@ impl<T: QueueTransport> Inner<T> {
         }
     }
 
-    /// Sleeps as the plan says, until `until` at most. When it was over.
+    /// Sleeps as the plan says, until `until` at most. Returns the time of the wake-up.
     fn sleep(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         let plan = self.waiter.plan;
         let (mut notified, mut cycle) = (false, None);
-        // Armed, and then checked: a thread that leaves something after the check finds it armed, and signals.
+        // Invariant 1: arm, then check. A thread that leaves something after the check finds the flag
+        // armed, and signals. `arm` has the SeqCst fence that keeps the two in order.
         let left = if T::SUBMITS_IN_SLEEP {
+            // The CQ needs no check: `io_uring_enter` tests it before it blocks.
             self.shared.wake.arm();
             self.has_mail() | self.is_wanted()
         } else {
             sleep::arm(self);
             sleep::check(self)
         };
+        // `|`, not `||`: the checks note for the policy what they have seen.
         let found = left | enough();
         if !found {
             self.sleeps = self.sleeps.wrapping_add(1);
+            // Measuring takes four system calls, so it is done for few sleeps.
             let weighs = self.waiter.policy.facts().weighs_sleeps && self.sleeps.is_multiple_of(MEASURED_SLEEPS);
-            let measured = weighs.then(Measured::begin);
+            let measured = weighs.then(SleepCpu::begin);
             let timeout = (until != Nanos::MAX).then(|| until - hw::now());
             let wants = self.waiter.seen.wants;
             notified = match (plan, timeout) {
                 (Plan::Sleep { at_least, .. }, _) => self.transport.sleep(SleepFor::Completions(at_least), timeout),
                 (Plan::Nap { extends: true, .. }, Some(nap)) if self.transport.can_extend_nap() => {
+                    // One system call for the nap and the sleep that would follow if it brings nothing.
                     let limit = self.waiter.seen.goes_on_at.map(|at| at - hw::now());
                     self.transport.sleep(SleepFor::NapThenFirst(nap, wants), limit)
                 }
                 (Plan::Nap { .. }, _) => self.transport.sleep(SleepFor::Nap(wants), timeout),
                 _ => self.transport.sleep(SleepFor::Completions(1), timeout),
             };
-            cycle = measured.and_then(Measured::end);
+            cycle = measured.and_then(SleepCpu::end);
         }
         if T::SUBMITS_IN_SLEEP {
             self.shared.wake.mask();
         } else {
             sleep::wake(self);
         }
+        // Also the clock read of the poll that follows.
         let woke_at = hw::now();
         let nap = matches!(plan, Plan::Nap { .. });
-        self.awake(&Slept { found, nap, notified, woke_at, until: plan_end(plan), cycle });
+        self.after_sleep(&Slept { found, nap, notified, woke_at, until: plan_end(plan), cycle });
         woke_at
     }
 
-    /// Awake again: counts, and notes for the policy why.
-    fn awake(&mut self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
+    /// After a sleep: counts it, and notes for the policy why it ended.
+    fn after_sleep(&mut self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
+        // The controller task stops its coalescing timer on idle queues, and arms `idle`.
         if self.waiter.policy.mode().moderation().is_some() && self.shared.idle.claim_wake() {
-            self.reporter.stirred();
+            self.reporter.queue_active();
         }
         self.waiter.seen.cycle = cycle;
         self.woke_at = Some(woke_at);
         self.counters.sleeps += u64::from(!nap);
         self.counters.naps += u64::from(nap);
+        // A nap takes the place of spinning, so it is sampled like it. While the CPU counts as wanted every
+        // wake-up is sampled, or that would never end.
         if nap || self.waiter.seen.cpu_wanted {
             self.sample_delay(woke_at);
         }
         if found {
+            // It did not block: there was no wake-up to count.
             return;
         }
+        // The transport first, whatever was reported: it clears the posted bit.
         let notified = self.transport.was_notified() || notified;
         self.counters.wakeups += 1;
         if let Some(wakeups) = &mut self.wakeups
@@ -334,37 +371,40 @@ impl<T: QueueTransport> Inner<T> {
         self.waiter.woken(cause(notified, woke_at, until));
     }
 
-    /// Goes on in another mode.
+    /// Switches to another mode.
     #[cold]
     fn adopt(&mut self, mode: Mode) {
         self.waiter.adopt(mode, &sleep_cost::known());
         self.mode = mode.into();
-        self.settle();
+        self.apply_mode();
     }
 
-    /// A mode has been adopted: who reaps, where messages go, and whether the notification is masked, are as it wants them.
-    fn settle(&mut self) {
+    /// Sets up what the mode needs: the thread that reaps, the target of messages, the mask.
+    fn apply_mode(&mut self) {
+        // The transport first: it decides whether this thread owns the notification that is masked next.
         self.transport.adopt(self.waiter.policy.mode(), &mut self.waiter);
         self.waiter.settle(&mut self.transport);
     }
 
-    /// The thread goes back to its caller: hands on the notification of a shared hardware queue, if others need it.
+    /// The thread returns to its caller: passes the notification of a shared hardware queue to another
+    /// thread that sleeps on it (invariant 6).
     #[inline]
     fn leave(&mut self) {
         if self.transport.is_shared()
-            && let Some(heir) = self.waiter.leave(&mut self.transport)
+            && let Some(next_owner) = self.waiter.leave(&mut self.transport)
         {
-            self.transport.tell(heir);
+            self.transport.tell(next_owner);
         }
     }
 
-    /// When a request may be late, for the thread that wakes this one then.
+    /// Sets when a request may be late, also for the housekeeping thread, which wakes this thread then.
     fn set_late_at(&mut self, at: Nanos) {
         self.late_at = at;
         self.shared.set_late_at(at);
     }
 
-    /// Nothing can be aborted for sure: what is late is cancelled where that can be, and comes back with its own completion and not before.
+    /// Asks the kernel to cancel late requests. It may not be able to, so each request still ends with a
+    /// completion of its own, and its buffer stays lent until then.
     #[cold]
     fn cancel_late(&mut self, now: Nanos) {
         let (late, next) = self.transport.cancel_late(now, self.timeout);
@@ -374,9 +414,9 @@ impl<T: QueueTransport> Inner<T> {
         }
     }
 
-    /// Takes what the poller has to report, without waiting. Whether the notification was among it.
+    /// Reads the events of the poller, without waiting. Returns whether the notification was among them.
     fn drain_events(&mut self, poller: &Poller) -> io::Result<bool> {
-        // What is reported is another queue's notification: whether it was for this one shows without a system call.
+        // The eventfd is another queue's. `was_notified` tells from memory whether it was for this one.
         if self.transport.is_notified_elsewhere() {
             return Ok(false);
         }
@@ -384,7 +424,7 @@ impl<T: QueueTransport> Inner<T> {
         Ok(self.events.contains(&KEY_NOTIFICATION))
     }
 
-    /// Tells the policy whether others want this CPU, unless its mode spins and is to spin all the same.
+    /// Notes for the policy whether other threads want this CPU, unless the mode is set to spin regardless.
     fn sample_delay(&mut self, now: Nanos) {
         if let Some(wanted) = self.contention.sample(now) {
             self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
@@ -392,7 +432,7 @@ impl<T: QueueTransport> Inner<T> {
     }
 }
 
-/// The steps of going to sleep, whose order [`sleep`] has.
+/// The single steps of going to sleep; [`sleep`] calls them in order.
 impl<T: QueueTransport> SleepSteps for Inner<T> {
     type Thread = WaiterId;
 
@@ -408,6 +448,8 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
     fn allow(&mut self) {
         self.waiter.arm(&mut self.transport);
         let sleeps = matches!(self.waiter.plan, Plan::Sleep { .. });
+        // The vector is in this thread's epoll set only while it sleeps on a notification that it owns:
+        // a signal of the eventfd wakes every thread that has it in its set.
         self.transport.watch(sleeps && self.waiter.owner && !self.waiter.others_look);
     }
 
@@ -440,21 +482,23 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
     }
 
     fn mask(&mut self) {
+        // First: another thread may have passed the notification to this one while it slept.
         self.waiter.wakes(&self.transport);
         self.waiter.mask_or_keep(self.requests.open(), &mut self.transport);
     }
 }
 
 impl<T: QueueTransport> Orphan for Inner<T> {
-    fn turn(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>) {
-        self.requests.keep_registered();
+    fn poll_orphan(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>) {
+        // Dropping registered memory runs the application's code, which must not run on this thread.
+        self.requests.defer_drops();
         if now >= self.late_at {
             self.cancel_late(now);
         }
         self.transport.commit();
         self.poll(WEIGHT);
         self.shared.set_open(self.requests.open());
-        (std::mem::take(&mut self.wakers), self.requests.take_kept())
+        (std::mem::take(&mut self.wakers), self.requests.take_deferred_drops())
     }
 
     fn shared(&self) -> &Arc<QueueShared> {
@@ -462,6 +506,7 @@ impl<T: QueueTransport> Orphan for Inner<T> {
     }
 
     fn cancel_all(&mut self) {
+        // With a time-out of zero the next poll finds every request late.
         (self.timeout, self.late_at) = (Nanos::ZERO, Nanos::ZERO);
     }
 
@@ -475,11 +520,11 @@ impl<T: QueueTransport> Orphan for Inner<T> {
         self.reporter.push(EventKind::Note(left));
         self.requests.lose_all(hw::now(), &mut self.wakers);
         self.shared.set_open(0);
-        (std::mem::take(&mut self.wakers), self.requests.take_kept())
+        (std::mem::take(&mut self.wakers), self.requests.take_deferred_drops())
     }
 }
 
-/// When the plan was to be over.
+/// The end of the plan; [`Nanos::MAX`] if it has none.
 fn plan_end(plan: Plan) -> Nanos {
     match plan {
         Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. } => until,
@@ -488,28 +533,31 @@ fn plan_end(plan: Plan) -> Nanos {
 }
 
 impl<T: QueueTransport> QueuePair<T> {
-    /// A queue of `controller` for the calling thread, over `transport`, in the mode that `shared` has, with the requests that the last thread
-    /// has left. `me`: its number in tokens. `poller` is where it sleeps, unless the transport has a place of its own.
+    /// A queue of `controller` for the calling thread, over `transport`, in the mode of `shared`, with the
+    /// requests that the queue's last thread has left. `index` is its number in tokens. The thread sleeps
+    /// in `poller`, unless the transport has a sleep of its own.
     ///
     /// # Errors
-    /// The system is out of descriptors.
+    /// The process has no descriptor left.
     pub(crate) fn new(
         controller: Controller,
         shared: Arc<QueueShared>,
-        me: u8,
+        index: u8,
         transport: T,
         poller: Arc<Poller>,
         birth: Birth,
     ) -> Result<QueuePair<T>, QueueError> {
         poller.add(&*shared.wake, KEY_WAKE).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
-        // Nothing fails from here on: they stay with the queue until a thread has it.
-        let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(me)));
+        // Nothing below can fail. On an error above, the requests stay in `left` for the next thread.
+        let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(index)));
         shared.set_orphaned(false);
         let mode = shared.mode.in_force().unwrap_or(Mode::INTERRUPT);
         let mut waiter = Waiter::new(mode, &sleep_cost::known(), Lawful);
+        // On a shared hardware queue the notification has to be taken first (`NotificationRole`).
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {
-            // The last thread's completions may have come while the notification was masked: begin with a poll.
+            // Completions of the last thread may have come while the notification was masked, and have
+            // sent no message: begin with a poll.
             waiter.woken(Woke::OTHER);
         }
         if shared.fails_retries() {
@@ -540,13 +588,12 @@ impl<T: QueueTransport> QueuePair<T> {
             events: Vec::with_capacity(8),
             contention: Contention::default(),
         };
-        inner.settle();
+        inner.apply_mode();
         let signal = Arc::new(Signal::new(shared.wake.clone()));
         let (done, submitting, spare) = (Cell::new(0), Cell::new(false), Cell::new(Some(Box::new(Requests::new(0)))));
         Ok(QueuePair { controller, shared, birth, signal, poller, done, submitting, spare, inner: RefCell::new(inner) })
     }
 
-    /// Its transport.
     pub(crate) fn transport(&self) -> Ref<'_, T> {
         Ref::map(self.inner.borrow(), |inner| &inner.transport)
     }
@@ -559,7 +606,8 @@ impl<T: QueueTransport> QueuePair<T> {
         self.controller.pool()
     }
 
-    /// See [`crate::Queue::submit_at`]. If the caller `waits` next and the transport can submit as it sleeps, the wait announces them.
+    /// See [`crate::Queue::submit_at`]. If the caller `waits` next and the transport submits in its sleep, the
+    /// batch is not committed here.
     #[inline]
     pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         if !self.is_here() {
@@ -568,15 +616,16 @@ impl<T: QueueTransport> QueuePair<T> {
         if self.submitting.get() {
             return block_on::refuse(Refused::InsideSubmit, requests);
         }
-        // A mode that polls after each commit has them announced at once: that poll is what it is for.
-        let holds = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
-        let mut batch = Submission::begin(self, now, holds);
+        // `+submit-check` polls after each commit, so there has to be one.
+        let defers_commit = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
+        let mut batch = Submission::begin(self, now, defers_commit);
         let refused = batch.enter(requests.into_iter(), Claim::Batch);
+        // Dropping it posts the batch: also what came before a refused request, and if the iterator panics.
         drop(batch);
         refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
-    /// See [`crate::Queue::start`]. With a `command` of the caller's own the request is that.
+    /// See [`crate::Queue::start`]. With `command` the request is an I/O command that the caller has built.
     pub(crate) fn start(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending {
         if !self.is_here() {
             return Pending::refused(Refused::Forked, request);
@@ -586,7 +635,8 @@ impl<T: QueueTransport> QueuePair<T> {
         }
         let tickets = self.inner.borrow().requests.tickets().clone();
         let ticket = tickets.issue();
-        // Announced when the queue is next driven, or by `commit`.
+        // The doorbell is rung when the queue is next driven, or by `commit`: futures that are started one
+        // after the other share it.
         let mut batch = Submission::begin(self, hw::now(), true);
         self.inner.borrow_mut().has_futures = true;
         let refused = batch.enter(std::iter::once(request), Claim::Future(ticket));
@@ -605,17 +655,19 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// See [`crate::Queue::reap`].
     pub(crate) fn reap(&self, out: &mut Vec<Completion>) -> usize {
+        // While the iterator runs `inner` has an empty table.
         if self.done.get() == 0 || self.submitting.get() {
             return 0;
         }
         let mut inner = self.inner.borrow_mut();
+        // `out` does not grow on the data path (invariant 5), but one completion at least is moved.
         let room = (out.capacity() - out.len()).max(1);
         let moved = inner.requests.take_done(room, out);
         self.done.set(inner.requests.done());
         moved
     }
 
-    /// Gives all of them to `take`, which must not use the queue.
+    /// Calls `take` for each finished request. `take` must not use the queue.
     pub(crate) fn reap_each(&self, take: impl FnMut(Completion)) {
         self.inner.borrow_mut().requests.take_each_done(take);
         self.done.set(0);
@@ -631,19 +683,19 @@ impl<T: QueueTransport> QueuePair<T> {
         self.shared.open()
     }
 
-    /// Whether the application's iterator runs.
+    /// Whether the application's iterator runs, inside [`QueuePair::submit`].
     pub(crate) fn is_submitting(&self) -> bool {
         self.submitting.get()
     }
 
-    /// Drives the queue until at least `min` requests can be reaped, until `until`, or, unless `idle` too is waited out, until nothing is
-    /// in flight. Returns how many can be reaped.
+    /// Drives the queue until at least `min` requests can be reaped, or until `until`. Without `idle` it also
+    /// returns when nothing is in flight. Returns how many requests can be reaped.
     ///
     /// # Errors
-    /// [`WouldDeadlock`] inside `block_on`, and inside an iterator that is being submitted.
+    /// [`WouldDeadlock`] inside `block_on`, and inside the iterator of a `submit`.
     #[inline]
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
-        let _inside: Inside = block_on::enter()?;
+        let _inside: BlockingCall = block_on::enter()?;
         if self.is_submitting() {
             return Err(WouldDeadlock);
         }
@@ -651,17 +703,19 @@ impl<T: QueueTransport> QueuePair<T> {
         Ok(self.finished())
     }
 
-    /// Polls, spins and sleeps as the policy plans, until `wanted` requests can be reaped, `enough`, `until`, or, unless the caller waits for
-    /// others too, nothing is in flight. The queue is borrowed between the steps: wakers run when it is not.
+    /// Polls, spins and sleeps as the policy plans, until `wanted` requests can be reaped, `enough` is true
+    /// or `until` has come. Unless the caller waits `for_others` too, it also returns when nothing is in
+    /// flight. `inner` stays borrowed from step to step; only wakers run outside the borrow.
     #[inline]
     pub(crate) fn run(&self, until: Nanos, for_others: bool, wanted: Option<u32>, enough: impl Fn() -> bool) {
         if !self.is_here() {
-            // Nothing comes any more in this process.
+            // After a fork: no completion reaches the child.
             return;
         }
         let mut inner = self.inner.borrow_mut();
         inner.wanted = wanted.unwrap_or(0);
-        // The clock read of the last batch: a plan made with it ends early and is made again, and a busy queue reads the clock once per batch.
+        // The clock read of the last batch, which may be old: a plan made with it ends early and is made
+        // again. So a busy queue reads the clock once per batch.
         let mut now = inner.clock;
         loop {
             if wanted.is_some_and(|wanted| inner.requests.done() >= wanted) || enough() || now >= until {
@@ -669,13 +723,14 @@ impl<T: QueueTransport> QueuePair<T> {
             }
             let plan = inner.plan(now, until, true);
             if !for_others && inner.requests.open() == 0 {
-                // Nothing can come that this caller waits for.
+                // Nothing is in flight, so nothing that this caller waits for can come.
                 break;
             }
             match plan {
                 Plan::Look { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
                 Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
+                // Nothing is in flight: only another thread can end this sleep, by the queue's wake-up.
                 Plan::Rest if for_others => now = self.sleep(&mut inner, until, &enough),
                 Plan::Rest => break,
             }
@@ -683,8 +738,9 @@ impl<T: QueueTransport> QueuePair<T> {
                 inner = self.wake_all(inner);
             }
         }
-        // The clock read of a wake-up is that of the poll which follows it, and of no later one.
+        // A clock read of a wake-up must not serve a poll of a later call.
         (inner.wanted, inner.woke_at) = (0, None);
+        // Requests of futures may be posted and not announced.
         inner.transport.commit();
         inner.leave();
         self.publish(&inner);
@@ -692,19 +748,19 @@ impl<T: QueueTransport> QueuePair<T> {
 
     #[inline]
     fn sleep(&self, inner: &mut Inner<T>, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
-        // Other threads may read it during the sleep.
+        // Other threads read `open` during the sleep: the housekeeping thread, and queues that share tags.
         self.publish(inner);
         inner.sleep(until, enough)
     }
 
-    /// What others may know of the queue.
+    /// Stores the counts of requests where they can be read without a borrow of `inner`.
     #[inline]
     fn publish(&self, inner: &Inner<T>) {
         self.done.set(inner.requests.done());
         self.shared.set_open(inner.requests.open());
     }
 
-    /// Wakers run while nothing is borrowed: they may do anything with the queue.
+    /// Runs the wakers of finished futures with nothing borrowed: they may use the queue.
     #[cold]
     fn wake_all<'a>(&'a self, mut inner: RefMut<'a, Inner<T>>) -> RefMut<'a, Inner<T>> {
         self.publish(&inner);
@@ -712,18 +768,19 @@ impl<T: QueueTransport> QueuePair<T> {
         drop(inner);
         wake::wake_all(wakers.drain(..));
         let mut inner = self.inner.borrow_mut();
+        // Put the allocation back, unless a waker has driven the queue and made another.
         if inner.wakers.capacity() == 0 {
             inner.wakers = wakers;
         }
         inner
     }
 
-    /// Announces what was posted.
+    /// Rings the doorbell, or enters the kernel, for what was posted.
     pub(crate) fn commit(&self) {
         self.inner.borrow_mut().transport.commit();
     }
 
-    /// Has the transport register the memory of a buffer before a request names it.
+    /// Has the transport register the memory of a buffer before the first request that uses it.
     pub(crate) fn prepare(&self, lent: &Lent) {
         if self.is_here() {
             self.inner.borrow_mut().transport.prepare(lent);
@@ -732,10 +789,11 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// Changes the completion mode, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        let means = self.controller.mode_for(self.hardware_queue(), self.shared.made_for, mode);
-        sleep_cost::prepare(means);
-        self.shared.mode.ask(means);
-        // The controller coalesces as the modes of its queues say.
+        let in_force = self.controller.mode_for(self.hardware_queue(), self.shared.made_for, mode);
+        // Here, not where the mode is adopted: a measurement takes 10 ms.
+        sleep_cost::prepare(in_force);
+        self.shared.mode.ask(in_force);
+        // Interrupt Coalescing of the controller follows from the modes of its queues.
         self.controller.wake_task();
     }
 
@@ -743,7 +801,7 @@ impl<T: QueueTransport> QueuePair<T> {
     pub(crate) fn set_spin(&self, spin: Spin) {
         let mut inner = self.inner.borrow_mut();
         inner.spin = spin;
-        // What was said under the other meaning.
+        // It was measured under the old setting.
         inner.waiter.seen.cpu_wanted = false;
     }
 
@@ -767,37 +825,37 @@ impl<T: QueueTransport> QueuePair<T> {
         self.inner.borrow().waiter.policy.facts().submit_check
     }
 
-    /// What the queue's thread has counted.
+    /// The counters of the queue's thread.
     pub(crate) fn counters(&self) -> Counters {
         self.inner.borrow().counters
     }
 
-    /// What the queue's thread has counted since the last call, or since the queue was taken.
+    /// The counters of the queue's thread since the last call, or since the queue was taken.
     pub(crate) fn take_counters(&self) -> Counters {
         std::mem::take(&mut self.inner.borrow_mut().counters)
     }
 
-    /// How often its policy has decided what, since the mode was adopted: in [`Mode::ADAPTIVE`] alone.
+    /// How often the policy has made each decision since the mode was adopted. [`Mode::ADAPTIVE`] only.
     pub(crate) fn decisions(&self) -> Option<Decisions> {
         self.inner.borrow().waiter.policy.decisions().copied()
     }
 
-    /// From now on counts what wake-ups bring ([`QueuePair::wakeups`]).
+    /// From now on counts completions per wake-up ([`QueuePair::wakeups`]).
     pub(crate) fn count_wakeups(&self) {
         self.inner.borrow_mut().wakeups = Some(Box::new(Wakeups::begun(hw::now())));
     }
 
-    /// What wake-ups have brought since [`QueuePair::count_wakeups`].
+    /// Completions per wake-up since [`QueuePair::count_wakeups`].
     pub(crate) fn wakeups(&self) -> Wakeups {
         self.inner.borrow().wakeups.as_deref().copied().unwrap_or_default()
     }
 
-    /// Its number, from 0.
+    /// The number of its hardware queue, from 0. NVMe numbers I/O queues from 1.
     pub(crate) fn hardware_queue(&self) -> u16 {
         self.shared.id - 1
     }
 
-    /// Whether this process made it, and not one that has forked since.
+    /// Whether the calling process created it. False in a child that was forked since.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.birth.is_here()
@@ -807,7 +865,7 @@ impl<T: QueueTransport> QueuePair<T> {
         &self.signal
     }
 
-    /// From now on its thread may sleep elsewhere than in the transport: with other queues, or in a loop of its own.
+    /// From now on the thread may sleep outside the transport: in an [`super::event_loop::EventLoop`] or a loop of its own.
     pub(crate) fn sleeps_elsewhere(&self) {
         self.inner.borrow_mut().transport.notify_by_eventfd();
     }
@@ -818,7 +876,7 @@ impl<T: QueueTransport> QueuePair<T> {
             return Turned { found: 0, more: false };
         }
         if self.submitting.get() {
-            // Inside the application's iterator: once it is over there may be something.
+            // Called from the application's iterator: the loop has to come again once the batch is posted.
             return Turned { found: 0, more: true };
         }
         let mut inner = self.inner.borrow_mut();
@@ -828,9 +886,9 @@ impl<T: QueueTransport> QueuePair<T> {
         let weighs = inner.waiter.policy.facts().weighs_sleeps;
         let mut before = 0;
         if weighs {
-            // The policy learns of the time outside. It answers with a poll, which follows anyway.
+            // `plan` below only tells the policy of the time outside. Its answer is a poll, which follows anyway.
             before = inner.waiter.seen.found;
-            // How long the thread has computed since it left: not at all, if it has slept since.
+            // How long the thread has computed since it left. If it has slept since, the time says nothing.
             let computed = inner.left_at.take();
             inner.waiter.seen.cycle =
                 computed.map(|(left, sleeps)| if hw::thread_usage().sleeps == sleeps { hw::now() - left } else { Nanos::ZERO });
@@ -839,22 +897,25 @@ impl<T: QueueTransport> QueuePair<T> {
         }
         inner.transport.commit();
         let now = inner.poll(budget.max(1));
+        // Completions may have returned tags, so that waiting requests were posted.
         inner.transport.commit();
         let found = inner.waiter.seen.found;
         inner.waiter.seen.found += before;
         let there = inner.waiter.seen.found > 0;
         inner.waiter.seen.leaving = true;
         if !matches!(inner.plan(now, Nanos::MAX, false), Plan::Nap { .. }) {
-            // No other thread takes completions while the loop waits, whatever the plan.
+            // The loop sleeps in its own epoll next, and no other thread reaps for it. So the notification
+            // has to be armed, even if the policy would spin.
             inner.waiter.plan = Plan::sleep(Nanos::MAX);
         } else if inner.waiter.silent() == 0 {
-            // The loop computes: it is not to be notified until its nap is over.
+            // The policy lets the loop compute undisturbed until the nap is over.
             SleepSteps::mask(&mut *inner);
         }
         inner.turns = inner.turns.wrapping_add(u32::from(weighs && there));
         if weighs && there && inner.turns.is_multiple_of(MEASURED_TURNS) {
             inner.left_at = Some((hw::now(), hw::thread_usage().sleeps));
         }
+        // As before a sleep: arm, then check. Blocking is left to the application's loop.
         sleep::arm(&mut *inner);
         self.publish(&inner);
         let inner_ref = &mut *inner;
@@ -862,7 +923,7 @@ impl<T: QueueTransport> QueuePair<T> {
         if pending {
             inner.waiter.found_something();
         }
-        // A mode that was asked for before the wake-up was armed has not signalled.
+        // A mode change requested before the wake-up was armed has sent no signal.
         let more = pending || inner.requests.done() > 0 || !self.shared.mode.settled();
         if !inner.wakers.is_empty() {
             drop(self.wake_all(inner));
@@ -886,95 +947,105 @@ impl<T: QueueTransport> QueuePair<T> {
         Some(plan_end(inner.waiter.plan)).filter(|&at| at != Nanos::MAX)
     }
 
-    /// Its thread needs it no more. What is in flight is reaped by the housekeeping thread from now on. Where this thread alone can reap it, it
-    /// stays for as long as a request may take and the kernel needs to cancel it.
+    /// The thread is done with the queue. The housekeeping thread reaps what is still in flight. If only
+    /// this thread can reap it (SINGLE_ISSUER), `close` waits for it: for the time-out, and one second for
+    /// the kernel to cancel it.
     pub(crate) fn close(self) {
         if !self.is_here() {
-            // What would be announced or waited for is the parent's.
+            // After a fork: the requests are the parent's.
             return;
         }
         self.commit();
         let bound = self.inner.borrow().transport.is_bound_to_thread();
         if bound && self.in_flight() > 0 {
-            self.run(hw::now() + self.controller.stays(), false, None, || false);
+            self.run(hw::now() + self.controller.close_timeout(), false, None, || false);
         }
         let QueuePair { controller, shared, inner, .. } = self;
         let mut inner = inner.into_inner();
         inner.leave();
         inner.transport.close();
-        inner.requests.disown_all();
+        inner.requests.unclaim_all();
         shared.set_open(inner.requests.open());
         if inner.requests.open() == 0 {
-            return controller.retire(&shared);
+            return controller.release_queue(&shared);
         }
         shared.set_orphaned(true);
         if T::REAPED_BY_OTHERS {
+            // The table before the queue is released: the next thread takes both.
             *shared.left() = Some(inner.requests);
-            controller.retire(&shared);
+            controller.release_queue(&shared);
             return controller.wake_task();
         }
         if !bound {
-            return controller.adopt(Box::new(inner));
+            // The ring goes to the housekeeping thread together with its requests.
+            return controller.add_orphan(Box::new(inner));
         }
+        // The kernel has not even cancelled them, and may still write to the buffers: leak these.
         let (wakers, memory) = inner.lose_all();
         wake::wake_all(wakers);
         block_on::let_go(memory);
-        controller.retire(&shared);
+        controller.release_queue(&shared);
     }
 }
 
 impl QueuePair<UringQueue> {
-    /// What has been counted of its rings.
+    /// The counters of its rings.
     pub(crate) fn hardware_counters(&self) -> HardwareCounters {
         self.shared.hardware_counters()
     }
 }
 
 impl QueuePair<RingQueue> {
-    /// What has been counted of its hardware queue, by all threads that share it.
+    /// The counters of its hardware queue, for all threads that share it.
     pub(crate) fn hardware_counters(&self) -> HardwareCounters {
         self.controller.hardware_counters(self.transport().hardware())
     }
 
-    /// The notification of `home`, another queue of the same thread or this one, stands for this one's where messages are posted.
-    pub(crate) fn share_notification(&self, home: Vector) {
+    /// In `posted`, messages of this queue's vector signal the eventfd of `target` from now on: the vector of
+    /// another queue of the same thread, or its own.
+    pub(crate) fn share_notification(&self, target: Vector) {
         let inner = &mut *self.inner.borrow_mut();
-        if inner.transport.share_notification(home) {
+        if inner.transport.share_notification(target) {
             inner.waiter.settle(&mut inner.transport);
+            // A message on its way may have signalled the old target: poll once.
             inner.waiter.woken(Woke::OTHER);
         }
     }
 }
 
-/// Requests on their way into a queue. When it is dropped they are posted and announced, even where the application's iterator has panicked.
+/// A batch that is being entered. Dropping it posts and commits the batch, also when the application's
+/// iterator has panicked.
 struct Submission<'a, T: QueueTransport> {
     queue: &'a QueuePair<T>,
-    /// The queue's; taken when this is dropped.
+    /// The queue's request table, moved out of `inner` so that the application's iterator runs with nothing
+    /// borrowed. `drop` puts it back.
     requests: Option<Box<Requests>>,
     now: Nanos,
-    /// A future waits for them.
+    /// The requests are those of a future.
     is_future: bool,
+    /// Urgent requests that were open before the batch.
     urgent: u32,
-    /// They are announced later.
-    holds: bool,
+    /// The caller commits later.
+    defers_commit: bool,
 }
 
 impl<'a, T: QueueTransport> Submission<'a, T> {
     #[inline]
-    fn begin(queue: &'a QueuePair<T>, now: Nanos, holds: bool) -> Submission<'a, T> {
+    fn begin(queue: &'a QueuePair<T>, now: Nanos, defers_commit: bool) -> Submission<'a, T> {
         let inner = &mut *queue.inner.borrow_mut();
         inner.clock = now;
         queue.submitting.set(true);
         let spare = queue.spare.take().unwrap_or_else(|| Box::new(Requests::new(0)));
         let mut requests = std::mem::replace(&mut inner.requests, spare);
+        // Cleared lazily: with nothing open no future waits.
         inner.has_futures &= requests.open() > 0;
         requests.begin();
         let urgent = requests.urgent();
-        Submission { queue, requests: Some(requests), now, is_future: false, urgent, holds }
+        Submission { queue, requests: Some(requests), now, is_future: false, urgent, defers_commit }
     }
 
-    /// Takes in what the application's iterator yields, until one is refused. A function of its own, so that nothing else is known to have the
-    /// requests: it saves four instructions a request.
+    /// Enters what the application's iterator yields, until a request is refused. A function of its own so
+    /// that the compiler knows of no other reference to the table: saves four instructions per request.
     #[inline(always)]
     fn enter(&mut self, requests: impl Iterator<Item = Request>, claim: Claim) -> Option<Box<(Refused, Request)>> {
         let (controller, now) = (&self.queue.controller, self.now);
@@ -984,7 +1055,8 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
         for request in requests {
             let (checked, request) = check(request);
             if let Err(why) = checked {
-                match controller.look_up(why, request) {
+                // After a namespace has changed, the quick check refuses every request of the controller.
+                match controller.recheck(why, request) {
                     Ok(request) => match entered.enter_growing(request, claim, now) {
                         None => continue,
                         Some(request) => return Some(refusal(Refused::TooMany, request)),
@@ -992,7 +1064,8 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
                     Err((why, request)) => return Some(refusal(why, request)),
                 }
             }
-            // A request is taken apart on its way into its slot, and stored only where the slots have to grow.
+            // `enter` stores the fields straight into the slot: the request is moved as a whole only if the
+            // table has to grow.
             if let Err(request) = entered.enter(request, claim, now)
                 && let Some(request) = entered.enter_growing(request, claim, now)
             {
@@ -1003,7 +1076,7 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
     }
 }
 
-/// Apart from the data path, and small on it.
+/// Boxed, so that the result of [`Submission::enter`] is one word on the data path.
 #[cold]
 fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
     Box::new((why, request))
@@ -1012,7 +1085,7 @@ fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
 impl<T: QueueTransport> Drop for Submission<'_, T> {
     #[inline(never)] // Next to the loop that takes requests in, the one that posts them would have fewer registers.
     fn drop(&mut self) {
-        let &mut Submission { queue, now, is_future, holds, urgent, .. } = self;
+        let &mut Submission { queue, now, is_future, defers_commit, urgent, .. } = self;
         queue.submitting.set(false);
         let mut borrowed = queue.inner.borrow_mut();
         let inner = &mut *borrowed;
@@ -1021,32 +1094,35 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
         let Inner { requests, transport, waiter, .. } = inner;
         let urgent = requests.urgent() - urgent;
         if transport.has_poll_queue() {
-            // A foreign loop never spins: it would have to poll by its timer for what does not notify.
+            // A foreign loop never spins: commands of a poll queue would have to be polled for by its timer.
             let batch = Batch { urgent, in_flight: requests.open(), ..Batch::default() };
             transport.set_route(if inner.in_loop { Route::Notify } else { waiter.policy.route(now, &batch) });
         }
         let room = transport.room(requests.posted());
         let mut posting = transport.posting();
         let commands = requests.post_entered(&mut posting, !is_future && urgent == 0, now, room);
-        if !holds {
+        // Under the submission lock that `posting` holds: one lock for the batch and its doorbell.
+        if !defers_commit {
             posting.commit();
         }
         drop(posting);
-        if holds {
+        if defers_commit {
             transport.defer_commit();
         }
         queue.shared.set_open(requests.open());
         if requests.is_waiting() {
+            // Tags come back only from commands that the controller knows of.
             transport.commit();
-            inner.leave_waiting(now);
+            inner.wait_for_room(now);
             queue.publish(inner);
             if queue.shared.fails_all() {
-                // No completion follows what has failed, and a loop of the application's waits for its descriptor.
+                // Failed requests have no completion that would make the descriptor of a foreign loop readable.
                 queue.shared.notice();
             }
         }
         if commands > 0 {
             if T::CANCELS_LATE && inner.late_at == Nanos::MAX {
+                // A clock read per idle period: `now` may be the caller's, and old.
                 let at = hw::now() + inner.timeout;
                 inner.set_late_at(at);
             }
@@ -1054,11 +1130,14 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             let Facts { records, submit_check, .. } = *policy.facts();
             let class = if records == Records::None { None } else { inner.requests.last_class() };
             policy.submitted(now, &Batch { commands, urgent: urgent.min(commands), in_flight: inner.requests.open(), class });
-            if submit_check && !holds && inner.transport.pending() {
+            // `+submit-check`: reap what is already there. Older Linux kernels did so in nvme_queue_rq.
+            if submit_check && !defers_commit && inner.transport.pending() {
                 inner.counters.submit_checks += 1;
+                // Also where a drain thread reaps for this queue.
                 inner.transport.set_reaps_itself(true);
                 inner.poll(WEIGHT);
                 inner.transport.set_reaps_itself(false);
+                // The owner of the notification may have found the completion lock busy and gone to sleep.
                 if let Some(owner) = inner.waiter.leaves_behind(&mut inner.transport) {
                     inner.transport.tell(owner);
                 }
@@ -1071,7 +1150,7 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
     }
 }
 
-/// For several queues of a thread, which sleeps in a place of theirs.
+/// One of several queues of a thread, which sleeps in an [`super::event_loop::EventLoop`].
 impl<T: QueueTransport> LoopQueue for QueuePair<T> {
     fn in_flight(&self) -> u32 {
         self.shared.open()
@@ -1092,7 +1171,7 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
         (found, Some(now))
     }
 
-    fn begin_spin(&self) {
+    fn spin_started(&self) {
         self.inner.borrow_mut().counters.spins += 1;
     }
 
@@ -1109,7 +1188,7 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
         self.inner.borrow().waiter.policy.mode().limits()
     }
 
-    fn spun_until(&self, now: Nanos) {
+    fn spin_ended(&self, now: Nanos) {
         self.inner.borrow_mut().sample_delay(now);
     }
 
@@ -1124,7 +1203,7 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
 
     fn check_before_sleep(&self) -> bool {
         let inner = &mut *self.inner.borrow_mut();
-        // The notification of a transport that tells by itself in its own sleep has signalled only what came since.
+        // io_uring signals its eventfd only for CQEs posted after the eventfd was registered: test the CQ too.
         let unannounced = T::SUBMITS_IN_SLEEP && matches!(inner.waiter.plan, Plan::Sleep { .. }) && inner.transport.pending();
         if unannounced {
             inner.waiter.found_something();
@@ -1143,8 +1222,8 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
     fn woken(&self, slept: &Slept) {
         let mut inner = self.inner.borrow_mut();
         sleep::wake(&mut *inner);
-        inner.awake(slept);
-        // The other queues are polled first, each with a clock read of its own.
+        inner.after_sleep(slept);
+        // Other queues may be polled first, which takes time: this queue's poll needs a clock read of its own.
         inner.woke_at = None;
     }
 

@@ -1,14 +1,18 @@
-//! One thread's side of a hardware queue: rings in memory that a controller shares, which other threads may post to and reap as well.
+//! One thread's side of a hardware queue: an NVMe queue pair in shared memory. Several threads may post to it
+//! and reap from it. A thread that reaps completions of other threads leaves them in their inboxes.
 //!
 //! ```text
-//!  push    Part → SQE in the next slot, under the submission lock
-//!  commit  one doorbell
-//!  reap    own inbox; then, if the completion lock is free, CQE → its owner: this thread's requests, or another's inbox
-//!  sleep   epoll: the vector, if this thread owns the notification, and the queue's wake-up
+//!  thread A ─ posting (SQ lock) ─┐                  ┌─ try_reap (CQ lock, only tried) ─ thread A
+//!  thread B ─ posting (SQ lock) ─┴─► SQ ► device ► CQ ─┘        │
+//!                                doorbell per commit            ├─ A's completions ─► A's request table
+//!                                                               └─ B's completions ─► B's inbox, wake B
+//!
+//!  reap    own inbox first; then the CQ, if its lock is free
+//!  sleep   epoll: the queue's wake-up, and the vector if this thread owns the notification
 //! ```
 //!
-//! `threaded`: a thread of the hardware queue's own reaps, and this one finds everything in its inbox. `posted`: the vector's messages set a
-//! bit of another vector's notification ([`Posting`]).
+//! In `threaded` a drain thread reaps, and this thread reads only its inbox. In `posted` the vector's messages
+//! set a bit, and may signal another vector's eventfd ([`PostedMsi`]).
 
 use std::sync::Arc;
 
@@ -20,137 +24,145 @@ use sync::WaiterId;
 use units::Nanos;
 
 use super::drain_thread;
-use super::posting::Posting;
+use super::posted_msi::PostedMsi;
 use crate::request::Token;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::queue_shared::QueueShared;
 use crate::transport::{KEY_NOTIFICATION, Polled, QueueTransport, RingPair, RingPosting, SleepFor};
 
-/// Most entries of one poll, whatever a policy asks for: the room of the buffers that are allocated once.
-const MOST: usize = 256;
+/// Most completions of one poll, whatever budget a policy names. The buffers of this size are allocated once.
+const MAX_BATCH: usize = 256;
 
 /// One thread's side of a hardware queue.
 pub(crate) struct RingQueue {
     queue: Arc<HwQueue>,
     shared: Arc<QueueShared>,
-    me: u8,
-    /// Where the thread sleeps.
+    /// Which of the hardware queue's users this is.
+    index: u8,
+    /// The epoll instance in which the thread sleeps.
     poller: Arc<Poller>,
     events: Vec<u64>,
-    /// The poller reports the vector.
+    /// The vector's eventfd is in the poller.
     watched: bool,
-    /// Reads and writes go to the pair that is only polled.
-    polls: bool,
-    /// Something was posted and is not yet announced.
+    /// Reads and writes go to the poll queue.
+    to_poll_queue: bool,
+    /// Commands were posted without a doorbell.
     uncommitted: bool,
-    /// Places of the inbox.
-    most: u32,
-    /// A thread of the hardware queue's own reaps, unless this one does all the same.
+    /// Tags of the hardware queue. The inbox has as many places.
+    tags: u32,
+    /// A drain thread reaps, unless `reaps_itself`.
     drained: bool,
     reaps_itself: bool,
-    posting: Posting,
-    /// It waits for a tag that another queue has.
-    waits: bool,
-    /// [`MOST`] places; what a poll takes is in the first of them.
-    taken: Box<[Completed; MOST]>,
-    mail: Vec<Completed>,
+    posted_msi: PostedMsi,
+    /// It is in the wait list for tags.
+    waits_for_tag: bool,
+    /// A poll fills it from the start.
+    taken: Box<[Completed; MAX_BATCH]>,
+    /// What was taken from the inbox.
+    inbox_batch: Vec<Completed>,
 }
 
 impl RingQueue {
-    /// Queue `me` of a hardware queue, for a thread that sleeps in `poller`.
-    pub(crate) fn new(queue: Arc<HwQueue>, me: u8, poller: Arc<Poller>) -> RingQueue {
-        let (shared, most) = (queue.users[usize::from(me)].clone(), queue.tags());
+    /// User `index` of a hardware queue, for a thread that sleeps in `poller`.
+    pub(crate) fn new(queue: Arc<HwQueue>, index: u8, poller: Arc<Poller>) -> RingQueue {
+        let (shared, tags) = (queue.users[usize::from(index)].clone(), queue.tags());
         let mut ring = RingQueue {
             queue,
             shared,
-            me,
+            index,
             poller,
             events: Vec::with_capacity(8),
             watched: false,
-            polls: false,
+            to_poll_queue: false,
             uncommitted: false,
-            most,
+            tags,
             drained: false,
             reaps_itself: false,
-            posting: Posting::default(),
-            waits: false,
-            taken: Box::new([Completed::default(); MOST]),
-            mail: Vec::with_capacity(MOST),
+            posted_msi: PostedMsi::default(),
+            waits_for_tag: false,
+            taken: Box::new([Completed::default(); MAX_BATCH]),
+            inbox_batch: Vec::with_capacity(MAX_BATCH),
         };
+        // A queue that it shares is watched only while this thread owns the notification (`take_role`).
         ring.watch_vector(!ring.queue.is_shared());
         ring
     }
 
-    /// What it shares with other threads.
+    /// The hardware queue.
     pub(crate) fn hardware(&self) -> &Arc<HwQueue> {
         &self.queue
     }
 
-    /// The vector that may stand for those of other queues of its thread; `None`: other threads have it as well.
-    pub(crate) fn home(&self) -> Option<Vector> {
-        (!self.queue.serves_several()).then(|| self.queue.pair.vector())
+    /// The vector that other queues of its thread may post to; `None` if other threads use the vector too.
+    pub(crate) fn own_vector(&self) -> Option<Vector> {
+        (!self.queue.has_several_users()).then(|| self.queue.pair.vector())
     }
 
-    /// Where messages are posted, the notification of `home` stands for this queue's from now on. Whether it can.
-    pub(crate) fn share_notification(&mut self, home: Vector) -> bool {
-        if self.queue.serves_several() {
+    /// Sets the vector that is signalled for this queue's messages where they are posted. Returns whether it could.
+    pub(crate) fn share_notification(&mut self, target: Vector) -> bool {
+        if self.queue.has_several_users() {
             return false;
         }
-        self.posting.set_home(home, &self.queue.pair, &self.poller);
+        self.posted_msi.set_target(target, &self.queue.pair, &self.poller);
         true
     }
 
-    /// Where reads and writes go.
+    /// The queue pair of reads and writes.
     #[inline]
-    fn data_lane(&self) -> &RingPair {
+    fn data_pair(&self) -> &RingPair {
         match &self.queue.polled {
-            Some(polled) if self.polls => polled,
+            Some(polled) if self.to_poll_queue => polled,
             _ => &self.queue.pair,
         }
     }
 
-    /// Tags of each queue that has requests, this one among them, and all there are.
+    /// An equal share of the tags for each queue that has requests, this one included; and all tags.
     fn share(&self) -> (u32, u32) {
-        let others = self.queue.users.iter().enumerate().filter(|&(n, user)| n != usize::from(self.me) && user.open() > 0).count();
-        let tags = self.data_lane().tags();
+        let others = self.queue.users.iter().enumerate().filter(|&(n, user)| n != usize::from(self.index) && user.open() > 0).count();
+        let tags = self.data_pair().tags();
         (tags / (others as u32 + 1), tags)
     }
 
-    /// While a queue waits for a tag, each that has requests has an equal share of them; where there are more queues than tags, those that
-    /// have waited longest have one each, as tags come back.
+    /// [`QueueTransport::room`] while some queue waits for a tag. As in blk-mq (`hctx_may_queue`), each queue
+    /// that has requests may use an equal share of the tags.
     #[cold]
     fn shared_room(&self, posted: u32) -> u32 {
         let (share, tags) = self.share();
-        let free = tags.saturating_sub(self.data_lane().in_flight());
+        let free = tags.saturating_sub(self.data_pair().in_flight());
         match share {
-            0 if posted == 0 && self.queue.waiters.is_among_first(self.me, free) => 1,
+            // More queues than tags: those that have waited longest get one each.
+            0 if posted == 0 && self.queue.waiters.is_among_first(self.index, free) => 1,
             _ => share.saturating_sub(posted),
         }
     }
 
-    /// Takes what other threads have left, into the first places. How many that were; there is room for more.
+    /// Moves completions from the inbox to the start of `taken`. Returns how many.
     #[cold]
     fn take_inbox(&mut self) -> usize {
-        self.shared.inbox.take(MOST / 2, &mut self.mail);
-        for (place, completed) in self.taken.iter_mut().zip(&self.mail) {
+        // Half of the places: the CQ gets the others, so neither starves.
+        self.shared.inbox.take(MAX_BATCH / 2, &mut self.inbox_batch);
+        for (place, completed) in self.taken.iter_mut().zip(&self.inbox_batch) {
             *place = *completed;
         }
-        let taken = self.mail.len();
-        self.mail.clear();
+        let taken = self.inbox_batch.len();
+        self.inbox_batch.clear();
         if !self.shared.inbox.is_empty() {
+            // The notice that announced the rest was cleared by this poll.
             self.shared.notice();
         }
         taken
     }
 
-    /// Leaves to other threads what is theirs of the places from `from` to `to`. Where the rest ends.
+    /// Delivers other threads' completions in `taken[from..to]` to their inboxes, and moves the own ones
+    /// together. Returns where these end.
     #[inline(never)]
-    fn hand_out(&mut self, from: usize, to: usize) -> usize {
-        let is_mine = |completed: &Completed| Token(completed.token).soft() == self.me;
+    fn deliver(&mut self, from: usize, to: usize) -> usize {
+        let is_mine = |completed: &Completed| Token(completed.token).soft() == self.index;
+        // The usual case, even on a shared queue.
         if self.taken[from..to].iter().all(is_mine) {
             return to;
         }
-        self.queue.hand_out(Some(self.me), &self.taken[from..to]);
+        self.queue.deliver(Some(self.index), &self.taken[from..to]);
         let mut end = from;
         for at in from..to {
             if is_mine(&self.taken[at]) {
@@ -161,13 +173,13 @@ impl RingQueue {
         end
     }
 
-    /// Puts the vector into the thread's poller, or takes it out.
+    /// Adds the vector's eventfd to the thread's poller, or removes it.
     fn watch_vector(&mut self, wanted: bool) {
         let Some(fd) = self.queue.pair.wait_on().filter(|_| self.watched != wanted) else { return };
         let done = if wanted { self.poller.add(fd, KEY_NOTIFICATION) } else { self.poller.remove(fd) };
         match done {
             Ok(()) => self.watched = wanted,
-            Err(error) => tracing::error!(%error, wanted, "a queue's vector cannot be watched, or left to others"),
+            Err(error) => tracing::error!(%error, wanted, "epoll: a queue's vector cannot be added or removed"),
         }
     }
 }
@@ -181,14 +193,15 @@ impl QueueTransport for RingQueue {
 
     #[inline]
     fn room(&self, posted: u32) -> u32 {
-        // Every part in flight has a place in the inbox.
-        let room = self.most - posted;
+        // Each command in flight needs a place in the inbox: another thread may reap it.
+        let room = self.tags - posted;
+        // One load. Without waiters any queue may use all tags.
         if self.queue.waiters.has_waiters() { room.min(self.shared_room(posted)) } else { room }
     }
 
     #[inline]
     fn posting(&mut self) -> RingPosting<'_> {
-        self.data_lane().posting()
+        self.data_pair().posting()
     }
 
     fn defer_commit(&mut self) {
@@ -207,11 +220,11 @@ impl QueueTransport for RingQueue {
     }
 
     fn set_route(&mut self, route: Route) {
-        let polls = route == Route::Poll;
-        if polls != self.polls {
-            // A batch's commit announces nothing of the other pair.
+        let to_poll_queue = route == Route::Poll;
+        if to_poll_queue != self.to_poll_queue {
+            // The commit of the next batch rings only the doorbell of its own pair.
             self.commit();
-            self.polls = polls;
+            self.to_poll_queue = to_poll_queue;
         }
     }
 
@@ -228,11 +241,13 @@ impl QueueTransport for RingQueue {
     #[inline]
     fn reap(&mut self, budget: u32, mut sink: impl FnMut(&[Completed])) -> Polled {
         let passed = if self.shared.inbox.is_empty() { 0 } else { self.take_inbox() };
-        let places = &mut self.taken[passed..(passed + budget as usize).clamp(passed + 1, MOST)];
+        let places = &mut self.taken[passed..(passed + budget as usize).clamp(passed + 1, MAX_BATCH)];
+        // The CQ lock is only tried. A thread that holds it delivers this thread's completions too, and
+        // checks the CQ again after the release (`sync::PollLock`).
         let reaped = match (&self.queue.polled, self.drained && !self.reaps_itself) {
             (None, false) => self.queue.pair.try_reap(places),
             (Some(second), false) => reap_both(&self.queue.pair, second, places),
-            // The drain thread is notified of the other pair alone.
+            // The drain thread sleeps on the vector, and the poll queue has none.
             (Some(second), true) => second.try_reap(places),
             (None, true) => Some(Reaped::default()),
         };
@@ -240,7 +255,8 @@ impl QueueTransport for RingQueue {
         let Reaped { found, budget_used_up, more, violation } = reaped.unwrap_or_default();
         let mut taken = passed + found as usize;
         if found > 0 && self.queue.is_shared() {
-            taken = self.hand_out(passed, taken);
+            taken = self.deliver(passed, taken);
+            // Even if every completion was this queue's: its tags may be what another queue waits for.
             self.queue.tags_returned();
         }
         if taken > 0 {
@@ -261,22 +277,23 @@ impl QueueTransport for RingQueue {
     }
 
     fn watch(&mut self, sleeps: bool) {
-        // What cannot be masked is not read while the thread naps.
+        // Without a mask bit (VFIO), "masked" means that the eventfd is not in the epoll set, so that it
+        // does not end a nap.
         if !self.queue.pair.is_maskable() {
             self.watch_vector(sleeps);
         }
     }
 
     fn found_when_armed(&mut self) -> bool {
-        self.posting.found()
+        self.posted_msi.take_pending()
     }
 
     fn tell(&self, thread: WaiterId) {
-        self.queue.tell_sleeper(thread);
+        self.queue.wake_waiter(thread);
     }
 
     fn was_notified(&self) -> bool {
-        self.posting.was_called(&self.queue.pair)
+        self.posted_msi.was_posted(&self.queue.pair)
     }
 
     fn message_time(&self) -> Option<Nanos> {
@@ -284,37 +301,40 @@ impl QueueTransport for RingQueue {
     }
 
     fn is_notified_elsewhere(&self) -> bool {
-        self.posting.is_elsewhere()
+        self.posted_msi.has_foreign_target()
     }
 
-    /// Who reaps, and where messages go, are as the mode wants them.
+    /// Starts or stops the drain thread, and routes messages, as the mode says.
     fn adopt(&mut self, mode: Mode, waiter: &mut Waiter) {
         let drained = mode.facts().drain_thread;
         if drained && !self.drained {
+            // Before `acquire`, which makes the queue a shared one.
             let alone = !self.queue.is_shared();
-            match drain_thread::engage(&self.queue) {
+            match drain_thread::acquire(&self.queue) {
                 Ok(()) => {
                     (self.drained, waiter.others_look) = (true, true);
                     if alone {
-                        // Until now no other thread could be woken by the vector.
+                        // This thread had the vector without the role, which the drain thread takes now.
                         waiter.owner = false;
                         self.watch_vector(false);
                     }
-                    if let Some(heir) = waiter.leave(self) {
-                        self.tell(heir);
+                    // It may own the role of a queue that it shares, and will not sleep on the vector again.
+                    if let Some(next_owner) = waiter.leave(self) {
+                        self.tell(next_owner);
                     }
                 }
-                Err(error) => tracing::error!(%error, "no thread to drain the queue: its own thread does, as in interrupt"),
+                Err(error) => tracing::error!(%error, "no drain thread for the queue: its own thread reaps, as in interrupt"),
             }
         } else if !drained && self.drained {
             (self.drained, waiter.others_look) = (false, false);
-            self.queue.drain.dismiss();
+            self.queue.drain.release();
+            // `release` has joined the drain thread if this was its last user, so the vector is free again.
             if !self.queue.is_shared() {
                 waiter.owner = true;
                 self.watch_vector(true);
             }
         }
-        self.posting.settle(mode, &self.queue.pair, &self.poller);
+        self.posted_msi.adopt(mode, &self.queue.pair, &self.poller);
     }
 
     fn set_reaps_itself(&mut self, reaps: bool) {
@@ -322,11 +342,11 @@ impl QueueTransport for RingQueue {
     }
 
     fn wait_for_tag(&mut self, posted: u32) -> bool {
-        // With as many posted its own completions bring tags back.
+        // A queue that uses its share gets tags back by its own completions, and must not wait for others'.
         let waits = posted < self.share().0.max(1);
         if waits {
-            self.queue.waiters.join(self.me);
-            self.waits = true;
+            self.queue.waiters.join(self.index);
+            self.waits_for_tag = true;
         } else {
             self.stop_waiting();
         }
@@ -334,9 +354,9 @@ impl QueueTransport for RingQueue {
     }
 
     fn stop_waiting(&mut self) {
-        if std::mem::take(&mut self.waits) {
-            self.queue.waiters.leave(self.me);
-            // It may have been the next to have a tag, and has taken none.
+        if std::mem::take(&mut self.waits_for_tag) {
+            self.queue.waiters.leave(self.index);
+            // It may have been first in the list and have taken no tag: then another is first now.
             self.queue.tags_returned();
         }
     }
@@ -344,13 +364,13 @@ impl QueueTransport for RingQueue {
     fn close(&mut self) {
         self.stop_waiting();
         if std::mem::take(&mut self.drained) {
-            self.queue.drain.dismiss();
+            self.queue.drain.release();
         }
-        self.posting.end(&self.queue.pair);
+        self.posted_msi.end(&self.queue.pair);
     }
 }
 
-/// The vector, and which of the hardware queue's threads sleeps on it.
+/// The vector, and the role of the one thread of the hardware queue that sleeps on it.
 impl Notification for RingQueue {
     type Thread = WaiterId;
 
@@ -365,17 +385,18 @@ impl Notification for RingQueue {
     }
 
     fn tells_once(&self) -> bool {
-        self.posting.is_on()
+        self.posted_msi.is_on()
     }
 
     fn arm(&mut self) {
-        if !self.posting.has_another_round(&self.queue.pair) {
+        if !self.posted_msi.begin_round(&self.queue.pair) {
             self.queue.pair.arm();
-            self.posting.look(&self.queue.pair);
+            self.posted_msi.check_after_arm(&self.queue.pair);
         }
     }
 
     fn mask(&mut self) {
+        // Masking a vector that other queues share would lose their wake-ups.
         if self.queue.pair.is_maskable() {
             self.queue.pair.mask();
         }
@@ -386,29 +407,31 @@ impl Notification for RingQueue {
     }
 
     fn take_role(&mut self) -> bool {
-        let owner = self.queue.role.try_take(WaiterId(self.me.into()));
+        let owner = self.queue.role.try_take(WaiterId(self.index.into()));
+        // Only the owner's epoll set has the vector, so that a message wakes one thread.
         self.watch_vector(owner);
         owner
     }
 
     fn has_role(&self) -> bool {
-        self.queue.role.owner() == Some(WaiterId(self.me.into()))
+        self.queue.role.owner() == Some(WaiterId(self.index.into()))
     }
 
     fn release_role(&mut self) -> Option<WaiterId> {
-        self.queue.role.release(WaiterId(self.me.into()))
+        self.queue.role.release(WaiterId(self.index.into()))
     }
 
     fn other_owner(&mut self) -> Option<WaiterId> {
-        self.queue.role.owner().filter(|owner| *owner != WaiterId(self.me.into()))
+        self.queue.role.owner().filter(|owner| *owner != WaiterId(self.index.into()))
     }
 }
 
-/// A poll of both pairs, each with half of the places, so that neither starves the other: what they have found together.
+/// Polls both pairs: the first with half of the places, so that it cannot starve the second. Returns the sum.
 #[inline(never)]
 fn reap_both(pair: &RingPair, polled: &RingPair, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
     let first = out.get_mut(..half).and_then(|places| pair.try_reap(places));
+    // The second pair gets what the first has left.
     let taken = first.as_ref().map_or(0, |first| first.found as usize);
     let places = out.get_mut(taken..).filter(|places| !places.is_empty());
     let Some(second) = places.and_then(|places| polled.try_reap(places)) else { return first };

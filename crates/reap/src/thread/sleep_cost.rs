@@ -1,7 +1,9 @@
-//! What sleeping costs on this machine: measured once per process, when somebody first asks for a mode that weighs it.
+//! Measures what a sleep costs on this machine: CPU time, and how late the thread wakes. Done once per
+//! process, when a mode that weighs it (`adaptive`) is first requested.
 //!
-//! Another thread signals an eventfd some fifty times while this one sleeps on it; then this one sleeps on a timer as often. The
-//! lowest tenths count: rounds in which somebody else had the CPU are late, and most may be such rounds.
+//! Another thread signals an eventfd 48 times while this thread sleeps on it; then this thread sleeps on a
+//! timer as often. The 10th percentiles are used: rounds in which other threads had the CPU are late, and on a
+//! busy machine most rounds may be.
 
 use std::sync::OnceLock;
 
@@ -15,24 +17,25 @@ const ROUNDS: usize = 48;
 /// From one signal to the next; also the length of a nap.
 const PAUSE: Nanos = Nanos::from_micros(60);
 
-/// A sleep that took longer than this was not ended by what was to end it.
+/// The time-out of a sleep that waits for a signal. Longer ones are not counted.
 const LOST: Nanos = Nanos::from_millis(20);
 
 static MEASURED: OnceLock<Cycle> = OnceLock::new();
 
-/// Measures, the first time that `mode` needs it: 10 ms. To be called where the mode is asked for, not where data pass.
+/// Measures if `mode` needs it and it has not been done. That takes about 10 ms, so call it where a mode is
+/// requested, not on the data path.
 pub(crate) fn prepare(mode: Mode) {
     if mode.facts().weighs_sleeps {
         MEASURED.get_or_init(|| {
             measure().unwrap_or_else(|error| {
-                tracing::warn!(%error, "what a sleep costs could not be measured; policies that weigh sleeps start from a guess");
+                tracing::warn!(%error, "the cost of a sleep could not be measured; policies that weigh it start from a default");
                 Cycle::default()
             })
         });
     }
 }
 
-/// What has been measured, or a guess.
+/// The measured cost, or a default.
 pub(crate) fn known() -> Cycle {
     MEASURED.get().copied().unwrap_or_default()
 }
@@ -45,8 +48,8 @@ struct Sleep {
 }
 
 fn measure() -> std::io::Result<Cycle> {
-    let (poller, bell) = (Poller::new()?, EventFd::new()?);
-    poller.add(&bell, 0)?;
+    let (poller, event) = (Poller::new()?, EventFd::new()?);
+    poller.add(&event, 0)?;
     let mut events = Vec::with_capacity(1);
     let mut sleep = |due: Option<Nanos>| -> std::io::Result<(Sleep, Nanos)> {
         let cpu = hw::thread_cpu();
@@ -58,13 +61,14 @@ fn measure() -> std::io::Result<Cycle> {
     let sleeper = hw::current_cpu();
     let notified = std::thread::scope(|scope| -> std::io::Result<Vec<Sleep>> {
         let signalled = scope.spawn(|| {
-            // A device signals from elsewhere. On the sleeper's own CPU, where its opener may be pinned, nobody comes out of idleness.
+            // A device signals while the sleeper's CPU is idle. A signalling thread on that CPU, where the
+            // opener may be pinned, would keep it from being idle.
             hw::avoid(sleeper);
             let mut signals = Vec::with_capacity(ROUNDS);
             for _ in 0..ROUNDS {
                 hw::sleep_until(hw::now() + PAUSE);
                 signals.push(hw::now());
-                bell.signal();
+                event.signal();
             }
             signals
         });
@@ -76,12 +80,13 @@ fn measure() -> std::io::Result<Cycle> {
         Ok(paired(&woken, &signals))
     })?;
     let naps = (0..ROUNDS).map(|_| Ok(sleep(Some(hw::now() + PAUSE))?.0)).collect::<std::io::Result<Vec<_>>>()?;
-    let ((cpu, delay), (nap, late)) = (tenths(notified), tenths(naps));
+    let ((cpu, delay), (nap, late)) = (tenth_percentiles(notified), tenth_percentiles(naps));
+    // At least 1 ns: a cost of 0 would make every sleep worth it.
     Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO })
 }
 
-/// Each sleep that a signal ended, by how late that was: the first signal since the sleep before was over. Two of them may have ended one
-/// sleep; and a sleep may have ended by itself, which says nothing.
+/// The sleeps that a signal has ended, each with its lateness: the time since the first signal after the sleep
+/// before. Two signals may have ended one sleep. A sleep that ended by its time-out is left out.
 fn paired(woken: &[(Sleep, Nanos)], signals: &[Nanos]) -> Vec<Sleep> {
     let mut over = Nanos::ZERO;
     let ended = woken.iter().filter_map(|&(one, woke_at)| {
@@ -92,8 +97,8 @@ fn paired(woken: &[(Sleep, Nanos)], signals: &[Nanos]) -> Vec<Sleep> {
     ended.collect()
 }
 
-/// Of CPU time and lateness.
-fn tenths(sleeps: Vec<Sleep>) -> (Nanos, Nanos) {
+/// The 10th percentiles of CPU time and lateness.
+fn tenth_percentiles(sleeps: Vec<Sleep>) -> (Nanos, Nanos) {
     let tenth = |of: fn(&Sleep) -> Nanos| {
         let mut all: Vec<Nanos> = sleeps.iter().map(of).filter(|&n| n < LOST).collect();
         all.sort_unstable();

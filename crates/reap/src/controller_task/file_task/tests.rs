@@ -32,8 +32,8 @@ fn software_queues_have_bounds() {
 struct Unanswered(Arc<QueueShared>, Arc<Mutex<Vec<&'static str>>>);
 
 impl Orphan for Unanswered {
-    fn turn(&mut self, _: Nanos) -> (Vec<Waker>, Vec<DmaBuf>) {
-        self.1.lock().unwrap().push("turn");
+    fn poll_orphan(&mut self, _: Nanos) -> (Vec<Waker>, Vec<DmaBuf>) {
+        self.1.lock().unwrap().push("poll");
         (Vec::new(), Vec::new())
     }
 
@@ -69,25 +69,25 @@ impl std::task::Wake for Woken {
 fn orphans_delay_no_late_request() {
     let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
     let queues = Arc::new(FileQueues::new(2));
-    let mut keeper = FileTask::new(control.asks(), queues.clone(), Nanos::from_secs(30));
+    let mut task = FileTask::new(control.shared(), queues.clone(), Nanos::from_secs(30));
     let (sleeper, left) = (queues.add(|| Mode::INTERRUPT).unwrap(), queues.add(|| Mode::INTERRUPT).unwrap());
     let (signal, said, now) = (sleeper.wake.try_clone_signal().unwrap(), Arc::<Mutex<Vec<_>>>::default(), Nanos::from_secs(1000));
     sleeper.set_open(1);
     left.set_open(1);
     left.set_orphaned(true);
-    control.adopt(Box::new(Unanswered(left, said.clone())));
+    control.add_orphan(Box::new(Unanswered(left, said.clone())));
     sleeper.wake.arm();
     sleeper.set_late_at(now + Nanos(1));
-    assert!(matches!(keeper.turn(now), Turn::Until(until) if until == now + SWEEP_EVERY));
+    assert!(matches!(task.step(now), TaskStatus::Until(until) if until == now + SWEEP_EVERY));
     assert_eq!(signal.drain(), 0);
-    assert!(matches!(keeper.turn(now + Nanos(1)), Turn::Until(_)));
+    assert!(matches!(task.step(now + Nanos(1)), TaskStatus::Until(_)));
     assert_eq!(signal.drain(), 1);
     sleeper.set_open(0);
     drop(control);
-    assert!(matches!(keeper.turn(now), Turn::Until(_)));
-    assert!(matches!(keeper.turn(now + CLOSING - Nanos(1)), Turn::Until(_)));
-    assert!(matches!(keeper.turn(now + CLOSING), Turn::Ended));
-    assert_eq!(*said.lock().unwrap(), ["turn", "turn", "cancel", "turn", "turn", "turn", "lose"]);
+    assert!(matches!(task.step(now), TaskStatus::Until(_)));
+    assert!(matches!(task.step(now + CLOSING - Nanos(1)), TaskStatus::Until(_)));
+    assert!(matches!(task.step(now + CLOSING), TaskStatus::Ended));
+    assert_eq!(*said.lock().unwrap(), ["poll", "poll", "cancel", "poll", "poll", "poll", "lose"]);
     assert_eq!(queues.all().len(), 1);
     let limit = hw::now() + Nanos::from_secs(60);
     while WOKEN.load(SeqCst) == 0 {

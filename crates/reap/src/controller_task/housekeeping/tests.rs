@@ -15,20 +15,20 @@ fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     told.recv_timeout(PATIENCE).expect("it hangs, or has panicked")
 }
 
-/// A charge whose first turn waits until it is told to panic.
+/// A task whose first turn waits until it is told to panic.
 struct Panics {
     begun: Sender<()>,
     go: Mutex<Receiver<()>>,
 }
 
-impl Charge for Panics {
+impl Task for Panics {
     fn vector(&self) -> Option<&hw::EventFd> {
         None
     }
 
     fn refuse(&mut self, _: OpenError) {}
 
-    fn turn(&mut self, _: Nanos) -> Turn {
+    fn step(&mut self, _: Nanos) -> TaskStatus {
         _ = self.begun.send(());
         _ = lock(&self.go).recv_timeout(PATIENCE);
         panic!("as the test says");
@@ -40,7 +40,7 @@ impl Charge for Panics {
 fn keeper_panics_stay_isolated() {
     let before = Device::open("mem:1M?profile=null").unwrap();
     let ((begun, has_begun), (go, may_go)) = (channel(), channel());
-    shared().unwrap().adopts(Box::new(Panics { begun, go: Mutex::new(may_go) }));
+    shared().unwrap().add(Box::new(Panics { begun, go: Mutex::new(may_go) }));
     has_begun.recv_timeout(PATIENCE).unwrap();
     let opening = thread::spawn(|| Device::open("mem:1M?profile=null"));
     thread::sleep(Duration::from_millis(20));

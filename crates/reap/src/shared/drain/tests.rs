@@ -12,12 +12,12 @@ fn begin(drain: &Arc<Drain>, begun: &mpsc::Sender<()>) -> io::Result<JoinHandle<
     let poller = Poller::new()?;
     poller.add(&drain.wake, 0)?;
     std::thread::Builder::new().spawn(move || {
-        drain.begun();
+        drain.started();
         begun.send(()).unwrap();
         let mut events = Vec::new();
-        while !drain.is_dismissed() {
+        while !drain.finish_if_unused() {
             drain.wake.arm();
-            if drain.is_wanted() {
+            if drain.has_users() {
                 poller.wait(None, &mut events).unwrap();
             }
             drain.wake.mask();
@@ -29,21 +29,21 @@ fn begin(drain: &Arc<Drain>, begun: &mpsc::Sender<()>) -> io::Result<JoinHandle<
 fn drain_thread_ends_with_last_queue() {
     let drain = Arc::new(Drain::new().unwrap());
     let (begun, begins) = mpsc::channel();
-    let engage = || drain.engage(|| begin(&drain, &begun));
-    assert!(!drain.shares() && !drain.is_wanted());
+    let engage = || drain.acquire(|| begin(&drain, &begun));
+    assert!(!drain.is_running() && !drain.has_users());
     assert_eq!(drain.cpu(), Nanos::ZERO);
     let mut spent = Nanos::ZERO;
     for _ in 0..2 {
         engage().unwrap();
         begins.recv().unwrap();
         engage().unwrap();
-        assert!(drain.shares() && drain.is_wanted());
+        assert!(drain.is_running() && drain.has_users());
         let running = drain.cpu();
         assert!(running > spent, "what the thread has spent so far counts beside what others had");
-        drain.dismiss();
-        assert!(drain.shares() && drain.is_wanted(), "one queue is left in the mode");
-        drain.dismiss();
-        assert!(!drain.shares() && !drain.is_wanted());
+        drain.release();
+        assert!(drain.is_running() && drain.has_users(), "one queue is left in the mode");
+        drain.release();
+        assert!(!drain.is_running() && !drain.has_users());
         spent = drain.cpu();
         assert!(spent >= running);
         assert!(begins.try_recv().is_err(), "a thread for each of them");
@@ -53,11 +53,11 @@ fn drain_thread_ends_with_last_queue() {
 #[test]
 fn failed_drain_threads_change_nothing() {
     let drain = Arc::new(Drain::new().unwrap());
-    assert!(drain.engage(|| Err(io::ErrorKind::WouldBlock.into())).is_err());
-    assert!(!drain.shares() && !drain.is_wanted());
+    assert!(drain.acquire(|| Err(io::ErrorKind::WouldBlock.into())).is_err());
+    assert!(!drain.is_running() && !drain.has_users());
     let (begun, begins) = mpsc::channel();
-    drain.engage(|| begin(&drain, &begun)).unwrap();
+    drain.acquire(|| begin(&drain, &begun)).unwrap();
     begins.recv().unwrap();
-    drain.dismiss();
-    assert!(!drain.shares());
+    drain.release();
+    assert!(!drain.is_running());
 }

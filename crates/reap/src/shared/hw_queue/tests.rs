@@ -13,7 +13,7 @@ fn leftover_entries_wake_only_the_waiter() {
         let hardware = transport.hardware();
         let armed_after = || {
             hardware.users.iter().for_each(|user| user.wake.arm());
-            hardware.notice_sleeper();
+            hardware.wake_owner();
             hardware.users.iter().map(|user| user.wake.flag().is_armed()).collect::<Vec<_>>()
         };
         if threads == 1 {

@@ -54,13 +54,13 @@ fn stale_sizes_are_ignored() {
     let fits = || [0, 1].map(|path| path_states.standing(PathId(path)).fits);
     path_states.set_namespace(&namespace());
     path_handles.each_ref().map(|path_handle| path_handle.set_blocks(nvme::Nsid(1), 100));
-    path_handles[0].returns_with(nvme::Nsid(1), 50);
+    path_handles[0].set_reconnected_size(nvme::Nsid(1), 50);
     path_handles[0].set_blocks(nvme::Nsid(1), 50);
-    path_handles[0].returns_with(nvme::Nsid(2), 7);
+    path_handles[0].set_reconnected_size(nvme::Nsid(2), 7);
     assert_eq!((fits(), path_states.blocks()), ([false, true], 100));
     path_handles[1].set_blocks(nvme::Nsid(1), 50);
     assert_eq!((fits(), path_states.blocks()), ([true, true], 50), "another path's controller tells of the change");
-    path_handles[0].returns_with(nvme::Nsid(1), 50);
+    path_handles[0].set_reconnected_size(nvme::Nsid(1), 50);
     assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
 }
 
@@ -95,9 +95,9 @@ fn board_counts_path_lives() {
 fn a_wish_is_taken_once() {
     let path_states = Arc::new(PathStates::new(1, 1, Nanos::ZERO));
     let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(0) };
-    assert!(!path_handle.take_reset_wish() && !path_handle.take_news_wish());
+    assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());
     path_states.ask_reset(PathId(0));
     path_states.ask_news(PathId(0));
-    assert!(path_handle.take_reset_wish() && path_handle.take_news_wish());
-    assert!(!path_handle.take_reset_wish() && !path_handle.take_news_wish());
+    assert!(path_handle.take_reset_request() && path_handle.take_refresh_request());
+    assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());
 }

@@ -1,4 +1,4 @@
-//! One open request, and its parts.
+//! The slot of one request: its fields, and how it is split into parts.
 
 use driver::Splitter;
 use hw::Lent;
@@ -14,30 +14,30 @@ use crate::transport::{IoCommand, Part};
 /// errno(3).
 const EOPNOTSUPP: i32 = 95;
 
-/// The end of a list of slots.
-pub(super) const NONE: u32 = u32::MAX;
+/// Ends a list of slots.
+pub(super) const NO_SLOT: u32 = u32::MAX;
 
-/// Who is told when a request is finished.
+/// The receiver of a finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// The next [`crate::Queue::reap`].
     Batch,
     /// A future, by its ticket.
     Future(u32),
-    /// Nobody: the future was dropped.
-    Nobody,
+    /// None: its queue is gone, and the completion is dropped.
+    Dropped,
 }
 
-/// Where a slot stands.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     /// No request.
     Free,
-    /// This many parts have not ended.
+    /// `left` parts have not ended.
     Open { claim: Claim, left: u32 },
 }
 
-/// [`IoError`] without what only a request that was never submitted can have.
+/// The errors of [`IoError`] that a submitted request can end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Status(Status),
@@ -60,33 +60,33 @@ impl From<Failure> for IoError {
     }
 }
 
-/// What only few requests have: what has gone wrong so far, and a command of the caller's.
+/// Rarely needed state of a request, kept out of the slot.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
-    /// The first part that failed: what is not posted yet is not sent.
+pub(super) struct SlotExtra {
+    /// The first failure of a part. Parts that are not posted yet are not sent then.
     pub failure: Option<Failure>,
-    /// How often parts were posted again, all of them together; after resets that the application asked for they do not count.
-    pub again: u32,
-    /// The buffer may still be written to: it is leaked.
+    /// Retries of all parts together. Retries after a reset that the application requested do not count.
+    pub retries: u32,
+    /// The device may still access the buffer, which is leaked.
     pub lost: bool,
-    /// It is sent as it is, in place of what [`Slot::part`] says.
+    /// Sent as it is, in place of [`Slot::part`].
     pub command: Option<Box<IoCommand>>,
 }
 
-/// A request. Slots are filled and emptied in place, because moving one costs more than the rest of an I/O.
+/// The slot of a request. It is filled and read in place: moving one costs more than the rest of an I/O.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub state: State,
-    /// Of a free slot: the next free one.
+    pub state: SlotState,
+    /// The next slot of the free list; while a batch is entered, the next request of the batch.
     pub next: u32,
     op: Op,
     modifiers: Modifiers,
     pub urgent: bool,
     nsid: Nsid,
     splitter: Splitter,
-    /// Blocks in all; 0 for a Flush.
+    /// Blocks of the request; 0 for a Flush.
     pub blocks: u32,
-    /// Bytes in all.
+    /// Bytes of the request.
     bytes: u32,
     lba: u64,
     /// Bus address of the buffer.
@@ -94,15 +94,14 @@ pub(super) struct Slot {
     tag: u64,
     submitted_at: Nanos,
     buf: Option<Lent>,
-    /// Most requests have none.
-    trouble: Option<Box<Trouble>>,
+    extra: Option<Box<SlotExtra>>,
 }
 
 impl Slot {
-    /// A free one, and which is the next.
+    /// A free slot, linked to `next`.
     pub(super) fn free(next: u32) -> Slot {
         Slot {
-            state: State::Free,
+            state: SlotState::Free,
             next,
             op: Op::Flush,
             modifiers: Modifiers::default(),
@@ -116,11 +115,11 @@ impl Slot {
             tag: 0,
             submitted_at: Nanos::ZERO,
             buf: None,
-            trouble: None,
+            extra: None,
         }
     }
 
-    /// Takes in a checked request, as one part until it turns out to be several.
+    /// Stores a checked request, as one part. `Requests::queue_rest` corrects that if it is split.
     #[inline(always)]
     pub(super) fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = request;
@@ -129,16 +128,16 @@ impl Slot {
         (self.nsid, self.splitter) = (nsid, splitter);
         let buf = buf.map(hw::DmaBuf::lend);
         self.addr = buf.as_ref().map_or(0, Lent::addr);
-        // A pool, and so a buffer, has fewer than 2^32 blocks, as many as a request without data may name; a request that is one
-        // part has fewer bytes.
+        // The casts lose nothing: a request has fewer than 2^32 blocks, limited by the pool or, without data,
+        // by its check. `bytes` is used only for a request of one part, which has fewer than 2^32.
         (self.lba, self.blocks, self.bytes) = (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
-        // A free slot has no buffer: nothing to drop.
+        // A free slot has no buffer. `forget` keeps the compiler from adding the drop of an old one.
         std::mem::forget(std::mem::replace(&mut self.buf, buf));
-        self.state = State::Open { claim, left: 1 };
+        self.state = SlotState::Open { claim, left: 1 };
     }
 
-    /// All of it, if that is one part that moves data.
+    /// The whole request as one part; `None` if it is split or moves no data.
     #[inline(always)]
     pub(super) fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
@@ -146,80 +145,83 @@ impl Slot {
         self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
     }
 
-    /// What has gone wrong, to be added to.
+    /// The extra state, made if there is none.
     #[cold]
-    pub(super) fn trouble(&mut self) -> &mut Trouble {
-        self.trouble.get_or_insert_default()
+    pub(super) fn extra(&mut self) -> &mut SlotExtra {
+        self.extra.get_or_insert_default()
     }
 
-    /// The first failure.
+    /// The first failure of a part.
     #[inline]
     pub(super) fn failure(&self) -> Option<Failure> {
-        self.trouble.as_ref().and_then(|trouble| trouble.failure)
+        self.extra.as_ref().and_then(|extra| extra.failure)
     }
 
-    /// A command of the caller's.
+    /// The I/O command that the caller has built, if it is one.
     pub(super) fn command(&self) -> Option<&IoCommand> {
-        self.trouble.as_ref()?.command.as_deref()
+        self.extra.as_ref()?.command.as_deref()
     }
 
-    /// Whether a part may be posted again: not once another has failed, and no command whose effect only the caller knows.
-    pub(super) fn may_go_again(&self) -> bool {
+    /// Whether a part may be retried: not after another part has failed, and never a command that the caller has
+    /// built, because only the caller knows whether it may be carried out twice.
+    pub(super) fn may_retry(&self) -> bool {
         self.failure().is_none() && self.command().is_none()
     }
 
-    /// Whether anything has gone wrong with it, even if it is well again; or it is a command of the caller's.
+    /// Whether it has extra state: a failure, retries, or a command of the caller's.
     #[inline]
-    pub(super) fn is_troubled(&self) -> bool {
-        self.trouble.is_some()
+    pub(super) fn has_extra(&self) -> bool {
+        self.extra.is_some()
     }
 
-    /// Whether the controller writes to its buffer.
+    /// Whether the device writes to its buffer.
     pub(super) fn is_read(&self) -> bool {
         self.op == Op::Read
     }
 
-    /// Ends the request: what its caller is told, with its buffer.
+    /// The completion, with the buffer. The slot is empty afterwards.
     pub(super) fn complete(&mut self, now: Nanos) -> Completion {
-        let Trouble { failure, lost, .. } = self.trouble.take().map(|trouble| *trouble).unwrap_or_default();
-        // A lost buffer is dropped as lent: that leaks its memory, and counts it.
+        let SlotExtra { failure, lost, .. } = self.extra.take().map(|extra| *extra).unwrap_or_default();
+        // Dropping a `Lent` leaks its memory, and counts it as leaked.
         let buf = self.buf.take().filter(|_| !lost).map(Lent::take_back);
-        let result = failure.map_or(Ok(()), |failure| Err(self.told(failure)));
+        let result = failure.map_or(Ok(()), |failure| Err(self.io_error(failure)));
         Completion { tag: self.tag, result, buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
-    /// What its caller is told of a failure. That a file system or a device lacks an operation may show only when it is asked for.
+    /// The error that the caller gets for a failure.
     #[cold]
-    fn told(&self, failure: Failure) -> IoError {
+    fn io_error(&self, failure: Failure) -> IoError {
         let optional = !matches!(self.op, Op::Read | Op::Write | Op::Flush);
         match failure {
+            // A file system may reject an optional operation only when it is tried.
             Failure::System(EOPNOTSUPP) if optional => Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into(),
             _ => failure.into(),
         }
     }
 
-    /// The same for one that is not [`Slot::is_troubled`]; so little that it can be put together where it stays.
+    /// [`Slot::complete`] for a request without extra state: small enough to be built in its destination.
     #[inline(always)]
-    pub(super) fn complete_well(&mut self, now: Nanos) -> Completion {
+    pub(super) fn complete_ok(&mut self, now: Nanos) -> Completion {
         let buf = self.buf.take().map(Lent::take_back);
         Completion { tag: self.tag, result: Ok(()), buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
-    /// How often each part was posted again, on average: one reset takes every part of a large request back at once.
+    /// The average number of retries of a part: one reset returns all parts of a large request at once.
     #[cold]
     pub(super) fn retries(&self) -> u8 {
-        let again = self.trouble.as_ref().map_or(0, |trouble| trouble.again);
-        (again / self.parts(0, self.blocks)).try_into().unwrap_or(u8::MAX)
+        let retries = self.extra.as_ref().map_or(0, |extra| extra.retries);
+        (retries / self.parts(0, self.blocks)).try_into().unwrap_or(u8::MAX)
     }
 
-    /// What its device time is like.
+    /// Its operation and size, for policies.
     #[inline]
     pub(super) fn class(&self) -> Class {
         Class::new(self.op, self.blocks.saturating_mul(self.splitter.block_size() as u32))
     }
 
-    /// How many parts the `blocks` blocks from block `from` on are; 1 for a Flush.
+    /// The number of parts of `blocks` blocks from block `from` of the request; 1 for a Flush.
     pub(super) fn parts(&self, from: u32, blocks: u32) -> u32 {
+        // A Deallocate whose ranges the caller has listed is one command. `blocks` is the number of ranges.
         if self.modifiers.listed() {
             return 1;
         }
@@ -229,18 +231,18 @@ impl Slot {
         self.splitter.split(self.lba + u64::from(from), blocks).parts().max(1)
     }
 
-    /// Of a Deallocate: the most blocks of a part, which has one range of its list.
+    /// For a Deallocate: most blocks of a part, which is one range of the list.
     fn most_of_range(&self) -> Option<u32> {
         if self.op == Op::Deallocate { self.splitter.most_blocks(self.op) } else { None }
     }
 
-    /// The part that begins `from` blocks into the request, of which `left` are still to come; of no blocks for a Flush.
+    /// The part that begins at block `from` of the request, with `left` blocks to the end of the range.
     pub(super) fn part(&self, from: u32, left: u32) -> Part<'_> {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
         let Slot { op, modifiers, nsid, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
         if modifiers.listed() {
-            // All of it, and a block for each range.
+            // `left` counts ranges here, so that the part's `blocks` add up to the request's.
             return Part { op, fua, keep, nsid, lba: first, blocks: left, addr: self.addr, bytes: left * Range::LEN as u32, buf };
         }
         if let Some(most) = self.most_of_range() {

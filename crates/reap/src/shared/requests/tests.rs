@@ -96,9 +96,9 @@ impl Bench {
         out.pop()
     }
 
-    fn end(&mut self, token: Token, status: Status) {
+    fn end_part(&mut self, token: Token, status: Status) {
         let (completed, mut wakers) = (Completed { token: token.0, status, ..Completed::default() }, Vec::new());
-        self.book.answered(&[completed], Nanos(5), &mut wakers);
+        self.book.complete(&[completed], Nanos(5), &mut wakers);
         assert!(wakers.is_empty());
     }
 }
@@ -117,11 +117,11 @@ proptest! {
                 prop_assert_eq!(token.soft(), 3);
                 if resets > 0 {
                     resets -= 1;
-                    bench.end(token, REQUEUED);
+                    bench.end_part(token, REQUEUED);
                     continue;
                 }
                 covered.extend(part.lba..part.lba + u64::from(part.blocks));
-                bench.end(token, Status::SUCCESS);
+                bench.end_part(token, Status::SUCCESS);
             }
         }
         covered.sort_unstable();
@@ -157,11 +157,11 @@ proptest! {
                 }
                 if resets > 0 {
                     resets -= 1;
-                    bench.end(token, REQUEUED);
+                    bench.end_part(token, REQUEUED);
                     continue;
                 }
                 covered.extend(part.lba..part.lba + u64::from(part.blocks));
-                bench.end(token, Status::SUCCESS);
+                bench.end_part(token, Status::SUCCESS);
             }
         }
         covered.sort_unstable();
@@ -180,7 +180,7 @@ fn lost_range_lists_are_leaked() {
     bench.enter_request(Request::deallocate(&ns, 0, 8));
     let leaked = bench.pool.leaked();
     let posted = bench.post_entered(1);
-    bench.end(posted[0].1, LOST);
+    bench.end_part(posted[0].1, LOST);
     let done = bench.take_done().unwrap();
     assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 512));
 }
@@ -190,9 +190,9 @@ fn first_error_stops_the_request() {
     let mut bench = Bench::new();
     bench.read(0, 0, 64);
     let posted = bench.post(3);
-    bench.end(posted[1].1, Status::LBA_OUT_OF_RANGE);
-    bench.end(posted[0].1, Status::INVALID_FIELD);
-    bench.end(posted[2].1, Status::SUCCESS);
+    bench.end_part(posted[1].1, Status::LBA_OUT_OF_RANGE);
+    bench.end_part(posted[0].1, Status::INVALID_FIELD);
+    bench.end_part(posted[2].1, Status::SUCCESS);
     assert!(bench.post(64).is_empty());
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
     assert_eq!(bench.book.open(), 0);
@@ -204,7 +204,7 @@ fn parts_are_retried_three_times() {
     bench.read(0, 0, 1);
     for _ in 0..4 {
         let posted = bench.post(1);
-        bench.end(posted[0].1, REQUEUED);
+        bench.end_part(posted[0].1, REQUEUED);
     }
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::TimedOut));
 }
@@ -215,10 +215,10 @@ fn requested_resets_fail_no_request() {
     bench.read(0, 0, 1);
     for _ in 0..20 {
         let posted = bench.post(1);
-        bench.end(posted[0].1, REQUEUED_AS_ASKED);
+        bench.end_part(posted[0].1, REQUEUED_AS_ASKED);
     }
     let posted = bench.post(1);
-    bench.end(posted[0].1, Status::SUCCESS);
+    bench.end_part(posted[0].1, Status::SUCCESS);
     assert_eq!(bench.take_done().unwrap().result, Ok(()));
 }
 
@@ -228,7 +228,7 @@ fn lost_buffers_are_counted() {
     bench.read(0, 0, 8);
     let leaked = bench.pool.leaked();
     let posted = bench.post(8);
-    bench.end(posted[0].1, LOST);
+    bench.end_part(posted[0].1, LOST);
     let done = bench.take_done().unwrap();
     assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 4096));
 }
@@ -238,11 +238,11 @@ fn orphaned_requests_keep_their_buffer() {
     let mut bench = Bench::new();
     bench.read(0, 0, 8);
     let posted = bench.post(8);
-    bench.book.disown_all();
+    bench.book.unclaim_all();
     assert_eq!(bench.book.open(), 1);
     let addr = posted[0].0.addr;
     assert!(bench.pool.check(addr, 4096).is_ok(), "the device may still write");
-    bench.end(posted[0].1, Status::SUCCESS);
+    bench.end_part(posted[0].1, Status::SUCCESS);
     assert_eq!((bench.book.open(), bench.pool.check(addr, 4096).is_err()), (0, true));
 }
 
@@ -253,7 +253,7 @@ fn a_lost_device_fails_what_waits() {
     let posted = bench.post(1);
     bench.book.fail_waiting(Failure::DeviceLost, Nanos(9));
     assert!(bench.take_done().is_none(), "one part is still out");
-    bench.end(posted[0].1, Status::SUCCESS);
+    bench.end_part(posted[0].1, Status::SUCCESS);
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::DeviceLost));
 }
 
@@ -274,7 +274,7 @@ proptest! {
             prop_assert!(posted.is_sorted_by_key(|(part, _)| part.lba));
             ended += blocks(&posted);
             for (_, token) in posted.drain(..) {
-                bench.end(token, Status::SUCCESS);
+                bench.end_part(token, Status::SUCCESS);
             }
             if ended == sizes.iter().sum::<u32>() {
                 break;

@@ -9,7 +9,7 @@ fn open() -> (Device, Queue, Arc<HwQueue>) {
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queue = device.queue().unwrap();
     let hardware = queue.path_queues()[0].controller().transport().hardware().clone();
-    hardware.drain.engage(|| std::thread::Builder::new().spawn(|| ())).unwrap();
+    hardware.drain.acquire(|| std::thread::Builder::new().spawn(|| ())).unwrap();
     (device, queue, hardware)
 }
 
@@ -24,14 +24,14 @@ fn drain_thread_arms_and_polls() {
     let (device, queue, hardware) = open();
     let hand = device.embedded().unwrap().by_hand();
     let mut worker = Worker::new(&hardware).unwrap();
-    let mut side = Side::new(&mut worker, &hardware);
+    let mut context = SleepContext::new(&mut worker, &hardware);
     let messages = || hardware.pair.messages();
 
-    sleep::arm(&mut side);
+    sleep::arm(&mut context);
     assert!(hardware.drain.wake.flag().is_armed());
     assert_eq!(hardware.role.owner(), Some(hardware.drain_id()), "a thread that goes away from entries finds it by the role");
-    assert!(!sleep::check(&mut side), "there is nothing");
-    sleep::wake(&mut side);
+    assert!(!sleep::check(&mut context), "there is nothing");
+    sleep::wake(&mut context);
     assert!(!hardware.drain.wake.flag().is_armed());
 
     // A thread that polled has left the vector masked.
@@ -40,27 +40,27 @@ fn drain_thread_arms_and_polls() {
     let before = messages();
     while hand.step() {}
     assert_eq!(messages(), before, "it is masked");
-    sleep::arm(&mut side);
-    assert!(sleep::check(&mut side), "an entry that no message tells of");
+    sleep::arm(&mut context);
+    assert!(sleep::check(&mut context), "an entry that no message tells of");
     while hand.step() {}
-    sleep::wake(&mut side);
-    side.worker.taken.clear();
-    hardware.take_for_owners(&mut side.worker.taken);
+    sleep::wake(&mut context);
+    context.worker.taken.clear();
+    hardware.reap_for_owners(&mut context.worker.taken);
     submit(&queue);
     let before = messages();
     while hand.step() {}
     assert_eq!(messages(), before + 1, "messages are allowed");
-    hardware.take_for_owners(&mut side.worker.taken);
+    hardware.reap_for_owners(&mut context.worker.taken);
 
     // The last queue leaves the mode, after the flag was armed or before.
-    sleep::arm(&mut side);
-    assert!(!sleep::check(&mut side));
-    hardware.drain.dismiss();
+    sleep::arm(&mut context);
+    assert!(!sleep::check(&mut context));
+    hardware.drain.release();
     assert!(!hardware.drain.wake.flag().is_armed());
-    sleep::wake(&mut side);
-    sleep::arm(&mut side);
-    assert!(sleep::check(&mut side), "nobody wants it any more");
-    sleep::wake(&mut side);
+    sleep::wake(&mut context);
+    sleep::arm(&mut context);
+    assert!(sleep::check(&mut context), "nobody wants it any more");
+    sleep::wake(&mut context);
     drop(hand);
     assert_eq!(queue.wait(2, None).unwrap(), 2);
 }
@@ -72,9 +72,9 @@ fn shared_notifications_are_passed_on() {
     let worker = Worker::new(&hardware).unwrap();
     let (flag, vector) = (hardware.users[0].wake.flag(), hardware.pair.vector());
     flag.arm();
-    worker.pass_on();
+    worker.notice_group();
     assert!(flag.is_armed(), "nothing was posted");
     hardware.pair.posted(vector).unwrap().post(vector.0);
-    worker.pass_on();
+    worker.notice_group();
     assert!(!flag.is_armed(), "no thread was woken");
 }

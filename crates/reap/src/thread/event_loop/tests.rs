@@ -9,7 +9,7 @@ fn only_real_sleeps_are_measured() {
     poller.add(&bell, 0).unwrap();
     let mut events = Vec::new();
     let mut wait = |timeout| {
-        let measured = Measured::begin();
+        let measured = SleepCpu::begin();
         poller.wait(Some(timeout), &mut events).unwrap();
         measured.end()
     };
@@ -91,7 +91,7 @@ impl LoopQueue for Scripted {
         (self.found, None)
     }
 
-    fn begin_spin(&self) {
+    fn spin_started(&self) {
         self.note("spins");
     }
 
@@ -101,7 +101,7 @@ impl LoopQueue for Scripted {
         left == 0
     }
 
-    fn spun_until(&self, _: Nanos) {
+    fn spin_ended(&self, _: Nanos) {
         self.note("in vain");
     }
 
@@ -311,7 +311,7 @@ fn why_a_sleep_ended() {
 
 #[test]
 fn queues_are_lent_in_order() {
-    for count in [0, 1, 2, FEW - 1, FEW, FEW + 5] {
+    for count in [0, 1, 2, STACK_QUEUES - 1, STACK_QUEUES, STACK_QUEUES + 5] {
         let queues: Vec<_> = (0..count).map(|n| Scripted { in_flight: n as u32, ..Scripted::new(&[]) }).collect();
         let lent = together(queues.iter(), |queues| queues.iter().map(|queue| queue.in_flight()).collect::<Vec<_>>());
         assert_eq!(lent, (0..count as u32).collect::<Vec<_>>());

@@ -256,7 +256,7 @@ fn unanswered_requests_leak_their_buffers() {
     let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
     {
         let mut inner = pair(&queue).inner.borrow_mut();
-        inner.requests.disown_all();
+        inner.requests.unclaim_all();
         let (wakers, memory) = inner.lose_all();
         assert!(wakers.is_empty() && memory.is_empty());
         assert_eq!(inner.requests.open(), 0);

@@ -1,7 +1,7 @@
 mod asked;
 mod looking;
 mod owned;
-mod posting;
+mod posted_msi;
 mod sharing;
 mod turning;
 mod waking;
@@ -140,7 +140,7 @@ fn drain_threads_keep_group_notifications() {
         group.wait(1, None).unwrap();
         for pair in &pairs {
             let ring = pair.transport();
-            assert_eq!((pair.mode(), ring.posting.home(&ring.queue.pair)), (mode, home));
+            assert_eq!((pair.mode(), ring.posted_msi.target(&ring.queue.pair)), (mode, home));
         }
     }
 }
@@ -265,7 +265,7 @@ fn poll_before_sleep_finds_completions() {
     submit(&queue, 1);
     let mail = || {
         entry();
-        hardware.take_for_owners(&mut Vec::with_capacity(4));
+        hardware.reap_for_owners(&mut Vec::with_capacity(4));
     };
     assert!(finds(&mail), "another thread has taken the entry, and left it in the inbox");
     assert_eq!(queue.finished(), 2);
@@ -308,7 +308,7 @@ fn role_holder_is_woken() {
     let owner = |pair: &QueuePair<RingQueue>| pair.inner.borrow().waiter.owner;
     let armed = |pair: &QueuePair<RingQueue>| pair.shared.wake.flag().is_armed();
     assert!(owner(first) && !owner(second) && first.transport().watched && !second.transport().watched);
-    // The owner leaves: the other is its heir, and is woken.
+    // The owner leaves: the other is its next_owner, and is woken.
     first.leave();
     assert!(!armed(second) && armed(first));
     second.woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });

@@ -22,10 +22,10 @@ fn sleep_cost_needs_a_weighing_mode() {
 
 #[test]
 fn preempted_rounds_are_dropped() {
-    assert_eq!(tenths(vec![Sleep { cpu: LOST, late: LOST }; 20]), (Nanos::ZERO, Nanos::ZERO), "all of them are lost");
+    assert_eq!(tenth_percentiles(vec![Sleep { cpu: LOST, late: LOST }; 20]), (Nanos::ZERO, Nanos::ZERO), "all of them are lost");
     let sleeps: Vec<Sleep> = (1..=20).map(|n| Sleep { cpu: Nanos(n), late: Nanos(if n < 5 { 10 * n } else { 1_000_000 }) }).collect();
-    assert_eq!(tenths(sleeps), (Nanos(3), Nanos(30)));
-    assert_eq!(tenths(Vec::new()), (Nanos::ZERO, Nanos::ZERO));
+    assert_eq!(tenth_percentiles(sleeps), (Nanos(3), Nanos(30)));
+    assert_eq!(tenth_percentiles(Vec::new()), (Nanos::ZERO, Nanos::ZERO));
 }
 
 /// A signal that came late, or two at once, shift no other sleep's delay.

@@ -25,11 +25,11 @@ fn policy_sees_caller_progress() {
 fn coalescing_changes_are_forwarded_once() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let shared = &pair(&queues[0]).shared;
-    assert_eq!(shared.holds(), 0);
-    assert!(shared.asks_to_hold(7) && !shared.asks_to_hold(8));
+    assert_eq!(shared.wanted_coalescing(), 0);
+    assert!(shared.set_wanted_coalescing(7) && !shared.set_wanted_coalescing(8));
     // It asks for nothing, whatever was asked for before.
     poll_while_planned(pair(&queues[0]));
-    assert_eq!(shared.holds(), 0);
+    assert_eq!(shared.wanted_coalescing(), 0);
 }
 
 /// A look as a batch is submitted is one only where something has completed, and says so.

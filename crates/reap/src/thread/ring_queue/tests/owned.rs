@@ -125,7 +125,7 @@ fn only_lost_patience_ends_retries() {
         taken.clear();
         _ = hardware.pair.try_reap_more(1, &mut taken);
         taken[0].status = REQUEUED;
-        hardware.give(&taken[0]);
+        hardware.deliver_one(&taken[0]);
         user.notice();
         pair(queue).poll(u32::MAX);
         (queue.finished(), hardware.pair.in_flight())
@@ -167,7 +167,7 @@ fn queue_modes_reach_the_controller() {
     for mode in [Mode::COALESCE, Mode::INTERRUPT, Mode::COALESCE] {
         queues[0].set_mode(mode);
         let limit = now() + Nanos::from_secs(60);
-        while (user.held() > 1) != (mode == Mode::COALESCE) {
+        while (user.coalescing() > 1) != (mode == Mode::COALESCE) {
             assert!(now() < limit, "{mode}");
             std::thread::yield_now();
         }
@@ -198,7 +198,7 @@ fn device_messages_sum_the_vectors() {
     assert_eq!(queues[0].wait(1, None).unwrap(), 1);
     let hardware = pair(&queues[0]).transport().hardware().clone();
     let asked = Cell::new(0);
-    _ = hardware.counted(|vector| {
+    _ = hardware.device_counters(|vector| {
         assert_eq!(vector, hardware.pair.vector());
         asked.set(asked.get() + 1);
         false
@@ -224,7 +224,7 @@ fn kernel_modes_fall_back_to_interrupt() {
 fn policy_sees_the_coalescing() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::ADAPTIVE);
     for entries in [0, 5, 1] {
-        pair(&queues[0]).shared.set_held(entries);
+        pair(&queues[0]).shared.set_coalescing(entries);
         poll_while_planned(pair(&queues[0]));
         assert_eq!(pair(&queues[0]).inner.borrow().waiter.seen.held, entries);
     }

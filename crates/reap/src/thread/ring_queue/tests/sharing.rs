@@ -88,7 +88,7 @@ fn entries_go_to_sleeping_owners() {
         submit(&queues[owner], 1);
     }
     while hand.step() {}
-    hardware.take_for_owners(&mut Vec::with_capacity(2));
+    hardware.reap_for_owners(&mut Vec::with_capacity(2));
     assert!(!hardware.pending());
     assert!(owners.iter().all(|&owner| !pair(&queues[owner]).shared.inbox.is_empty()));
     for owner in owners {
@@ -109,7 +109,7 @@ fn leftover_entries_wake_the_sleeper() {
         while hand.step() {}
         sleeper.wake.arm();
         // Eight at most.
-        hardware.take_for_owners(&mut Vec::with_capacity(2));
+        hardware.reap_for_owners(&mut Vec::with_capacity(2));
         let told = is_woken(&queues[0]);
         pair(&queues[1]).poll(u32::MAX);
         told
@@ -393,7 +393,7 @@ fn unmaskable_links_poll_both_lanes() {
     queue.set_mode(Mode::POLL);
     assert!(matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Look { .. } | Plan::Spin { .. }));
     submit(queue, 4);
-    assert!(pair(queue).transport().polls);
+    assert!(pair(queue).transport().to_poll_queue);
     assert_eq!(both(), (3, 4));
     assert!(!hardware.pending());
     while hand.step() {}

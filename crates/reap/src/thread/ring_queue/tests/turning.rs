@@ -158,7 +158,7 @@ fn turns_report_remaining_work() {
     assert!(hardware(&queue).pending());
     turn(1, true);
     reap(1);
-    hardware(&queue).take_for_owners(&mut Vec::with_capacity(4));
+    hardware(&queue).reap_for_owners(&mut Vec::with_capacity(4));
     assert!(!hardware(&queue).pending() && is_readable(&queue), "another thread has left one");
     turn(1, true);
     turn(0, true);
@@ -208,7 +208,7 @@ fn leaving_loops_give_up_the_role() {
     assert!(has_role(first) && !has_role(second));
     queues[0].leave_loop();
     assert!(!has_role(first) && !first.inner.borrow().in_loop && !first.shared.wake.flag().is_armed());
-    // Its heir is told, and finds what comes from now on.
+    // Its next_owner is told, and finds what comes from now on.
     assert!(has_role(second) && is_readable(&queues[1]));
     assert_eq!(turn(&queues[1]), 0);
     while hand.step() {}

@@ -81,7 +81,7 @@ fn cpu_contention_is_asked_again() {
         pair.inner.borrow().waiter.seen.cpu_wanted
     };
     assert!(wanted(&|| {}));
-    assert!(!wanted(&|| pair.spun_until(now())));
+    assert!(!wanted(&|| pair.spin_ended(now())));
     assert!(!wanted(&|| pair.woken(&slept(false))));
 }
 
@@ -153,11 +153,11 @@ fn same_thread_queues_share_notifications() {
         &queue.path_queues()[0]
     }
     assert!(queues.iter().all(|queue| path(queue).shares_controller(path(&queues[0])) && !path(queue).shares_controller(path(&elsewhere))));
-    let (several, single): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| hardware(queue).serves_several());
+    let (several, single): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| hardware(queue).has_several_users());
     assert_eq!((several.len(), single.len()), (2, 1));
     for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {
         path(queue).share_notification(path(home));
         let own = &hardware(queue).pair;
-        assert_eq!(pair(queue).transport().posting.home(own), own.vector());
+        assert_eq!(pair(queue).transport().posted_msi.target(own), own.vector());
     }
 }

@@ -53,7 +53,7 @@ fn notification_covers_several_rounds() {
         let device = open(mode);
         let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
         let (hardware, posts) = (hardware(&queue), mode == Mode::POSTED);
-        assert_eq!(pair(&queue).transport().posting.is_on(), posts);
+        assert_eq!(pair(&queue).transport().posted_msi.is_on(), posts);
         arm(&queue);
         _ = found(&queue);
         let before = hardware.pair.notifications();
@@ -84,8 +84,8 @@ fn posted_mode_posts_messages() {
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     for mode in [Mode::INTERRUPT, Mode::POSTED, Mode::POSTED, Mode::INTERRUPT, Mode::POSTED] {
         adopt(&queue, mode);
-        assert_eq!(pair(&queue).transport().posting.is_on(), mode == Mode::POSTED);
-        assert!(!pair(&queue).transport().posting.is_elsewhere());
+        assert_eq!(pair(&queue).transport().posted_msi.is_on(), mode == Mode::POSTED);
+        assert!(!pair(&queue).transport().posted_msi.has_foreign_target());
         arm(&queue);
         let bit = |queue: &Queue| hardware(queue).pair.take_posted(hardware(queue).pair.vector());
         _ = bit(&queue);
@@ -106,7 +106,7 @@ fn home_notifies_each_queue() {
         let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
         let hand = device.embedded().unwrap().by_hand();
         let [home, other] = group.queues() else { unreachable!("two were joined") };
-        assert!(!pair(home).transport().posting.is_elsewhere() && pair(other).transport().posting.is_elsewhere());
+        assert!(!pair(home).transport().posted_msi.has_foreign_target() && pair(other).transport().posted_msi.has_foreign_target());
         for (queue, quiet) in [(home, other), (other, home)] {
             [home, other].into_iter().for_each(arm);
             [home, other].iter().for_each(|queue| _ = was_called(queue));
@@ -118,12 +118,12 @@ fn home_notifies_each_queue() {
         }
         // In a mode that does not post each has its own vector's.
         adopt(other, Mode::INTERRUPT);
-        assert!(!pair(other).transport().posting.is_elsewhere());
+        assert!(!pair(other).transport().posted_msi.has_foreign_target());
         message(other, &hand);
         assert!(was_called(other));
         pair(other).poll(u32::MAX);
         adopt(other, Mode::POSTED);
-        assert!(pair(other).transport().posting.is_elsewhere());
+        assert!(pair(other).transport().posted_msi.has_foreign_target());
     }
     let queues = [(); 2].map(|()| device.local_queue_in(Mode::INTERRUPT).unwrap());
     let hand = device.embedded().unwrap().by_hand();

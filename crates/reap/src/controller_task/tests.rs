@@ -19,10 +19,10 @@ use crate::thread::queue_pair::QueuePair;
 use crate::thread::ring_queue::RingQueue;
 use crate::transport::{DmaContext, EmbeddedOptions, KEY_WAKE};
 
-/// What has not happened by then does not happen.
+/// Time limit of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Takes turns until there is what `looked_for` finds.
+/// Steps the task until `looked_for` returns something.
 fn step_until<T>(task: &mut ControllerTask, mut looked_for: impl FnMut(&mut ControllerTask) -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -35,7 +35,7 @@ fn step_until<T>(task: &mut ControllerTask, mut looked_for: impl FnMut(&mut Cont
     }
 }
 
-/// A controller that is up, and its task without a housekeeping thread: a test takes each of its turns.
+/// A controller that is up, and its task without a housekeeping thread: the test makes each step.
 fn up() -> (ControllerTask, Opened) {
     up_at("mem:1M?profile=null&namespaces=2", &OpenOptions::default())
 }
@@ -50,7 +50,7 @@ fn up_at(uri: &str, options: &OpenOptions) -> (ControllerTask, Opened) {
     (task, opened)
 }
 
-/// A controller that is up, with its first hardware queue, for as many threads as share that.
+/// A controller that is up, with its first hardware queue.
 fn controller(uri: &str, options: &OpenOptions) -> (ControllerTask, Controller, Arc<HwQueue>) {
     let (task, opened) = up_at(uri, options);
     let hardware = opened.queues[0].clone();
@@ -63,21 +63,21 @@ fn interrupt() -> OpenOptions {
     OpenOptions::default().mode(completion::Mode::INTERRUPT)
 }
 
-/// A Flush under way.
+/// A Flush in flight.
 fn flush(queue: &Queue) -> Pending {
     let future = queue.start(Request::flush(&queue.namespaces()[0]));
     queue.commit();
     future
 }
 
-/// As many Flushes as find tags, and as many again and some, which wait.
+/// A Flush for each tag, and as many again and three more, which wait for a tag.
 fn more_than_tags(queue: &Queue, hardware: &HwQueue) -> Vec<Pending> {
     let futures = (0..2 * hardware.tags() + 3).map(|_| flush(queue)).collect();
     assert_eq!(hardware.users[0].open(), 2 * hardware.tags() + 3);
     futures
 }
 
-/// The controller has answered, and no thread has polled.
+/// Waits until a CQE is visible, without polling.
 fn wait_for_entries(hardware: &HwQueue) {
     let since = Instant::now();
     while !hardware.pending() {
@@ -86,7 +86,7 @@ fn wait_for_entries(hardware: &HwQueue) {
     }
 }
 
-/// How the request has ended.
+/// The result of the request; `None` while it is open.
 fn result(future: &mut Pending) -> Option<Result<(), IoError>> {
     match Future::poll(std::pin::Pin::new(future), &mut Context::from_waker(Waker::noop())) {
         Poll::Ready(completion) => Some(completion.result),
@@ -94,8 +94,8 @@ fn result(future: &mut Pending) -> Option<Result<(), IoError>> {
     }
 }
 
-/// Between the controller task's sweep and its decision the last queue goes and the device closes, with a completion in an inbox that another thread has
-/// left there. What the controller task decides is `decide`'s; it ends only when the completion has been taken out.
+/// Between the task's sweep and its decision to shut down, the last queue goes and the device closes, with a completion
+/// in an inbox. `decide` makes the decision. The task must not end before the completion has been taken.
 fn closed_before(decide: impl FnOnce(&mut ControllerTask)) {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
@@ -121,7 +121,7 @@ fn controller_failure_finishes_futures() {
     closed_before(|task| task.give_up(driver::Dead::Gone));
 }
 
-/// Of two threads with one hardware queue one is gone, and the other sleeps. What the controller task takes of the latter's it would wait for.
+/// One of two threads of a hardware queue is gone; the sweep reaps completions of the other, which sleeps, and wakes it.
 #[test]
 fn sweep_wakes_the_sleeping_thread() {
     let options = interrupt().software_queues(2).hardware_queues(1);
@@ -137,7 +137,7 @@ fn sweep_wakes_the_sleeping_thread() {
     assert_eq!(sleeper.block_on(waits).unwrap().result, Ok(()));
 }
 
-/// What a thread leaves in flight is ended, and its buffers come back.
+/// Requests that a thread leaves in flight are finished, and their buffers return.
 #[test]
 fn orphaned_requests_return_their_buffers() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -155,13 +155,13 @@ fn orphaned_requests_return_their_buffers() {
     assert_eq!((are_free(), result(&mut future)), (vec![true; 20], Some(Ok(()))));
     assert!(!user.is_orphaned() && user.left().is_none());
     assert!(!orphans::sweep(&task.queues, &mut Vec::new()));
-    // Another thread has the queue as if nothing had been.
+    // The queue can be taken again.
     let queue = Queue::over_one(&controller, false, None).unwrap();
     assert_eq!(queue.block_on(queue.flush(&ns)), Ok(Ok(())));
 }
 
-/// A thread that takes the queue takes what the last one has left as well. The sweep may have seen it without a thread just before, and
-/// finds nothing to end.
+/// A thread that takes a queue takes its open requests too. A sweep that has seen the queue without a thread just before
+/// finds none.
 #[test]
 fn next_thread_takes_left_requests() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -183,7 +183,7 @@ fn next_thread_takes_left_requests() {
     assert_eq!((queue.in_flight(), hardware.pair.in_flight()), (0, 0));
 }
 
-/// Where a thread cannot have the queue after all, what the last one has left stays there.
+/// If taking a queue fails, the requests stay for the next thread.
 #[test]
 fn failed_takes_leave_requests() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -192,7 +192,7 @@ fn failed_takes_leave_requests() {
     drop(queue);
     let user = hardware.users[0].clone();
     let poller = Arc::new(hw::Poller::new().unwrap());
-    // The poller refuses the wake-up, which it has already.
+    // The poller has the wake-up already, and refuses it.
     poller.add(&*user.wake, KEY_WAKE).unwrap();
     let rings = RingQueue::new(hardware.clone(), 0, poller.clone());
     assert!(QueuePair::new(controller.clone(), user.clone(), 0, rings, poller, hardware.pair.birth()).is_err());
@@ -201,7 +201,7 @@ fn failed_takes_leave_requests() {
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
-/// What waits for a tag is posted in place of the thread that has left it. The controller task does not wait for a thread that is posting.
+/// The task posts requests that wait for a tag, for the thread that is gone. It does not wait for a thread that is posting.
 #[test]
 fn waiting_orphans_are_posted() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -217,7 +217,7 @@ fn waiting_orphans_are_posted() {
     assert!(futures.into_iter().all(|mut future| result(&mut future) == Some(Ok(()))));
 }
 
-/// What waits for a tag of a controller that is given up fails, with a thread or without.
+/// Requests that wait for a tag fail when the controller is given up, also without a thread.
 #[test]
 fn given_up_controllers_fail_orphans() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -233,8 +233,8 @@ fn given_up_controllers_fail_orphans() {
     assert_eq!(hardware.pair.counters().finished, futures.len() as u64);
 }
 
-/// Requests of a controller that was given up and is back are posted again after a reset. Those of an application that has lost patience are
-/// not, whatever thread has the queue.
+/// Requests are retried after a reset of a controller that was given up and is back, but not after `fail_retries`,
+/// whichever thread has the queue.
 #[test]
 fn revived_queues_post_again() {
     for (patient, same_thread) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -252,7 +252,7 @@ fn revived_queues_post_again() {
             drop(queue);
             queue = Queue::over_one(&controller, false, None).unwrap();
         }
-        // Posted, and not announced.
+        // Posted, without a doorbell.
         let future = queue.start(Request::flush(&queue.namespaces()[0]));
         controller.reset();
         step_until(&mut task, |_| (!user.inbox.is_empty()).then_some(()));
@@ -261,7 +261,7 @@ fn revived_queues_post_again() {
     }
 }
 
-/// A controller task goes in the middle of things where one of its turns has panicked. Each thread that waits for a request hears of it.
+/// A task that is dropped while it is live, because a step has panicked, fails all requests and wakes their threads.
 #[test]
 fn task_exit_ends_all_waits() {
     let (task, controller, _) = controller("mem:1M?profile=null", &interrupt());
@@ -277,11 +277,11 @@ fn task_exit_ends_all_waits() {
         assert!(since.elapsed() < PATIENCE, "{} of 300 have ended", ended.len());
     }
     let lost = |done: &crate::Completion| done.result == Err(crate::IoError::DeviceLost);
-    assert!(ended.iter().all(lost), "nobody has looked before");
+    assert!(ended.iter().all(lost), "no thread has polled before");
     assert!(controller.health().dead.is_some());
 }
 
-/// One namespace that cannot be used is named, and the others are had.
+/// A namespace that cannot be used is reported; the others can be used.
 #[test]
 fn oversized_blocks_disable_one_namespace() {
     let (mut task, opened) = up();
@@ -293,7 +293,7 @@ fn oversized_blocks_disable_one_namespace() {
     assert!(refused.iter().any(|why| why.contains("namespace 77") && why.contains("16777216")), "{refused:?}");
 }
 
-/// A handle counts blocks of the size that the namespace had: with another format its requests would go astray.
+/// A handle is refused after the block size has changed: its requests would address other data.
 #[test]
 fn stale_namespace_handles_are_refused() {
     let (mut task, controller, _) = controller("mem:1M?profile=null&namespaces=2", &OpenOptions::default().mode(completion::Mode::POLL));
@@ -313,7 +313,7 @@ fn stale_namespace_handles_are_refused() {
     let log2 = ns.block_bytes().ilog2() as u8;
     format(&mut task, 24 - log2);
     assert_eq!(read(), Err(Refused::Changed(ns.nsid().0)));
-    // The other namespace is what it was: its requests before one of the first are carried out, and all of a batch of its own.
+    // The other namespace has not changed: its requests are accepted up to the first that is refused.
     let other = queue.namespaces()[1];
     let mixed = [other, other, ns, other].map(|ns| Request::read(&ns, 0, queue.buffer(4096).unwrap()));
     let mut mixed = mixed.into_iter();
@@ -327,7 +327,7 @@ fn stale_namespace_handles_are_refused() {
     assert!(matches!(queue.submit([foreign]), Err((Refused::NoNamespace(_), _))));
     queue.reap(&mut Vec::with_capacity(8));
     assert_eq!(controller.current(&ns).blocks(), 0);
-    // Nothing is lost of one that is what it was again.
+    // With the old format the handle is valid again.
     format(&mut task, log2);
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
@@ -335,7 +335,7 @@ fn stale_namespace_handles_are_refused() {
     step_until(&mut task, |task| matches!(task.phase, Phase::Ended).then_some(()));
 }
 
-/// What a controller says of SGLs is what its pairs keep to, and after a reset what it says then.
+/// SGLs are used only if the controller reports them, also after a reset.
 #[test]
 fn sgls_need_controller_support() {
     let (task, _opened) = up();
@@ -348,7 +348,7 @@ fn sgls_need_controller_support() {
     assert!(!task.controller.sgls());
 }
 
-/// Data of more than two pages need a PRP list, or an SGL descriptor where the controller has SGLs.
+/// Transfers of more than two pages need a PRP list, or one SGL descriptor if the controller has SGLs.
 #[test]
 fn long_transfers_use_sgls() {
     for (uri, lists) in [("mem:1M?profile=null", true), ("mem:1M?profile=null&sgl=yes", false)] {

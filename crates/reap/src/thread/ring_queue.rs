@@ -445,6 +445,6 @@ fn reap_both(pair: &RingPair, polled: &RingPair, out: &mut [Completed]) -> Optio
 }
 
 #[cfg(test)]
-pub(super) use tests::by_hand;
+pub(super) use tests::manual_stepping;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use super::Admin;
 use crate::options::OpenOptions;
 use crate::transport::RingController;
 
-/// Shutdown begins while a log page is being read: the first answer is not that command's, and the controller may be writing.
+/// A shutdown begins while a log page is read. The first completion is of another command, so the page stays lent.
 #[test]
 fn log_page_survives_other_completions() {
     let options = OpenOptions::default();

@@ -54,7 +54,7 @@ impl Orphan for Unanswered {
 
 static WOKEN: AtomicU32 = AtomicU32::new(0);
 
-/// Wakes where the application's code may run.
+/// A waker that records that it was called.
 struct Woken;
 
 impl std::task::Wake for Woken {
@@ -64,7 +64,7 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// A queue without a thread keeps no other queue's late requests waiting, and is given up some time after the device is closed.
+/// A queue without a thread does not delay the wake-up for late requests of another, and is lost some time after the close.
 #[test]
 fn orphans_delay_no_late_request() {
     let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));

@@ -5,17 +5,17 @@ use std::time::Duration;
 use super::*;
 use crate::{Device, Request};
 
-/// What has not happened by then does not happen.
+/// Time limit of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `work` comes to, on a thread of its own: one that never ends is left behind.
+/// Runs `work` on a thread of its own, so that the test fails if it hangs.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     thread::spawn(move || tell.send(work()));
     told.recv_timeout(PATIENCE).expect("it hangs, or has panicked")
 }
 
-/// A task whose first turn waits until it is told to panic.
+/// A task whose first step waits for the test, and panics.
 struct Panics {
     begun: Sender<()>,
     go: Mutex<Receiver<()>>,
@@ -35,9 +35,9 @@ impl Task for Panics {
     }
 }
 
-/// A controller whose controller task panics is one controller. The others are looked after, and so is one that is being opened at that moment.
+/// A panic in one task ends its controller alone: the others, and one that is being opened, are stepped on.
 #[test]
-fn keeper_panics_stay_isolated() {
+fn task_panics_stay_isolated() {
     let before = Device::open("mem:1M?profile=null").unwrap();
     let ((begun, has_begun), (go, may_go)) = (channel(), channel());
     shared().unwrap().add(Box::new(Panics { begun, go: Mutex::new(may_go) }));
@@ -60,7 +60,7 @@ fn keeper_panics_stay_isolated() {
     }
 }
 
-/// A waker that blocks until it is let go.
+/// A waker that blocks until the test releases it.
 struct Blocks {
     called: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -73,7 +73,7 @@ impl Wake for Blocks {
     }
 }
 
-/// A future outlives its queue, and is ended by this thread. Its waker is the application's, and may take as long as it likes.
+/// A future outlives its queue, and the housekeeping thread ends it. Its waker may block without delaying other devices.
 #[test]
 fn blocking_wakers_delay_no_other_device() {
     let device = Device::open("mem:1M?profile=optane").unwrap();
@@ -89,7 +89,7 @@ fn blocking_wakers_delay_no_other_device() {
     assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(done) if done.result.is_ok()));
 }
 
-/// What is dropped after the memory of a region, and does as the test says.
+/// The owner of a region's memory: it blocks or panics when it is dropped, as the test says.
 struct AtItsEnd(Option<Box<dyn FnOnce() + Send>>);
 
 impl Drop for AtItsEnd {
@@ -98,8 +98,8 @@ impl Drop for AtItsEnd {
     }
 }
 
-/// A request that nobody claims is all that is left of a region, and its queue is gone: this thread ends it, and with it the memory. How
-/// memory is given back is the application's code. It may take as long as it likes, and a panic is its own affair.
+/// The housekeeping thread ends the last request that uses a region, and with it the memory. The drop of the memory
+/// is the application's code: it may block or panic without harm to other devices.
 #[test]
 fn blocking_memory_drops_delay_no_device() {
     let device = Device::open("mem:1M?profile=optane").unwrap();

@@ -6,7 +6,7 @@ use hw::Poller;
 
 use super::*;
 
-/// A thread that does as the drain thread does: it says that it has begun, and sleeps until no software queue is in the mode.
+/// A thread with the drain thread's calls: `started`, then sleep until there is no user.
 fn begin(drain: &Arc<Drain>, begun: &mpsc::Sender<()>) -> io::Result<JoinHandle<()>> {
     let (drain, begun) = (drain.clone(), begun.clone());
     let poller = Poller::new()?;

@@ -7,7 +7,7 @@ fn done(tag: u64) -> Completion {
     Completion { tag, result: Ok(()), buf: None, submitted_at: Instant::from_nanos(0), completed_at: Instant::from_nanos(0) }
 }
 
-/// What may happen to a future of those that there are.
+/// A step of the test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Issue,
@@ -27,12 +27,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Each future gets its own completion, once; there are as many tickets as there were futures and requests at a time, and a
-    /// free one is found without looking for it: the list holds all the free ones, and each once.
+    /// Each future gets its own completion, once. There are no more tickets than there were futures and requests at a
+    /// time, and the free list has each free ticket once.
     #[test]
     fn tickets_live_until_both_sides_drop(steps in steps()) {
         let tickets = FutureStates::default();
-        // By ticket: a request that goes on, whether it is complete, a future.
+        // By ticket: open request, complete, future.
         let mut held: Vec<(u32, bool, bool)> = Vec::new();
         let mut most = 0;
         for step in steps {
@@ -46,7 +46,7 @@ proptest! {
                 Step::Complete(which) => if let Some(n) = pick(which, &held).filter(|&n| !held[n].1) {
                     let told = tickets.complete(held[n].0, done(held[n].0.into()));
                     let told = told.map(|waker| waker.is_some()).map_err(|completion| completion.tag);
-                    // Nobody left a waker. What no future waits for comes back.
+                    // No waker was stored. A completion without a future comes back.
                     prop_assert_eq!(told, if held[n].2 { Ok(false) } else { Err(held[n].0.into()) });
                     held[n].1 = true;
                 },
@@ -72,9 +72,9 @@ proptest! {
     }
 }
 
-/// A waker that was left is called for.
+/// The completion returns the stored waker.
 #[test]
-fn what_has_polled_is_woken() {
+fn polled_futures_are_woken() {
     let tickets = FutureStates::default();
     let at = tickets.issue();
     assert!(tickets.poll(at, Waker::noop().clone()).is_err_and(|before| before.is_none()));

@@ -2,7 +2,7 @@ use sync::WaiterId;
 
 use crate::{Device, OpenOptions};
 
-/// Where one thread has the queue it is that one which may have found the lock held; where several share it, the one that sleeps on it.
+/// With CQEs left, the only user is woken, or on a shared queue the owner of the notification.
 #[test]
 fn leftover_entries_wake_only_the_waiter() {
     for threads in [1, 2] {

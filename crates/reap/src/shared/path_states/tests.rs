@@ -20,7 +20,7 @@ fn namespace() -> driver::Namespace {
     }
 }
 
-/// The controller that says something new is believed; paths whose controllers say otherwise wait until they agree.
+/// A new size holds for the namespace; paths with another size are not used until they report it too.
 #[test]
 fn new_sizes_are_published() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
@@ -34,19 +34,19 @@ fn new_sizes_are_published() {
     assert_eq!((fits(), path_states.blocks()), ([true, true], 100), "another namespace is another matter");
     path_handles[1].set_blocks(nvme::Nsid(1), 50);
     assert_eq!((fits(), path_states.blocks()), ([false, true], 50));
-    // A controller that says again what it always said has not heard yet.
+    // A controller that repeats the old size has not seen the resize yet.
     path_handles[0].set_blocks(nvme::Nsid(1), 100);
     assert_eq!((fits(), path_states.blocks()), ([false, true], 50));
     path_handles[0].set_blocks(nvme::Nsid(1), 50);
     assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
-    // Gone from one controller is not gone.
+    // Detached from one controller: the others still have it.
     path_handles[1].set_blocks(nvme::Nsid(1), 0);
     assert_eq!((fits(), path_states.blocks()), ([true, false], 50));
     path_handles[1].set_blocks(nvme::Nsid(1), 50);
     assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
 }
 
-/// A server that has been started again is no news: in another size its path waits until it agrees, or tells of a change.
+/// The size after a reconnect is not taken for a resize: the path is not used until the sizes agree.
 #[test]
 fn stale_sizes_are_ignored() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
@@ -64,9 +64,9 @@ fn stale_sizes_are_ignored() {
     assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
 }
 
-/// A life of a path as the housekeeping thread tells it, and what a queue reads.
+/// The states of a path as the task sets them, and as a queue reads them.
 #[test]
-fn board_counts_path_lives() {
+fn path_states_count_link_changes() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
     path_states.set_namespace(&namespace());
     let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(1) };
@@ -80,19 +80,19 @@ fn board_counts_path_lives() {
     let standing = path_states.standing(PathId(1));
     assert_eq!((standing.life, standing.link, standing.ana), (1, Link::Live, AnaState::NON_OPTIMIZED));
     assert_eq!(path_states.changes(), before + 2);
-    // The same again is no news; another link is, even if it is the old one again.
+    // The same ANA state is no change. Setting the link always is.
     path_handle.set_ana(&log(AnaState::NON_OPTIMIZED));
     assert_eq!(path_states.changes(), before + 2);
     path_handle.set_link(Link::Lost);
     path_handle.set_link(Link::Live);
     assert_eq!((path_states.standing(PathId(1)).life, path_states.changes()), (3, before + 4));
     assert_eq!(path_states.standing(PathId(0)).link, Link::Connecting);
-    // A path that there is not is a lost one.
+    // A path that does not exist is lost.
     assert_eq!(path_states.standing(PathId(9)).link, Link::Lost);
 }
 
 #[test]
-fn a_wish_is_taken_once() {
+fn path_requests_are_taken_once() {
     let path_states = Arc::new(PathStates::new(1, 1, Nanos::ZERO));
     let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(0) };
     assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());

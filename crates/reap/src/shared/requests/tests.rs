@@ -11,7 +11,7 @@ fn namespace(boundary: u32) -> Namespace {
     Namespace::new(Nsid(1), Splitter::new(9, 8 * 512, boundary).unwrap(), 1 << 20, 0)
 }
 
-/// Of a part that was posted.
+/// A posted part.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     lba: u64,
@@ -68,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// Posts what was entered, with `tags` tags; what was posted.
+    /// Posts the batch with `tags` tags. Returns the parts posted.
     fn post_entered(&mut self, tags: usize) -> Vec<(Posted, Token)> {
         let mut room = Room { tags, posted: Vec::new() };
         let posted = self.book.post_entered(&mut room, true, Nanos(1), 64);
@@ -83,7 +83,7 @@ impl Bench {
         assert!(self.post_entered(0).is_empty());
     }
 
-    /// Posts what waits with `tags` tags; what was posted.
+    /// Posts waiting parts with `tags` tags. Returns the parts posted.
     fn post(&mut self, tags: usize) -> Vec<(Posted, Token)> {
         let mut room = Room { tags, posted: Vec::new() };
         self.book.post_waiting(&mut room, Nanos(2), 64);
@@ -133,7 +133,7 @@ proptest! {
 }
 
 proptest! {
-    /// Requests without data, through resets: every block once, and each part of a Deallocate at the range that is its own.
+    /// Requests without data, through resets: every block once, and each part of a Deallocate at its own range.
     #[test]
     fn dataless_parts_cover_the_request(deallocate in any::<bool>(), lba in 0u64..1000, blocks in 1u64..4000, tags in 1usize..6, whole in any::<bool>(), resets in 0usize..3) {
         let mut bench = Bench::new();
@@ -247,7 +247,7 @@ fn orphaned_requests_keep_their_buffer() {
 }
 
 #[test]
-fn a_lost_device_fails_what_waits() {
+fn lost_devices_fail_waiting_requests() {
     let mut bench = Bench::new();
     bench.read(0, 0, 64);
     let posted = bench.post(1);
@@ -258,8 +258,8 @@ fn a_lost_device_fails_what_waits() {
 }
 
 proptest! {
-    /// Batches are posted in the order in which they were entered, whatever was posted at once, split, or had to wait, and however
-    /// often the table grew meanwhile.
+    /// Batches are posted in the order in which they were entered, also if requests are split or wait, and if the table
+    /// grows in between.
     #[test]
     fn batches_post_in_order(sizes in prop::collection::vec(1u32..20, 1..200), tags in 0usize..80) {
         let mut bench = Bench::new();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::Device;
 
-/// Panics as it is dropped, and counts that.
+/// Panics when it is dropped, and counts it.
 struct Panics(Arc<AtomicU32>);
 
 impl Drop for Panics {
@@ -14,7 +14,7 @@ impl Drop for Panics {
     }
 }
 
-/// The thread that lets memory of several callers go goes on after a panic of one.
+/// A panic in the drop of one caller's memory does not keep the others' alive.
 #[test]
 fn panicking_memory_stays_isolated() {
     let (device, dropped) = (Device::open("mem:1M?profile=null").unwrap(), Arc::new(AtomicU32::new(0)));

@@ -1,7 +1,7 @@
-//! How the drain thread goes to sleep, step by step: the test takes its steps, and no such thread runs.
+//! How the drain thread goes to sleep, step by step. The test makes the steps; no drain thread runs.
 
 use super::*;
-use crate::thread::ring_queue::by_hand;
+use crate::thread::ring_queue::manual_stepping;
 use crate::{Device, OpenOptions, Queue, Request};
 
 fn open() -> (Device, Queue, Arc<HwQueue>) {
@@ -20,7 +20,7 @@ fn submit(queue: &Queue) {
 
 #[test]
 fn drain_thread_arms_and_polls() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queue, hardware) = open();
     let hand = device.embedded().unwrap().by_hand();
     let mut worker = Worker::new(&hardware).unwrap();
@@ -65,7 +65,7 @@ fn drain_thread_arms_and_polls() {
     assert_eq!(queue.wait(2, None).unwrap(), 2);
 }
 
-/// The notification that it takes may stand for messages of a group's other queues. Their thread is told of those, and of nothing else.
+/// The notification that it takes may be for other queues of a group. Their thread is woken for these alone.
 #[test]
 fn shared_notifications_are_passed_on() {
     let (_device, _queue, hardware) = open();

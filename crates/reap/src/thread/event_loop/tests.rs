@@ -20,7 +20,7 @@ fn only_real_sleeps_are_measured() {
     assert!(cpu > Nanos::ZERO && cpu <= hw::thread_cpu() - before);
 }
 
-/// A queue that plans what it was told to, finds what it was told to, and notes what is done with it.
+/// A queue with scripted plans and polls, which records the calls.
 struct Scripted {
     plans: RefCell<Vec<Plan>>,
     in_flight: u32,
@@ -41,7 +41,7 @@ struct Scripted {
 
 const LATER: Nanos = Nanos(u64::MAX - 1);
 
-/// What wakes a place that is no queue's poller.
+/// A key of the poller that is no queue's.
 const WOKEN: u64 = u64::MAX;
 
 impl Scripted {
@@ -65,7 +65,7 @@ impl Scripted {
         self.notes.borrow_mut().push(note.into());
     }
 
-    /// What was done with it, once it has been left.
+    /// The calls, after `leave`.
     fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.take();
         assert_eq!(notes.pop().as_deref(), Some("leave"));
@@ -151,7 +151,7 @@ fn drive(queues: &[&Scripted], until: Nanos, for_others: bool) -> LoopEnd {
     place.drive(queues, hw::now(), until, for_others, || queues.iter().all(|queue| queue.is_done())).unwrap()
 }
 
-/// A look at as much as one queue may have of a turn.
+/// A poll with the largest budget.
 fn whole_look() -> String {
     format!("look {WEIGHT}")
 }
@@ -167,7 +167,7 @@ fn sleep_arms_polls_and_blocks() {
     // It is done as soon as the plan is made, so that the caller's own look after arming finds that.
     assert_eq!(told.notes(), ["arm", "look once more", "woken found"]);
 
-    // Its poller may have woken the place for something else than its notification.
+    // Its poller may have reported something else than its notification.
     for (blocks, reports, woken) in [(Some(true), true, "woken notified"), (Some(true), false, "woken"), (Some(false), true, "woken")] {
         let queue = Scripted { blocks, reports, ..Scripted::new(&[sleep(), Plan::Look { budget: 7 }]) };
         assert_eq!(drive(&[&queue], Nanos::MAX, false), LoopEnd::Enough);
@@ -185,7 +185,7 @@ fn sleeps_end_at_their_deadline() {
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_secs(100), false), LoopEnd::Enough);
         assert_eq!(queue.notes(), ["arm", "look once more", woken, "look 1"]);
     }
-    // Nothing wakes it before.
+    // Nothing wakes it earlier.
     let slept = || {
         let queue = Scripted { blocks: None, ..Scripted::new(&[sleep(), Plan::Look { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_millis(2), false), LoopEnd::Deadline);
@@ -201,7 +201,7 @@ fn queues_sleep_in_one_poller() {
     let bell = hw::EventFd::new().unwrap();
     let place = EventLoop::new().unwrap();
     place.poller().add(&bell, 1).unwrap();
-    // The third's place is among the events as well, but its own poller has nothing to report of its notification.
+    // The third queue's key is reported too, but its own poller has no notification.
     let other = hw::EventFd::new().unwrap();
     place.poller().add(&other, 2).unwrap();
     other.signal();
@@ -210,11 +210,11 @@ fn queues_sleep_in_one_poller() {
     let queues = [&first, &second, &third];
     let enough = Cell::new(3);
     place.drive(&queues, hw::now(), Nanos::MAX, false, || enough.replace(enough.get() - 1) == 1).unwrap();
-    // Only the second's place was among the events, whatever else the others could report.
+    // Only the second queue's key was reported, so only its poller is read.
     for (queue, woken) in [(&first, "woken"), (&second, "woken notified"), (&third, "woken")] {
         assert_eq!(queue.notes(), ["arm", "look once more", woken]);
     }
-    // What one of them has found keeps all awake, and each is told so.
+    // One that finds something keeps all awake.
     let [first, second] = [false, true].map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Look { budget: 3 }]) });
     assert_eq!(drive(&[&first, &second], Nanos::MAX, false), LoopEnd::Enough);
     for queue in [&first, &second] {
@@ -248,12 +248,12 @@ fn spins_end_found_or_empty() {
         assert_eq!(place.drive(&[&vain], hw::now(), Nanos::MAX, false, || false).unwrap(), LoopEnd::Idle);
         assert_eq!(vain.notes(), ["spins", "in vain"]);
     }
-    // The caller has what it waits for.
+    // `enough` is true.
     let enough = Scripted::new(&[Plan::Spin { until: LATER }]);
     assert_eq!(drive(&[&enough], Nanos::MAX, false), LoopEnd::Enough);
     assert_eq!(enough.notes(), ["spins", "in vain"]);
 
-    // Of several only the one that found something looks, if it was spinning.
+    // Of several queues only the one that found something polls, if it was spinning.
     let spin = Plan::Spin { until: LATER };
     let [quiet, finds] = [u32::MAX, 3].map(|n| Scripted { spins_until: Cell::new(n), ..Scripted::new(&[spin, Plan::Rest]) });
     let sleeps = Scripted { spins_until: Cell::new(3), ..Scripted::new(&[sleep(), Plan::Rest]) };
@@ -266,7 +266,7 @@ fn spins_end_found_or_empty() {
 fn waits_need_a_possible_event() {
     let (spin, soon) = (Plan::Spin { until: LATER }, || hw::now() + Nanos::from_millis(2));
     let idle = |in_flight| Scripted { in_flight, ..Scripted::new(&[spin, sleep()]) };
-    // To somebody's next instant, which the caller does not wait for.
+    // A spin to the caller's deadline with nothing in flight.
     let [none, one] = [0, 1].map(idle);
     assert_eq!((drive(&[&none], hw::now() + Nanos::from_secs(100), false), none.notes()), (LoopEnd::Idle, vec![]));
     assert_eq!(drive(&[&one], soon(), false), LoopEnd::Deadline);
@@ -287,7 +287,7 @@ fn waits_need_a_possible_event() {
 }
 
 #[test]
-fn draining_reports_its_own_key() {
+fn drain_reports_the_asked_key() {
     let (place, bell) = (EventLoop::new().unwrap(), hw::EventFd::new().unwrap());
     place.poller().add(&bell, WOKEN).unwrap();
     assert!(!place.drain(WOKEN).unwrap());
@@ -301,7 +301,7 @@ fn draining_reports_its_own_key() {
 }
 
 #[test]
-fn why_a_sleep_ended() {
+fn wakeup_causes_are_classified() {
     let (early, at, late) = (Nanos(10), Nanos(20), Nanos(26));
     assert_eq!(cause(true, late, at), Woke::NOTIFIED);
     assert_eq!(cause(false, early, at), Woke::OTHER);
@@ -310,7 +310,7 @@ fn why_a_sleep_ended() {
 }
 
 #[test]
-fn queues_are_lent_in_order() {
+fn slices_keep_the_order() {
     for count in [0, 1, 2, STACK_QUEUES - 1, STACK_QUEUES, STACK_QUEUES + 5] {
         let queues: Vec<_> = (0..count).map(|n| Scripted { in_flight: n as u32, ..Scripted::new(&[]) }).collect();
         let lent = together(queues.iter(), |queues| queues.iter().map(|queue| queue.in_flight()).collect::<Vec<_>>());

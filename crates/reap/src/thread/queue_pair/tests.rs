@@ -42,7 +42,7 @@ fn reap(queue: &Queue) -> usize {
     done.len()
 }
 
-/// The requests go to the kernel with the wait that follows, or with `commit`, but at once in a mode that polls after each commit.
+/// Requests are submitted by the wait that follows, or by `commit`; at once in a mode that polls after each commit.
 #[test]
 fn deferred_submission_is_one_call() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -53,7 +53,7 @@ fn deferred_submission_is_one_call() {
         queue.post((0..requests).map(|lba| read(&queue, lba))).map_err(|(why, _)| why).unwrap();
         assert_eq!(calls(), before, "nothing is announced yet");
         assert_eq!(queue.wait(requests as usize, None).unwrap(), requests as usize);
-        // The wake-up's entries, once, are another.
+        // One more, once, for the SQEs of the wake-up.
         assert!(calls() - before <= 2, "{requests}: {} calls", calls() - before);
         reap(&queue);
     }
@@ -74,9 +74,9 @@ fn deferred_submission_is_one_call() {
     queue.wait(1, None).unwrap();
 }
 
-/// A wait is for several at once where none of them is needed by itself.
+/// A sleep waits for several completions if none of them has a waiter of its own.
 #[test]
-fn waits_count_what_is_wanted() {
+fn waits_count_wanted_completions() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(64)) else { return };
     let queue = device.local_queue().unwrap();
     let wants = |wanted: u32| {
@@ -115,7 +115,7 @@ fn waits_count_what_is_wanted() {
 
 /// More requests than the ring has room for are posted as others finish, each once.
 #[test]
-fn more_requests_than_depth_finish() {
+fn requests_beyond_depth_finish() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(4)) else { return };
     let queue = device.queue().unwrap();
     submit(&queue, 50);
@@ -124,7 +124,7 @@ fn more_requests_than_depth_finish() {
     assert_eq!((reap(&queue), queue.in_flight(), device.in_flight()), (50, 0, 0));
 }
 
-/// The iterator of a submission cannot use its queue, and one that panics has submitted what it has yielded.
+/// The iterator of a `submit` cannot use its queue. If it panics, the requests that it has yielded are submitted.
 #[test]
 fn iterators_cannot_use_their_queue() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -196,7 +196,7 @@ fn sleeping_owners_are_woken_when_late() {
     let Some((device, _file)) = open(&OpenOptions::new().timeout(Duration::from_millis(20))) else { return };
     let queue = device.queue().unwrap();
     let shared = pair(&queue).shared.clone();
-    // Never answered, as far as others see.
+    // Open and late, as the housekeeping thread sees it.
     shared.set_open(1);
     shared.set_late_at(hw::now());
     shared.wake.arm();
@@ -208,7 +208,7 @@ fn sleeping_owners_are_woken_when_late() {
     shared.set_open(0);
 }
 
-/// What is in flight when a queue is dropped comes to its end: buffers return, and futures are woken.
+/// Requests in flight when a queue is dropped finish: buffers return, and futures are woken.
 #[test]
 fn dropped_queues_finish_their_requests() {
     struct Count(AtomicU32);
@@ -247,7 +247,8 @@ fn dropped_queues_finish_their_requests() {
     }
 }
 
-/// What the kernel never answers fails when it is given up, and its buffers are leaked: the kernel may still write to them.
+/// Requests without a completion fail when the device closes, and their buffers are leaked: the kernel may still write
+/// to them.
 #[test]
 fn unanswered_requests_leak_their_buffers() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -267,7 +268,7 @@ fn unanswered_requests_leak_their_buffers() {
     assert_eq!(device.counters().leaked_bytes, 4 * 4096);
 }
 
-/// A thread that sleeps in its rings needs no event; one that sleeps with other queues has no other word of them.
+/// A thread that sleeps in its ring needs no eventfd; one that sleeps with other queues is woken by it.
 #[test]
 fn eventfd_wakes_other_sleepers() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -283,7 +284,7 @@ fn eventfd_wakes_other_sleepers() {
     assert!(group.queues().iter().all(|queue| counted(queue) > Some(0)));
 }
 
-/// What a mode comes to on rings that were not made for it.
+/// The mode in force on a ring that was not made for the requested one.
 #[test]
 fn modes_fall_back_on_files() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::COALESCE)) else { return };

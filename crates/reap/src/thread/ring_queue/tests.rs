@@ -1,10 +1,10 @@
-mod asked;
-mod looking;
-mod owned;
+mod caller;
+mod foreign_loop;
+mod orphans;
+mod policy_inputs;
 mod posted_msi;
 mod sharing;
-mod turning;
-mod waking;
+mod sleep_steps;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,14 +17,14 @@ use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::thread::queue_pair::QueuePair;
 use crate::{Device, Group, OpenOptions, Queue, Request};
 
-/// All embedded controllers of the process have one thread, so that one test at a time may step them by hand. Taken before anything
-/// else, and so let go last.
-pub(in crate::thread) fn by_hand() -> MutexGuard<'static, ()> {
+/// One thread steps all embedded controllers of the process, so only one test at a time may step them itself. Take the
+/// lock first, so that it is released last.
+pub(in crate::thread) fn manual_stepping() -> MutexGuard<'static, ()> {
     static HAND: Mutex<()> = Mutex::new(());
     HAND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A device, and all its `queues`, each with a hardware queue of its own if `hardware` is as many.
+/// A device with `queues` software queues on `hardware` hardware queues, all of them taken.
 fn open(uri: &str, queues: usize, hardware: usize, mode: Mode) -> (Device, Vec<Queue>) {
     let options = OpenOptions::new().software_queues(queues).hardware_queues(hardware).mode(mode);
     let device = Device::open_with(uri, &options).unwrap();
@@ -44,7 +44,7 @@ fn submit(queue: &Queue, requests: u64) {
     queue.submit((0..requests).map(|lba| request(queue, lba))).map_err(|(why, _)| why).unwrap();
 }
 
-/// Polls for as long as the policy plans nothing else, and returns what it plans then.
+/// Polls as long as the policy plans to. Returns the next plan.
 fn poll_while_planned(pair: &QueuePair<RingQueue>) -> Plan {
     loop {
         match pair.plan(now(), Nanos::MAX) {
@@ -66,8 +66,7 @@ fn read(queue: &Queue, ios: u64) {
     }
 }
 
-/// While a drain thread takes its entries, and afterwards, a queue of its own is what it was before: its thread watches the vector,
-/// whichever thread owns the notification.
+/// After a drain thread has ended, the only queue of its hardware queue has the vector in its poller again.
 #[test]
 fn drained_queues_return_to_their_thread() {
     let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
@@ -101,7 +100,7 @@ fn drained_queues_return_to_their_thread() {
     read(&queue, 1);
 }
 
-/// What a queue's thread counts fits together, and fits what it did.
+/// The counters of a queue agree with each other and with the calls.
 #[test]
 fn counters_match_the_calls() {
     const IOS: u64 = 40;
@@ -118,7 +117,7 @@ fn counters_match_the_calls() {
         assert!((IOS..=IOS * 8).contains(&counted.drains) && (1..=8).contains(&counted.drain_max), "{mode}: {counted:?}");
         assert!(counted.entries <= counted.drains * u64::from(counted.drain_max), "{mode}: {counted:?}");
         assert!(counted.wakeups <= counted.sleeps + counted.naps, "{mode}: {counted:?}");
-        // Where others want the CPU, a thread that spins naps as well.
+        // If other threads want the CPU, a thread that spins also naps.
         match mode {
             Mode::INTERRUPT => assert!(counted.sleeps > 0 && counted.naps == 0 && counted.spins == 0, "{counted:?}"),
             Mode::POLL => assert!(counted.sleeps == 0 && counted.spins > 0, "{counted:?}"),
@@ -127,7 +126,7 @@ fn counters_match_the_calls() {
     }
 }
 
-/// Queues of a group have one notification where they are posted, whatever mode they were in when they were joined or since.
+/// In `posted`, queues of a group share one notification, whichever modes they had before.
 #[test]
 fn drain_threads_keep_group_notifications() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::THREADED);
@@ -145,9 +144,8 @@ fn drain_threads_keep_group_notifications() {
     }
 }
 
-/// The notification of a group's posted messages is its first queue's. Whatever mode that one alone is in, the others are notified: a
-/// drain thread, which takes its vector, passes on what stands for them. (The limit is for the failure: a message that is lost is
-/// found by nobody.)
+/// A group posts its messages to the first queue's vector. The others are notified whichever mode that queue is in: its
+/// drain thread wakes them. (The time limit is for the failure: a lost message is never found.)
 #[test]
 fn posted_messages_notify_the_group() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
@@ -168,10 +166,11 @@ fn posted_messages_notify_the_group() {
     assert!(done.iter().all(|done| done.result.is_ok()));
 }
 
-/// Who waits for a queue of a group alone is told of what is posted to the group's notification. (The limit is for the failure.)
+/// A thread that waits for one queue of a group alone is woken by messages posted to the group. (The time limit is for
+/// the failure.)
 #[test]
 fn group_members_can_wait_alone() {
-    // Nobody else finds what it is not told of.
+    // No other thread would find the completion.
     let late = std::time::Duration::from_secs(600);
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED).timeout(late);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
@@ -186,7 +185,7 @@ fn group_members_can_wait_alone() {
         let [first, second] = group.queues() else { unreachable!("two were joined") };
         let (alone, other) = if round % 3 == 0 { (first, second) } else { (second, first) };
         submit(alone);
-        // Now and then the notification stands for the other one already.
+        // Sometimes the notification is outstanding for the other queue already.
         (round % 2 == 0).then(|| submit(other));
         assert_eq!(alone.wait(1, limit()).unwrap(), 1, "round {round}");
         alone.reap(&mut done);
@@ -196,8 +195,8 @@ fn group_members_can_wait_alone() {
     assert!(done.len() == 150 && done.iter().all(|done| done.result.is_ok()));
 }
 
-/// An iterator of the caller's that panics is its end: what it has yielded is done, whether it found a tag or waits for one, and the
-/// queue goes on.
+/// After an iterator has panicked, the requests that it has yielded finish, with a tag or waiting for one, and the queue
+/// works.
 #[test]
 fn iterator_panics_keep_earlier_requests() {
     for mode in [Mode::POLL, Mode::INTERRUPT] {
@@ -212,7 +211,7 @@ fn iterator_panics_keep_earlier_requests() {
             });
             let submit = || queue.submit(requests).map_err(|(why, _)| why).unwrap();
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).is_err());
-            // Those of before are done and not reaped.
+            // Earlier requests are finished and not reaped.
             all += yielded as usize;
             assert_eq!(queue.in_flight() as usize + queue.finished(), all, "in {mode}");
             assert_eq!(queue.wait(all, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), all, "in {mode}");
@@ -232,16 +231,15 @@ fn zero_timeout_is_refused() {
     assert!(refused.contains("time-out of 0"), "{refused}");
 }
 
-/// Nothing that arrives between arming and blocking is missed, whatever left it there: the last look finds each of them, and nothing
-/// where there is nothing.
+/// The check between arming and blocking finds whatever has arrived, from any source, and nothing if nothing has.
 #[test]
 fn poll_before_sleep_finds_completions() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     let pair = pair(&queue);
     let (shared, hardware) = (&pair.shared, pair.transport().hardware().clone());
-    // As the engine goes to sleep, with one thing that happens meanwhile, and comes back.
+    // Goes to sleep, with one event after arming, and wakes.
     let finds = |meanwhile: &dyn Fn()| {
         assert!(matches!(pair.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
         pair.arm();
@@ -255,7 +253,7 @@ fn poll_before_sleep_finds_completions() {
     };
     submit(&queue, 1);
     assert!(!finds(&|| {}), "nothing came");
-    // A wake-up for nothing is followed by a look, and changes nothing.
+    // A spurious wake-up is followed by a poll, and changes nothing.
     assert!(!finds(&|| {}));
 
     let entry = || while hand.step() {};
@@ -291,10 +289,10 @@ fn poll_before_sleep_finds_completions() {
     assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
-/// A thread that waits on a queue which it shares is found by its number, and told where it sleeps.
+/// A thread that owns the notification of a shared queue is woken by its id, in its own poller.
 #[test]
 fn role_holder_is_woken() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
     let [first, second] = [pair(&queues[0]), pair(&queues[1])];
     let _hand = device.embedded().unwrap().by_hand();
@@ -308,12 +306,12 @@ fn role_holder_is_woken() {
     let owner = |pair: &QueuePair<RingQueue>| pair.inner.borrow().waiter.owner;
     let armed = |pair: &QueuePair<RingQueue>| pair.shared.wake.flag().is_armed();
     assert!(owner(first) && !owner(second) && first.transport().watched && !second.transport().watched);
-    // The owner leaves: the other is its next_owner, and is woken.
+    // The owner leaves: the other thread is the next owner, and is woken.
     first.leave();
     assert!(!armed(second) && armed(first));
     second.woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
     assert!(owner(second));
-    // A thread that naps hands the role on as well.
+    // A thread that naps passes the role on as well.
     first.arm();
     assert!(!owner(first));
     second.inner.borrow_mut().waiter.plan = Plan::nap(Nanos::MAX);

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn sleeps_cost_and_timers_run_late() {
-    // What the thread has done before does not count.
+    // CPU time from before does not count.
     while hw::thread_cpu() < LOST + LOST {}
     let cycle = measure().unwrap();
     assert_ne!(cycle, Cycle::default(), "it is a guess");
@@ -28,7 +28,7 @@ fn preempted_rounds_are_dropped() {
     assert_eq!(tenth_percentiles(Vec::new()), (Nanos::ZERO, Nanos::ZERO));
 }
 
-/// A signal that came late, or two at once, shift no other sleep's delay.
+/// A late signal, or two signals for one sleep, do not change the delay of other sleeps.
 #[test]
 fn sleeps_are_measured_by_their_signal() {
     let woken = [100, 200, 300, 400, 500].map(|at| (Sleep { cpu: Nanos(at / 100), late: Nanos::ZERO }, Nanos(at)));

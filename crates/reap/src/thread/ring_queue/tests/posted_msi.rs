@@ -1,11 +1,11 @@
-//! The rounds of a notification, and where messages go. The device is stepped by hand.
+//! `posted`: rounds per notification, and the target of messages. The tests step the device.
 
 use completion::{Mode, Notification};
 use hw::now;
 use sync::MOST_ROUNDS;
 use units::Nanos;
 
-use super::by_hand;
+use super::manual_stepping;
 use super::sharing::{hardware, pair};
 use crate::thread::event_loop::LoopQueue;
 use crate::transport::{ByHand, QueueTransport};
@@ -17,7 +17,7 @@ fn open(mode: Mode) -> Device {
     Device::open_with(URI, &OpenOptions { software_queues: Some(2), hardware_queues: Some(2), mode, ..OpenOptions::default() }).unwrap()
 }
 
-/// The queue goes on in another mode.
+/// Switches the queue to another mode.
 fn adopt(queue: &Queue, mode: Mode) {
     pair(queue).shared.mode.ask(mode);
     pair(queue).plan(now(), Nanos::MAX);
@@ -28,27 +28,27 @@ fn arm(queue: &Queue) {
     pair(queue).inner.borrow_mut().transport.arm();
 }
 
-/// What arming has found.
+/// Whether arming has found a message.
 fn found(queue: &Queue) -> bool {
     pair(queue).inner.borrow_mut().transport.found_when_armed()
 }
 
-/// A request of which the entry, and what tells of it, have come.
+/// A request whose CQE and message have come.
 fn message(queue: &Queue, hand: &ByHand) {
     queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
     while hand.step() {}
 }
 
-/// As the engine does: the poller's word, and the queue's.
-fn was_called(queue: &Queue) -> bool {
+/// After a wake-up: whether the notification was for this queue.
+fn was_notified(queue: &Queue) -> bool {
     let reported = pair(queue).drain_events().unwrap();
     pair(queue).transport().was_notified() || reported
 }
 
-/// Each that goes to sleep finds what was posted meanwhile. For this many rounds the notification stays outstanding, and messages cost none.
+/// Arming finds posted messages. For MOST_ROUNDS rounds the notification stays outstanding, and messages send none.
 #[test]
 fn notification_covers_several_rounds() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for (mode, messages_of_a_notification) in [(Mode::POSTED, MOST_ROUNDS), (Mode::INTERRUPT, 1)] {
         let device = open(mode);
         let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
@@ -63,7 +63,7 @@ fn notification_covers_several_rounds() {
             arm(&queue);
             assert_eq!(found(&queue), posts, "message {n} in {mode}");
         }
-        // Where nothing came there is no other round, and the next message notifies.
+        // Without a message there is no further round, and the next message notifies.
         for _ in 0..2 {
             arm(&queue);
             assert!(!found(&queue) && !pair(&queue).transport().was_notified(), "{mode}");
@@ -76,10 +76,10 @@ fn notification_covers_several_rounds() {
     }
 }
 
-/// A queue by itself has its own vector for a home, and so has one that was in `posted`.
+/// A queue without a group has its own vector as the target, also after it has left `posted`.
 #[test]
 fn posted_mode_posts_messages() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let device = open(Mode::INTERRUPT);
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     for mode in [Mode::INTERRUPT, Mode::POSTED, Mode::POSTED, Mode::INTERRUPT, Mode::POSTED] {
@@ -96,11 +96,11 @@ fn posted_mode_posts_messages() {
     }
 }
 
-/// In a group the first queue's notification stands for all; each is told of its own alone. A queue that is taken after the group is gone is
-/// told by its own vector, whatever stood for it before.
+/// In a group the first queue's vector is the target of all; each queue finds only its own messages. A queue that is
+/// taken after the group is gone is notified by its own vector.
 #[test]
-fn home_notifies_each_queue() {
-    let _alone = by_hand();
+fn target_vector_notifies_each_queue() {
+    let _lock = manual_stepping();
     let device = open(Mode::POSTED);
     {
         let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
@@ -109,18 +109,18 @@ fn home_notifies_each_queue() {
         assert!(!pair(home).transport().posted_msi.has_foreign_target() && pair(other).transport().posted_msi.has_foreign_target());
         for (queue, quiet) in [(home, other), (other, home)] {
             [home, other].into_iter().for_each(arm);
-            [home, other].iter().for_each(|queue| _ = was_called(queue));
+            [home, other].iter().for_each(|queue| _ = was_notified(queue));
             message(queue, &hand);
             assert!(!pair(other).drain_events().unwrap(), "what its poller reports is another's");
             assert!(pair(queue).transport().was_notified());
             assert!(!pair(quiet).transport().was_notified());
             pair(queue).poll(u32::MAX);
         }
-        // In a mode that does not post each has its own vector's.
+        // In a mode that does not post each has its own eventfd.
         adopt(other, Mode::INTERRUPT);
         assert!(!pair(other).transport().posted_msi.has_foreign_target());
         message(other, &hand);
-        assert!(was_called(other));
+        assert!(was_notified(other));
         pair(other).poll(u32::MAX);
         adopt(other, Mode::POSTED);
         assert!(pair(other).transport().posted_msi.has_foreign_target());
@@ -128,10 +128,10 @@ fn home_notifies_each_queue() {
     let queues = [(); 2].map(|()| device.local_queue_in(Mode::INTERRUPT).unwrap());
     let hand = device.embedded().unwrap().by_hand();
     for queue in &queues {
-        // What its vector was told before is there still.
-        _ = was_called(queue);
+        // The earlier signal of its own vector is still there.
+        _ = was_notified(queue);
         message(queue, &hand);
-        assert!(was_called(queue), "its own vector tells it");
+        assert!(was_notified(queue), "its own vector tells it");
         assert_eq!(pair(queue).poll(u32::MAX).0, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What threads of one hardware queue do for one another, and how they share its tags. The device is stepped by hand.
+//! Threads that share a hardware queue: reaping for each other, the notification role, tags. The tests step the device.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use sync::WaiterId;
 use units::Nanos;
 
-use super::by_hand;
+use super::manual_stepping;
 use crate::shared::hw_queue::HwQueue;
 use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::thread::queue_pair::QueuePair;
@@ -16,7 +16,7 @@ use crate::thread::ring_queue::RingQueue;
 use crate::transport::QueueTransport;
 use crate::{Device, OpenOptions, Queue, Request};
 
-/// Queues of this many threads on one hardware queue.
+/// A hardware queue with this many users.
 pub(super) fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
     let options = OpenOptions::new().software_queues(queues).hardware_queues(1).mode(mode);
     let device = Device::open_with(uri, &options).unwrap();
@@ -38,7 +38,7 @@ pub(super) fn hardware(queue: &Queue) -> Arc<HwQueue> {
     pair(queue).transport().hardware().clone()
 }
 
-/// Commands of a queue that have a tag, as far as its thread knows.
+/// Commands of a queue in flight, as its thread knows.
 fn posted(queue: &Queue) -> u32 {
     pair(queue).inner.borrow().requests.posted()
 }
@@ -57,8 +57,8 @@ fn stand(queues: &[Queue]) -> Vec<(u32, usize)> {
 }
 
 #[test]
-fn entries_go_to_sleeping_owners() {
-    let _alone = by_hand();
+fn completions_go_to_sleeping_owners() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 130, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let owners = [0, 1, 63, 64, 65, 127, 129];
@@ -68,7 +68,7 @@ fn entries_go_to_sleeping_owners() {
     while hand.step() {}
     queues.iter().for_each(|queue| pair(queue).shared.wake.arm());
     let hardware = hardware(&queues[0]);
-    // Queue 64 takes them; as many at once as there are, so that none is left.
+    // Queue 64 reaps all of them at once.
     assert_eq!(pair(&queues[64]).poll(u32::MAX).0, 12);
     assert!(!hardware.pending());
     assert_eq!(queues[64].finished(), 1);
@@ -83,7 +83,7 @@ fn entries_go_to_sleeping_owners() {
         assert_eq!(queue.wait(2, None).unwrap(), 1 + owner % 2, "queue {owner}");
     }
 
-    // A thread that is none of theirs leaves each with its owner, however little it takes at once.
+    // A thread that is no user delivers all of them, also with a small buffer.
     for owner in owners {
         submit(&queues[owner], 1);
     }
@@ -96,10 +96,10 @@ fn entries_go_to_sleeping_owners() {
     }
 }
 
-/// The thread that sleeps on the queue may have found the lock held, after its last message.
+/// CQEs left behind wake the owner of the notification: it may have found the lock busy after the last message.
 #[test]
 fn leftover_entries_wake_the_sleeper() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let (sleeper, hardware) = (&pair(&queues[0]).shared, hardware(&queues[0]));
@@ -120,10 +120,10 @@ fn leftover_entries_wake_the_sleeper() {
     assert_eq!(queues[1].wait(24, None).unwrap(), 24);
 }
 
-/// Whichever thread comes first.
+/// Tags go to a queue that waits, whichever thread runs first.
 #[test]
 fn waiting_queues_share_tags_equally() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
         let (device, queues) = open("mem:1M?profile=null&queues=1&entries=7", 3, Mode::INTERRUPT);
         let hand = device.embedded().unwrap().by_hand();
@@ -145,10 +145,10 @@ fn waiting_queues_share_tags_equally() {
     }
 }
 
-/// Each tag that is free is for the queue that has waited longest, and one that has had a tag waits behind those that have had none.
+/// A free tag goes to the queue that has waited longest. A queue that has had one waits behind those that have not.
 #[test]
 fn few_tags_go_to_longest_waiter() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let all = || queues.iter().map(posted).collect::<Vec<_>>();
@@ -162,7 +162,7 @@ fn few_tags_go_to_longest_waiter() {
         assert_eq!(all(), after, "after queue {n}");
     }
     while hand.step() {}
-    // The first has found both tags; one is left for the second's place in the line.
+    // Both tags are free for the first waiter; one of them for the second.
     for (n, after) in [(1, [0, 1, 0, 1]), (3, [0, 1, 0, 0]), (2, [0, 1, 1, 0])] {
         pair(&queues[n]).poll(u32::MAX);
         assert_eq!(all(), after, "after queue {n}");
@@ -175,7 +175,7 @@ fn few_tags_go_to_longest_waiter() {
 
 #[test]
 fn newcomers_take_no_tag_first() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=2", 3, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     submit(&queues[0], 1);
@@ -190,14 +190,14 @@ fn newcomers_take_no_tag_first() {
     assert!(queues.iter().all(|queue| queue.wait(1, None).unwrap() == 1));
 }
 
-/// A queue that has its tag keeps no place among those that wait, even if it found the tag as it joined them.
+/// A queue that has got a tag leaves the wait list, also if it got it while it joined.
 #[test]
-fn served_waiters_leave_the_line() {
-    let _alone = by_hand();
+fn served_waiters_leave_the_list() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let carry_out = || while hand.step() {};
-    // Neither thread comes again: the first has finished requests, the fourth is the next to have a tag.
+    // Neither thread runs again: the first has finished its requests, the fourth is first in the list.
     submit(&queues[0], 2);
     submit(&queues[3], 1);
     submit(&queues[1], 1);
@@ -219,10 +219,10 @@ fn served_waiters_leave_the_line() {
     }
 }
 
-/// A thread that does not come takes none of what others have left for it, and keeps no tag.
+/// A thread that does not run leaves its inbox full, but keeps no tag.
 #[test]
 fn absent_threads_keep_no_tags() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 2, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let [absent, other] = &queues[..] else { unreachable!("two were taken") };
@@ -238,10 +238,10 @@ fn absent_threads_keep_no_tags() {
     assert_eq!(absent.wait(8, None).unwrap(), 8);
 }
 
-/// A queue that is closed while it is the next to have a tag wakes the one after it.
+/// A queue that is closed while it is first in the wait list wakes the next.
 #[test]
-fn closed_waiters_pass_the_turn() {
-    let _alone = by_hand();
+fn closed_waiters_wake_the_next() {
+    let _lock = manual_stepping();
     let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=2", 3, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     queues.iter().for_each(|queue| submit(queue, 1));
@@ -250,7 +250,7 @@ fn closed_waiters_pass_the_turn() {
     pair(&queues[2]).poll(u32::MAX);
     assert_eq!(queues.iter().map(posted).collect::<Vec<_>>(), [0, 0, 0], "it is the second's turn");
     pair(&queues[2]).shared.wake.arm();
-    // As the queue is closed; what it leaves is posted by another thread, for which this one does not wait here.
+    // As `close` does. The housekeeping thread, which posts the rest, is not waited for.
     pair(&queues[1]).inner.borrow_mut().transport.close();
     assert!(is_woken(&queues[2]));
     pair(&queues[2]).poll(u32::MAX);
@@ -260,11 +260,11 @@ fn closed_waiters_pass_the_turn() {
     assert_eq!(queues[1].wait(1, None).unwrap(), 1);
 }
 
-/// A thread that sleeps without a tag is woken by the one that returns some, whether its completions notify or are only polled for; and if
-/// that comes before it sleeps, it does not.
+/// A thread that sleeps without a tag is woken by the thread that returns some, on either pair. If the tags come before
+/// it sleeps, it does not sleep.
 #[test]
 fn returned_tags_wake_sleeping_waiters() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for (uri, mode) in [
         ("mem:1M?profile=null&queues=1&entries=2", Mode::INTERRUPT),
         ("mem:1M?profile=null&queues=2&masks=no&entries=2", Mode::INTERRUPT),
@@ -289,7 +289,7 @@ fn returned_tags_wake_sleeping_waiters() {
                 pair(first).poll(u32::MAX);
             }
             pair(second).arm();
-            // What the first has not taken yet is another reason not to sleep.
+            // The first queue's inbox is another reason not to sleep.
             assert!(sleeps || pair(second).check_before_sleep());
             if sleeps {
                 pair(first).poll(u32::MAX);
@@ -305,7 +305,7 @@ fn returned_tags_wake_sleeping_waiters() {
     }
 }
 
-/// How far a thread is that waits for its requests.
+/// The next step of a thread that waits for its requests.
 #[derive(Clone, Copy, PartialEq)]
 enum Waits {
     Awake,
@@ -313,7 +313,7 @@ enum Waits {
     Asleep,
 }
 
-/// One step of a thread that waits for its requests, as the library's threads do. False: there is none until something wakes it.
+/// Makes one step of a thread that waits for its requests. False: it sleeps until it is woken.
 fn step(queue: &Queue, waits: &mut Waits) -> bool {
     let pair = pair(queue);
     match *waits {
@@ -348,10 +348,10 @@ fn step(queue: &Queue, waits: &mut Waits) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever happens in which order, every request of every queue is finished in the end.
+    /// In any order of steps, every request of every queue finishes.
     #[test]
     fn no_schedule_loses_a_tag(threads in 2..=4usize, tags in 1..=5u32, schedule in proptest::collection::vec((0..4usize, 0..4u64, 0..3u8), 0..200)) {
-        let _alone = by_hand();
+        let _lock = manual_stepping();
         let (device, queues) = open(&format!("mem:1M?profile=null&queues=1&entries={}", tags + 1), threads, Mode::INTERRUPT);
         let hand = device.embedded().unwrap().by_hand();
         let (mut waits, mut sent) = ([Waits::Awake; 4], [0; 4]);
@@ -380,8 +380,8 @@ proptest! {
 }
 
 #[test]
-fn unmaskable_links_poll_both_lanes() {
-    let _alone = by_hand();
+fn unmaskable_transports_poll_both_pairs() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let queue = &queues[0];
@@ -398,13 +398,13 @@ fn unmaskable_links_poll_both_lanes() {
     assert!(!hardware.pending());
     while hand.step() {}
     assert!(hardware.pending());
-    // Half of a poll's places are the first pair's, so that neither starves the other.
+    // Half of a poll's places are for the first pair.
     assert_eq!((pair(queue).poll(2).0, both()), (2, (2, 3)));
     assert!(pair(queue).inner.borrow().waiter.seen.budget_used_up);
     assert_eq!((pair(queue).poll(u32::MAX).0, both()), (5, (0, 0)));
     assert!(!hardware.pending() && !pair(queue).inner.borrow().waiter.seen.pending);
 
-    // Either pair alone is enough for a look to be worth it, whether the other one's lock is free or not.
+    // A completion on either pair makes a poll worthwhile, also if the other pair's lock is busy.
     submit(queue, 1);
     while hand.step() {}
     assert!(hardware.pending());
@@ -416,7 +416,7 @@ fn unmaskable_links_poll_both_lanes() {
     assert!(hardware.pending());
     assert_eq!(queue.wait(9, None).unwrap(), 9);
 
-    // What one pair alone has left over is left over.
+    // CQEs left on one pair count as left.
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         queue.set_mode(mode);
         pair(queue).plan(now(), Nanos::MAX);
@@ -432,7 +432,7 @@ fn unmaskable_links_poll_both_lanes() {
 
 #[test]
 fn dead_controllers_post_nothing() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let (queue, hardware) = (&queues[0], hardware(&queues[0]));
@@ -449,7 +449,7 @@ fn dead_controllers_post_nothing() {
     pair(queue).shared.revive();
     submit(queue, 1);
     while hand.step() {}
-    // It posts what waited as it takes what was out.
+    // It posts waiting requests as it reaps.
     pair(queue).poll(u32::MAX);
     assert_eq!((hardware.pair.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
     while hand.step() {}

@@ -1,4 +1,4 @@
-//! What a caller asks of its queue, and is answered. The device is stepped by hand.
+//! Calls of a queue's owner: submit, reap, set the mode, counters. The tests step the device.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use completion::{Mode, Notification, Plan};
 use hw::now;
 use units::Nanos;
 
-use super::{by_hand, open, pair, request, submit};
+use super::{manual_stepping, open, pair, request, submit};
 use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::{Instant, Refused};
 
-/// A caller has room for this many beside those that it keeps there, or for one.
+/// `reap` fills the free capacity of the vector, and moves one completion if there is none.
 #[test]
 fn reaping_respects_the_room() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
@@ -35,7 +35,7 @@ fn reaping_respects_the_room() {
     assert_eq!((each.get(), queue.finished()), (left, 0));
 }
 
-/// What an iterator asks of the queue that it is submitted to is refused or does nothing, and holds nobody up.
+/// An iterator that calls its own queue is refused or ignored, and does not block.
 #[test]
 fn an_iterator_cannot_use_its_queue() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
@@ -46,7 +46,7 @@ fn an_iterator_cannot_use_its_queue() {
         assert_eq!(queue.reap(&mut Vec::new()), 0);
         let refused = queue.submit([request(queue, lba)]).err().map(|(why, request)| (why, request.into_buffer().is_some()));
         assert!(matches!(refused, Some((Refused::InsideSubmit, true))), "{refused:?}");
-        // Nothing was to be submitted, and nothing is refused.
+        // An empty batch: nothing is refused.
         assert!(queue.submit([]).is_ok());
         assert!(queue.wait(1, None).is_err() && pair(queue).is_submitting());
         request(queue, lba)
@@ -57,10 +57,10 @@ fn an_iterator_cannot_use_its_queue() {
     assert_eq!(queue.reap(&mut Vec::with_capacity(4)), 4);
 }
 
-/// What is posted by a caller who waits next is announced at once, except where submitting and sleeping are one system call.
+/// The doorbell is rung at once although the caller waits next: only io_uring can submit in its sleep.
 #[test]
 fn posting_rings_the_doorbell() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     queues[0].post([request(&queues[0], 0)]).map_err(|(why, _)| why).unwrap();
@@ -69,15 +69,15 @@ fn posting_rings_the_doorbell() {
     assert_eq!(queues[0].wait(1, None).unwrap(), 1);
 }
 
-/// What a future has left unannounced on one pair is announced with the next batch, which goes to the other.
+/// Commands posted without a doorbell on one pair are announced before a batch goes to the other pair.
 #[test]
-fn commit_flushes_the_other_lane() {
-    let _alone = by_hand();
+fn commit_covers_the_other_pair() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::POLL);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
     let hardware = pair(queue).transport().hardware().clone();
     let polled = hardware.polled.as_ref().expect("masks=no has a second pair");
-    // In a foreign loop everything goes where it notifies.
+    // In a foreign loop all commands go to the interrupt queue.
     pair(queue).inner.borrow_mut().in_loop = true;
     let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
     pair(queue).inner.borrow_mut().in_loop = false;
@@ -89,10 +89,10 @@ fn commit_flushes_the_other_lane() {
     assert_eq!(queue.wait(1, None).unwrap(), 1);
 }
 
-/// A mode that looks as it submits has no reason to where nothing was submitted.
+/// A mode that polls after a submission does not after an empty batch.
 #[test]
-fn an_empty_batch_is_no_commit() {
-    let _alone = by_hand();
+fn empty_batches_do_not_commit() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT.with_submit_check().unwrap());
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
     submit(queue, 1);
@@ -116,7 +116,7 @@ fn caller_hints_reach_the_policy() {
     assert_eq!(pair(queue).inner.borrow().waiter.seen.wants_room_at, Some(due.nanos()));
     let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).hardware_queue());
     assert_eq!((first.min(second), first.max(second)), (0, 1));
-    // A mode that the ring was not made for means another, and that is said.
+    // A mode that the ring was not made for is replaced by another, with an event.
     let kernels = Mode::KERNELS[0];
     let said = || {
         let mut events = device.events();
@@ -134,7 +134,7 @@ fn caller_hints_reach_the_policy() {
 }
 
 #[test]
-fn what_a_queue_knows_of_itself() {
+fn queues_report_their_settings() {
     for mode in Mode::ALL.into_iter().chain([Mode::INTERRUPT.with_submit_check().unwrap()]) {
         let (_device, queues) = open("mem:1M?profile=null", 1, 1, mode);
         let queue = &queues[0];
@@ -148,10 +148,10 @@ fn what_a_queue_knows_of_itself() {
     assert!(Mode::INTERRUPT_CHECKED.facts().submit_check && !Mode::INTERRUPT.facts().submit_check);
 }
 
-/// Wake-ups are told apart from when somebody asks for that.
+/// Histograms of wake-ups begin with `count_wakeups`.
 #[test]
 fn wakeup_histograms_are_opt_in() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
     let mut wakes = |entries: u64| {
@@ -170,10 +170,10 @@ fn wakeup_histograms_are_opt_in() {
     assert_eq!((wakeups.delay.counts.iter().sum::<u64>(), wakeups.completions.max), (3, 3));
 }
 
-/// While its thread is awake a mode that masks has no messages sent, whichever mode the queue was in before.
+/// In a mode that masks, no messages are sent while the thread is awake, whichever mode the queue had before.
 #[test]
 fn masking_modes_silence_awake_threads() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for (begins, mode, sent) in [(Mode::INTERRUPT, Mode::POLL, 0), (Mode::POLL, Mode::POLL, 0), (Mode::POLL, Mode::INTERRUPT, 3)] {
         let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
         let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
@@ -190,10 +190,10 @@ fn masking_modes_silence_awake_threads() {
     }
 }
 
-/// A thread that leaves entries behind, of which it knows, has the owner of the notification told; and nobody else, least of all itself.
+/// A thread that leaves CQEs behind wakes the owner of the notification, and no other thread.
 #[test]
 fn leftover_entries_wake_their_owner() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let pairs = [0, 1].map(|n: usize| pair(&queues[n]));
@@ -209,7 +209,7 @@ fn leftover_entries_wake_their_owner() {
     assert!(pairs[0].shared.wake.flag().is_armed());
     pairs[1].leave();
     assert!(!pairs[0].shared.wake.flag().is_armed(), "the owner was not woken");
-    // Who wakes without having become the owner is none.
+    // A thread that wakes without having got the role is not the owner.
     pairs[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
     assert!(!pairs[1].inner.borrow().waiter.owner);
     drop(hand);

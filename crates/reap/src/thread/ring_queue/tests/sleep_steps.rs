@@ -1,10 +1,10 @@
-//! What the engine asks of a queue, one question at a time: before it sleeps, where it blocks, when it is back. The device is stepped by
-//! hand.
+//! The calls of an event loop on a queue, one by one: before the thread sleeps, where it blocks, after it wakes. The
+//! tests step the device.
 
 use completion::{Cause, Mode, Plan, Spin};
 use units::Nanos;
 
-use super::by_hand;
+use super::manual_stepping;
 use super::sharing::{hardware, pair};
 use crate::thread::contention::Contention;
 use crate::thread::event_loop::{LoopQueue, Slept};
@@ -32,15 +32,15 @@ fn slept(notified: bool) -> Slept {
     Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None }
 }
 
-/// What was posted is announced before the thread plans anything.
+/// The doorbell is rung before the policy is asked for a plan.
 #[test]
 fn plans_commit_unannounced_posts() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         let (device, queue) = open(URI, mode);
         let hand = device.embedded().unwrap().by_hand();
         let (pair, hardware) = (pair(&queue), hardware(&queue));
-        // A poller has looked, and spins.
+        // A polling mode has polled once, and spins.
         submit(&queue, 1);
         while let Plan::Look { budget } = pair.plan(now(), Nanos::MAX) {
             pair.poll(budget);
@@ -68,12 +68,12 @@ fn queues_report_their_mode() {
     }
 }
 
-/// A thread that has spun in vain, or comes back from a nap, or has given way, asks anew whether its CPU is wanted.
+/// The run delay is sampled after a spin that found nothing, after a nap, and while the thread yields.
 #[test]
 fn cpu_contention_is_asked_again() {
     let (_device, queue) = open(URI, Mode::POLL);
     let pair = pair(&queue);
-    // What a thread has waited before it is first asked does not count.
+    // Run delay from before the first sample does not count.
     let wanted = |ask: &dyn Fn()| {
         pair.inner.borrow_mut().contention = Contention::default();
         pair.inner.borrow_mut().waiter.seen.cpu_wanted = true;
@@ -85,7 +85,7 @@ fn cpu_contention_is_asked_again() {
     assert!(!wanted(&|| pair.woken(&slept(false))));
 }
 
-/// What led to a wake-up is counted, and told to the policy; a queue that is not moderated stirs no moderator.
+/// The cause of a wake-up is counted, and given to the policy. A queue without coalescing does not wake the controller task.
 #[test]
 fn wakeups_are_counted_by_cause() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
@@ -101,10 +101,10 @@ fn wakeups_are_counted_by_cause() {
     pair.shared.idle.mask();
 }
 
-/// A message of the queue's vector is among what its poller reports, once.
+/// The queue's poller reports a message of its vector once.
 #[test]
 fn poller_events_name_the_vector() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queue) = open(URI, Mode::INTERRUPT);
     let (pair, hand) = (pair(&queue), device.embedded().unwrap().by_hand());
     assert!(!pair.drain_events().unwrap());
@@ -117,9 +117,9 @@ fn poller_events_name_the_vector() {
     assert_eq!(queue.finished(), 1);
 }
 
-/// A controller that is given up has nothing to fail where nothing is open: its queue's thread polls once, and may sleep.
+/// With nothing open, a queue of a controller that is given up polls once, and may sleep.
 #[test]
-fn nothing_fails_where_nothing_is_open() {
+fn idle_queues_have_nothing_to_fail() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
     let pair = pair(&queue);
     pair.shared.fail_all();
@@ -141,7 +141,7 @@ fn requested_modes_are_adopted() {
     assert_eq!(pair(&queue).mode(), Mode::POLL);
 }
 
-/// Queues are notified together on one controller, and where each has its vector to itself.
+/// Queues share a notification only on one controller, and only if each has its vector alone.
 #[test]
 fn same_thread_queues_share_notifications() {
     let options = OpenOptions { software_queues: Some(3), hardware_queues: Some(2), mode: Mode::POSTED, ..OpenOptions::default() };

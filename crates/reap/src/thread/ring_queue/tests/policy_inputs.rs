@@ -1,10 +1,10 @@
-//! What a thread's side of a queue sees before it asks its policy, and what it takes note of. The device is stepped by hand.
+//! What a policy is given: commands in flight, completions, the cost of sleeps. The tests step the device.
 
 use completion::{LatencyPrice, Mode, Plan, Spin};
 use hw::now;
 use units::Nanos;
 
-use super::{by_hand, open, pair, poll_while_planned, request, submit};
+use super::{manual_stepping, open, pair, poll_while_planned, request, submit};
 use crate::Queue;
 use crate::thread::event_loop::LoopQueue;
 
@@ -27,15 +27,15 @@ fn coalescing_changes_are_forwarded_once() {
     let shared = &pair(&queues[0]).shared;
     assert_eq!(shared.wanted_coalescing(), 0);
     assert!(shared.set_wanted_coalescing(7) && !shared.set_wanted_coalescing(8));
-    // It asks for nothing, whatever was asked for before.
+    // Its policy asks for no coalescing, whatever was asked for before.
     poll_while_planned(pair(&queues[0]));
     assert_eq!(shared.wanted_coalescing(), 0);
 }
 
-/// A look as a batch is submitted is one only where something has completed, and says so.
+/// A poll after a submission is made, and counted, only if a completion is visible.
 #[test]
 fn submission_polls_visible_completions() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let mode = Mode::INTERRUPT.with_submit_check().unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, mode);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
@@ -54,17 +54,17 @@ fn submission_polls_visible_completions() {
     assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
-/// A thread that polls at a controller that is given up fails what waits for a tag, since no completion will return one.
+/// Requests that wait for a tag fail at the next poll once the controller is given up: no completion returns a tag.
 #[test]
 fn dead_controllers_fail_pending_requests() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
     submit(queue, 5);
     assert_eq!((pair(queue).poll(u32::MAX).0, queue.finished()), (0, 0));
     pair(queue).shared.fail_all();
     assert_eq!((pair(queue).poll(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
-    // What is submitted afterwards fails at once if there is no tag, and a loop that waits for the descriptor comes back.
+    // Later requests fail at once if there is no tag, and the descriptor of a foreign loop becomes readable.
     let turned = queue.turn(32);
     assert!(turned.found == 0 && turned.more && pair(queue).shared.wake.flag().is_armed());
     submit(queue, 2);
@@ -76,15 +76,15 @@ fn dead_controllers_fail_pending_requests() {
     assert_eq!(queue.wait(7, None).unwrap(), 7);
 }
 
-/// A policy learns from what its own queue's requests took, whichever thread takes the entries, and from nobody else's.
+/// A policy gets the latencies of its own queue's requests, whichever thread reaps them, and no others.
 #[test]
 fn policy_learns_own_requests_only() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=tlc&queues=1", 2, 1, Mode::HYBRID_MEAN);
     let hand = device.embedded().unwrap().by_hand();
     let naps = |queue: &Queue| {
         queue.set_spin(Spin::Spins);
-        // By one clock read, so that no delay of this thread's is taken for the device's.
+        // One clock read for all, so that a delay of this thread does not count as the device's.
         let at = now();
         pair(queue).submit(at, false, [request(queue, 0)]).map_err(|(why, _)| why).unwrap();
         let naps = matches!(pair(queue).plan(at, Nanos::MAX), Plan::Nap { .. });
@@ -98,17 +98,17 @@ fn policy_learns_own_requests_only() {
     assert!(!naps(first), "nothing is known yet");
     assert_eq!(pair(first).poll(u32::MAX).0, 1);
     assert!(naps(first));
-    // The second queue takes the first's entry, and has learnt nothing from it.
+    // The second queue reaps the first's completion, and its policy does not get it.
     assert_eq!(pair(second).poll(u32::MAX).0, 1);
     assert!(!naps(second));
     drop(hand);
     assert_eq!((first.wait(2, None).unwrap(), second.wait(1, None).unwrap()), (2, 1));
 }
 
-/// With another price a policy begins anew, as with another mode: with a look.
+/// A policy with another price begins with a poll, as after a change of mode.
 #[test]
-fn another_price_is_another_policy() {
-    let _alone = by_hand();
+fn new_price_makes_new_policy() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::ADAPTIVE);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
     let looks = || matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Look { .. });

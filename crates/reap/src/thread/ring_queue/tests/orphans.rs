@@ -1,5 +1,5 @@
-//! What others want of a hardware queue that has been left; and what is counted of several. The
-//! device is stepped by hand.
+//! Queues whose thread is gone or that are shared: left requests, tags, coalescing, counters. The tests step the
+//! device.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Sender, channel};
@@ -8,7 +8,7 @@ use completion::{Batch, Facts, Mode, Plan, Policy, Seen};
 use hw::now;
 use units::Nanos;
 
-use super::{by_hand, open, pair, poll_while_planned, request, submit};
+use super::{manual_stepping, open, pair, poll_while_planned, request, submit};
 use crate::request::REQUEUED;
 use crate::thread::event_loop::LoopQueue;
 use crate::transport::QueueTransport;
@@ -16,7 +16,7 @@ use crate::{IoError, Queue};
 
 #[test]
 fn other_threads_commit_idle_posts() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (_device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
     let queue = &queues[0];
     let hardware = pair(queue).transport().hardware().clone();
@@ -30,17 +30,17 @@ fn other_threads_commit_idle_posts() {
     for future in futures {
         queue.block_on(future).unwrap().0.unwrap();
     }
-    // The queue's thread announces what is left.
+    // The queue's thread rings the doorbell for the rest.
     let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
     assert_eq!(hardware.pair.in_flight(), 0);
     queue.commit();
     queue.block_on(future).unwrap().0.unwrap();
 }
 
-/// What waits for a tag when its queue is dropped is posted by the thread that looks after the controller.
+/// Requests that wait for a tag when their queue is dropped are posted by the housekeeping thread.
 #[test]
 fn dropped_queues_finish_pending_requests() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     submit(&queues[0], 7);
@@ -59,10 +59,10 @@ fn dropped_queues_finish_pending_requests() {
     assert_eq!((queue.wait(3, None).unwrap(), queue.in_flight()), (3, 0));
 }
 
-/// A thread that takes a queue goes on with what the last one has left, which no caller sees.
+/// A thread that takes a queue drives the requests that the last thread has left; its caller does not see them.
 #[test]
 fn taken_queues_inherit_open_requests() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let hardware = pair(&queues[0]).transport().hardware().clone();
@@ -82,11 +82,11 @@ fn taken_queues_inherit_open_requests() {
     assert_eq!(hardware.pair.counters().finished, 11);
 }
 
-/// A queue waits for tags that others have, and not for its own: its own completions bring those back. While one waits, each that has
-/// requests has an equal share.
+/// A queue joins the wait list only for other queues' tags: its own come back with its completions. While one waits, each
+/// queue that has requests has an equal share.
 #[test]
 fn queues_wait_for_others_tags() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 2, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let [first, second] = [pair(&queues[0]), pair(&queues[1])];
@@ -99,7 +99,7 @@ fn queues_wait_for_others_tags() {
     assert!(hardware.waiters.has_waiters() && hardware.pair.in_flight() == 4);
     assert_eq!([0, 1, 2, 4].map(room), [2, 1, 0, 0]);
     while hand.step() {}
-    // Its share is free for the queue that waits, which is noticed, and posts itself.
+    // The waiting queue's share is free now. It gets a notice, and posts by itself.
     assert_eq!((first.poll(u32::MAX).0, second.shared.is_noticed()), (4, true));
     assert_eq!(hardware.pair.in_flight(), 2);
     second.poll(u32::MAX);
@@ -109,11 +109,10 @@ fn queues_wait_for_others_tags() {
     assert_eq!((queues[0].wait(6, None).unwrap(), queues[1].wait(1, None).unwrap()), (6, 1));
 }
 
-/// A controller that was given up and is back has what a reset takes back posted again; not so once the application has lost patience, on
-/// queues that are taken later either.
+/// Requests are retried after a controller is back, but not after `fail_retries`, also on queues that are taken later.
 #[test]
-fn only_lost_patience_ends_retries() {
-    let _alone = by_hand();
+fn only_fail_retries_ends_retries() {
+    let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let hardware = pair(&queues[0]).transport().hardware().clone();
@@ -145,7 +144,7 @@ fn only_lost_patience_ends_retries() {
         assert!(done[0].result.is_ok());
     }
     device.lose_patience();
-    // What was asked for stays.
+    // `fail_retries` stays in force.
     user.fail_all();
     user.revive();
     for _ in 0..2 {
@@ -159,7 +158,7 @@ fn only_lost_patience_ends_retries() {
     }
 }
 
-/// The controller coalesces messages, and stops, as the mode of a single queue says.
+/// The controller begins and ends Interrupt Coalescing as the mode of a single queue says.
 #[test]
 fn queue_modes_reach_the_controller() {
     let (_device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
@@ -177,12 +176,12 @@ fn queue_modes_reach_the_controller() {
 /// The messages of a vector are counted once, however many queues share it.
 #[test]
 fn device_messages_sum_the_vectors() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for (vectors, shared) in [(3, false), (2, true)] {
         let (device, queues) = open(&format!("mem:1M?profile=null&queues=2&vectors={vectors}"), 2, 2, Mode::INTERRUPT);
         let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().pair.vector());
         assert_eq!(first == second, shared);
-        // By hand: a message follows its entry, which the thread that waits may take before.
+        // Stepped by the test: a message follows its CQE, which a waiting thread might reap before.
         let hand = device.embedded().unwrap().by_hand();
         for queue in &queues {
             submit(queue, 1);
@@ -192,7 +191,7 @@ fn device_messages_sum_the_vectors() {
         let counters = device.counters();
         assert_eq!((counters.messages, counters.sq_doorbells), (2, 2), "{vectors} vectors");
     }
-    // A pair that does not notify has no messages of its own, whichever thread counts them.
+    // A poll queue has no messages.
     let (_device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::INTERRUPT);
     submit(&queues[0], 1);
     assert_eq!(queues[0].wait(1, None).unwrap(), 1);
@@ -206,7 +205,7 @@ fn device_messages_sum_the_vectors() {
     assert_eq!(asked.get(), 1, "a polled pair is asked for its vector");
 }
 
-/// What the kernel's own modes come to on a queue that is not the kernel's.
+/// The kernel's own modes on a queue of a controller.
 #[test]
 fn kernel_modes_fall_back_to_interrupt() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
@@ -219,7 +218,7 @@ fn kernel_modes_fall_back_to_interrupt() {
     }
 }
 
-/// What the controller has confirmed to hold back is what the policy goes by.
+/// A policy gets the coalescing that the controller has confirmed.
 #[test]
 fn policy_sees_the_coalescing() {
     let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::ADAPTIVE);
@@ -230,7 +229,7 @@ fn policy_sees_the_coalescing() {
     }
 }
 
-/// Of a batch's requests those are urgent that a caller waits for, whatever is open already.
+/// Only the urgent requests of a batch count as its urgent ones, whatever is open already.
 #[test]
 fn batches_inherit_urgency() {
     #[derive(Debug)]
@@ -243,12 +242,12 @@ fn batches_inherit_urgency() {
             _ = self.0.send(*batch);
         }
     }
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (report, batches) = channel();
     let mode = Mode::register("reports-batches", Facts::MASKED, move |_| Box::new(Reports(report.clone()))).unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 1, 1, mode);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
-    // Of the last ones there is a tag for one.
+    // There is a tag for one of the last requests.
     for (urgent, plain, commands, told, in_flight) in [(2, 0, 2, 2, 2), (0, 1, 1, 0, 3), (3, 0, 1, 1, 6)] {
         let requests = (0..urgent).map(|lba| request(queue, lba).urgent()).chain((0..plain).map(|lba| request(queue, lba)));
         queue.submit(requests).map_err(|(why, _)| why).unwrap();

@@ -1,10 +1,11 @@
-//! A queue in a loop of the application's: what a turn says, and what the descriptor tells. The device is stepped by hand.
+//! A queue in an event loop of the application: the results of `turn`, the deadline, the descriptor. The tests step the
+//! device.
 
 use completion::{Mode, Notification, Plan};
 use hw::Poller;
 use units::Nanos;
 
-use super::by_hand;
+use super::manual_stepping;
 use super::sharing::{hardware, pair};
 use crate::thread::queue_pair::QueuePair;
 use crate::thread::ring_queue::RingQueue;
@@ -28,7 +29,7 @@ fn is_readable(queue: &Queue) -> bool {
     !events.is_empty()
 }
 
-/// What a loop does before it waits: turns while there is more to do, and reaps. How many completed.
+/// What a loop does before it waits: calls `turn` while there is more to do, and reaps. Returns how many.
 fn turn(queue: &Queue) -> usize {
     let mut done: Vec<Completion> = Vec::with_capacity(64);
     for _ in 0..64 {
@@ -42,13 +43,13 @@ fn turn(queue: &Queue) -> usize {
     panic!("there is always more to do, in {}", pair(queue).mode());
 }
 
-/// A loop that goes by what a turn says, by the deadline and by the descriptor, misses nothing, and is called for nothing.
+/// A loop that follows the result of `turn`, the deadline and the descriptor misses nothing, and is not woken for nothing.
 #[test]
 fn completions_wake_a_foreign_loop() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     for mode in Mode::ALL {
         if mode.facts().drain_thread {
-            // Its own thread takes the entries.
+            // A drain thread reaps.
             continue;
         }
         let (device, queue) = open(mode);
@@ -56,14 +57,14 @@ fn completions_wake_a_foreign_loop() {
         let rounds = 3 * sync::MOST_ROUNDS as usize;
         let mut found = 0;
         for round in 0..rounds {
-            // By a batch: some modes look as they commit.
+            // As a batch: some modes poll after a commit.
             submit(&queue, 2);
             found += turn(&queue);
             assert!(!is_readable(&queue), "nothing came, round {round} in {mode}");
             while hand.step() {}
             let naps = matches!(pair(&queue).inner.borrow().waiter.plan, Plan::Nap { .. });
             assert_eq!(queue.next_deadline().is_some(), naps, "{mode}");
-            // A device that holds messages back sends them in its own time. The limit is for the failure.
+            // A coalesced message comes late. The time limit is for the failure.
             let limit = hw::now() + Nanos::from_secs(60);
             while !naps && !is_readable(&queue) {
                 assert!(hw::now() < limit, "nobody is told, round {round} in {mode}");
@@ -75,10 +76,10 @@ fn completions_wake_a_foreign_loop() {
     }
 }
 
-/// What is out where nothing notifies is looked for at the loop's deadline, whatever the descriptor says.
+/// Commands on the poll queue are polled for at the loop's deadline, whatever the descriptor says.
 #[test]
 fn nap_end_is_the_loop_deadline() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let options = OpenOptions { software_queues: Some(1), hardware_queues: Some(1), mode: Mode::POLL, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=2&masks=no", &options).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
@@ -92,15 +93,15 @@ fn nap_end_is_the_loop_deadline() {
     assert_eq!(pair(&queue).next_deadline(), None);
 }
 
-/// A loop that computes between its turns is not told in vain: it looks anyway, at the deadline. One that waits elsewhere is told.
+/// A loop that computes between its calls of `turn` is not notified: it polls at the deadline. One that sleeps is.
 #[test]
 fn computing_loops_stay_masked() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let (device, queue) = open(Mode::ADAPTIVE);
     let hand = device.embedded().unwrap().by_hand();
     submit(&queue, 2);
     let mut done: Vec<Completion> = Vec::with_capacity(8);
-    // One turn that finds some, with others out: whether it leaves the queue masked.
+    // One `turn` that finds completions, with others in flight: whether it leaves the queue masked.
     let mut leaves_masked = || {
         while hand.step() {}
         submit(&queue, 2);
@@ -109,7 +110,7 @@ fn computing_loops_stay_masked() {
         done.clear();
         queue.next_deadline().is_some()
     };
-    // Whether one of this many does, and is told of nothing then.
+    // Whether one of several does, and is not notified then.
     let mut is_masked = |turns: u32, outside: &dyn Fn()| {
         (0..turns).any(|_| {
             let masked = leaves_masked();
@@ -123,7 +124,7 @@ fn computing_loops_stay_masked() {
     let computes = || (0..20_000).for_each(|_| std::hint::spin_loop());
     assert!(!is_masked(600, &sleeps), "it waits elsewhere");
     assert!(is_masked(100_000, &computes), "it never is");
-    // That it sleeps elsewhere when there is nothing to compute with does not count.
+    // Its sleeps elsewhere do not count as computing.
     let round = |_| {
         let masked = leaves_masked();
         computes();
@@ -136,11 +137,10 @@ fn computing_loops_stay_masked() {
     assert!((0..100).map(round).skip(90).any(|masked| masked), "it is told while it computes");
 }
 
-/// There is more to do while anything is left: completions controller the budget, those that another thread has left, requests to be reaped, and
-/// those that have to fail.
+/// `more` is true while anything is left: completions past the budget, an inbox, requests to reap, requests to fail.
 #[test]
 fn turns_report_remaining_work() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let device = Device::open_with("mem:1M?profile=null&queues=1&entries=5", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
     let queue = device.queue().unwrap();
     let hand = device.embedded().unwrap().by_hand();
@@ -178,7 +178,7 @@ fn turns_report_remaining_work() {
     assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
-/// Inside the application's iterator a turn does nothing, and says that there may be something.
+/// Inside the application's iterator `turn` does nothing, and reports that there may be more.
 #[test]
 fn turns_inside_submit_are_deferred() {
     let (_device, queue) = open(Mode::INTERRUPT);
@@ -191,10 +191,10 @@ fn turns_inside_submit_are_deferred() {
     assert_eq!(queue.turn(4), Turned { found: 0, more: false });
 }
 
-/// A loop that stops watching hands on what it was notified of, and is not told any more.
+/// A loop that stops watching the descriptor passes the notification on, and is not notified any more.
 #[test]
 fn leaving_loops_give_up_the_role() {
-    let _alone = by_hand();
+    let _lock = manual_stepping();
     let options = OpenOptions { software_queues: Some(2), hardware_queues: Some(1), mode: Mode::INTERRUPT, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
@@ -208,7 +208,7 @@ fn leaving_loops_give_up_the_role() {
     assert!(has_role(first) && !has_role(second));
     queues[0].leave_loop();
     assert!(!has_role(first) && !first.inner.borrow().in_loop && !first.shared.wake.flag().is_armed());
-    // Its next_owner is told, and finds what comes from now on.
+    // The next owner is woken, and finds what comes from now on.
     assert!(has_role(second) && is_readable(&queues[1]));
     assert_eq!(turn(&queues[1]), 0);
     while hand.step() {}

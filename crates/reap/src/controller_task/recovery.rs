@@ -8,9 +8,9 @@
 //!              (also for CSTS.CFS, RDY = 0, all ones, a protocol violation)
 //!
 //!  reset:  Close     every pair: no doorbell is rung, completions are still reaped
-//!          (stop)    CC.EN = 0, wait for CSTS.RDY = 0 (CAP.TO), then a function-level reset
+//!          (stop)    CC.EN = 0, wait for CSTS.RDY = 0 (CAP.TO); else a function-level reset
 //!          Abandon   every pair: take the commands back, each once; clear the rings
-//!          (bring-up)  CC.EN = 1, create the queues again
+//!          (enable)  CC.EN = 1, create the queues again
 //!          Restored  every pair: reopen; the commands go to the inboxes, and their queues post them again
 //!
 //!  buffers:  RDY = 0 seen → returned with their requests       else → leaked, and counted

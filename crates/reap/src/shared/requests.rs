@@ -77,7 +77,7 @@ pub(crate) struct Requests {
     /// Finished requests of [`Claim::Batch`], in the order of completion. Those before `reaped` are gone.
     done: Vec<Finished>,
     reaped: usize,
-    /// How many of them have a [`SlotExtra`].
+    /// How many of them have a `SlotExtra`.
     with_extra: u32,
     /// Open requests of [`Claim::Dropped`].
     unclaimed: u32,

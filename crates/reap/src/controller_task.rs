@@ -1,5 +1,6 @@
-//! The task of a controller: bring-up, time-outs, reset, shutdown. The state machines of `driver` decide what to
-//! do; this module carries it out. All tasks run on the housekeeping thread (`housekeeping.rs`).
+//! The task of a controller: bring-up, time-outs, reset, shutdown. The state machines of `driver`
+//! decide what to do; this module carries it out. All tasks run on the housekeeping thread
+//! (`housekeeping.rs`).
 //!
 //! ```text
 //!            BringingUp ── Ready ──► Live ── closed, nothing in flight ──► ShuttingDown ──► Ended
@@ -8,8 +9,8 @@
 //!                └── Failed: the controller may be enabled, so stop it first ───┘
 //! ```
 //!
-//! A task never waits: for a lock that a posting or reaping thread holds, or for a register of another process,
-//! it returns, and is stepped again.
+//! A task never waits: for a lock that a posting or reaping thread holds, or for a register of
+//! another process, it returns, and is stepped again.
 
 mod admin;
 mod bring_up;
@@ -57,7 +58,8 @@ const PATH_HEALTH_EVERY: Nanos = Nanos::from_millis(10);
 /// Upper limit of the time-out of an admin command, however long the time-out of I/O is.
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// Lower limit: one unit of CAP.TO, the time that a controller may take to become ready (Base 3.1.4.1).
+/// Lower limit: one unit of CAP.TO, the time that a controller may take to become ready (Base
+/// 3.1.4.1).
 const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
 /// When to step a task again that has found a queue pair locked.
@@ -66,7 +68,7 @@ const LOCK_RETRY: Nanos = Nanos::from_micros(50);
 /// Token of a caller's admin command. Bits 7:0 are log pages, bit 8 is [`COALESCING`].
 const RAW_COMMAND: u64 = 1 << 9;
 
-/// The result of [`Task::step`].
+/// The result of [`DeviceTask::step`].
 pub(crate) enum TaskStatus {
     /// Step it again at this time at the latest.
     Until(Nanos),
@@ -75,7 +77,7 @@ pub(crate) enum TaskStatus {
 }
 
 /// What the housekeeping thread runs for a controller or a file.
-pub(crate) trait Task: Send {
+pub(crate) trait DeviceTask: Send {
     /// An eventfd whose signals step the task, besides kicks.
     fn vector(&self) -> Option<&EventFd>;
 
@@ -86,7 +88,7 @@ pub(crate) trait Task: Send {
     fn step(&mut self, now: Nanos) -> TaskStatus;
 }
 
-enum Phase {
+enum ControllerPhase {
     BringingUp(Box<Bringup>, SyncSender<Result<(Opened, Inventory), OpenError>>, Option<Control>),
     Live(Box<Recovery>),
     /// With the error for the opener, if bring-up has failed.
@@ -111,17 +113,18 @@ pub(crate) struct ControllerTask {
     rings: Vec<Rings>,
     queues: Vec<Arc<HwQueue>>,
     inventory: Inventory,
-    phase: Phase,
+    phase: ControllerPhase,
     /// Commands past their time-out, collected before each step of recovery.
     watch: Watch,
     events: Events,
     /// The part of the ANA log page that has been read.
     ana: AnaPieces,
     coalescing: Coalescing,
-    /// Commands that a reset has taken back, by hardware queue. They are returned to their queues once the
-    /// controller is up again or given up.
+    /// Commands that a reset has taken back, by hardware queue. They are returned to their queues
+    /// once the controller is up again or given up.
     abandoned: Vec<(usize, Vec<Command>)>,
-    /// A step of recovery that was deferred because a thread held a pair's lock. Continued at the next step.
+    /// A step of recovery that was deferred because a thread held a pair's lock. Continued at the
+    /// next step.
     deferred_ask: Option<RecoveryAsk>,
     /// The pairs for which it has not been done yet, each with the index of its hardware queue.
     pairs_left: Vec<(usize, QueueId)>,
@@ -150,16 +153,16 @@ pub(crate) struct ControllerTask {
     reported_bad_heads: bool,
 }
 
-impl Task for ControllerTask {
+impl DeviceTask for ControllerTask {
     fn vector(&self) -> Option<&EventFd> {
         self.controller.eventfd(Vector(0))
     }
 
     fn refuse(&mut self, error: OpenError) {
-        if let Phase::BringingUp(_, reply, _) = &self.phase {
+        if let ControllerPhase::BringingUp(_, reply, _) = &self.phase {
             _ = reply.send(Err(error));
         }
-        self.phase = Phase::Ended;
+        self.phase = ControllerPhase::Ended;
     }
 
     fn step(&mut self, now: Nanos) -> TaskStatus {
@@ -167,13 +170,13 @@ impl Task for ControllerTask {
         self.take_answers(now);
         self.take_server_events();
         let until = match self.phase {
-            Phase::BringingUp(..) => self.bring_up(now),
-            Phase::Live(_) => self.live(now),
-            Phase::ShuttingDown(..) => self.shut_down(now),
-            Phase::Ended => return TaskStatus::Ended,
+            ControllerPhase::BringingUp(..) => self.bring_up(now),
+            ControllerPhase::Live(_) => self.live(now),
+            ControllerPhase::ShuttingDown(..) => self.shut_down(now),
+            ControllerPhase::Ended => return TaskStatus::Ended,
         };
         match self.phase {
-            Phase::Ended => TaskStatus::Ended,
+            ControllerPhase::Ended => TaskStatus::Ended,
             // The deadline of register accesses last: each step above may have started one.
             _ => TaskStatus::Until(until.min(self.controller.properties().next_answer())),
         }
@@ -190,13 +193,15 @@ impl ControllerTask {
     ) -> Result<ControllerTask, OpenError> {
         let admin = Admin::new(&controller, options.pool_bytes)?;
         let wanted = options.hardware();
-        // Interrupt queues before poll queues: a controller may grant fewer queue pairs than are asked for.
+        // Interrupt queues before poll queues: a controller may grant fewer queue pairs than are
+        // asked for.
         let notifying = (0..wanted).map(|n| Some(controller.vector_of(n, wanted).0));
         let polled = std::iter::repeat_n(None, if controller.has_poll_queues() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
         let wanted = WantedQueues::New { depth: options.depth, vectors };
         let config = bringup_config(path_handle.as_ref(), &controller, &admin, wanted);
-        // Never masked: the admin queue has few completions, and the eventfd ends the thread's sleep.
+        // Never masked: the admin queue has few completions, and the eventfd ends the thread's
+        // sleep.
         controller.arm(Vector(0));
         let reporter = control.reporter();
         controller.properties().tell(Arc::new(move || reporter.kick()));
@@ -209,7 +214,7 @@ impl ControllerTask {
             rings: Vec::new(),
             queues: Vec::new(),
             inventory: Inventory::default(),
-            phase: Phase::BringingUp(Box::new(Bringup::new(config)), reply, Some(control)),
+            phase: ControllerPhase::BringingUp(Box::new(Bringup::new(config)), reply, Some(control)),
             watch: Watch::new(),
             events: Events::default(),
             ana: AnaPieces::default(),
@@ -234,7 +239,8 @@ impl ControllerTask {
 
     fn take_replies(&mut self) {
         let violation = self.admin.reap(&self.controller);
-        // Taken for the loop and put back, so that `dim` with its hundred commands per second does not allocate.
+        // Taken for the loop and put back, so that `dim` with its hundred commands per second does
+        // not allocate.
         let taken = std::mem::take(&mut self.admin.taken);
         for completed in &taken {
             match Purpose::from_token(completed.token) {
@@ -242,10 +248,10 @@ impl ControllerTask {
                     let page = self.admin.take_page(Purpose::Sequence);
                     let reply = AdminReply { status: completed.status, result: completed.result, page };
                     match &mut self.phase {
-                        Phase::BringingUp(bringup, ..) => bringup.completed(&reply),
-                        Phase::Live(recovery) => recovery.completed(&reply),
-                        Phase::ShuttingDown(shutdown, _) => shutdown.completed(&reply),
-                        Phase::Ended => {}
+                        ControllerPhase::BringingUp(bringup, ..) => bringup.completed(&reply),
+                        ControllerPhase::Live(recovery) => recovery.completed(&reply),
+                        ControllerPhase::ShuttingDown(shutdown, _) => shutdown.completed(&reply),
+                        ControllerPhase::Ended => {}
                     }
                 }
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
@@ -264,20 +270,20 @@ impl ControllerTask {
         let Some(violation) = violation else { return };
         tracing::warn!(%violation, "protocol violation on the admin queue");
         match &mut self.phase {
-            Phase::BringingUp(bringup, ..) => bringup.violated(violation),
-            Phase::Live(recovery) => recovery.violated(violation),
-            Phase::ShuttingDown(shutdown, _) => shutdown.violated(),
-            Phase::Ended => {}
+            ControllerPhase::BringingUp(bringup, ..) => bringup.violated(violation),
+            ControllerPhase::Live(recovery) => recovery.violated(violation),
+            ControllerPhase::ShuttingDown(shutdown, _) => shutdown.violated(),
+            ControllerPhase::Ended => {}
         }
     }
 
     fn take_answers(&mut self, now: Nanos) {
         for (ticket, answer) in self.controller.properties().answers(now) {
             match &mut self.phase {
-                Phase::BringingUp(bringup, ..) => bringup.answered(ticket, answer),
-                Phase::Live(recovery) => recovery.answered(ticket, answer),
-                Phase::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
-                Phase::Ended => {}
+                ControllerPhase::BringingUp(bringup, ..) => bringup.answered(ticket, answer),
+                ControllerPhase::Live(recovery) => recovery.answered(ticket, answer),
+                ControllerPhase::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
+                ControllerPhase::Ended => {}
             }
         }
     }
@@ -297,7 +303,8 @@ impl ControllerTask {
     }
 
     fn post(&mut self, command: AdminCommand, now: Nanos) {
-        // A sequence has one command in flight, so there is a tag. If not, its deadline ends the sequence.
+        // A sequence has one command in flight, so there is a tag. If not, its deadline ends the
+        // sequence.
         if !self.admin.post(&self.controller, command, Purpose::Sequence, now) {
             tracing::warn!("an admin command could not be posted");
         }
@@ -324,7 +331,8 @@ impl ControllerTask {
     fn grace(&self) -> Nanos {
         let keep_alive = self.inventory.keep_alive;
         match self.path_handle {
-            // A path whose admin commands, such as Keep Alive, take longer than the keep-alive time-out hangs.
+            // A path whose admin commands, such as Keep Alive, take longer than the keep-alive
+            // time-out hangs.
             Some(_) if keep_alive > Nanos::ZERO => keep_alive.clamp(ADMIN_TIMEOUT_MIN, self.admin_timeout()),
             _ => self.admin_timeout(),
         }
@@ -336,7 +344,7 @@ impl ControllerTask {
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
-        let Phase::Live(recovery) = &mut self.phase else { return now };
+        let ControllerPhase::Live(recovery) = &mut self.phase else { return now };
         if self.shared.is_closing() {
             // A lost controller is not waited for: no request needs it.
             recovery.lose_patience();
@@ -369,7 +377,7 @@ impl ControllerTask {
             if bad_heads > 0 && !std::mem::replace(&mut self.reported_bad_heads, true) {
                 self.note("the controller's completions name impossible SQ heads, which Reap does not use".to_owned());
             }
-            let Phase::Live(recovery) = &mut self.phase else { return now };
+            let ControllerPhase::Live(recovery) = &mut self.phase else { return now };
             let ask = match self.deferred_ask.take() {
                 Some(ask) => ask,
                 None => recovery.step(now, self.controller.properties(), &self.watch),
@@ -386,7 +394,7 @@ impl ControllerTask {
                         until = until.min(self.step_events(now)).min(self.step_coalescing(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
-                            self.phase = Phase::ShuttingDown(shutdown, None);
+                            self.phase = ControllerPhase::ShuttingDown(shutdown, None);
                             return self.shut_down(now);
                         }
                     }
@@ -399,7 +407,8 @@ impl ControllerTask {
                 }
                 ask => {
                     self.recover(ask, now);
-                    // Some pair's lock was busy. Waiting for it would keep other controllers waiting too.
+                    // Some pair's lock was busy. Waiting for it would keep other controllers
+                    // waiting too.
                     if self.deferred_ask.is_some() {
                         return until.min(now + LOCK_RETRY);
                     }
@@ -408,7 +417,8 @@ impl ControllerTask {
         }
     }
 
-    /// Posts Asynchronous Event Requests, and reads the log pages that events name. Returns when to step again.
+    /// Posts Asynchronous Event Requests, and reads the log pages that events name. Returns when to
+    /// step again.
     fn step_events(&mut self, now: Nanos) -> Nanos {
         while let Some((command, purpose)) = self.events.next_command(now) {
             if !self.admin.post(&self.controller, command, purpose, now) {
@@ -425,14 +435,15 @@ impl ControllerTask {
 
     /// Whether the device is closing and no request is open.
     fn is_unused(&self) -> bool {
-        // This step's sweep may be out of date: since then the last queue may have gone, with completions in
-        // its inbox. So the open requests are counted again, after `is_closing`: from then on no queue is taken.
+        // This step's sweep may be out of date: since then the last queue may have gone, with
+        // completions in its inbox. So the open requests are counted again, after `is_closing`:
+        // from then on no queue is taken.
         self.shared.is_closing() && self.users().all(|user| user.open() == 0)
     }
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
         loop {
-            let Phase::ShuttingDown(shutdown, _) = &mut self.phase else { return now };
+            let ControllerPhase::ShuttingDown(shutdown, _) = &mut self.phase else { return now };
             match shutdown.step(now, self.controller.properties()) {
                 ShutdownAsk::Wait { until } => return until,
                 ShutdownAsk::Admin(command) => self.post(command, now),
@@ -446,9 +457,12 @@ impl ControllerTask {
         }
     }
 
-    /// Ends the task. If bring-up has failed, the opener gets the error now that the controller has stopped.
+    /// Ends the task. If bring-up has failed, the opener gets the error now that the controller has
+    /// stopped.
     fn end(&mut self) {
-        if let Phase::ShuttingDown(_, Some(OpenFailure { reply, error })) = std::mem::replace(&mut self.phase, Phase::Ended) {
+        if let ControllerPhase::ShuttingDown(_, Some(OpenFailure { reply, error })) =
+            std::mem::replace(&mut self.phase, ControllerPhase::Ended)
+        {
             _ = reply.send(Err(error));
         }
     }
@@ -458,14 +472,16 @@ fn bringup_config(path_handle: Option<&PathHandle>, controller: &RingController,
     let (admin_sq, admin_cq) = admin.addrs;
     let keep_alive = path_handle.map_or(Nanos::ZERO, |path_handle| path_handle.path_states.keep_alive);
     let doorbells = controller.doorbell_pages();
-    // ADMIN_TIMEOUT even if the time-out of I/O is short: a controller may be slow while it comes up.
+    // ADMIN_TIMEOUT even if the time-out of I/O is short: a controller may be slow while it comes
+    // up.
     BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive, doorbells }
 }
 
 impl Drop for ControllerTask {
     fn drop(&mut self) {
-        // A step has panicked. The controller was not stopped, and may write to all memory that it was given.
-        if !matches!(self.phase, Phase::Ended) {
+        // A step has panicked. The controller was not stopped, and may write to all memory that it
+        // was given.
+        if !matches!(self.phase, ControllerPhase::Ended) {
             self.shared.health().dead.get_or_insert(GivenUp::Panicked);
             self.shared.reporter.push(EventKind::GivenUp(GivenUp::Panicked));
             self.take_everything_back();

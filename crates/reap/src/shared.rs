@@ -1,5 +1,5 @@
-//! State of a device that its threads share. What only a queue's own thread uses is in `thread`; the
-//! controller's task is in `controller_task`.
+//! State of a device that its threads share. What only a queue's own thread uses is in `thread`;
+//! the controller's task is in `controller_task`.
 //!
 //! | what | file |
 //! | --- | --- |

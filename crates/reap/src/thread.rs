@@ -1,5 +1,5 @@
-//! What one thread does with its queues: submit, poll, spin, nap and sleep. Policies (crate `completion`)
-//! decide when; this module carries it out. State that threads share is in `shared`.
+//! What one thread does with its queues: submit, poll, spin, nap and sleep. Policies (crate
+//! `completion`) decide when; this module carries it out. State that threads share is in `shared`.
 //!
 //! | what | file |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! The admin queue. Only the housekeeping thread uses it. It has one page of 4 KiB for data, so one command with
-//! data is in flight at a time.
+//! The admin queue. Only the housekeeping thread uses it. It has one page of 4 KiB for data, so one
+//! command with data is in flight at a time.
 
 use driver::{AdminCommand, Completed, Purpose, QueueSizes};
 use hw::{DmaBuf, Lent};
@@ -34,7 +34,8 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Enough for Aborts, Asynchronous Event Requests, Keep Alive, a caller's command and the current sequence.
+    /// Enough for Aborts, Asynchronous Event Requests, Keep Alive, a caller's command and the
+    /// current sequence.
     pub(crate) const SIZES: QueueSizes = QueueSizes { sq_entries: 64, cq_entries: 64, tags: 63 };
 
     pub(crate) fn new(controller: &RingController, pool_bytes: u64) -> Result<Admin, OpenError> {
@@ -45,8 +46,8 @@ impl Admin {
         Ok(Admin { pair, addrs: rings.addrs(), rings: Some(rings), page: DataPage::Free(page), taken: Vec::with_capacity(64) })
     }
 
-    /// Posts a command and rings the doorbell. Returns false if there is no tag, or the page is in use: try again
-    /// after a completion.
+    /// Posts a command and rings the doorbell. Returns false if there is no tag, or the page is in
+    /// use: try again after a completion.
     pub(crate) fn post(&mut self, controller: &RingController, command: AdminCommand, purpose: Purpose, now: Nanos) -> bool {
         let mut sqe = command.sqe;
         if command.page {
@@ -102,8 +103,8 @@ impl Admin {
         }
     }
 
-    /// Takes the page back. Only once the controller does not access it: its command has completed, the controller
-    /// has stopped, or it has never got the address.
+    /// Takes the page back. Only once the controller does not access it: its command has completed,
+    /// the controller has stopped, or it has never got the address.
     pub(crate) fn reclaim_page(&mut self) {
         self.page = match std::mem::replace(&mut self.page, DataPage::Moving) {
             DataPage::Lent(lent, _) => DataPage::Free(lent.take_back()),
@@ -111,14 +112,15 @@ impl Admin {
         };
     }
 
-    /// Leaks the memory of the rings: the controller may still write to it. A lent page is leaked by its drop.
+    /// Leaks the memory of the rings: the controller may still write to it. A lent page is leaked
+    /// by its drop.
     pub(crate) fn leak_rings(&mut self) {
         std::mem::forget(self.rings.take());
     }
 }
 
-/// Power cycles and unsafe shutdowns over a controller's life (Base 5.1.12.1.3). If either has grown, the volatile
-/// write cache has lost its contents.
+/// Power cycles and unsafe shutdowns over a controller's life (Base 5.1.12.1.3). If either has
+/// grown, the volatile write cache has lost its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Power {
     cycles: u128,

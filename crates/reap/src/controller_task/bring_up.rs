@@ -1,5 +1,5 @@
-//! Bring-up of a controller: enable it, create its queues, and hand it to the thread that opens the device. If that
-//! fails, the controller is shut down again.
+//! Bring-up of a controller: enable it, create its queues, and hand it to the thread that opens the
+//! device. If that fails, the controller is shut down again.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
-use super::{ControllerTask, OpenFailure, Phase};
+use super::{ControllerPhase, ControllerTask, OpenFailure};
 use crate::error::{OpenError, OptionsError};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, NamespaceSizes, Opened};
@@ -19,12 +19,13 @@ impl ControllerTask {
     /// Steps the bring-up. Returns when to step again.
     pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
         loop {
-            let Phase::BringingUp(bringup, ..) = &mut self.phase else { return now };
+            let ControllerPhase::BringingUp(bringup, ..) = &mut self.phase else { return now };
             match bringup.step(now, self.controller.properties()) {
                 BringupAsk::Wait { until } => return until,
                 BringupAsk::Admin(command) => self.post(command, now),
                 BringupAsk::ReopenAdmin => {
-                    // The controller is disabled: an attempt that has failed may have left commands behind.
+                    // The controller is disabled: an attempt that has failed may have left commands
+                    // behind.
                     self.admin.pair.exclusive().abandon();
                     self.admin.reclaim_page();
                     self.admin.pair.exclusive().reopen();
@@ -33,7 +34,7 @@ impl ControllerTask {
                     Ok(rings) => {
                         let (sq, cq) = rings.addrs();
                         self.rings.push(rings);
-                        if let Phase::BringingUp(bringup, ..) = &mut self.phase {
+                        if let ControllerPhase::BringingUp(bringup, ..) = &mut self.phase {
                             bringup.rings(sq, cq);
                         }
                     }
@@ -48,13 +49,13 @@ impl ControllerTask {
         }
     }
 
-    /// Bring-up has failed, or no namespace can be used. The controller may be enabled, so it is shut down before
-    /// its memory is freed. The opener gets the error after that.
+    /// Bring-up has failed, or no namespace can be used. The controller may be enabled, so it is
+    /// shut down before its memory is freed. The opener gets the error after that.
     fn fail_open(&mut self, error: OpenError, now: Nanos) -> Nanos {
-        let Phase::BringingUp(_, reply, _) = &self.phase else { return now };
+        let ControllerPhase::BringingUp(_, reply, _) = &self.phase else { return now };
         let failure = OpenFailure { reply: reply.clone(), error };
         let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
-        self.phase = Phase::ShuttingDown(shutdown, Some(failure));
+        self.phase = ControllerPhase::ShuttingDown(shutdown, Some(failure));
         self.shut_down(now)
     }
 
@@ -67,7 +68,9 @@ impl ControllerTask {
             return self.fail_open(error, now);
         }
         let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
-        let Phase::BringingUp(_, reply, control) = std::mem::replace(&mut self.phase, Phase::Live(recovery)) else { return now };
+        let ControllerPhase::BringingUp(_, reply, control) = std::mem::replace(&mut self.phase, ControllerPhase::Live(recovery)) else {
+            return now;
+        };
         self.events = Events::new(&self.inventory);
         self.sizes = NamespaceSizes::of(&self.inventory.namespaces, self.controller.number());
         self.path_up(now);
@@ -75,16 +78,19 @@ impl ControllerTask {
             let (description, inventory, namespaces) = (self.description(), self.inventory.clone(), self.namespaces());
             let (transport, queues, sizes) = (Transport::Ring(self.controller.clone()), self.queues.clone(), self.sizes.clone());
             let opened = Opened { transport, queues, namespaces, sizes, control, description };
-            // If the opener does not wait any more, the handle is dropped here, which closes the device.
+            // If the opener does not wait any more, the handle is dropped here, which closes the
+            // device.
             _ = reply.send(Ok((opened, inventory)));
         }
         now
     }
 
     fn make_queues(&mut self) -> Result<(), OpenError> {
-        // The granted pairs: first the interrupt queues, then the poll queues of the first hardware queues.
+        // The granted pairs: first the interrupt queues, then the poll queues of the first hardware
+        // queues.
         let granted = self.inventory.queues.len();
-        // If the application has not set the number of queues: fewer hardware queues, each with both pairs.
+        // If the application has not set the number of queues: fewer hardware queues, each with
+        // both pairs.
         let both = self.controller.has_poll_queues() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
         let count = if both { (granted / 2).max(1) } else { granted }.min(self.options.hardware());
         let map = QueueMap::new(self.options.software_over(count), count).map_err(OptionsError::from)?;
@@ -103,7 +109,8 @@ impl ControllerTask {
             let first = rings_of(n).ok_or_else(too_small)??;
             let pair = RingPair::new(first, self.controller.vector_of(n, count), self.controller.clone(), prp.clone());
             let polled = rings_of(count + n).transpose()?.map(|pair| RingPair::polled(pair, self.controller.clone(), prp.clone()));
-            // A place in the inbox for each command that can be in flight: a user may have all tags.
+            // A place in the inbox for each command that can be in flight: a user may have all
+            // tags.
             let parts = pair.tags() + polled.as_ref().map_or(0, RingPair::tags);
             let user = |_| QueueShared::new(pair.id().0, parts, self.options.mode).map(Arc::new);
             let users = (0..sharing).map(user).collect::<Result<_, _>>();
@@ -128,7 +135,8 @@ impl ControllerTask {
         self.inventory.namespaces.iter().filter_map(usable).collect()
     }
 
-    /// How requests to a namespace are split. An error if a block is larger than a command may move (MDTS).
+    /// How requests to a namespace are split. An error if a block is larger than a command may move
+    /// (MDTS).
     fn splitter(&self, ns: &driver::Namespace) -> Option<Result<Splitter, SplitError>> {
         self.inventory.limits.map(|limits| ns.splitter(&limits, MAX_TRANSFER.into()))
     }

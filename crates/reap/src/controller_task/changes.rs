@@ -1,5 +1,5 @@
-//! Log pages and Identify data that are read while a controller is in use: namespace sizes, ANA states, power
-//! cycles. Also callers' admin commands, of which one at a time is in flight.
+//! Log pages and Identify data that are read while a controller is in use: namespace sizes, ANA
+//! states, power cycles. Also callers' admin commands, of which one at a time is in flight.
 
 use driver::{AdminCommand, Purpose, Reading};
 use nvme::log::{ChangedNamespaces, lid};
@@ -53,7 +53,8 @@ impl ControllerTask {
     pub(super) fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
         let Some(before) = self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid) else { return };
         let blocks = match driver::Namespace::new(nsid, identify) {
-            // Identify Namespace has NGUID and EUI64, but not the UUID. Any other difference: another namespace.
+            // Identify Namespace has NGUID and EUI64, but not the UUID. Any other difference:
+            // another namespace.
             Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_still(before) => now.blocks,
             _ => 0,
         };
@@ -78,8 +79,8 @@ impl ControllerTask {
         }
     }
 
-    /// The health log page has been read. After a path was away, it shows whether the controller has lost power, and
-    /// with it the contents of its volatile cache.
+    /// The health log page has been read. After a path was away, it shows whether the controller
+    /// has lost power, and with it the contents of its volatile cache.
     fn power_was_read(&mut self, power: Option<Power>) {
         let returned = std::mem::take(&mut self.returning);
         // A page that cannot be read counts as a loss: completed writes may be gone.
@@ -109,7 +110,8 @@ impl ControllerTask {
         let command = AdminCommand { sqe: raw.sqe, page: !raw.data.is_empty() };
         match self.admin.fill(&raw.data) && self.admin.post(&self.controller, command, Purpose::Own(RAW_COMMAND), now) {
             true => self.raw_command = Some(raw),
-            // The page is in use, or there is no tag. The completion that frees it steps the task again.
+            // The page is in use, or there is no tag. The completion that frees it steps the task
+            // again.
             false => self.shared.raw_commands().push_front(raw),
         }
     }

@@ -1,9 +1,9 @@
-//! Interrupt Coalescing of the controller, as the modes of its queues ask for it: `coalesce` (a constant), `dim`
-//! and `vic` (adjusted to the load), `adaptive` (asked for by each policy).
+//! Interrupt Coalescing of the controller, as the modes of its queues ask for it: `coalesce` (a
+//! constant), `dim` and `vic` (adjusted to the load), `adaptive` (asked for by each policy).
 //!
-//! Feature 08h (Base 5.1.25.2.2) holds for the whole controller, so vectors of queues in other modes are
-//! exempted first, by feature 09h (Base 5.1.25.2.3). One Set Features command is in flight at a time. If the controller rejects
-//! one, its queues run in `interrupt`.
+//! Feature 08h (Base 5.1.25.2.2) holds for the whole controller, so vectors of queues in other
+//! modes are exempted first, by feature 09h (Base 5.1.25.2.3). One Set Features command is in
+//! flight at a time. If the controller rejects one, its queues run in `interrupt`.
 
 use std::sync::Arc;
 
@@ -92,8 +92,8 @@ impl Coalescing {
         Some((setting.entries().into(), u32::from(setting.time()) * 100))
     }
 
-    /// The next command, if a setting has to change. Must be followed by [`Coalescing::completed`] or
-    /// [`Coalescing::not_posted`].
+    /// The next command, if a setting has to change. Must be followed by [`Coalescing::completed`]
+    /// or [`Coalescing::not_posted`].
     fn next(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
         if self.command.is_some() {
             return None;
@@ -120,7 +120,8 @@ impl Coalescing {
         Some(AdminCommand { sqe, page: false })
     }
 
-    /// Chooses the moderator. The feature is the controller's, so of several modes the first queue's decides.
+    /// Chooses the moderator. The feature is the controller's, so of several modes the first
+    /// queue's decides.
     fn choose(&mut self, queues: &[Arc<HwQueue>]) {
         let wanted = queues.iter().filter_map(|queue| moderation(queue)).next();
         if self.moderator.as_ref().map(|(moderation, _)| *moderation) != wanted {
@@ -245,7 +246,8 @@ fn moderation(queue: &HwQueue) -> Option<Moderation> {
     queue.users.iter().find_map(wanted)
 }
 
-/// The fewest entries per message that any policy with commands in flight on a hardware queue asks for.
+/// The fewest entries per message that any policy with commands in flight on a hardware queue asks
+/// for.
 fn asked(queue: &HwQueue) -> u16 {
     queue.users.iter().filter(|user| user.open() > 0).map(|user| user.wanted_coalescing() as u16).min().unwrap_or(0)
 }

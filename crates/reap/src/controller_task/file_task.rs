@@ -1,5 +1,5 @@
-//! The task of a file or a block device: wakes threads whose requests are late, polls queues whose thread is gone,
-//! and closes the device.
+//! The task of a file or a block device: wakes threads whose requests are late, polls queues whose
+//! thread is gone, and closes the device.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use hw::EventFd;
 use units::Nanos;
 
 use super::orphans::SWEEP_EVERY;
-use super::{Task, TaskStatus};
+use super::{DeviceTask, TaskStatus};
 use crate::error::OpenError;
 use crate::shared::control::ControlShared;
 use crate::shared::queue_shared::{FileQueues, Orphan};
@@ -36,11 +36,11 @@ impl FileTask {
         FileTask { shared, queues, timeout, orphans: Vec::new(), closes_at: None }
     }
 
-    /// Wakes threads that sleep while requests of theirs are late: only a queue's own thread can cancel them.
-    /// Returns when to step again.
+    /// Wakes threads that sleep while requests of theirs are late: only a queue's own thread can
+    /// cancel them. Returns when to step again.
     fn wake_late(&self, now: Nanos) -> Nanos {
-        // A request that is posted after this step is late after one time-out. A step before that finds the
-        // queue's `late_at`.
+        // A request that is posted after this step is late after one time-out. A step before that
+        // finds the queue's `late_at`.
         let mut until = now + Nanos(self.timeout.0 / 2).max(SWEEP_EVERY);
         for queue in self.queues.all().iter().filter(|queue| queue.open() > 0) {
             if queue.late_at() <= now {
@@ -52,7 +52,7 @@ impl FileTask {
     }
 }
 
-impl Task for FileTask {
+impl DeviceTask for FileTask {
     fn vector(&self) -> Option<&EventFd> {
         None
     }
@@ -63,7 +63,8 @@ impl Task for FileTask {
     }
 
     fn step(&mut self, now: Nanos) -> TaskStatus {
-        // `is_closing` first: after that no queue can lose its thread, so `take_orphans` returns the last ones.
+        // `is_closing` first: after that no queue can lose its thread, so `take_orphans` returns
+        // the last ones.
         let closing = self.shared.is_closing();
         self.orphans.append(&mut self.shared.take_orphans());
         if closing && self.closes_at.is_none() {

@@ -1,5 +1,5 @@
-//! The housekeeping thread: one per process, which runs the tasks of all controllers and files. It starts with the
-//! first device and ends with the last.
+//! The housekeeping thread: one per process, which runs the tasks of all controllers and files. It
+//! starts with the first device and ends with the last.
 //!
 //! ```text
 //!  loop:  clear kicks → add new tasks → step every task → arm → check kicks → epoll_wait
@@ -16,7 +16,7 @@ use driver::Inventory;
 use hw::Poller;
 use units::Nanos;
 
-use super::{ControllerTask, Task, TaskStatus};
+use super::{ControllerTask, DeviceTask, TaskStatus};
 use crate::error::OpenError;
 use crate::options::OpenOptions;
 use crate::shared::control::Control;
@@ -26,11 +26,11 @@ use crate::shared::path_states::PathHandle;
 use crate::shared::reports::Kick;
 use crate::transport::RingController;
 
-/// The handle by which threads that open a device find the housekeeping thread. The thread runs as long as the
-/// handle or its [`Kick`] has other users.
+/// The handle by which threads that open a device find the housekeeping thread. The thread runs as
+/// long as the handle or its [`Kick`] has other users.
 struct Housekeeper {
     /// Tasks that the thread has not taken over yet.
-    new_tasks: Mutex<Vec<Box<dyn Task>>>,
+    new_tasks: Mutex<Vec<Box<dyn DeviceTask>>>,
     kick: Arc<Kick>,
 }
 
@@ -79,7 +79,8 @@ pub(super) fn bring_up(
     let control = Control::new(housekeeper.kick.clone(), source);
     let task = ControllerTask::new(controller, path_handle, options, control, reply)?;
     housekeeper.add(Box::new(task));
-    // From here on only the task's kick keeps the thread running, so that the thread ends if the task does.
+    // From here on only the task's kick keeps the thread running, so that the thread ends if the
+    // task does.
     drop(housekeeper);
     result.recv().unwrap_or_else(|_| {
         // The task was dropped without an answer: a step has panicked.
@@ -92,7 +93,7 @@ pub(super) fn bring_up(
 ///
 /// # Errors
 /// The system has no thread left.
-pub(super) fn add_file(task: impl FnOnce(&Control) -> Box<dyn Task>) -> Result<Control, OpenError> {
+pub(super) fn add_file(task: impl FnOnce(&Control) -> Box<dyn DeviceTask>) -> Result<Control, OpenError> {
     let housekeeper = shared()?;
     let control = Control::new(housekeeper.kick.clone(), EventSource::new(Arc::default(), None));
     housekeeper.add(task(&control));
@@ -100,7 +101,7 @@ pub(super) fn add_file(task: impl FnOnce(&Control) -> Box<dyn Task>) -> Result<C
 }
 
 impl Housekeeper {
-    fn add(&self, task: Box<dyn Task>) {
+    fn add(&self, task: Box<dyn DeviceTask>) {
         lock(&self.new_tasks).push(task);
         self.kick.kick();
     }
@@ -109,14 +110,14 @@ impl Housekeeper {
 struct Worker {
     handle: Arc<Housekeeper>,
     /// Each with its key in the poller.
-    tasks: Vec<(u64, Box<dyn Task>)>,
+    tasks: Vec<(u64, Box<dyn DeviceTask>)>,
     poller: Poller,
     events: Vec<u64>,
     next_key: u64,
 }
 
-/// However the thread ends, also by a panic: drops tasks that it has not taken over, whose openers get an error, and
-/// has the next opener start a new thread.
+/// However the thread ends, also by a panic: drops tasks that it has not taken over, whose openers
+/// get an error, and has the next opener start a new thread.
 struct ExitGuard(Arc<Housekeeper>);
 
 impl Drop for ExitGuard {
@@ -170,8 +171,9 @@ impl Worker {
     /// Steps each task. Returns the earliest time at which one is due again.
     fn step_all(&mut self) -> Nanos {
         let mut until = Nanos::MAX;
-        // A clock read for each: the time that one step takes must not count as lateness of the next controller.
-        // All tasks, not only those that were signalled: kicks do not say which task they are for.
+        // A clock read for each: the time that one step takes must not count as lateness of the
+        // next controller. All tasks, not only those that were signalled: kicks do not say which
+        // task they are for.
         self.tasks.retain_mut(|(_, task)| match catch_unwind(AssertUnwindSafe(|| task.step(hw::now()))) {
             Ok(TaskStatus::Until(instant)) => {
                 until = until.min(instant);
@@ -190,9 +192,11 @@ impl Worker {
 
     /// Whether no thread can add a task any more.
     fn may_exit(&self) -> bool {
-        // Under the lock that openers take to find the thread: none can come between the test and the removal.
+        // Under the lock that openers take to find the thread: none can come between the test and
+        // the removal.
         let mut current = lock(&CURRENT);
-        // 3: this struct, the exit guard and CURRENT. An opener has one more; an open device has the kick.
+        // 3: this struct, the exit guard and CURRENT. An opener has one more; an open device has
+        // the kick.
         let unused = Arc::strong_count(&self.handle) == 3 && Arc::strong_count(&self.handle.kick) == 1;
         if unused {
             *current = None;

@@ -1,4 +1,5 @@
-//! Opening a device: from a transport to a [`Controller`] that is up. What fails here leaves nothing running.
+//! Opening a device: from a transport to a [`Controller`] that is up. What fails here leaves
+//! nothing running.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use crate::shared::queue_table::QueueTable;
 use crate::thread::sleep_cost;
 use crate::transport::{KernelFile, RingController, Transport};
 
-/// Most requests in flight on a ring. Their completions have to fit in a CQ of twice as many entries.
+/// Most requests in flight on a ring. Their completions have to fit in a CQ of twice as many
+/// entries.
 const MAX_DEPTH: u32 = 8192;
 
 /// Brings up the controller behind `controller`, which was opened as `uri`.
@@ -48,7 +50,8 @@ pub(crate) fn open(
     Ok((Controller::new(Opened { description, ..opened }, queue_table, Arc::new(FileQueues::new(0)), options), inventory))
 }
 
-/// Opens the file or block device `kernel_file`, which was opened as `uri`. Its queues are made when they are taken.
+/// Opens the file or block device `kernel_file`, which was opened as `uri`. Its queues are made
+/// when they are taken.
 ///
 /// # Errors
 /// See [`OpenError`].

@@ -1,5 +1,5 @@
-//! Queues of a controller whose thread is gone with requests in flight. The housekeeping thread reaps them, so that
-//! their futures end and their buffers return to the pool.
+//! Queues of a controller whose thread is gone with requests in flight. The housekeeping thread
+//! reaps them, so that their futures end and their buffers return to the pool.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::thread::block_on;
 use crate::transport::Post;
 use crate::wake::{on_another_thread, wake_all};
 
-/// Interval of polls while a queue without a thread has requests in flight. Their latency does not matter.
+/// Interval of polls while a queue without a thread has requests in flight. Their latency does not
+/// matter.
 pub(super) const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
 
 /// Reaps for queues without a thread. Returns whether any has requests open.
@@ -28,8 +29,8 @@ pub(super) fn sweep(queues: &[Arc<HwQueue>], taken: &mut Vec<Completed>) -> bool
     open
 }
 
-/// Processes the inbox of a queue without a thread, and posts its waiting requests. Returns whether any request
-/// is open.
+/// Processes the inbox of a queue without a thread, and posts its waiting requests. Returns whether
+/// any request is open.
 fn sweep_one(queue: &HwQueue, user: &QueueShared) -> bool {
     // Held until the end: a thread that takes the queue waits here for its requests.
     let mut left = user.left();

@@ -1,6 +1,6 @@
-//! What a controller's task does if the controller is a path of a multipath device: publish the path's state, send
-//! Keep Alive, return requests early so that they take other paths, and check that the controller which comes back
-//! is the same.
+//! What a controller's task does if the controller is a path of a multipath device: publish the
+//! path's state, send Keep Alive, return requests early so that they take other paths, and check
+//! that the controller which comes back is the same.
 
 use driver::multipath::{Link as PathLink, PathTraits};
 use driver::{AdminCommand, Dead, Inventory, Purpose, Reading, ResetCause};
@@ -8,7 +8,7 @@ use nvme::Status;
 use nvme::log::lid;
 use units::Nanos;
 
-use super::{ControllerTask, Phase};
+use super::{ControllerPhase, ControllerTask};
 use crate::request::{PATH_LOST, STOPPED};
 use crate::shared::events::EventKind;
 use crate::transport::ServerEvent;
@@ -20,8 +20,8 @@ impl ControllerTask {
         if self.path_handle.is_none() {
             return;
         }
-        // A controller that has not answered a command may not answer the reset either. It counts as lost until
-        // it does, so that reads take another path now.
+        // A controller that has not answered a command may not answer the reset either. It counts
+        // as lost until it does, so that reads take another path now.
         if cause.is_silence()
             && let Some(how) = self.early_return_status()
         {
@@ -32,8 +32,8 @@ impl ControllerTask {
         self.set_link(PathLink::Resetting);
     }
 
-    /// The controller does not answer. Its requests are returned to their queues now. It may still carry out
-    /// Writes; the multipath device decides when these may be sent again.
+    /// The controller does not answer. Its requests are returned to their queues now. It may still
+    /// carry out Writes; the multipath device decides when these may be sent again.
     pub(super) fn path_lost(&mut self, dead: &Dead) {
         tracing::warn!(why = %dead, "a path is lost");
         if let Some(how) = self.early_return_status() {
@@ -52,7 +52,8 @@ impl ControllerTask {
         self.set_link(PathLink::Connecting);
     }
 
-    /// The controller is up. The path is used at once, or after a return once the health log page has been read.
+    /// The controller is up. The path is used at once, or after a return once the health log page
+    /// has been read.
     pub(super) fn path_up(&mut self, now: Nanos) {
         if self.path_handle.is_none() {
             return;
@@ -73,8 +74,8 @@ impl ControllerTask {
             self.events.read(Reading::Log(lid::SMART));
         }
         if self.inventory.subsystem.ana_transition.is_some() {
-            // Until it has been read the last ANA state holds. Commands sent to the wrong group fail with a
-            // path-related status, and are sent elsewhere.
+            // Until it has been read the last ANA state holds. Commands sent to the wrong group
+            // fail with a path-related status, and are sent elsewhere.
             self.events.read(Reading::Log(lid::ANA));
         }
         if !self.returning {
@@ -111,7 +112,7 @@ impl ControllerTask {
     pub(super) fn take_server_events(&mut self) {
         while let Some(news) = self.controller.news() {
             match news {
-                ServerEvent::Ended(why) if self.path_handle.is_some() && matches!(self.phase, Phase::Live(_)) => {
+                ServerEvent::Ended(why) if self.path_handle.is_some() && matches!(self.phase, ControllerPhase::Live(_)) => {
                     let why = format!("{why}; a server that serves the same there is used again");
                     self.shared.reporter.push(EventKind::Disconnected(why));
                 }
@@ -125,7 +126,8 @@ impl ControllerTask {
         }
     }
 
-    /// The controller has been lost since `lost_since`. If its vfio-user server has gone, tries to connect again.
+    /// The controller has been lost since `lost_since`. If its vfio-user server has gone, tries to
+    /// connect again.
     pub(super) fn look_for_server(&self, lost_since: Nanos) {
         if self.path_handle.is_some() && !self.shared.is_closing() {
             let quiet = PathTraits::of(&self.inventory).quiesce_after;
@@ -142,9 +144,10 @@ impl ControllerTask {
         self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
-    /// The status with which the requests of a path that does not answer are returned early. `None`: not a path, so
-    /// they wait for the reset. An embedded controller can be cut off from memory, so all buffers return. Another
-    /// process or a drive cannot; the buffers of Reads are leaked then.
+    /// The status with which the requests of a path that does not answer are returned early.
+    /// `None`: not a path, so they wait for the reset. An embedded controller can be cut off from
+    /// memory, so all buffers return. Another process or a drive cannot; the buffers of Reads are
+    /// leaked then.
     pub(super) fn early_return_status(&self) -> Option<Status> {
         self.path_handle.as_ref()?;
         Some(if self.controller.cut_off() { STOPPED } else { PATH_LOST })
@@ -172,7 +175,7 @@ impl ControllerTask {
             self.events.read(Reading::Log(lid::ANA));
             self.publish_sizes();
         }
-        let Phase::Live(recovery) = &mut self.phase else { return Nanos::MAX };
+        let ControllerPhase::Live(recovery) = &mut self.phase else { return Nanos::MAX };
         if path_handle.take_reset_request() && recovery.is_watching() {
             recovery.reset();
         }

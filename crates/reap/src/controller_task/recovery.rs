@@ -1,4 +1,5 @@
-//! Time-outs, aborts and resets. `driver::Recovery` decides; this file carries it out on all queue pairs.
+//! Time-outs, aborts and resets. `driver::Recovery` decides; this file carries it out on all queue
+//! pairs.
 //!
 //! ```text
 //!  late command ─► finish_late_work: ring the doorbell, reap    the thread may compute, a message may be lost
@@ -16,16 +17,16 @@
 //!  buffers:  RDY = 0 seen → returned with their requests       else → leaked, and counted
 //! ```
 //!
-//! Changes to a pair need both of its locks. They are only tried: if a thread holds one, the rest of the pairs is
-//! done, and this pair at the next step, 50 µs later. So no doorbell of a closed pair is rung late: it is rung
-//! under the submission lock, and the pair is closed under it.
+//! Changes to a pair need both of its locks. They are only tried: if a thread holds one, the rest
+//! of the pairs is done, and this pair at the next step, 50 µs later. So no doorbell of a closed
+//! pair is rung late: it is rung under the submission lock, and the pair is closed under it.
 
 use driver::multipath::Link as PathLink;
 use driver::{AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
 use nvme::{Cid, QueueId, Status};
 use units::Nanos;
 
-use super::{ControllerTask, LOCK_RETRY, Phase};
+use super::{ControllerPhase, ControllerTask, LOCK_RETRY};
 use crate::request::{LOST, REQUEUED, REQUEUED_AS_ASKED, STOPPED};
 use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
@@ -34,14 +35,14 @@ use crate::transport::HeldPair;
 /// Time that a controller gets for commands whose doorbell was rung only at their time-out.
 const LATE_GRACE: Nanos = Nanos::from_millis(100);
 
-/// A late command is normally seen within this time. If not, its doorbell may have been rung long after it was
-/// posted, or this thread had no CPU.
+/// A late command is normally seen within this time. If not, its doorbell may have been rung long
+/// after it was posted, or this thread had no CPU.
 const LATE_TOLERANCE: Nanos = Nanos::from_millis(20);
 
 impl ControllerTask {
-    /// Rules out that late commands are the host's fault. A thread that computes may not have rung the doorbell,
-    /// or not have reaped, and a message may be lost. So rings the doorbells, and reaps for the owners. Returns
-    /// the time before which recovery must not act.
+    /// Rules out that late commands are the host's fault. A thread that computes may not have rung
+    /// the doorbell, or not have reaped, and a message may be lost. So rings the doorbells, and
+    /// reaps for the owners. Returns the time before which recovery must not act.
     pub(super) fn finish_late_work(&mut self, now: Nanos) -> Nanos {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
@@ -50,25 +51,28 @@ impl ControllerTask {
             if expired.is_empty() {
                 continue;
             }
-            // Seen this late, `posted_at` may be an old clock read of the application's, or this thread did not run.
+            // Seen this late, `posted_at` may be an old clock read of the application's, or this
+            // thread did not run.
             long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + LATE_TOLERANCE);
             announced += queue.try_commit();
             if queue.pending() {
                 queue.reap_for_owners(&mut self.taken);
             }
         }
-        // At most once per time-out: a thread that goes on posting late must not prevent a reset for ever.
+        // At most once per time-out: a thread that goes on posting late must not prevent a reset
+        // for ever.
         if (announced > 0 || long_ago) && now >= self.late_grace_until + self.options.timeout {
             self.late_grace_until = now + LATE_GRACE;
         }
         self.late_grace_until
     }
 
-    /// Carries out one request of the state machine. If a pair is locked by a thread, the request is kept in
-    /// `deferred_ask`, and continued at the next step.
+    /// Carries out one request of the state machine. If a pair is locked by a thread, the request
+    /// is kept in `deferred_ask`, and continued at the next step.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
         let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
-        // What to do to each pair, with both of its locks held. Returns the commands that it takes back.
+        // What to do to each pair, with both of its locks held. Returns the commands that it takes
+        // back.
         let verb: fn(&mut HeldPair<'_>) -> Vec<Command> = match &ask {
             RecoveryAsk::Abort { .. } => return self.abort(ask, now),
             // Completions are still reaped: the controller may have carried the commands out.
@@ -77,11 +81,12 @@ impl ControllerTask {
                 Vec::new()
             },
             RecoveryAsk::Lost(_) if self.early_return_status().is_none() => return self.finish_ask(ask, now),
-            // A path of several that does not answer: its requests go to other paths now, not after the reset.
+            // A path of several that does not answer: its requests go to other paths now, not after
+            // the reset.
             RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => |held| held.abandon(),
             RecoveryAsk::Restored(inventory) => {
-                // Before the first pair is open to posting: `learn` sets how commands are built. Repeated if
-                // some pair is deferred, which does no harm.
+                // Before the first pair is open to posting: `learn` sets how commands are built.
+                // Repeated if some pair is deferred, which does no harm.
                 self.controller.learn(inventory);
                 |held| {
                     held.reopen();
@@ -104,7 +109,8 @@ impl ControllerTask {
                 abandoned.push((n, taken_back));
             }
             drop(held);
-            // A thread may have been notified of a CQE meanwhile, found the lock busy, and gone to sleep.
+            // A thread may have been notified of a CQE meanwhile, found the lock busy, and gone to
+            // sleep.
             if pair.is_some_and(|pair| pair.look_again()) {
                 queues[n].notice_all();
             }
@@ -146,7 +152,8 @@ impl ControllerTask {
             self.deferred_ask = Some(ask);
             return;
         };
-        // Reserves the CID until both have completed. Otherwise the Abort could hit the next command with it.
+        // Reserves the CID until both have completed. Otherwise the Abort could hit the next
+        // command with it.
         let begun = held.begin_abort(command);
         if begun && self.admin.post(&self.controller, AdminCommand { sqe: *sqe, page: false }, purpose, now) {
             self.shared.health().aborts += 1;
@@ -154,7 +161,7 @@ impl ControllerTask {
         } else {
             // The command has just completed, or the admin queue is full: recovery decides anew.
             held.end_abort(command.cid);
-            if let Phase::Live(recovery) = &mut self.phase {
+            if let ControllerPhase::Live(recovery) = &mut self.phase {
                 recovery.abort_ended();
             }
         }
@@ -162,10 +169,11 @@ impl ControllerTask {
         self.repoll(&hardware);
     }
 
-    /// An Abort has completed. Whether it says "aborted" does not matter: the command's own completion counts.
+    /// An Abort has completed. Whether it says "aborted" does not matter: the command's own
+    /// completion counts.
     pub(super) fn abort_ended(&mut self, queue: QueueId, cid: Cid) {
         self.ended_aborts.push((queue, cid));
-        if let Phase::Live(recovery) = &mut self.phase {
+        if let ControllerPhase::Live(recovery) = &mut self.phase {
             recovery.abort_ended();
         }
     }
@@ -199,8 +207,8 @@ impl ControllerTask {
         self.coalescing.forget(&self.queues);
         self.shared.health().held_back = None;
         if buffers == Buffers::Returned {
-            // CSTS.RDY = 0 was seen: the controller does not access memory any more. Requests wait for the
-            // bring-up, unless there are other paths.
+            // CSTS.RDY = 0 was seen: the controller does not access memory any more. Requests wait
+            // for the bring-up, unless there are other paths.
             self.admin.reclaim_page();
             self.admin.pair.exclusive().reopen();
             self.path_stopped();
@@ -211,8 +219,8 @@ impl ControllerTask {
         }
     }
 
-    /// Returns the commands that a reset has taken back to their queues' inboxes. The queues retry or fail them,
-    /// as `status` says.
+    /// Returns the commands that a reset has taken back to their queues' inboxes. The queues retry
+    /// or fail them, as `status` says.
     pub(super) fn return_abandoned(&mut self, status: Status) {
         for (n, commands) in self.abandoned.drain(..) {
             let Some(queue) = self.queues.get(n) else { continue };
@@ -230,7 +238,8 @@ impl ControllerTask {
         let before = std::mem::replace(&mut self.inventory, inventory);
         self.shared.reporter.push(EventKind::Restored);
         let reconnected = std::mem::take(&mut self.reconnected);
-        // Compare with the first inventory of a path, not with the last: several servers may have answered since.
+        // Compare with the first inventory of a path, not with the last: several servers may have
+        // answered since.
         let known = self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
         for was in &known {
             let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_still(was);
@@ -248,8 +257,8 @@ impl ControllerTask {
         self.queues.iter().for_each(|queue| queue.notice_all());
     }
 
-    /// The controller is given up: requests that wait fail, now and later. Called again and again until the
-    /// device is closed.
+    /// The controller is given up: requests that wait fail, now and later. Called again and again
+    /// until the device is closed.
     pub(super) fn give_up(&mut self, why: Dead) {
         let mut health = self.shared.health();
         let known = health.dead.is_some();
@@ -260,17 +269,19 @@ impl ControllerTask {
         if !known {
             self.shared.reporter.push(EventKind::GivenUp(why.into()));
             self.set_link(PathLink::Lost);
-            // If the controller was not stopped, `abandon` has returned the commands as LOST before.
+            // If the controller was not stopped, `abandon` has returned the commands as LOST
+            // before.
             self.return_abandoned(STOPPED);
             self.users().for_each(|user| user.fail_all());
         }
         if self.is_unused() {
-            self.phase = Phase::Ended;
+            self.phase = ControllerPhase::Ended;
         }
     }
 
-    /// Takes back all commands, waiting for the pairs' locks. Only for the drop of a task, which is not stepped
-    /// again. The wait is short: no thread runs the application's code with such a lock.
+    /// Takes back all commands, waiting for the pairs' locks. Only for the drop of a task, which is
+    /// not stepped again. The wait is short: no thread runs the application's code with such a
+    /// lock.
     pub(super) fn take_everything_back(&mut self) {
         for (n, queue) in self.queues.iter().enumerate() {
             for pair in queue.queue_pairs() {
@@ -292,8 +303,8 @@ impl ControllerTask {
         self.admin.leak_rings();
     }
 
-    /// After a pair's locks were held for something else than posting or reaping: a thread may have found them
-    /// busy, and gone to sleep. Wakes the users if a CQE is visible.
+    /// After a pair's locks were held for something else than posting or reaping: a thread may have
+    /// found them busy, and gone to sleep. Wakes the users if a CQE is visible.
     fn repoll(&mut self, queue: &HwQueue) {
         queue.tags_returned();
         // `fold`, not `any`: each pair's check has a fence of its own.

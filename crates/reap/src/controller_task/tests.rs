@@ -94,8 +94,9 @@ fn result(future: &mut Pending) -> Option<Result<(), IoError>> {
     }
 }
 
-/// Between the task's sweep and its decision to shut down, the last queue goes and the device closes, with a completion
-/// in an inbox. `decide` makes the decision. The task must not end before the completion has been taken.
+/// Between the task's sweep and its decision to shut down, the last queue goes and the device
+/// closes, with a completion in an inbox. `decide` makes the decision. The task must not end before
+/// the completion has been taken.
 fn closed_before(decide: impl FnOnce(&mut ControllerTask)) {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
@@ -106,8 +107,8 @@ fn closed_before(decide: impl FnOnce(&mut ControllerTask)) {
     task.step(hw::now());
     drop((queue, controller));
     decide(&mut task);
-    assert!(!matches!(task.phase, Phase::Ended), "a future waits for what lies in an inbox");
-    step_until(&mut task, |task| matches!(task.phase, Phase::Ended).then_some(()));
+    assert!(!matches!(task.phase, ControllerPhase::Ended), "a future waits for what lies in an inbox");
+    step_until(&mut task, |task| matches!(task.phase, ControllerPhase::Ended).then_some(()));
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
@@ -121,7 +122,8 @@ fn controller_failure_finishes_futures() {
     closed_before(|task| task.give_up(driver::Dead::Gone));
 }
 
-/// One of two threads of a hardware queue is gone; the sweep reaps completions of the other, which sleeps, and wakes it.
+/// One of two threads of a hardware queue is gone; the sweep reaps completions of the other, which
+/// sleeps, and wakes it.
 #[test]
 fn sweep_wakes_the_sleeping_thread() {
     let options = interrupt().software_queues(2).hardware_queues(1);
@@ -160,8 +162,8 @@ fn orphaned_requests_return_their_buffers() {
     assert_eq!(queue.block_on(queue.flush(&ns)), Ok(Ok(())));
 }
 
-/// A thread that takes a queue takes its open requests too. A sweep that has seen the queue without a thread just before
-/// finds none.
+/// A thread that takes a queue takes its open requests too. A sweep that has seen the queue without
+/// a thread just before finds none.
 #[test]
 fn next_thread_takes_left_requests() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -201,7 +203,8 @@ fn failed_takes_leave_requests() {
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
-/// The task posts requests that wait for a tag, for the thread that is gone. It does not wait for a thread that is posting.
+/// The task posts requests that wait for a tag, for the thread that is gone. It does not wait for a
+/// thread that is posting.
 #[test]
 fn waiting_orphans_are_posted() {
     let (mut task, controller, hardware) = controller("mem:1M?profile=null", &interrupt());
@@ -233,8 +236,8 @@ fn given_up_controllers_fail_orphans() {
     assert_eq!(hardware.pair.counters().finished, futures.len() as u64);
 }
 
-/// Requests are retried after a reset of a controller that was given up and is back, but not after `fail_retries`,
-/// whichever thread has the queue.
+/// Requests are retried after a reset of a controller that was given up and is back, but not after
+/// `fail_retries`, whichever thread has the queue.
 #[test]
 fn revived_queues_post_again() {
     for (patient, same_thread) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -261,7 +264,8 @@ fn revived_queues_post_again() {
     }
 }
 
-/// A task that is dropped while it is live, because a step has panicked, fails all requests and wakes their threads.
+/// A task that is dropped while it is live, because a step has panicked, fails all requests and
+/// wakes their threads.
 #[test]
 fn task_exit_ends_all_waits() {
     let (task, controller, _) = controller("mem:1M?profile=null", &interrupt());
@@ -313,7 +317,8 @@ fn stale_namespace_handles_are_refused() {
     let log2 = ns.block_bytes().ilog2() as u8;
     format(&mut task, 24 - log2);
     assert_eq!(read(), Err(Refused::Changed(ns.nsid().0)));
-    // The other namespace has not changed: its requests are accepted up to the first that is refused.
+    // The other namespace has not changed: its requests are accepted up to the first that is
+    // refused.
     let other = queue.namespaces()[1];
     let mixed = [other, other, ns, other].map(|ns| Request::read(&ns, 0, queue.buffer(4096).unwrap()));
     let mut mixed = mixed.into_iter();
@@ -332,7 +337,7 @@ fn stale_namespace_handles_are_refused() {
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
     drop((queue, controller));
-    step_until(&mut task, |task| matches!(task.phase, Phase::Ended).then_some(()));
+    step_until(&mut task, |task| matches!(task.phase, ControllerPhase::Ended).then_some(()));
 }
 
 /// SGLs are used only if the controller reports them, also after a reset.
@@ -348,7 +353,8 @@ fn sgls_need_controller_support() {
     assert!(!task.controller.sgls());
 }
 
-/// Transfers of more than two pages need a PRP list, or one SGL descriptor if the controller has SGLs.
+/// Transfers of more than two pages need a PRP list, or one SGL descriptor if the controller has
+/// SGLs.
 #[test]
 fn long_transfers_use_sgls() {
     for (uri, lists) in [("mem:1M?profile=null", true), ("mem:1M?profile=null&sgl=yes", false)] {

@@ -1,5 +1,5 @@
-//! Requests to a controller's task (`controller_task.rs`), from any thread: close, reset, raw admin commands,
-//! queues without a thread. Each is stored here, and then wakes the housekeeping thread.
+//! Requests to a controller's task (`controller_task.rs`), from any thread: close, reset, raw admin
+//! commands, queues without a thread. Each is stored here, and then wakes the housekeeping thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -44,7 +44,8 @@ pub(crate) struct RawCommand {
 impl RawCommand {
     /// Sends the answer to the caller.
     pub(crate) fn answer(self, answer: Answer) {
-        // An error means that the caller has stopped waiting. The channel has room for the one answer.
+        // An error means that the caller has stopped waiting. The channel has room for the one
+        // answer.
         _ = self.reply.try_send(answer);
     }
 }

@@ -1,5 +1,5 @@
-//! An open controller, file or block device, as its device and its queues share it. [`Controller`] is the
-//! handle; the last clone closes the device.
+//! An open controller, file or block device, as its device and its queues share it. [`Controller`]
+//! is the handle; the last clone closes the device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -39,7 +39,8 @@ pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
     transport: Transport,
-    /// Copies of the transport's number and pool: each batch reads them, without a match on the transport.
+    /// Copies of the transport's number and pool: each batch reads them, without a match on the
+    /// transport.
     number: u32,
     pool: DmaPool,
     queue_table: QueueTable,
@@ -92,8 +93,9 @@ pub(crate) struct NamespaceSizes(Arc<SizeTable>);
 struct SizeTable {
     sizes: Box<[(Nsid, AtomicU64)]>,
     transport: u32,
-    /// The transport number that the data path compares with each request's namespace. While some namespace
-    /// cannot be used it is [`NO_LINK`], which no request has: every request then takes the slow check.
+    /// The transport number that the data path compares with each request's namespace. While some
+    /// namespace cannot be used it is [`NO_LINK`], which no request has: every request then takes
+    /// the slow check.
     number: AtomicU32,
 }
 
@@ -108,11 +110,12 @@ impl NamespaceSizes {
         self.0.sizes.iter().find(|(other, _)| *other == nsid).map(|(_, blocks)| blocks)
     }
 
-    /// Sets the size of a namespace; 0: it cannot be used. Returns the size before, or `None` if the namespace
-    /// is unknown. Only the controller's task calls it.
+    /// Sets the size of a namespace; 0: it cannot be used. Returns the size before, or `None` if
+    /// the namespace is unknown. Only the controller's task calls it.
     pub(crate) fn set(&self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let before = self.find(nsid)?.swap(blocks, AcqRel);
-        // One comparison on the data path covers all namespaces, so one that is gone slows them all down.
+        // One comparison on the data path covers all namespaces, so one that is gone slows them all
+        // down.
         let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
         self.0.number.store(if any_gone { NO_LINK } else { self.0.transport }, Release);
         Some(before)
@@ -131,7 +134,8 @@ impl NamespaceSizes {
 }
 
 impl Controller {
-    /// A controller that is up, with its queues in `queue_table`, or an open file, with its queues in `files`.
+    /// A controller that is up, with its queues in `queue_table`, or an open file, with its queues
+    /// in `files`.
     pub(crate) fn new(opened: Opened, queue_table: QueueTable, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
         let Opened { transport, namespaces, sizes, control, description, .. } = opened;
         let (number, pool, mode) = (transport.number(), transport.pool().clone(), AtomicU64::new(options.mode.into()));
@@ -139,8 +143,8 @@ impl Controller {
         Controller(Arc::new(Shared { transport, number, pool, queue_table, files, namespaces, sizes, mode, timeout, control, description }))
     }
 
-    /// Takes a software queue for a thread: its hardware queue, and its index there. Must be followed by
-    /// [`Controller::release_queue`].
+    /// Takes a software queue for a thread: its hardware queue, and its index there. Must be
+    /// followed by [`Controller::release_queue`].
     ///
     /// # Errors
     /// All queues are taken, or the transport does not have the mode.
@@ -164,20 +168,22 @@ impl Controller {
         })
     }
 
-    /// Hands a queue without a thread to the housekeeping thread, which polls it until nothing is open.
+    /// Hands a queue without a thread to the housekeeping thread, which polls it until nothing is
+    /// open.
     pub(crate) fn add_orphan(&self, queue: Box<dyn Orphan>) {
         self.0.control.add_orphan(queue);
     }
 
-    /// Returns a queue whose thread is gone. Another thread may take it; a queue of a file is removed.
+    /// Returns a queue whose thread is gone. Another thread may take it; a queue of a file is
+    /// removed.
     pub(crate) fn release_queue(&self, queue: &Arc<QueueShared>) {
         if !self.0.queue_table.give_back(queue) {
             self.0.files.remove(queue);
         }
     }
 
-    /// The mode that a queue gets when `asked` is requested. `made_for`: the mode of the kernel's own (IOPOLL,
-    /// SQPOLL) for which the queue's ring was made.
+    /// The mode that a queue gets when `asked` is requested. `made_for`: the mode of the kernel's
+    /// own (IOPOLL, SQPOLL) for which the queue's ring was made.
     pub(crate) fn mode_on(&self, made_for: Option<Mode>, asked: Mode) -> Mode {
         // The kernel's own modes are flags of io_uring_setup: a ring cannot enter or leave them.
         if let Some(own) = made_for {
@@ -186,14 +192,16 @@ impl Controller {
         // The kernel coalesces no completions of a file.
         let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
         if coalesces && matches!(self.0.transport, Transport::Kernel(_)) {
-            // The event first: a caller that sees its queue in another mode finds the reason among the events.
+            // The event first: a caller that sees its queue in another mode finds the reason among
+            // the events.
             self.0.control.refuse_coalescing();
             return Mode::INTERRUPT;
         }
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// [`Controller::mode_on`] for queue `number`, with an event if the queue's ring rules the mode out.
+    /// [`Controller::mode_on`] for queue `number`, with an event if the queue's ring rules the mode
+    /// out.
     pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
         let in_force = self.mode_on(made_for, asked);
         // `mode_on` has reported the other reason, coalescing.
@@ -244,15 +252,16 @@ impl Controller {
         Mode::try_from(self.0.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
     }
 
-    /// How long [`crate::thread::queue_pair::QueuePair::close`] waits for requests that only its thread can
-    /// reap: until they are late, and then for the kernel to cancel them.
+    /// How long [`crate::thread::queue_pair::QueuePair::close`] waits for requests that only its
+    /// thread can reap: until they are late, and then for the kernel to cancel them.
     pub(crate) fn close_timeout(&self) -> Nanos {
         self.0.timeout + CANCEL_TIMEOUT
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        // First the mode of the device: a queue that is taken from now on begins in it, or is in the list below.
+        // First the mode of the device: a queue that is taken from now on begins in it, or is in
+        // the list below.
         self.0.mode.store(mode.into(), Relaxed);
         for queue in self.queues() {
             queue.mode.ask(self.mode_on(queue.made_for, mode));
@@ -313,8 +322,8 @@ impl Controller {
         self.0.control.request_reset();
     }
 
-    /// Checks a request again that [`Controller::checker`] has refused for `why`. While some namespace cannot be
-    /// used the checker refuses every request ([`SizeTable::number`]).
+    /// Checks a request again that [`Controller::checker`] has refused for `why`. While some
+    /// namespace cannot be used the checker refuses every request ([`SizeTable::number`]).
     ///
     /// # Errors
     /// The request, and why it is refused.
@@ -366,7 +375,8 @@ impl Controller {
         }
     }
 
-    /// A function that checks whether a request can be carried out on this controller; see [`Request::check`].
+    /// A function that checks whether a request can be carried out on this controller; see
+    /// [`Request::check`].
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         self.checker_for(self.0.sizes.number())

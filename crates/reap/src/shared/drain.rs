@@ -1,5 +1,5 @@
-//! The users of a hardware queue's drain thread (`threaded`): the first one starts it, the last one joins it.
-//! The thread itself is `thread/drain_thread.rs`.
+//! The users of a hardware queue's drain thread (`threaded`): the first one starts it, the last one
+//! joins it. The thread itself is `thread/drain_thread.rs`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,8 +13,8 @@ use crate::wake::Wake;
 
 /// The drain thread of a hardware queue, if it runs, and its users.
 pub(crate) struct Drain {
-    /// Locked while the thread is started or joined, so that there are never two. The drain thread does not
-    /// take this lock: the thread that joins it holds it.
+    /// Locked while the thread is started or joined, so that there are never two. The drain thread
+    /// does not take this lock: the thread that joins it holds it.
     thread: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<DrainUsers>,
     /// While the thread runs the hardware queue is shared: another thread than their owner may reap
@@ -69,8 +69,8 @@ impl Drain {
         let mut thread = self.thread();
         self.state().users += 1;
         if thread.is_none() {
-            // Before it starts: if `is_shared` were false the drain thread would take no role, arm nothing
-            // and sleep for ever.
+            // Before it starts: if `is_shared` were false the drain thread would take no role, arm
+            // nothing and sleep for ever.
             self.running.store(true, Release);
             *thread = Some(begin().inspect_err(|_| {
                 self.state().users -= 1;
@@ -80,8 +80,8 @@ impl Drain {
         Ok(())
     }
 
-    /// A software queue leaves `threaded`. The last one joins the thread; what the thread has reaped is in the
-    /// inboxes then. Call without any lock.
+    /// A software queue leaves `threaded`. The last one joins the thread; what the thread has
+    /// reaped is in the inboxes then. Call without any lock.
     pub(crate) fn release(&self) {
         let mut thread = self.thread();
         let mut state = self.state();
@@ -111,9 +111,9 @@ impl Drain {
         self.state().users > 0
     }
 
-    /// Called by the drain thread: if it has no user, adds its CPU time to the sum and returns true. It gets no
-    /// user any more then, because [`Drain::release`] holds the lock that [`Drain::acquire`] needs until the
-    /// thread has ended.
+    /// Called by the drain thread: if it has no user, adds its CPU time to the sum and returns
+    /// true. It gets no user any more then, because [`Drain::release`] holds the lock that
+    /// [`Drain::acquire`] needs until the thread has ended.
     pub(crate) fn finish_if_unused(&self) -> bool {
         let mut state = self.state();
         let unused = state.users == 0;

@@ -1,5 +1,5 @@
-//! The event log of a device, and its receivers. The log keeps the last 256 events; each receiver has its own
-//! position in it.
+//! The event log of a device, and its receivers. The log keeps the last 256 events; each receiver
+//! has its own position in it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +26,8 @@ const KEPT: usize = 256;
 pub struct Event {
     /// When.
     pub at: Instant,
-    /// The path, an index of [`Device::paths`](crate::Device::paths); `None` if the device is not `multipath:`.
+    /// The path, an index of [`Device::paths`](crate::Device::paths); `None` if the device is not
+    /// `multipath:`.
     pub path: Option<usize>,
     /// What has happened.
     pub kind: EventKind,
@@ -40,7 +41,8 @@ pub enum EventKind {
     Reset(ResetCause),
     /// The controller is up again after a reset.
     Restored,
-    /// The controller was removed or cannot be used any more: every request fails, or takes another path.
+    /// The controller was removed or cannot be used any more: every request fails, or takes another
+    /// path.
     GivenUp(GivenUp),
     /// Requests exceeded the time-out. They are aborted, or the kernel is asked to cancel them.
     TimedOut {
@@ -51,7 +53,8 @@ pub enum EventKind {
         /// The time-out.
         after: Nanos,
     },
-    /// The size of a namespace has changed. [`Device::current`](crate::Device::current) returns a handle with the new size.
+    /// The size of a namespace has changed. [`Device::current`](crate::Device::current) returns a
+    /// handle with the new size.
     Resized {
         /// The namespace.
         nsid: Nsid,
@@ -60,7 +63,8 @@ pub enum EventKind {
         /// Its logical blocks now; 0: it is gone, or was replaced by another namespace.
         blocks: u64,
     },
-    /// The controller has sent an asynchronous event (Base 5.1.2). The library has read the log pages that it uses.
+    /// The controller has sent an asynchronous event (Base 5.1.2). The library has read the log
+    /// pages that it uses.
     Async(AsyncEvent),
     /// The state of a path of a `multipath:` device, or its ANA state, has changed.
     Path(PathStatus),
@@ -162,7 +166,8 @@ impl EventLog {
         let wakers: Vec<_> = state.wakers.drain(..).map(|(_, waker)| waker).collect();
         drop(state);
         self.changed.notify_all();
-        // Wakers are the application's code. Most events come from the housekeeping thread, which must not block.
+        // Wakers are the application's code. Most events come from the housekeeping thread, which
+        // must not block.
         on_another_thread("reap-wake", wakers, wake_all);
     }
 
@@ -177,7 +182,8 @@ impl EventLog {
             _ => tracing::warn!("{event}"),
         }
         self.change(|state| {
-            // A slow receiver must not grow the log: it loses events, and `Events::lost` counts them.
+            // A slow receiver must not grow the log: it loses events, and `Events::lost` counts
+            // them.
             if state.kept.len() == KEPT {
                 state.kept.pop_front();
                 state.dropped += 1;
@@ -219,9 +225,10 @@ impl Drop for EventSource {
     }
 }
 
-/// Receives the events of a device ([`Device::events`](crate::Device::events)), on any thread, from the time when the device
-/// was opened. A device keeps its last 256 events. A receiver that is further behind loses the oldest, and counts
-/// them ([`Events::lost`]). It does not keep the device open.
+/// Receives the events of a device ([`Device::events`](crate::Device::events)), on any thread, from
+/// the time when the device was opened. A device keeps its last 256 events. A receiver that is
+/// further behind loses the oldest, and counts them ([`Events::lost`]). It does not keep the device
+/// open.
 ///
 /// ```
 /// use reap::{Device, EventKind};
@@ -254,7 +261,8 @@ impl Events {
         self.take(&log.lock())
     }
 
-    /// The next event. Blocks until there is one, until `until` (`None`: no time limit), or until the device is closed.
+    /// The next event. Blocks until there is one, until `until` (`None`: no time limit), or until
+    /// the device is closed.
     pub fn next(&mut self, until: Option<Instant>) -> Option<Event> {
         let log = self.log.clone();
         let mut state = log.lock();
@@ -286,7 +294,8 @@ impl Events {
         }
         let before = state.take_waker(self.number);
         state.wakers.push((self.number, waker));
-        // Dropping a waker runs the application's code, which may use the device: not under the lock.
+        // Dropping a waker runs the application's code, which may use the device: not under the
+        // lock.
         drop(state);
         drop(before);
         Poll::Pending

@@ -1,5 +1,5 @@
-//! Requests as futures. A future holds only a ticket ([`FutureStates`]); the request and its buffer stay in the
-//! queue. So a future may be dropped or forgotten while the device uses the buffer.
+//! Requests as futures. A future holds only a ticket ([`FutureStates`]); the request and its buffer
+//! stay in the queue. So a future may be dropped or forgotten while the device uses the buffer.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use super::future_states::FutureStates;
 use crate::error::{IoError, Refused};
 use crate::request::{Completion, Request};
 
-/// The future of a request. It may be sent to, and awaited on, any thread. Some thread has to drive the queue
-/// that the request was submitted to.
+/// The future of a request. It may be sent to, and awaited on, any thread. Some thread has to drive
+/// the queue that the request was submitted to.
 #[must_use = "the request is posted already, but its result and its buffer come back through the future"]
 pub struct Pending(PendingState);
 
@@ -80,8 +80,9 @@ impl Drop for Pending {
     }
 }
 
-/// The future of a Read or a Write: its result and its buffer. After [`IoError::DeviceLost`] the buffer may be an
-/// empty one, because the controller may still write to the original, which is leaked.
+/// The future of a Read or a Write: its result and its buffer. After [`IoError::DeviceLost`] the
+/// buffer may be an empty one, because the controller may still write to the original, which is
+/// leaked.
 #[must_use = "the request is posted already, but its result and its buffer come back through the future"]
 pub struct IoFuture {
     pending: Pending,
@@ -109,8 +110,8 @@ impl Future for IoFuture {
     }
 }
 
-/// The future of Reads or Writes of several buffers: the first error in the order of the buffers, and the
-/// buffers, each as of an [`IoFuture`].
+/// The future of Reads or Writes of several buffers: the first error in the order of the buffers,
+/// and the buffers, each as of an [`IoFuture`].
 #[must_use = "the requests are posted already, but their result and their buffers come back through the future"]
 #[derive(Debug)]
 pub struct VectoredFuture(Vec<Part>);
@@ -159,8 +160,8 @@ impl Future for VectoredFuture {
     }
 }
 
-/// The future of an I/O command that the caller has built: dword 0 of its completion, and its buffer, as of an
-/// [`IoFuture`].
+/// The future of an I/O command that the caller has built: dword 0 of its completion, and its
+/// buffer, as of an [`IoFuture`].
 #[must_use = "the command is posted already, but its result and its buffer come back through the future"]
 #[derive(Debug)]
 pub struct CommandFuture {
@@ -179,12 +180,14 @@ impl Future for CommandFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // Relaxed: the queue's thread stored it before it completed the ticket, and the ticket has a lock.
+        // Relaxed: the queue's thread stored it before it completed the ticket, and the ticket has
+        // a lock.
         Pin::new(&mut this.pending).poll(cx).map(|done| (done.result.map(|()| this.result.load(Relaxed)), done.buf))
     }
 }
 
-/// The future of a request without data: a Flush, a Write Zeroes, a Deallocate, a Verify or a Write Uncorrectable.
+/// The future of a request without data: a Flush, a Write Zeroes, a Deallocate, a Verify or a Write
+/// Uncorrectable.
 #[must_use = "the request is posted already, but its result comes back through the future"]
 #[derive(Debug)]
 pub struct FlushFuture(pub(crate) Pending);

@@ -1,5 +1,5 @@
-//! The state of each future, by ticket. A request may move to another path, and its queue to another thread; the
-//! future keeps its ticket.
+//! The state of each future, by ticket. A request may move to another path, and its queue to
+//! another thread; the future keeps its ticket.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -61,7 +61,8 @@ impl FutureStates {
     /// Stores the completion of a request. Returns the waker, to be called outside every lock.
     ///
     /// # Errors
-    /// The future was dropped: the completion. Dropping it may run the application's code, so not under a lock.
+    /// The future was dropped: the completion. Dropping it may run the application's code, so not
+    /// under a lock.
     pub(crate) fn complete(&self, at: u32, completion: Completion) -> Result<Option<Waker>, Completion> {
         let mut table = self.lock();
         match table.tickets.get_mut(at as usize) {
@@ -102,7 +103,8 @@ impl FutureStates {
             Some(FutureState::Complete(_)) => table.free_ticket(at),
             _ => return,
         };
-        // The waker or the buffer: dropping them runs the application's code, which may poll another ticket.
+        // The waker or the buffer: dropping them runs the application's code, which may poll
+        // another ticket.
         drop(table);
         drop(was);
     }

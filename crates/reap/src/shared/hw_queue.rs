@@ -1,5 +1,5 @@
-//! A hardware queue as its threads share it: the queue pairs, the software queues that post to them (*users*),
-//! and the role of owning the notification.
+//! A hardware queue as its threads share it: the queue pairs, the software queues that post to them
+//! (*users*), and the role of owning the notification.
 //!
 //! ```text
 //!   users[0] ─┐                         ┌─► role owner ─ epoll: vector + own wake-up
@@ -10,8 +10,8 @@
 //!   tags returned by A:            wait list → notice to each waiter
 //! ```
 //!
-//! Memory ordering: the inbox has a lock; the notice flag is a release store, and `Wake::tell` has the SeqCst
-//! fence of invariant 1 between that store and its test whether the thread sleeps.
+//! Memory ordering: the inbox has a lock; the notice flag is a release store, and `Wake::tell` has
+//! the SeqCst fence of invariant 1 between that store and its test whether the thread sleeps.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ pub(crate) struct HwQueue {
     pub waiters: TagWaitList,
 }
 
-/// Most polls of a pair by [`HwQueue::reap_for_owners`], so that its caller gets to other work (invariant 2).
+/// Most polls of a pair by [`HwQueue::reap_for_owners`], so that its caller gets to other work
+/// (invariant 2).
 const ROUNDS: usize = 4;
 
 /// Most users of one hardware queue: a token has 8 bits for them.
@@ -82,8 +83,8 @@ impl HwQueue {
         self.pairs().map(RingPair::tags).sum()
     }
 
-    /// For the housekeeping thread, which waits for no lock: rings the doorbells unless some thread is posting,
-    /// which will do so itself. Returns the number of commands announced.
+    /// For the housekeeping thread, which waits for no lock: rings the doorbells unless some thread
+    /// is posting, which will do so itself. Returns the number of commands announced.
     pub(crate) fn try_commit(&self) -> u32 {
         self.pairs().map(RingPair::try_commit).sum()
     }
@@ -94,7 +95,8 @@ impl HwQueue {
         self.pair.pending() || self.polled.as_ref().is_some_and(RingPair::pending)
     }
 
-    /// Its part of the device's counters. `is_counted`: whether the messages of a vector are counted already.
+    /// Its part of the device's counters. `is_counted`: whether the messages of a vector are
+    /// counted already.
     pub(crate) fn device_counters(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
         let each = |pair: &RingPair| pair.device_counters(pair.notifies() && !is_counted(pair.vector()));
         self.pairs().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
@@ -123,8 +125,8 @@ impl HwQueue {
         self.waiters.returned(|user| self.users[usize::from(user)].notice());
     }
 
-    /// Reaps on behalf of the users, and delivers to their inboxes: for the drain and the housekeeping thread.
-    /// Each poll takes at most what `taken` has room for.
+    /// Reaps on behalf of the users, and delivers to their inboxes: for the drain and the
+    /// housekeeping thread. Each poll takes at most what `taken` has room for.
     pub(crate) fn reap_for_owners(&self, taken: &mut Vec<Completed>) {
         for pair in self.pairs() {
             let mut left = false;
@@ -152,8 +154,8 @@ impl HwQueue {
         }
     }
 
-    /// Wakes the thread that sleeps on the vector: it may have been notified of the CQEs that are left, found
-    /// the CQ lock busy, and gone back to sleep.
+    /// Wakes the thread that sleeps on the vector: it may have been notified of the CQEs that are
+    /// left, found the CQ lock busy, and gone back to sleep.
     #[cold]
     fn wake_owner(&self) {
         if !self.is_shared() {
@@ -163,10 +165,12 @@ impl HwQueue {
         }
     }
 
-    /// Delivers completions to the inboxes of their users, except those of user `except`, and wakes their threads.
+    /// Delivers completions to the inboxes of their users, except those of user `except`, and wakes
+    /// their threads.
     #[inline(never)] // Keeps its stack frame out of polls of a queue that is not shared.
     pub(crate) fn deliver(&self, except: Option<u8>, taken: &[Completed]) {
-        // A bit for each user: each thread is woken once, after all its completions are in the inbox.
+        // A bit for each user: each thread is woken once, after all its completions are in the
+        // inbox.
         let mut left = [0u64; MAX_USERS / 64];
         for completed in taken {
             let owner = Token(completed.token).soft();

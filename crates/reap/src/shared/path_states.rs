@@ -1,5 +1,5 @@
-//! The states of the paths of a multipath device. The controllers' tasks write them; the device's queues read
-//! them before each batch, and request resets and new ANA log pages here.
+//! The states of the paths of a multipath device. The controllers' tasks write them; the device's
+//! queues read them before each batch, and request resets and new ANA log pages here.
 //!
 //! ```text
 //!  one word per path:   63..32 life     16 fits   15..8 link   7..0 ANA state
@@ -10,7 +10,8 @@
 //!  queue:  changes? (Acquire) → read the words → take the inbox
 //! ```
 //!
-//! So a queue that reads "lost" has, or finds in its inbox, all the requests that it had sent on the path.
+//! So a queue that reads "lost" has, or finds in its inbox, all the requests that it had sent on
+//! the path.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -64,10 +65,12 @@ pub(crate) struct PathStates {
     paths: Box<[PathState]>,
     /// Counts the changes of all paths. Queues read only this before each batch.
     changes: AtomicU64,
-    /// The namespace, and its ANA group (0: none). Set when the paths are joined; `nsid` is 0 before.
+    /// The namespace, and its ANA group (0: none). Set when the paths are joined; `nsid` is 0
+    /// before.
     nsid: AtomicU64,
     group: AtomicU64,
-    /// The size of the namespace in logical blocks: the last new size that any controller has reported.
+    /// The size of the namespace in logical blocks: the last new size that any controller has
+    /// reported.
     blocks: AtomicU64,
     /// Writes that no Flush has covered yet.
     pub marks: WriteMarks,
@@ -192,14 +195,16 @@ impl PathHandle {
         }
     }
 
-    /// The path's controller reports this size. A new size is that of the namespace from now on: after a resize
-    /// one controller is the first to report it. Paths with another size are not used until they report it too.
+    /// The path's controller reports this size. A new size is that of the namespace from now on:
+    /// after a resize one controller is the first to report it. Paths with another size are not
+    /// used until they report it too.
     pub(crate) fn set_blocks(&self, nsid: Nsid, blocks: u64) {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.path_states.nsid.load(Acquire) != u64::from(nsid.0) || state.blocks.swap(blocks, AcqRel) == blocks {
             return;
         }
-        // 0: the namespace is detached from this controller, or was replaced there. The others still have it.
+        // 0: the namespace is detached from this controller, or was replaced there. The others
+        // still have it.
         let size = if blocks == 0 { self.path_states.blocks() } else { blocks };
         for (n, state) in (0..).zip(&self.path_states.paths) {
             let shown = state.blocks.load(Acquire);
@@ -214,8 +219,9 @@ impl PathHandle {
         Nsid(self.path_states.nsid.load(Acquire) as u32)
     }
 
-    /// The size that a controller reports after a reconnect. It is not taken for a resize, because another server
-    /// may have answered: if it differs from the namespace's size, the path is not used.
+    /// The size that a controller reports after a reconnect. It is not taken for a resize, because
+    /// another server may have answered: if it differs from the namespace's size, the path is not
+    /// used.
     pub(crate) fn set_reconnected_size(&self, nsid: Nsid, blocks: u64) {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.nsid() == nsid {
@@ -224,7 +230,8 @@ impl PathHandle {
         }
     }
 
-    /// The controller has lost the contents of its volatile cache. Call it before the path is set live.
+    /// The controller has lost the contents of its volatile cache. Call it before the path is set
+    /// live.
     pub(crate) fn cache_lost(&self) {
         self.path_states.marks.cache_lost(self.path);
     }

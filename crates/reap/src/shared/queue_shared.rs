@@ -1,6 +1,6 @@
-//! The part of a queue that other threads may use. A queue belongs to one thread; another thread that has
-//! something for it stores it here, sets the notice flag, and wakes the thread if it sleeps. So the data path
-//! tests one flag, whatever has happened.
+//! The part of a queue that other threads may use. A queue belongs to one thread; another thread
+//! that has something for it stores it here, sets the notice flag, and wakes the thread if it
+//! sleeps. So the data path tests one flag, whatever has happened.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
@@ -21,8 +21,8 @@ use crate::wake::Wake;
 
 /// The shared part of a queue.
 pub(crate) struct QueueShared {
-    /// For a controller: the identifier of the hardware queue. For a file: the lowest number from 1 that no
-    /// other queue of the file has.
+    /// For a controller: the identifier of the hardware queue. For a file: the lowest number from 1
+    /// that no other queue of the file has.
     pub id: u16,
     /// The mode of the kernel's own (IOPOLL, SQPOLL) that the ring was made for, if any.
     pub made_for: Option<Mode>,
@@ -30,12 +30,13 @@ pub(crate) struct QueueShared {
     pub mode: ModeCell<Mode>,
     /// Armed while the queue's thread sleeps.
     pub wake: Arc<Wake>,
-    /// Another thread has left something: in the inbox, in `fails`, or a tag that the queue waits for.
+    /// Another thread has left something: in the inbox, in `fails`, or a tag that the queue waits
+    /// for.
     noticed: AtomicBool,
     /// Completions of this queue that another thread has reaped, or that a reset has made.
     pub inbox: Inbox<Completed>,
-    /// Bits [`QueueShared::FAIL_RETRIES`] and [`QueueShared::FAIL_ALL`]. With neither set, requests that cannot
-    /// be posted wait.
+    /// Bits [`QueueShared::FAIL_RETRIES`] and [`QueueShared::FAIL_ALL`]. With neither set, requests
+    /// that cannot be posted wait.
     fails: AtomicU8,
     /// Requests that are not finished.
     open: AtomicU32,
@@ -43,10 +44,11 @@ pub(crate) struct QueueShared {
     left: Mutex<Option<Box<Requests>>>,
     /// The thread is gone, and requests are still open.
     orphaned: AtomicBool,
-    /// When a request may be late. [`Nanos::MAX`]: nothing is in flight, or the controller's task finds late
-    /// requests by itself.
+    /// When a request may be late. [`Nanos::MAX`]: nothing is in flight, or the controller's task
+    /// finds late requests by itself.
     late_at: AtomicU64,
-    /// Interrupt Coalescing, in entries per message: what the policy asks for, and what the controller does.
+    /// Interrupt Coalescing, in entries per message: what the policy asks for, and what the
+    /// controller does.
     wanted_coalescing: AtomicU32,
     coalescing: AtomicU32,
     /// Armed while the controller's task does not adjust coalescing because nothing completes.
@@ -84,10 +86,11 @@ impl QueueShared {
         })
     }
 
-    /// Any thread, after it has left something: sets the notice flag, and wakes the queue's thread if it sleeps.
+    /// Any thread, after it has left something: sets the notice flag, and wakes the queue's thread
+    /// if it sleeps.
     pub(crate) fn notice(&self) {
-        // Release: what was left is visible to the thread that sees the flag. `tell` has a SeqCst fence
-        // before it tests whether the thread sleeps (invariant 1).
+        // Release: what was left is visible to the thread that sees the flag. `tell` has a SeqCst
+        // fence before it tests whether the thread sleeps (invariant 1).
         self.noticed.store(true, Release);
         self.wake.tell();
     }
@@ -156,7 +159,8 @@ impl QueueShared {
         self.fails.load(Acquire) & QueueShared::FAIL_ALL != 0
     }
 
-    /// The requests that the queue's last thread has left, for the next thread or the housekeeping thread.
+    /// The requests that the queue's last thread has left, for the next thread or the housekeeping
+    /// thread.
     pub(crate) fn left(&self) -> MutexGuard<'_, Option<Box<Requests>>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,8 +225,8 @@ impl QueueShared {
 
 /// A queue without a thread, which the housekeeping thread polls until nothing is open.
 pub(crate) trait Orphan: Send {
-    /// Polls it. Returns the wakers of finished futures, and registered memory to drop. Both run the
-    /// application's code, so the caller does that on another thread.
+    /// Polls it. Returns the wakers of finished futures, and registered memory to drop. Both run
+    /// the application's code, so the caller does that on another thread.
     fn poll_orphan(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>);
 
     /// Its shared part.
@@ -231,8 +235,8 @@ pub(crate) trait Orphan: Send {
     /// Has the next poll cancel all requests.
     fn cancel_all(&mut self);
 
-    /// Fails all open requests, and leaks their buffers. Returns the same as [`Orphan::poll_orphan`], which must
-    /// not be called again.
+    /// Fails all open requests, and leaks their buffers. Returns the same as
+    /// [`Orphan::poll_orphan`], which must not be called again.
     fn lose_all(&mut self) -> (Vec<Waker>, Vec<DmaBuf>);
 }
 
@@ -257,15 +261,15 @@ impl FileQueues {
         self.lock().0.clone()
     }
 
-    /// Adds a queue. `mode` is called under the lock, so that a later change of the device's mode finds the queue
-    /// in the list. Must be followed by [`FileQueues::remove`].
+    /// Adds a queue. `mode` is called under the lock, so that a later change of the device's mode
+    /// finds the queue in the list. Must be followed by [`FileQueues::remove`].
     ///
     /// # Errors
     /// All queues are taken, or the process has no descriptor left.
     pub(crate) fn add(&self, mode: impl FnOnce() -> Mode) -> Result<Arc<QueueShared>, QueueError> {
         let (queues, _) = &mut *self.lock();
-        // Queues without a thread do not count towards the limit: a thread must get a queue although another
-        // thread has left requests in flight. There may be as many of them again.
+        // Queues without a thread do not count towards the limit: a thread must get a queue
+        // although another thread has left requests in flight. There may be as many of them again.
         let left = queues.iter().filter(|queue| queue.is_orphaned()).count();
         let id = (1..=u16::MAX).find(|&id| queues.iter().all(|queue| queue.id != id));
         let Some(id) = id.filter(|_| queues.len() - left < self.most && left <= self.most) else {

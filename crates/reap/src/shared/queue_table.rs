@@ -17,7 +17,8 @@ pub(crate) struct QueueTable {
 }
 
 impl QueueTable {
-    /// `free`: hardware queue, and index in it, in descending order, so that the first taken is the lowest.
+    /// `free`: hardware queue, and index in it, in descending order, so that the first taken is the
+    /// lowest.
     pub(crate) fn new(queues: Vec<Arc<HwQueue>>, free: Vec<(usize, u8)>) -> QueueTable {
         let most = free.len();
         QueueTable { queues, free: Mutex::new(free), most }

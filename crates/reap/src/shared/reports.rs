@@ -1,4 +1,5 @@
-//! Waking the housekeeping thread ([`Kick`]), and what queues report to their controller's task ([`Reporter`]).
+//! Waking the housekeeping thread ([`Kick`]), and what queues report to their controller's task
+//! ([`Reporter`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +29,8 @@ impl Kick {
 
     /// Has the housekeeping thread step its tasks.
     pub(crate) fn kick(&self) {
-        // The flag before the wake-up: a thread that is about to sleep sees one of the two (invariant 1).
+        // The flag before the wake-up: a thread that is about to sleep sees one of the two
+        // (invariant 1).
         self.pending.store(true, Release);
         self.wake.tell();
     }
@@ -39,7 +41,8 @@ impl Kick {
         self.pending.swap(false, AcqRel);
     }
 
-    /// The housekeeping thread, before it sleeps: arms the wake-up. Returns whether a kick is pending.
+    /// The housekeeping thread, before it sleeps: arms the wake-up. Returns whether a kick is
+    /// pending.
     pub(crate) fn arm(&self) -> bool {
         self.wake.arm();
         self.pending.load(Acquire)
@@ -88,7 +91,8 @@ impl Reporter {
         self.0.kick.kick();
     }
 
-    /// An idle queue with Interrupt Coalescing has completions again, or its policy asks for coalescing.
+    /// An idle queue with Interrupt Coalescing has completions again, or its policy asks for
+    /// coalescing.
     #[cold]
     pub(crate) fn queue_active(&self) {
         self.0.queue_active.store(true, Release);
@@ -100,7 +104,8 @@ impl Reporter {
         self.0.queue_active.swap(false, Acquire)
     }
 
-    /// `late` requests of queue `queue` exceeded `timeout`, and the kernel was asked to cancel them.
+    /// `late` requests of queue `queue` exceeded `timeout`, and the kernel was asked to cancel
+    /// them.
     #[cold]
     pub(crate) fn cancelled(&self, late: u32, queue: u16, timeout: Nanos) {
         self.0.cancelled.fetch_add(late, AcqRel);

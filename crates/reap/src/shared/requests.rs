@@ -1,5 +1,5 @@
-//! The table of a software queue's open requests. A request has a slot, and one *part* for each command it is
-//! split into. A part carries a token, which comes back with its completion:
+//! The table of a software queue's open requests. A request has a slot, and one *part* for each
+//! command it is split into. A part carries a token, which comes back with its completion:
 //!
 //! ```text
 //!  token:  soft (8 bits: user of the hardware queue) · slot (24 bits) · first block of the part, or WHOLE
@@ -9,11 +9,11 @@
 //!                    └─ waiting ┘ no tag, or retried                         └─ Dropped: nothing ──────────► free
 //! ```
 //!
-//! The slot owns the buffer until every part has completed, so that a device never writes to memory that was
-//! given back. If a future is dropped or forgotten, slot, buffer and CID stay until then.
+//! The slot owns the buffer until every part has completed, so that a device never writes to memory
+//! that was given back. If a future is dropped or forgotten, slot, buffer and CID stay until then.
 //!
-//! The usual request is one part that succeeds: `post_entered` and `complete` have loops for it that touch no
-//! slot twice. Everything else takes the cold functions.
+//! The usual request is one part that succeeds: `post_entered` and `complete` have loops for it
+//! that touch no slot twice. Everything else takes the cold functions.
 
 mod slot;
 
@@ -33,17 +33,19 @@ use crate::transport::{IoCommand, Part, Post};
 pub(crate) use slot::{Claim, Failure};
 use slot::{NO_SLOT, Slot, SlotState};
 
-/// How often a part is retried. Safe for every operation: until its caller has the result, carrying it out
-/// twice has the effect of once.
+/// How often a part is retried. Safe for every operation: until its caller has the result, carrying
+/// it out twice has the effect of once.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
-/// Most requests of one software queue that are open or not reaped: a token has 24 bits for the slot.
+/// Most requests of one software queue that are open or not reaped: a token has 24 bits for the
+/// slot.
 const MAX_REQUESTS: usize = 1 << 24;
 
 /// Initial size of a table. It doubles when needed, and never shrinks.
 const MIN_SLOTS: usize = 64;
 
-/// A range of blocks of a request that waits to be posted. A Flush has no blocks, and is one part all the same.
+/// A range of blocks of a request that waits to be posted. A Flush has no blocks, and is one part
+/// all the same.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     slot: u32,
@@ -51,8 +53,8 @@ struct Waiting {
     blocks: u32,
 }
 
-/// A request that can be reaped. Its slot is freed as it is reaped, so that the completion is built where the
-/// caller wants it, and moved once.
+/// A request that can be reaped. Its slot is freed as it is reaped, so that the completion is built
+/// where the caller wants it, and moved once.
 #[derive(Clone, Copy, Debug)]
 struct Finished {
     at: u32,
@@ -69,12 +71,13 @@ pub(crate) struct Requests {
     slots: Vec<Slot>,
     /// The first free slot: head of the list that `Slot::next` links.
     free: u32,
-    /// The first slot of the batch that is being entered. Entered slots keep their links, so the list from
-    /// here to `free` is what has to be posted.
+    /// The first slot of the batch that is being entered. Entered slots keep their links, so the
+    /// list from here to `free` is what has to be posted.
     entered: u32,
     /// The last request of the last batch.
     last: u32,
-    /// Finished requests of [`Claim::Batch`], in the order of completion. Those before `reaped` are gone.
+    /// Finished requests of [`Claim::Batch`], in the order of completion. Those before `reaped` are
+    /// gone.
     done: Vec<Finished>,
     reaped: usize,
     /// How many of them have a `SlotExtra`.
@@ -201,7 +204,8 @@ impl Requests {
         }
     }
 
-    /// [`Requests::enter`], growing the table if necessary. Returns the request if the table is at its limit.
+    /// [`Requests::enter`], growing the table if necessary. Returns the request if the table is at
+    /// its limit.
     #[cold]
     pub(crate) fn enter_growing(&mut self, request: Request, claim: Claim, now: Nanos) -> Option<Request> {
         if self.free != NO_SLOT || self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
@@ -209,8 +213,8 @@ impl Requests {
 
     /// Posts the batch, at most `room` parts. Returns the number of commands posted.
     ///
-    /// `plain`: all requests are of [`Claim::Batch`], and none is urgent. The token then says WHOLE, and their
-    /// completion need not look at the slot.
+    /// `plain`: all requests are of [`Claim::Batch`], and none is urgent. The token then says
+    /// WHOLE, and their completion need not look at the slot.
     #[inline(always)]
     pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, room: u32) -> u32 {
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
@@ -247,8 +251,8 @@ impl Requests {
         done
     }
 
-    /// Processes completions of parts of this queue. Appends the wakers of futures that are finished to
-    /// `wakers`, to be called when nothing is borrowed.
+    /// Processes completions of parts of this queue. Appends the wakers of futures that are
+    /// finished to `wakers`, to be called when nothing is borrowed.
     #[inline]
     pub(crate) fn complete(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
         // Queue depth 1: without the set-up of the loop.
@@ -283,10 +287,12 @@ impl Requests {
         }
     }
 
-    /// Finishes all requests if none is special. Returns whether it did; if not, nothing has changed.
+    /// Finishes all requests if none is special. Returns whether it did; if not, nothing has
+    /// changed.
     #[inline(always)]
     fn try_finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
-        // One pass without a branch: extends `done` for all, collects the special bits, and undoes it if there are any.
+        // One pass without a branch: extends `done` for all, collects the special bits, and undoes
+        // it if there are any.
         let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.unclaimed));
         self.done.extend(taken.iter().map(|completed| {
             any |= special_bits(completed, whole);
@@ -307,8 +313,8 @@ impl Requests {
         self.posted
     }
 
-    /// Fails all open requests, and leaks their buffers: the device may still write to them, and no completion
-    /// will be reaped. Appends wakers to `wakers`.
+    /// Fails all open requests, and leaks their buffers: the device may still write to them, and no
+    /// completion will be reaped. Appends wakers to `wakers`.
     #[cold]
     pub(crate) fn lose_all(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         self.fail_waiting(Failure::DeviceLost, now);
@@ -356,11 +362,13 @@ impl Requests {
         }
     }
 
-    /// Posts parts of a range. Returns true once all of it is posted; if false, `range` is what is left.
+    /// Posts parts of a range. Returns true once all of it is posted; if false, `range` is what is
+    /// left.
     fn post_range(&mut self, range: &mut Waiting, post: &mut impl Post, now: Nanos, most: u32) -> bool {
         loop {
             let Some(slot) = self.slots.get(range.slot as usize) else { return true };
-            // Another part has failed: the request fails anyway. Its first failure is the one reported.
+            // Another part has failed: the request fails anyway. Its first failure is the one
+            // reported.
             if slot.failure().is_some() {
                 self.fail_range(*range, Failure::DeviceLost, now);
                 return true;
@@ -389,7 +397,8 @@ impl Requests {
         }
     }
 
-    /// Ends the parts of a range without posting them. `failure` is reported if it is the request's first.
+    /// Ends the parts of a range without posting them. `failure` is reported if it is the request's
+    /// first.
     #[cold]
     fn fail_range(&mut self, range: Waiting, failure: Failure, now: Nanos) {
         let Some(slot) = self.slots.get_mut(range.slot as usize) else { return };
@@ -403,8 +412,8 @@ impl Requests {
         }
     }
 
-    /// Processes the completion of one part in the general way. Returns the waker of a future that is finished,
-    /// to be called when nothing is borrowed.
+    /// Processes the completion of one part in the general way. Returns the waker of a future that
+    /// is finished, to be called when nothing is borrowed.
     #[inline(never)]
     fn end_part(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
         let (token, retry) = (Token(completed.token), self.retry);
@@ -415,8 +424,8 @@ impl Requests {
         let result = match completed.status {
             status if status.is_success() => Ok(()),
             ERRNO => Err(Failure::System(completed.result as i32)),
-            // A reset that the application has requested does not count as a retry: during one request of a
-            // slow thread there may be many.
+            // A reset that the application has requested does not count as a retry: during one
+            // request of a slow thread there may be many.
             REQUEUED_AS_ASKED if again(slot, retry.after_reset(Buffers::Returned, 0, true)) => {
                 self.requeue(at, from, false);
                 return None;
@@ -435,8 +444,8 @@ impl Requests {
                 Err(Failure::DeviceLost)
             }
             PATH_LOST => {
-                // Another path may take the request. The lost controller may still write, but only to the
-                // buffer of a Read.
+                // Another path may take the request. The lost controller may still write, but only
+                // to the buffer of a Read.
                 slot.extra().lost |= slot.is_read();
                 Err(Failure::DeviceLost)
             }
@@ -451,7 +460,8 @@ impl Requests {
             self.fail_waiting_parts(at, failure, now);
         }
         let slot = self.slots.get_mut(at as usize)?;
-        // Dword 0, which only commands of the caller's return. Before the future's ticket is completed.
+        // Dword 0, which only commands of the caller's return. Before the future's ticket is
+        // completed.
         if let Some(command) = slot.command() {
             command.result.store(completed.result, Relaxed);
         }
@@ -460,8 +470,8 @@ impl Requests {
         if left > 1 { None } else { self.finish(at, now) }
     }
 
-    /// After a part of a request has failed: ends its parts that wait. The failed part itself is still counted in
-    /// `left`, so this never finishes the request.
+    /// After a part of a request has failed: ends its parts that wait. The failed part itself is
+    /// still counted in `left`, so this never finishes the request.
     #[cold]
     fn fail_waiting_parts(&mut self, at: u32, failure: Failure, now: Nanos) {
         let mut index = 0;
@@ -535,14 +545,16 @@ impl Requests {
         Some(Done { class: slot.class(), age: now - posted_at, slept })
     }
 
-    /// Moves at most `most` finished requests to `out`, in the order of completion. Returns how many.
+    /// Moves at most `most` finished requests to `out`, in the order of completion. Returns how
+    /// many.
     #[inline(never)] // Instantiated once, so that `extend` and its iterator become one loop.
     pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
         let Requests { slots, done, reaped, free, with_extra, .. } = self;
         let due = &done[*reaped..];
         let due = &due[..most.min(due.len())];
         if *with_extra == 0 {
-            // `extend` with an iterator of known length reserves once, and builds each completion in place.
+            // `extend` with an iterator of known length reserves once, and builds each completion
+            // in place.
             let (slots, mut first) = (slots.as_mut_slice(), *free);
             out.extend(due.iter().map(|finished| free_slot(slots, &mut first, finished.at).complete_ok(finished.completed_at)));
             *free = first;
@@ -585,8 +597,8 @@ impl Requests {
         *reaped = 0;
     }
 
-    /// The software queue is gone: drops finished requests, and marks open ones of batches so that they are
-    /// dropped when they finish. Futures keep theirs.
+    /// The software queue is gone: drops finished requests, and marks open ones of batches so that
+    /// they are dropped when they finish. Futures keep theirs.
     pub(crate) fn unclaim_all(&mut self) {
         self.take_done(usize::MAX, &mut Vec::new());
         for slot in &mut self.slots {
@@ -597,8 +609,9 @@ impl Requests {
         }
     }
 
-    /// From now on registered memory of requests without a receiver is kept, because dropping it runs the
-    /// application's code. For the housekeeping thread. Must be followed by [`Requests::take_deferred_drops`].
+    /// From now on registered memory of requests without a receiver is kept, because dropping it
+    /// runs the application's code. For the housekeeping thread. Must be followed by
+    /// [`Requests::take_deferred_drops`].
     pub(crate) fn defer_drops(&mut self) {
         self.deferred_drops.get_or_insert_default();
     }
@@ -620,8 +633,8 @@ impl Requests {
         }
     }
 
-    /// Moves the wakers of futures that finished without a completion of the device. Call them when nothing is
-    /// borrowed.
+    /// Moves the wakers of futures that finished without a completion of the device. Call them when
+    /// nothing is borrowed.
     #[inline]
     pub(crate) fn take_ended(&mut self, wakers: &mut Vec<Waker>) {
         if !self.ended.is_empty() {
@@ -630,8 +643,8 @@ impl Requests {
     }
 }
 
-/// 0 for the usual completion: a whole request with success (Status Code Type and Status Code 0). Its slot need
-/// not be read. `whole`: the token bits of whole requests of this table.
+/// 0 for the usual completion: a whole request with success (Status Code Type and Status Code 0).
+/// Its slot need not be read. `whole`: the token bits of whole requests of this table.
 #[inline(always)]
 fn special_bits(completed: &Completed, whole: u64) -> u64 {
     (completed.token & Token::PART_OF_QUEUE ^ whole) | u64::from(completed.status.kind().0)
@@ -643,8 +656,8 @@ fn finished(completed: &Completed, now: Nanos) -> Finished {
     Finished { at: Token(completed.token).slot(), completed_at: now }
 }
 
-/// Makes a slot the first free one, and returns it so that the caller can take the buffer out. `at` must be a
-/// slot of this table.
+/// Makes a slot the first free one, and returns it so that the caller can take the buffer out. `at`
+/// must be a slot of this table.
 #[inline(always)]
 fn free_slot<'a>(slots: &'a mut [Slot], free: &mut u32, at: u32) -> &'a mut Slot {
     let slot = &mut slots[at as usize];

@@ -1,5 +1,5 @@
-//! `block_on`: runs one future on this thread, and drives the thread's queue while the future waits. Calls
-//! that block do not nest: an inner one would keep the outer future from running.
+//! `block_on`: runs one future on this thread, and drives the thread's queue while the future
+//! waits. Calls that block do not nest: an inner one would keep the outer future from running.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,13 +65,15 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The flag before the wake-up: a thread that this does not wake finds the flag in its check.
+        // The flag before the wake-up: a thread that this does not wake finds the flag in its
+        // check.
         self.signalled.store(true, Release);
         self.wake.tell();
     }
 }
 
-/// Drops buffers in memory that the application has registered. Dropping them runs the application's code.
+/// Drops buffers in memory that the application has registered. Dropping them runs the
+/// application's code.
 pub(crate) fn let_go(memory: Vec<DmaBuf>) {
     for buf in memory {
         // One that panics must not keep the others alive, nor unwind the library's thread.
@@ -81,7 +83,8 @@ pub(crate) fn let_go(memory: Vec<DmaBuf>) {
     }
 }
 
-/// Runs `future` to completion. While it waits, `drive` drives the thread's queue until the signal is set.
+/// Runs `future` to completion. While it waits, `drive` drives the thread's queue until the signal
+/// is set.
 ///
 /// # Errors
 /// The thread is inside a blocking call.

@@ -1,5 +1,5 @@
-//! Whether other threads want the CPU of a thread that spins. The scheduler's run delay says so: the time that
-//! the thread was ready and waited for its CPU (`/proc/thread-self/schedstat`).
+//! Whether other threads want the CPU of a thread that spins. The scheduler's run delay says so:
+//! the time that the thread was ready and waited for its CPU (`/proc/thread-self/schedstat`).
 
 use hw::RunDelay;
 use units::Nanos;
@@ -7,8 +7,9 @@ use units::Nanos;
 /// The run delay is read at most this often: a read is a system call.
 const READ_EVERY: Nanos = Nanos::from_millis(1);
 
-/// The CPU counts as wanted if the thread has waited for it during more than 1/8 of the time. A wake-up on an
-/// idle CPU counts as a few microseconds of waiting, which must not look like a rival to a thread that naps.
+/// The CPU counts as wanted if the thread has waited for it during more than 1/8 of the time. A
+/// wake-up on an idle CPU counts as a few microseconds of waiting, which must not look like a rival
+/// to a thread that naps.
 const WANTED_PART: u64 = 8;
 
 /// Samples the run delay of the thread that uses a queue.
@@ -22,7 +23,8 @@ pub(super) struct Contention {
 
 impl Contention {
     /// Whether the CPU was wanted since the last sample. `None`: the last sample is younger than
-    /// [`READ_EVERY`]. Call it while the thread spins or yields, and after naps, so that the state also ends.
+    /// [`READ_EVERY`]. Call it while the thread spins or yields, and after naps, so that the state
+    /// also ends.
     #[cold]
     pub(super) fn sample(&mut self, now: Nanos) -> Option<bool> {
         let elapsed = now - self.read_at;

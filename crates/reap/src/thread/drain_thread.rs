@@ -1,14 +1,15 @@
-//! The drain thread of `threaded`: one thread for each vector, which reaps and wakes the threads that
-//! submitted, as a handler of Linux's `request_threaded_irq` does.
+//! The drain thread of `threaded`: one thread for each vector, which reaps and wakes the threads
+//! that submitted, as a handler of Linux's `request_threaded_irq` does.
 //!
 //! ```text
 //!  device ─ message ─► eventfd ─► drain thread ─ CQE ─► inbox of each queue ─► wake its thread
 //! ```
 //!
-//! It takes the notification role (invariant 6) like any other thread that sleeps on the vector. So queues in
-//! other modes may share the hardware queue, and modes may change at any time. It runs while any software
-//! queue of the hardware queue is in `threaded`. The last queue to leave the mode joins it: after that no other
-//! thread arms the vector, and a software queue without sharers needs the role no more.
+//! It takes the notification role (invariant 6) like any other thread that sleeps on the vector. So
+//! queues in other modes may share the hardware queue, and modes may change at any time. It runs
+//! while any software queue of the hardware queue is in `threaded`. The last queue to leave the
+//! mode joins it: after that no other thread arms the vector, and a software queue without sharers
+//! needs the role no more.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use units::Nanos;
 use crate::shared::hw_queue::HwQueue;
 use crate::transport::{KEY_NOTIFICATION, KEY_WAKE};
 
-/// A software queue enters `threaded`: starts the drain thread if there is none. The thread inherits the
-/// caller's CPU affinity.
+/// A software queue enters `threaded`: starts the drain thread if there is none. The thread
+/// inherits the caller's CPU affinity.
 ///
 /// # Errors
 /// The system has no thread or descriptor left; nothing has changed.
@@ -82,8 +83,8 @@ impl Worker {
         }
     }
 
-    /// In a group, other queues of a user's thread may post their messages to this vector (`posted_msi.rs`).
-    /// A notice to the users has that thread poll all of its queues.
+    /// In a group, other queues of a user's thread may post their messages to this vector
+    /// (`posted_msi.rs`). A notice to the users has that thread poll all of its queues.
     fn notice_group(&self) {
         let queue = &self.queue;
         if queue.pair.posted(queue.pair.vector()).is_some_and(Posted::any) {

@@ -1,6 +1,6 @@
-//! Drives several queues of one thread: the queues of a `Group`, or the paths of a multipath device. (A single
-//! queue drives itself, in `queue_pair.rs`.) Policies decide when to poll and sleep; this module combines
-//! their plans and carries them out, all queues in one epoll instance.
+//! Drives several queues of one thread: the queues of a `Group`, or the paths of a multipath
+//! device. (A single queue drives itself, in `queue_pair.rs`.) Policies decide when to poll and
+//! sleep; this module combines their plans and carries them out, all queues in one epoll instance.
 //!
 //! ```text
 //!  plan    each queue's policy → Plan; `combine` takes the most urgent: Look > Spin > Nap > Sleep > Rest
@@ -33,7 +33,8 @@ pub(crate) trait LoopQueue {
     /// What the queue's policy plans. The caller continues at `goes_on_at` in any case.
     fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan;
 
-    /// Reaps at most `budget` completions. Returns how many, and the clock read of the poll if it made one.
+    /// Reaps at most `budget` completions. Returns how many, and the clock read of the poll if it
+    /// made one.
     fn poll(&self, budget: u32) -> (u32, Option<Nanos>);
 
     /// The limits of a round in which the queue takes part.
@@ -54,13 +55,15 @@ pub(crate) trait LoopQueue {
     /// Arms the notification, if the queue's own plan is to sleep on it (invariant 1, first half).
     fn arm(&self);
 
-    /// Between arming and blocking: whether there is something that has sent no notification (second half).
+    /// Between arming and blocking: whether there is something that has sent no notification
+    /// (second half).
     fn check_before_sleep(&self) -> bool;
 
     /// Whether the policy weighs the cost of sleeps: measuring one takes four system calls.
     fn measures_sleeps(&self) -> bool;
 
-    /// Reads the events of the queue's own poller, without waiting. Returns whether its notification was among them.
+    /// Reads the events of the queue's own poller, without waiting. Returns whether its
+    /// notification was among them.
     fn drain_events(&self) -> io::Result<bool>;
 
     /// The thread has slept.
@@ -85,8 +88,8 @@ pub(crate) struct Slept {
     pub cycle: Option<Nanos>,
 }
 
-/// The epoll instance in which the thread of several queues sleeps. The key of each queue's own poller in it
-/// is the queue's index.
+/// The epoll instance in which the thread of several queues sleeps. The key of each queue's own
+/// poller in it is the queue's index.
 pub(crate) struct EventLoop {
     poller: Poller,
     state: RefCell<LoopState>,
@@ -129,11 +132,11 @@ impl EventLoop {
         Ok(events.contains(&key))
     }
 
-    /// Polls, spins and sleeps as the queues' policies plan, until `enough` is true or `until` has come. Unless
-    /// the caller waits `for_others` too, it also returns when nothing is in flight.
+    /// Polls, spins and sleeps as the queues' policies plan, until `enough` is true or `until` has
+    /// come. Unless the caller waits `for_others` too, it also returns when nothing is in flight.
     ///
-    /// `now` may be the clock read of the last batch. A plan made with an old clock read ends early and is made
-    /// again, so a busy queue reads the clock once per batch.
+    /// `now` may be the clock read of the last batch. A plan made with an old clock read ends early
+    /// and is made again, so a busy queue reads the clock once per batch.
     ///
     /// # Errors
     /// `epoll_wait` failed.
@@ -155,7 +158,8 @@ impl EventLoop {
             }
             match state.plan(queues, now, until) {
                 Plan::Look { .. } => now = state.round(queues, now),
-                // A policy spins to the caller's deadline although nothing is in flight: the caller computes instead.
+                // A policy spins to the caller's deadline although nothing is in flight: the caller
+                // computes instead.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
                     break LoopEnd::Idle;
                 }
@@ -173,8 +177,8 @@ impl EventLoop {
         Ok(ended)
     }
 
-    /// Arm, fence, check, block (invariant 1). Only queues whose own plan is to sleep arm their vectors. Returns
-    /// the time of the wake-up.
+    /// Arm, fence, check, block (invariant 1). Only queues whose own plan is to sleep arm their
+    /// vectors. Returns the time of the wake-up.
     #[inline(never)] // Keeps its stack frame out of waits that find something.
     fn sleep(&self, state: &mut LoopState, queues: &[&impl LoopQueue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         state.events.clear();
@@ -184,7 +188,8 @@ impl EventLoop {
                 LoopQueue::arm(*queue);
                 true
             };
-            // `fall_asleep` has the order, here and in the simulator: all queues are armed before the first check.
+            // `fall_asleep` has the order, here and in the simulator: all queues are armed before
+            // the first check.
             match fall_asleep(&Lawful, step, queues.iter(), arm, |queue| Some(queue.check_before_sleep())) {
                 // After arming: what makes `enough` true later wakes the thread.
                 Step::Armed(_) => found = enough(),
@@ -228,12 +233,12 @@ impl SleepCpu {
         SleepCpu { sleeps, cpu: hw::thread_cpu() }
     }
 
-    /// The thread's CPU time since [`SleepCpu::begin`]. `None` if the thread did not leave its CPU, because the
-    /// sleep was over before it began.
+    /// The thread's CPU time since [`SleepCpu::begin`]. `None` if the thread did not leave its CPU,
+    /// because the sleep was over before it began.
     pub(super) fn end(self) -> Option<Nanos> {
         let cpu = hw::thread_cpu() - self.cpu;
-        // On a fast device most sleeps end before they begin, and are cheap. A policy that took them for
-        // the cost of sleeping would sleep more, and see still more of them.
+        // On a fast device most sleeps end before they begin, and are cheap. A policy that took
+        // them for the cost of sleeping would sleep more, and see still more of them.
         (hw::thread_usage().sleeps != self.sleeps).then_some(cpu)
     }
 }
@@ -256,7 +261,8 @@ impl LoopState {
         }))
     }
 
-    /// Spins, and reaps what it finds without asking the policies: each would plan a poll. Returns the time.
+    /// Spins, and reaps what it finds without asking the policies: each would plan a poll. Returns
+    /// the time.
     #[inline]
     fn spin(&mut self, queues: &[&impl LoopQueue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         match spin(queues, &mut self.plans, now, until, enough) {
@@ -265,7 +271,8 @@ impl LoopState {
         }
     }
 
-    /// Polls each queue that plans to, within weight, budget and time limit (invariant 2). Returns the time.
+    /// Polls each queue that plans to, within weight, budget and time limit (invariant 2). Returns
+    /// the time.
     fn round(&mut self, queues: &[&impl LoopQueue], mut now: Nanos) -> Nanos {
         let limits = queues.iter().map(|queue| queue.limits()).reduce(PollLimits::smallest);
         // The strictest limits of all queues hold for the round.
@@ -283,8 +290,8 @@ impl LoopState {
     }
 }
 
-/// Tests all queues until one has something to reap (true) or `until` has come (false). Takes no lock. Changes
-/// the plan of each spinning queue that has something to a poll.
+/// Tests all queues until one has something to reap (true) or `until` has come (false). Takes no
+/// lock. Changes the plan of each spinning queue that has something to a poll.
 fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
     for queue in queues.iter() {
         queue.spin_started();
@@ -296,7 +303,8 @@ fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: N
             for (queue, plan) in queues.iter().zip(&mut *plans) {
                 if queue.poll_ready() {
                     found = true;
-                    // A queue that plans to sleep or nap is not polled before its policy has said so.
+                    // A queue that plans to sleep or nap is not polled before its policy has said
+                    // so.
                     if matches!(plan, Plan::Spin { .. }) {
                         *plan = Plan::Look { budget: WEIGHT };
                     }
@@ -349,7 +357,8 @@ fn cannot_sleep(error: &io::Error) {
 /// Most queues whose list is kept on the stack.
 const STACK_QUEUES: usize = 32;
 
-/// Calls `then` with `queues` as a slice, for [`EventLoop::drive`]. Allocates only for more than a few.
+/// Calls `then` with `queues` as a slice, for [`EventLoop::drive`]. Allocates only for more than a
+/// few.
 pub(crate) fn together<'a, Q: LoopQueue + 'a, T>(queues: impl Iterator<Item = &'a Q> + Clone, then: impl FnOnce(&[&Q]) -> T) -> T {
     let Some(first) = queues.clone().next() else { return then(&[]) };
     let mut few = [first; STACK_QUEUES];

@@ -1,5 +1,5 @@
-//! One thread's queue on one controller, over either kind of transport. Each call matches the transport once,
-//! here; below this module the type is known at compile time.
+//! One thread's queue on one controller, over either kind of transport. Each call matches the
+//! transport once, here; below this module the type is known at compile time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,8 +47,8 @@ macro_rules! each {
 }
 
 impl PathQueue {
-    /// Takes a queue of `controller` for the calling thread, in `mode` or in the controller's. `bound`: no
-    /// other thread will ever use it, so a ring may be SINGLE_ISSUER.
+    /// Takes a queue of `controller` for the calling thread, in `mode` or in the controller's.
+    /// `bound`: no other thread will ever use it, so a ring may be SINGLE_ISSUER.
     ///
     /// # Errors
     /// All queues are taken, the process has no descriptor left, or the kernel refuses a ring.
@@ -122,8 +122,8 @@ impl PathQueue {
         }
     }
 
-    /// Drives the queue until `wanted` requests can be reaped or `enough` is true, even with nothing in
-    /// flight: the caller may wait for another thread. `enough` must not use the queue.
+    /// Drives the queue until `wanted` requests can be reaped or `enough` is true, even with
+    /// nothing in flight: the caller may wait for another thread. `enough` must not use the queue.
     pub(crate) fn drive(&self, until: Nanos, wanted: Option<u32>, enough: impl Fn() -> bool) {
         match self {
             PathQueue::File(queue) => queue.run(until, true, wanted, enough),
@@ -131,12 +131,13 @@ impl PathQueue {
         }
     }
 
-    /// See [`crate::Queue::io_command`]. `request` has the buffer; `result` receives dword 0 of the completion.
+    /// See [`crate::Queue::io_command`]. `request` has the buffer; `result` receives dword 0 of the
+    /// completion.
     pub(crate) fn io_command(&self, command: &Sqe, request: Request, result: Arc<AtomicU32>) -> Pending {
         let refused = |why, request| Pending::refused(Refused::Command { opcode: command.opcode, why }, request);
         let PathQueue::Controller(queue) = self else {
-            // io_uring returns dword 0 only in CQEs of 32 bytes (IORING_SETUP_CQE32), which would make every
-            // completion dearer.
+            // io_uring returns dword 0 only in CQEs of 32 bytes (IORING_SETUP_CQE32), which would
+            // make every completion dearer.
             return refused("the kernel drives this device; `nvme io-passthru` has its driver send it", request);
         };
         let named = self.namespaces().iter().find(|namespace| namespace.nsid().0 == command.nsid);
@@ -165,7 +166,8 @@ impl PathQueue {
         one.transport().hardware().pair.shares_controller(&other.transport().hardware().pair)
     }
 
-    /// In `posted`, messages of this queue notify `first`, a queue of the same thread on the same controller.
+    /// In `posted`, messages of this queue notify `first`, a queue of the same thread on the same
+    /// controller.
     pub(crate) fn share_notification(&self, first: &PathQueue) {
         let (PathQueue::Controller(queue), PathQueue::Controller(first)) = (self, first) else { return };
         // A statement of its own ends the borrow of `first`, which may be `queue`.
@@ -222,7 +224,8 @@ impl AsFd for PathQueue {
     }
 }
 
-/// Keeps the loops of the two transports in two functions: inlined into one, each gets fewer registers.
+/// Keeps the loops of the two transports in two functions: inlined into one, each gets fewer
+/// registers.
 #[inline(never)]
 fn apart<R>(submit: impl FnOnce() -> R) -> R {
     submit()

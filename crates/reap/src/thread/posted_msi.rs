@@ -1,5 +1,6 @@
-//! `posted`: where the messages of one queue's vector go, and the rounds in which it polls before it sleeps.
-//! After Linux's posted MSI (`posted_msi`): messages set bits in memory, and one notification covers many.
+//! `posted`: where the messages of one queue's vector go, and the rounds in which it polls before
+//! it sleeps. After Linux's posted MSI (`posted_msi`): messages set bits in memory, and one
+//! notification covers many.
 //!
 //! ```text
 //!  without a Group                       in a Group (queues of one thread, one controller)
@@ -9,10 +10,10 @@
 //!                                        vector 3 ─► bit 3 ─┘
 //! ```
 //!
-//! The *target* is the vector whose eventfd is signalled: the queue's own, or that of the group's first queue
-//! on the same controller. An embedded controller sets a bit and signals the eventfd only if no notification
-//! is outstanding. VFIO has no such bits: a PCI drive signals the target's eventfd for each message, and a
-//! queue whose own vector is the target sleeps as in `interrupt`.
+//! The *target* is the vector whose eventfd is signalled: the queue's own, or that of the group's
+//! first queue on the same controller. An embedded controller sets a bit and signals the eventfd
+//! only if no notification is outstanding. VFIO has no such bits: a PCI drive signals the target's
+//! eventfd for each message, and a queue whose own vector is the target sleeps as in `interrupt`.
 
 use completion::Mode;
 use hw::Poller;
@@ -39,8 +40,8 @@ pub(crate) struct PostedMsi {
 }
 
 impl PostedMsi {
-    /// Sets the vector that is signalled for this queue's messages. If messages are posted already, arming and
-    /// a poll must follow: a message on its way may still signal the old target.
+    /// Sets the vector that is signalled for this queue's messages. If messages are posted already,
+    /// arming and a poll must follow: a message on its way may still signal the old target.
     pub(crate) fn set_target(&mut self, target: Vector, pair: &RingPair, poller: &Poller) {
         self.target = Some(target);
         self.update_route(true, pair, poller);
@@ -55,8 +56,8 @@ impl PostedMsi {
     /// Routes messages as mode and target say. `moved`: the target has changed.
     fn update_route(&mut self, moved: bool, pair: &RingPair, poller: &Poller) {
         let target = self.target(pair);
-        // A vector that queues of several threads share is not posted: its one outstanding bit cannot say
-        // which of these threads has been notified.
+        // A vector that queues of several threads share is not posted: its one outstanding bit
+        // cannot say which of these threads has been notified.
         let on = self.wanted && pair.may_post_to(target);
         if on != self.on || on && moved {
             // If the kernel refuses, messages go on to signal the own eventfd, as in `interrupt`.
@@ -67,8 +68,8 @@ impl PostedMsi {
         self.update_poller(pair, poller);
     }
 
-    /// Adds the eventfd of another queue's vector to this queue's poller, so that a thread which waits for
-    /// this queue alone is woken too.
+    /// Adds the eventfd of another queue's vector to this queue's poller, so that a thread which
+    /// waits for this queue alone is woken too.
     fn update_poller(&mut self, pair: &RingPair, poller: &Poller) {
         let now = self.foreign_target(pair);
         let before = std::mem::replace(&mut self.watched, now);
@@ -114,8 +115,9 @@ impl PostedMsi {
         pair.take_posted(self.target(pair))
     }
 
-    /// Before arming: whether the bit is set and there were fewer than [`MOST_ROUNDS`] rounds. The thread then
-    /// polls once more while the notification stays outstanding, so further messages cost no signal.
+    /// Before arming: whether the bit is set and there were fewer than [`MOST_ROUNDS`] rounds. The
+    /// thread then polls once more while the notification stays outstanding, so further messages
+    /// cost no signal.
     pub(crate) fn begin_round(&mut self, pair: &RingPair) -> bool {
         let another = self.on && self.rounds + 1 < MOST_ROUNDS && self.take_bit(pair);
         self.rounds = if another { self.rounds + 1 } else { 0 };
@@ -123,13 +125,14 @@ impl PostedMsi {
         another
     }
 
-    /// After arming: takes the bit once more. A message that came before the arming found the notification
-    /// outstanding, and has sent none (invariant 1).
+    /// After arming: takes the bit once more. A message that came before the arming found the
+    /// notification outstanding, and has sent none (invariant 1).
     pub(crate) fn check_after_arm(&mut self, pair: &RingPair) {
         self.pending = self.on && self.take_bit(pair);
     }
 
-    /// Whether [`PostedMsi::begin_round`] or [`PostedMsi::check_after_arm`] found a message. Reported once.
+    /// Whether [`PostedMsi::begin_round`] or [`PostedMsi::check_after_arm`] found a message.
+    /// Reported once.
     pub(crate) fn take_pending(&mut self) -> bool {
         std::mem::take(&mut self.pending)
     }

@@ -1,6 +1,6 @@
-//! One thread's queue on one controller: its open requests, its completion policy and its transport.
-//! This is the data path. It takes no lock, because only the queue's thread uses it; other threads
-//! leave completions and requests for a change in [`QueueShared`].
+//! One thread's queue on one controller: its open requests, its completion policy and its
+//! transport. This is the data path. It takes no lock, because only the queue's thread uses it;
+//! other threads leave completions and requests for a change in [`QueueShared`].
 //!
 //! ```text
 //!  submit   Request ─ check ─► slot (Requests) ─ Post::post ─► SQE        one commit for the batch:
@@ -12,8 +12,8 @@
 //!  reap     finished slots ─► Completion ─► the caller
 //! ```
 //!
-//! [`Inner`] is borrowed (`RefCell`) only while library code runs. The application's iterator, callbacks
-//! and wakers run between two borrows, so that they may use the queue again.
+//! [`Inner`] is borrowed (`RefCell`) only while library code runs. The application's iterator,
+//! callbacks and wakers run between two borrows, so that they may use the queue again.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::io;
@@ -48,8 +48,8 @@ use crate::transport::{IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTranspo
 use crate::wake;
 use crate::wakeups::Wakeups;
 
-/// For policies that weigh the cost of a sleep: one call of a foreign event loop in this many is measured.
-/// [`MEASURED_SLEEPS`] is the same for sleeps.
+/// For policies that weigh the cost of a sleep: one call of a foreign event loop in this many is
+/// measured. [`MEASURED_SLEEPS`] is the same for sleeps.
 const MEASURED_TURNS: u32 = 8;
 
 /// A queue of one thread on the transport `T`.
@@ -63,15 +63,16 @@ pub(crate) struct QueuePair<T: QueueTransport> {
     poller: Arc<Poller>,
     /// Requests that can be reaped.
     done: Cell<u32>,
-    /// The application's iterator runs. `inner` is not borrowed, but its request table is in [`Submission`],
-    /// so the queue neither accepts nor returns requests.
+    /// The application's iterator runs. `inner` is not borrowed, but its request table is in
+    /// [`Submission`], so the queue neither accepts nor returns requests.
     submitting: Cell<bool>,
     /// An empty table that stands in `inner` while [`Submission`] has the real one.
     spare: Cell<Option<Box<Requests>>>,
     pub(super) inner: RefCell<Inner<T>>,
 }
 
-/// The part of a queue that is borrowed while library code runs, and never while the application's code runs.
+/// The part of a queue that is borrowed while library code runs, and never while the application's
+/// code runs.
 pub(crate) struct Inner<T: QueueTransport> {
     pub(super) transport: T,
     pub(super) requests: Box<Requests>,
@@ -93,7 +94,8 @@ pub(crate) struct Inner<T: QueueTransport> {
     woke_at: Option<Nanos>,
     /// Finished requests that the caller waits for.
     wanted: u32,
-    /// Requests of futures may be open. Each has its own waiter, so a sleep must end at the first completion.
+    /// Requests of futures may be open. Each has its own waiter, so a sleep must end at the first
+    /// completion.
     has_futures: bool,
     /// A foreign event loop drives the queue, and has not called [`QueuePair::leave_loop`].
     pub(super) in_loop: bool,
@@ -115,14 +117,14 @@ pub(crate) struct Inner<T: QueueTransport> {
 pub struct Turned {
     /// Completions reaped.
     pub found: u32,
-    /// There is more to do now: call again, after the loop's other work. If false, wait until the file
-    /// descriptor is readable or [`crate::Queue::next_deadline`] has passed.
+    /// There is more to do now: call again, after the loop's other work. If false, wait until the
+    /// file descriptor is readable or [`crate::Queue::next_deadline`] has passed.
     pub more: bool,
 }
 
 impl<T: QueueTransport> Inner<T> {
-    /// Asks the policy what to do next. The caller continues at `goes_on_at` in any case. `alone`: the
-    /// thread drives no other queue, so a sleep in the transport also submits what was posted.
+    /// Asks the policy what to do next. The caller continues at `goes_on_at` in any case. `alone`:
+    /// the thread drives no other queue, so a sleep in the transport also submits what was posted.
     #[inline]
     pub(super) fn plan(&mut self, now: Nanos, goes_on_at: Nanos, alone: bool) -> Plan {
         // A mode changes only here, between two batches: no plan of the old mode is under way.
@@ -132,7 +134,8 @@ impl<T: QueueTransport> Inner<T> {
         if now >= self.late_at {
             self.cancel_late(now);
         }
-        // io_uring submits and waits in one system call: leave the SQEs for the sleep that may follow.
+        // io_uring submits and waits in one system call: leave the SQEs for the sleep that may
+        // follow.
         if !(T::SUBMITS_IN_SLEEP && alone) {
             self.transport.commit();
         }
@@ -140,7 +143,8 @@ impl<T: QueueTransport> Inner<T> {
         if found {
             self.waiter.found_something();
         }
-        // Work is known: most modes then always poll with the same budget, so the policy is not asked.
+        // Work is known: most modes then always poll with the same budget, so the policy is not
+        // asked.
         if (found || self.waiter.seen.woke.is_some())
             && let Some(plan) = self.waiter.cached()
         {
@@ -149,8 +153,8 @@ impl<T: QueueTransport> Inner<T> {
         let wants = self.wants(alone);
         let seen = &mut self.waiter.seen;
         seen.wants = wants;
-        // The kernel counts CQEs that are already in the ring towards a sleep for several, so one that
-        // an earlier poll saw is no reason to poll again.
+        // The kernel counts CQEs that are already in the ring towards a sleep for several, so one
+        // that an earlier poll saw is no reason to poll again.
         seen.pending &= found || wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         (seen.in_flight, seen.urgent_waiting) = (self.requests.open(), self.requests.urgent());
@@ -158,7 +162,8 @@ impl<T: QueueTransport> Inner<T> {
         self.waiter.set_silent(self.transport.polled_in_flight());
         let plan = self.waiter.next(now, &mut self.transport);
         let threshold = self.waiter.hold.into();
-        // Only the first wish wakes the controller task; while any is set, its 10 ms timer reads them.
+        // Only the first wish wakes the controller task; while any is set, its 10 ms timer reads
+        // them.
         if threshold != self.shared.wanted_coalescing() && self.shared.set_wanted_coalescing(threshold) {
             self.reporter.queue_active();
         }
@@ -169,14 +174,15 @@ impl<T: QueueTransport> Inner<T> {
         plan
     }
 
-    /// How many more completions the caller needs, if a sleep may wait for that many; else 0. The first
-    /// completion must end the sleep where each request has its own waiter, or where a request waits for
-    /// the tag that a completion returns.
+    /// How many more completions the caller needs, if a sleep may wait for that many; else 0. The
+    /// first completion must end the sleep where each request has its own waiter, or where a
+    /// request waits for the tag that a completion returns.
     #[inline]
     fn wants(&self, alone: bool) -> u32 {
         let more = self.wanted.saturating_sub(self.requests.done());
         let several = more > 1 && alone && self.requests.urgent() == 0 && !self.has_futures && !self.requests.is_waiting();
-        // Completions of a poll queue do not count towards the kernel's `min_complete` of the other ring.
+        // Completions of a poll queue do not count towards the kernel's `min_complete` of the other
+        // ring.
         let counts = several && self.transport.counts_completions() && self.transport.polled_in_flight() == 0;
         if counts { more.min(self.requests.open()) } else { 0 }
     }
@@ -188,7 +194,8 @@ impl<T: QueueTransport> Inner<T> {
         self.counters.looks += 1;
         let noticed = self.shared.is_noticed();
         if noticed {
-            // Cleared before the inbox is read: what another thread leaves after this sets the flag again.
+            // Cleared before the inbox is read: what another thread leaves after this sets the flag
+            // again.
             self.shared.take_notice();
             if self.shared.fails_retries() {
                 self.requests.fail_retries();
@@ -267,8 +274,8 @@ impl<T: QueueTransport> Inner<T> {
         self.requests.take_ended(&mut self.wakers);
     }
 
-    /// Tests for completions until there are some, which it reaps, or until `until`. Takes no lock and makes
-    /// no system call. Returns the time.
+    /// Tests for completions until there are some, which it reaps, or until `until`. Takes no lock
+    /// and makes no system call. Returns the time.
     fn spin(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         (self.counters.spins, self.woke_at) = (self.counters.spins + 1, None);
         let yields = self.spin.gives_way(self.waiter.policy.mode());
@@ -298,8 +305,8 @@ impl<T: QueueTransport> Inner<T> {
     fn sleep(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         let plan = self.waiter.plan;
         let (mut notified, mut cycle) = (false, None);
-        // Invariant 1: arm, then check. A thread that leaves something after the check finds the flag
-        // armed, and signals. `arm` has the SeqCst fence that keeps the two in order.
+        // Invariant 1: arm, then check. A thread that leaves something after the check finds the
+        // flag armed, and signals. `arm` has the SeqCst fence that keeps the two in order.
         let left = if T::SUBMITS_IN_SLEEP {
             // The CQ needs no check: `io_uring_enter` tests it before it blocks.
             self.shared.wake.arm();
@@ -320,7 +327,8 @@ impl<T: QueueTransport> Inner<T> {
             notified = match (plan, timeout) {
                 (Plan::Sleep { at_least, .. }, _) => self.transport.sleep(SleepFor::Completions(at_least), timeout),
                 (Plan::Nap { extends: true, .. }, Some(nap)) if self.transport.can_extend_nap() => {
-                    // One system call for the nap and the sleep that would follow if it brings nothing.
+                    // One system call for the nap and the sleep that would follow if it brings
+                    // nothing.
                     let limit = self.waiter.seen.goes_on_at.map(|at| at - hw::now());
                     self.transport.sleep(SleepFor::NapThenFirst(nap, wants), limit)
                 }
@@ -351,8 +359,8 @@ impl<T: QueueTransport> Inner<T> {
         self.woke_at = Some(woke_at);
         self.counters.sleeps += u64::from(!nap);
         self.counters.naps += u64::from(nap);
-        // A nap takes the place of spinning, so it is sampled like it. While the CPU counts as wanted every
-        // wake-up is sampled, or that would never end.
+        // A nap takes the place of spinning, so it is sampled like it. While the CPU counts as
+        // wanted every wake-up is sampled, or that would never end.
         if nap || self.waiter.seen.cpu_wanted {
             self.sample_delay(woke_at);
         }
@@ -381,13 +389,14 @@ impl<T: QueueTransport> Inner<T> {
 
     /// Sets up what the mode needs: the thread that reaps, the target of messages, the mask.
     fn apply_mode(&mut self) {
-        // The transport first: it decides whether this thread owns the notification that is masked next.
+        // The transport first: it decides whether this thread owns the notification that is masked
+        // next.
         self.transport.adopt(self.waiter.policy.mode(), &mut self.waiter);
         self.waiter.settle(&mut self.transport);
     }
 
-    /// The thread returns to its caller: passes the notification of a shared hardware queue to another
-    /// thread that sleeps on it (invariant 6).
+    /// The thread returns to its caller: passes the notification of a shared hardware queue to
+    /// another thread that sleeps on it (invariant 6).
     #[inline]
     fn leave(&mut self) {
         if self.transport.is_shared()
@@ -397,14 +406,15 @@ impl<T: QueueTransport> Inner<T> {
         }
     }
 
-    /// Sets when a request may be late, also for the housekeeping thread, which wakes this thread then.
+    /// Sets when a request may be late, also for the housekeeping thread, which wakes this thread
+    /// then.
     fn set_late_at(&mut self, at: Nanos) {
         self.late_at = at;
         self.shared.set_late_at(at);
     }
 
-    /// Asks the kernel to cancel late requests. It may not be able to, so each request still ends with a
-    /// completion of its own, and its buffer stays lent until then.
+    /// Asks the kernel to cancel late requests. It may not be able to, so each request still ends
+    /// with a completion of its own, and its buffer stays lent until then.
     #[cold]
     fn cancel_late(&mut self, now: Nanos) {
         let (late, next) = self.transport.cancel_late(now, self.timeout);
@@ -414,9 +424,11 @@ impl<T: QueueTransport> Inner<T> {
         }
     }
 
-    /// Reads the events of the poller, without waiting. Returns whether the notification was among them.
+    /// Reads the events of the poller, without waiting. Returns whether the notification was among
+    /// them.
     fn drain_events(&mut self, poller: &Poller) -> io::Result<bool> {
-        // The eventfd is another queue's. `was_notified` tells from memory whether it was for this one.
+        // The eventfd is another queue's. `was_notified` tells from memory whether it was for this
+        // one.
         if self.transport.is_notified_elsewhere() {
             return Ok(false);
         }
@@ -424,7 +436,8 @@ impl<T: QueueTransport> Inner<T> {
         Ok(self.events.contains(&KEY_NOTIFICATION))
     }
 
-    /// Notes for the policy whether other threads want this CPU, unless the mode is set to spin regardless.
+    /// Notes for the policy whether other threads want this CPU, unless the mode is set to spin
+    /// regardless.
     fn sample_delay(&mut self, now: Nanos) {
         if let Some(wanted) = self.contention.sample(now) {
             self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
@@ -448,8 +461,8 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
     fn allow(&mut self) {
         self.waiter.arm(&mut self.transport);
         let sleeps = matches!(self.waiter.plan, Plan::Sleep { .. });
-        // The vector is in this thread's epoll set only while it sleeps on a notification that it owns:
-        // a signal of the eventfd wakes every thread that has it in its set.
+        // The vector is in this thread's epoll set only while it sleeps on a notification that it
+        // owns: a signal of the eventfd wakes every thread that has it in its set.
         self.transport.watch(sleeps && self.waiter.owner && !self.waiter.others_look);
     }
 
@@ -490,7 +503,8 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
 
 impl<T: QueueTransport> Orphan for Inner<T> {
     fn poll_orphan(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>) {
-        // Dropping registered memory runs the application's code, which must not run on this thread.
+        // Dropping registered memory runs the application's code, which must not run on this
+        // thread.
         self.requests.defer_drops();
         if now >= self.late_at {
             self.cancel_late(now);
@@ -533,9 +547,9 @@ fn plan_end(plan: Plan) -> Nanos {
 }
 
 impl<T: QueueTransport> QueuePair<T> {
-    /// A queue of `controller` for the calling thread, over `transport`, in the mode of `shared`, with the
-    /// requests that the queue's last thread has left. `index` is its number in tokens. The thread sleeps
-    /// in `poller`, unless the transport has a sleep of its own.
+    /// A queue of `controller` for the calling thread, over `transport`, in the mode of `shared`,
+    /// with the requests that the queue's last thread has left. `index` is its number in tokens.
+    /// The thread sleeps in `poller`, unless the transport has a sleep of its own.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -548,7 +562,8 @@ impl<T: QueueTransport> QueuePair<T> {
         birth: Birth,
     ) -> Result<QueuePair<T>, QueueError> {
         poller.add(&*shared.wake, KEY_WAKE).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
-        // Nothing below can fail. On an error above, the requests stay in `left` for the next thread.
+        // Nothing below can fail. On an error above, the requests stay in `left` for the next
+        // thread.
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(index)));
         shared.set_orphaned(false);
         let mode = shared.mode.in_force().unwrap_or(Mode::INTERRUPT);
@@ -556,8 +571,8 @@ impl<T: QueueTransport> QueuePair<T> {
         // On a shared hardware queue the notification has to be taken first (`NotificationRole`).
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {
-            // Completions of the last thread may have come while the notification was masked, and have
-            // sent no message: begin with a poll.
+            // Completions of the last thread may have come while the notification was masked, and
+            // have sent no message: begin with a poll.
             waiter.woken(Woke::OTHER);
         }
         if shared.fails_retries() {
@@ -606,8 +621,8 @@ impl<T: QueueTransport> QueuePair<T> {
         self.controller.pool()
     }
 
-    /// See [`crate::Queue::submit_at`]. If the caller `waits` next and the transport submits in its sleep, the
-    /// batch is not committed here.
+    /// See [`crate::Queue::submit_at`]. If the caller `waits` next and the transport submits in its
+    /// sleep, the batch is not committed here.
     #[inline]
     pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         if !self.is_here() {
@@ -620,12 +635,14 @@ impl<T: QueueTransport> QueuePair<T> {
         let defers_commit = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
         let mut batch = Submission::begin(self, now, defers_commit);
         let refused = batch.enter(requests.into_iter(), Claim::Batch);
-        // Dropping it posts the batch: also what came before a refused request, and if the iterator panics.
+        // Dropping it posts the batch: also what came before a refused request, and if the iterator
+        // panics.
         drop(batch);
         refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
-    /// See [`crate::Queue::start`]. With `command` the request is an I/O command that the caller has built.
+    /// See [`crate::Queue::start`]. With `command` the request is an I/O command that the caller
+    /// has built.
     pub(crate) fn start(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending {
         if !self.is_here() {
             return Pending::refused(Refused::Forked, request);
@@ -635,8 +652,8 @@ impl<T: QueueTransport> QueuePair<T> {
         }
         let tickets = self.inner.borrow().requests.tickets().clone();
         let ticket = tickets.issue();
-        // The doorbell is rung when the queue is next driven, or by `commit`: futures that are started one
-        // after the other share it.
+        // The doorbell is rung when the queue is next driven, or by `commit`: futures that are
+        // started one after the other share it.
         let mut batch = Submission::begin(self, hw::now(), true);
         self.inner.borrow_mut().has_futures = true;
         let refused = batch.enter(std::iter::once(request), Claim::Future(ticket));
@@ -688,8 +705,8 @@ impl<T: QueueTransport> QueuePair<T> {
         self.submitting.get()
     }
 
-    /// Drives the queue until at least `min` requests can be reaped, or until `until`. Without `idle` it also
-    /// returns when nothing is in flight. Returns how many requests can be reaped.
+    /// Drives the queue until at least `min` requests can be reaped, or until `until`. Without
+    /// `idle` it also returns when nothing is in flight. Returns how many requests can be reaped.
     ///
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`, and inside the iterator of a `submit`.
@@ -703,9 +720,10 @@ impl<T: QueueTransport> QueuePair<T> {
         Ok(self.finished())
     }
 
-    /// Polls, spins and sleeps as the policy plans, until `wanted` requests can be reaped, `enough` is true
-    /// or `until` has come. Unless the caller waits `for_others` too, it also returns when nothing is in
-    /// flight. `inner` stays borrowed from step to step; only wakers run outside the borrow.
+    /// Polls, spins and sleeps as the policy plans, until `wanted` requests can be reaped, `enough`
+    /// is true or `until` has come. Unless the caller waits `for_others` too, it also returns when
+    /// nothing is in flight. `inner` stays borrowed from step to step; only wakers run outside the
+    /// borrow.
     #[inline]
     pub(crate) fn run(&self, until: Nanos, for_others: bool, wanted: Option<u32>, enough: impl Fn() -> bool) {
         if !self.is_here() {
@@ -714,8 +732,8 @@ impl<T: QueueTransport> QueuePair<T> {
         }
         let mut inner = self.inner.borrow_mut();
         inner.wanted = wanted.unwrap_or(0);
-        // The clock read of the last batch, which may be old: a plan made with it ends early and is made
-        // again. So a busy queue reads the clock once per batch.
+        // The clock read of the last batch, which may be old: a plan made with it ends early and is
+        // made again. So a busy queue reads the clock once per batch.
         let mut now = inner.clock;
         loop {
             if wanted.is_some_and(|wanted| inner.requests.done() >= wanted) || enough() || now >= until {
@@ -730,7 +748,8 @@ impl<T: QueueTransport> QueuePair<T> {
                 Plan::Look { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
                 Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
-                // Nothing is in flight: only another thread can end this sleep, by the queue's wake-up.
+                // Nothing is in flight: only another thread can end this sleep, by the queue's
+                // wake-up.
                 Plan::Rest if for_others => now = self.sleep(&mut inner, until, &enough),
                 Plan::Rest => break,
             }
@@ -748,7 +767,8 @@ impl<T: QueueTransport> QueuePair<T> {
 
     #[inline]
     fn sleep(&self, inner: &mut Inner<T>, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
-        // Other threads read `open` during the sleep: the housekeeping thread, and queues that share tags.
+        // Other threads read `open` during the sleep: the housekeeping thread, and queues that
+        // share tags.
         self.publish(inner);
         inner.sleep(until, enough)
     }
@@ -835,7 +855,8 @@ impl<T: QueueTransport> QueuePair<T> {
         std::mem::take(&mut self.inner.borrow_mut().counters)
     }
 
-    /// How often the policy has made each decision since the mode was adopted. [`Mode::ADAPTIVE`] only.
+    /// How often the policy has made each decision since the mode was adopted. [`Mode::ADAPTIVE`]
+    /// only.
     pub(crate) fn decisions(&self) -> Option<Decisions> {
         self.inner.borrow().waiter.policy.decisions().copied()
     }
@@ -865,7 +886,8 @@ impl<T: QueueTransport> QueuePair<T> {
         &self.signal
     }
 
-    /// From now on the thread may sleep outside the transport: in an [`super::event_loop::EventLoop`] or a loop of its own.
+    /// From now on the thread may sleep outside the transport: in an
+    /// [`super::event_loop::EventLoop`] or a loop of its own.
     pub(crate) fn sleeps_elsewhere(&self) {
         self.inner.borrow_mut().transport.notify_by_eventfd();
     }
@@ -876,7 +898,8 @@ impl<T: QueueTransport> QueuePair<T> {
             return Turned { found: 0, more: false };
         }
         if self.submitting.get() {
-            // Called from the application's iterator: the loop has to come again once the batch is posted.
+            // Called from the application's iterator: the loop has to come again once the batch is
+            // posted.
             return Turned { found: 0, more: true };
         }
         let mut inner = self.inner.borrow_mut();
@@ -886,9 +909,11 @@ impl<T: QueueTransport> QueuePair<T> {
         let weighs = inner.waiter.policy.facts().weighs_sleeps;
         let mut before = 0;
         if weighs {
-            // `plan` below only tells the policy of the time outside. Its answer is a poll, which follows anyway.
+            // `plan` below only tells the policy of the time outside. Its answer is a poll, which
+            // follows anyway.
             before = inner.waiter.seen.found;
-            // How long the thread has computed since it left. If it has slept since, the time says nothing.
+            // How long the thread has computed since it left. If it has slept since, the time says
+            // nothing.
             let computed = inner.left_at.take();
             inner.waiter.seen.cycle =
                 computed.map(|(left, sleeps)| if hw::thread_usage().sleeps == sleeps { hw::now() - left } else { Nanos::ZERO });
@@ -904,8 +929,8 @@ impl<T: QueueTransport> QueuePair<T> {
         let there = inner.waiter.seen.found > 0;
         inner.waiter.seen.leaving = true;
         if !matches!(inner.plan(now, Nanos::MAX, false), Plan::Nap { .. }) {
-            // The loop sleeps in its own epoll next, and no other thread reaps for it. So the notification
-            // has to be armed, even if the policy would spin.
+            // The loop sleeps in its own epoll next, and no other thread reaps for it. So the
+            // notification has to be armed, even if the policy would spin.
             inner.waiter.plan = Plan::sleep(Nanos::MAX);
         } else if inner.waiter.silent() == 0 {
             // The policy lets the loop compute undisturbed until the nap is over.
@@ -947,9 +972,9 @@ impl<T: QueueTransport> QueuePair<T> {
         Some(plan_end(inner.waiter.plan)).filter(|&at| at != Nanos::MAX)
     }
 
-    /// The thread is done with the queue. The housekeeping thread reaps what is still in flight. If only
-    /// this thread can reap it (SINGLE_ISSUER), `close` waits for it: for the time-out, and one second for
-    /// the kernel to cancel it.
+    /// The thread is done with the queue. The housekeeping thread reaps what is still in flight. If
+    /// only this thread can reap it (SINGLE_ISSUER), `close` waits for it: for the time-out, and
+    /// one second for the kernel to cancel it.
     pub(crate) fn close(self) {
         if !self.is_here() {
             // After a fork: the requests are the parent's.
@@ -1001,8 +1026,8 @@ impl QueuePair<RingQueue> {
         self.controller.hardware_counters(self.transport().hardware())
     }
 
-    /// In `posted`, messages of this queue's vector signal the eventfd of `target` from now on: the vector of
-    /// another queue of the same thread, or its own.
+    /// In `posted`, messages of this queue's vector signal the eventfd of `target` from now on: the
+    /// vector of another queue of the same thread, or its own.
     pub(crate) fn share_notification(&self, target: Vector) {
         let inner = &mut *self.inner.borrow_mut();
         if inner.transport.share_notification(target) {
@@ -1013,12 +1038,12 @@ impl QueuePair<RingQueue> {
     }
 }
 
-/// A batch that is being entered. Dropping it posts and commits the batch, also when the application's
-/// iterator has panicked.
+/// A batch that is being entered. Dropping it posts and commits the batch, also when the
+/// application's iterator has panicked.
 struct Submission<'a, T: QueueTransport> {
     queue: &'a QueuePair<T>,
-    /// The queue's request table, moved out of `inner` so that the application's iterator runs with nothing
-    /// borrowed. `drop` puts it back.
+    /// The queue's request table, moved out of `inner` so that the application's iterator runs with
+    /// nothing borrowed. `drop` puts it back.
     requests: Option<Box<Requests>>,
     now: Nanos,
     /// The requests are those of a future.
@@ -1044,8 +1069,9 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
         Submission { queue, requests: Some(requests), now, is_future: false, urgent, defers_commit }
     }
 
-    /// Enters what the application's iterator yields, until a request is refused. A function of its own so
-    /// that the compiler knows of no other reference to the table: saves four instructions per request.
+    /// Enters what the application's iterator yields, until a request is refused. A function of its
+    /// own so that the compiler knows of no other reference to the table: saves four instructions
+    /// per request.
     #[inline(always)]
     fn enter(&mut self, requests: impl Iterator<Item = Request>, claim: Claim) -> Option<Box<(Refused, Request)>> {
         let (controller, now) = (&self.queue.controller, self.now);
@@ -1055,7 +1081,8 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
         for request in requests {
             let (checked, request) = check(request);
             if let Err(why) = checked {
-                // After a namespace has changed, the quick check refuses every request of the controller.
+                // After a namespace has changed, the quick check refuses every request of the
+                // controller.
                 match controller.recheck(why, request) {
                     Ok(request) => match entered.enter_growing(request, claim, now) {
                         None => continue,
@@ -1064,8 +1091,8 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
                     Err((why, request)) => return Some(refusal(why, request)),
                 }
             }
-            // `enter` stores the fields straight into the slot: the request is moved as a whole only if the
-            // table has to grow.
+            // `enter` stores the fields straight into the slot: the request is moved as a whole
+            // only if the table has to grow.
             if let Err(request) = entered.enter(request, claim, now)
                 && let Some(request) = entered.enter_growing(request, claim, now)
             {
@@ -1094,7 +1121,8 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
         let Inner { requests, transport, waiter, .. } = inner;
         let urgent = requests.urgent() - urgent;
         if transport.has_poll_queue() {
-            // A foreign loop never spins: commands of a poll queue would have to be polled for by its timer.
+            // A foreign loop never spins: commands of a poll queue would have to be polled for by
+            // its timer.
             let batch = Batch { urgent, in_flight: requests.open(), ..Batch::default() };
             transport.set_route(if inner.in_loop { Route::Notify } else { waiter.policy.route(now, &batch) });
         }
@@ -1116,7 +1144,8 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             inner.wait_for_room(now);
             queue.publish(inner);
             if queue.shared.fails_all() {
-                // Failed requests have no completion that would make the descriptor of a foreign loop readable.
+                // Failed requests have no completion that would make the descriptor of a foreign
+                // loop readable.
                 queue.shared.notice();
             }
         }
@@ -1130,14 +1159,16 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             let Facts { records, submit_check, .. } = *policy.facts();
             let class = if records == Records::None { None } else { inner.requests.last_class() };
             policy.submitted(now, &Batch { commands, urgent: urgent.min(commands), in_flight: inner.requests.open(), class });
-            // `+submit-check`: reap what is already there. Older Linux kernels did so in nvme_queue_rq.
+            // `+submit-check`: reap what is already there. Older Linux kernels did so in
+            // nvme_queue_rq.
             if submit_check && !defers_commit && inner.transport.pending() {
                 inner.counters.submit_checks += 1;
                 // Also where a drain thread reaps for this queue.
                 inner.transport.set_reaps_itself(true);
                 inner.poll(WEIGHT);
                 inner.transport.set_reaps_itself(false);
-                // The owner of the notification may have found the completion lock busy and gone to sleep.
+                // The owner of the notification may have found the completion lock busy and gone to
+                // sleep.
                 if let Some(owner) = inner.waiter.leaves_behind(&mut inner.transport) {
                     inner.transport.tell(owner);
                 }
@@ -1203,7 +1234,8 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
 
     fn check_before_sleep(&self) -> bool {
         let inner = &mut *self.inner.borrow_mut();
-        // io_uring signals its eventfd only for CQEs posted after the eventfd was registered: test the CQ too.
+        // io_uring signals its eventfd only for CQEs posted after the eventfd was registered: test
+        // the CQ too.
         let unannounced = T::SUBMITS_IN_SLEEP && matches!(inner.waiter.plan, Plan::Sleep { .. }) && inner.transport.pending();
         if unannounced {
             inner.waiter.found_something();
@@ -1223,7 +1255,8 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
         let mut inner = self.inner.borrow_mut();
         sleep::wake(&mut *inner);
         inner.after_sleep(slept);
-        // Other queues may be polled first, which takes time: this queue's poll needs a clock read of its own.
+        // Other queues may be polled first, which takes time: this queue's poll needs a clock read
+        // of its own.
         inner.woke_at = None;
     }
 

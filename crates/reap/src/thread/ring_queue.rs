@@ -1,5 +1,6 @@
-//! One thread's side of a hardware queue: an NVMe queue pair in shared memory. Several threads may post to it
-//! and reap from it. A thread that reaps completions of other threads leaves them in their inboxes.
+//! One thread's side of a hardware queue: an NVMe queue pair in shared memory. Several threads may
+//! post to it and reap from it. A thread that reaps completions of other threads leaves them in
+//! their inboxes.
 //!
 //! ```text
 //!  thread A ─ posting (SQ lock) ─┐                  ┌─ try_reap (CQ lock, only tried) ─ thread A
@@ -11,8 +12,8 @@
 //!  sleep   epoll: the queue's wake-up, and the vector if this thread owns the notification
 //! ```
 //!
-//! In `threaded` a drain thread reaps, and this thread reads only its inbox. In `posted` the vector's messages
-//! set a bit, and may signal another vector's eventfd ([`PostedMsi`]).
+//! In `threaded` a drain thread reaps, and this thread reads only its inbox. In `posted` the
+//! vector's messages set a bit, and may signal another vector's eventfd ([`PostedMsi`]).
 
 use std::sync::Arc;
 
@@ -30,7 +31,8 @@ use crate::shared::hw_queue::HwQueue;
 use crate::shared::queue_shared::QueueShared;
 use crate::transport::{KEY_NOTIFICATION, Polled, QueueTransport, RingPair, RingPosting, SleepFor};
 
-/// Most completions of one poll, whatever budget a policy names. The buffers of this size are allocated once.
+/// Most completions of one poll, whatever budget a policy names. The buffers of this size are
+/// allocated once.
 const MAX_BATCH: usize = 256;
 
 /// One thread's side of a hardware queue.
@@ -83,7 +85,8 @@ impl RingQueue {
             taken: Box::new([Completed::default(); MAX_BATCH]),
             inbox_batch: Vec::with_capacity(MAX_BATCH),
         };
-        // A queue that it shares is watched only while this thread owns the notification (`take_role`).
+        // A queue that it shares is watched only while this thread owns the notification
+        // (`take_role`).
         ring.watch_vector(!ring.queue.is_shared());
         ring
     }
@@ -93,12 +96,14 @@ impl RingQueue {
         &self.queue
     }
 
-    /// The vector that other queues of its thread may post to; `None` if other threads use the vector too.
+    /// The vector that other queues of its thread may post to; `None` if other threads use the
+    /// vector too.
     pub(crate) fn own_vector(&self) -> Option<Vector> {
         (!self.queue.has_several_users()).then(|| self.queue.pair.vector())
     }
 
-    /// Sets the vector that is signalled for this queue's messages where they are posted. Returns whether it could.
+    /// Sets the vector that is signalled for this queue's messages where they are posted. Returns
+    /// whether it could.
     pub(crate) fn share_notification(&mut self, target: Vector) -> bool {
         if self.queue.has_several_users() {
             return false;
@@ -116,15 +121,16 @@ impl RingQueue {
         }
     }
 
-    /// An equal share of the tags for each queue that has requests, this one included; and all tags.
+    /// An equal share of the tags for each queue that has requests, this one included; and all
+    /// tags.
     fn share(&self) -> (u32, u32) {
         let others = self.queue.users.iter().enumerate().filter(|&(n, user)| n != usize::from(self.index) && user.open() > 0).count();
         let tags = self.data_pair().tags();
         (tags / (others as u32 + 1), tags)
     }
 
-    /// [`QueueTransport::room`] while some queue waits for a tag. As in blk-mq (`hctx_may_queue`), each queue
-    /// that has requests may use an equal share of the tags.
+    /// [`QueueTransport::room`] while some queue waits for a tag. As in blk-mq (`hctx_may_queue`),
+    /// each queue that has requests may use an equal share of the tags.
     #[cold]
     fn shared_room(&self, posted: u32) -> u32 {
         let (share, tags) = self.share();
@@ -153,8 +159,8 @@ impl RingQueue {
         taken
     }
 
-    /// Delivers other threads' completions in `taken[from..to]` to their inboxes, and moves the own ones
-    /// together. Returns where these end.
+    /// Delivers other threads' completions in `taken[from..to]` to their inboxes, and moves the own
+    /// ones together. Returns where these end.
     #[inline(never)]
     fn deliver(&mut self, from: usize, to: usize) -> usize {
         let is_mine = |completed: &Completed| Token(completed.token).soft() == self.index;
@@ -242,8 +248,8 @@ impl QueueTransport for RingQueue {
     fn reap(&mut self, budget: u32, mut sink: impl FnMut(&[Completed])) -> Polled {
         let passed = if self.shared.inbox.is_empty() { 0 } else { self.take_inbox() };
         let places = &mut self.taken[passed..(passed + budget as usize).clamp(passed + 1, MAX_BATCH)];
-        // The CQ lock is only tried. A thread that holds it delivers this thread's completions too, and
-        // checks the CQ again after the release (`sync::PollLock`).
+        // The CQ lock is only tried. A thread that holds it delivers this thread's completions too,
+        // and checks the CQ again after the release (`sync::PollLock`).
         let reaped = match (&self.queue.polled, self.drained && !self.reaps_itself) {
             (None, false) => self.queue.pair.try_reap(places),
             (Some(second), false) => reap_both(&self.queue.pair, second, places),
@@ -256,7 +262,8 @@ impl QueueTransport for RingQueue {
         let mut taken = passed + found as usize;
         if found > 0 && self.queue.is_shared() {
             taken = self.deliver(passed, taken);
-            // Even if every completion was this queue's: its tags may be what another queue waits for.
+            // Even if every completion was this queue's: its tags may be what another queue waits
+            // for.
             self.queue.tags_returned();
         }
         if taken > 0 {
@@ -277,8 +284,8 @@ impl QueueTransport for RingQueue {
     }
 
     fn watch(&mut self, sleeps: bool) {
-        // Without a mask bit (VFIO), "masked" means that the eventfd is not in the epoll set, so that it
-        // does not end a nap.
+        // Without a mask bit (VFIO), "masked" means that the eventfd is not in the epoll set, so
+        // that it does not end a nap.
         if !self.queue.pair.is_maskable() {
             self.watch_vector(sleeps);
         }
@@ -314,11 +321,13 @@ impl QueueTransport for RingQueue {
                 Ok(()) => {
                     (self.drained, waiter.others_look) = (true, true);
                     if alone {
-                        // This thread had the vector without the role, which the drain thread takes now.
+                        // This thread had the vector without the role, which the drain thread takes
+                        // now.
                         waiter.owner = false;
                         self.watch_vector(false);
                     }
-                    // It may own the role of a queue that it shares, and will not sleep on the vector again.
+                    // It may own the role of a queue that it shares, and will not sleep on the
+                    // vector again.
                     if let Some(next_owner) = waiter.leave(self) {
                         self.tell(next_owner);
                     }
@@ -328,7 +337,8 @@ impl QueueTransport for RingQueue {
         } else if !drained && self.drained {
             (self.drained, waiter.others_look) = (false, false);
             self.queue.drain.release();
-            // `release` has joined the drain thread if this was its last user, so the vector is free again.
+            // `release` has joined the drain thread if this was its last user, so the vector is
+            // free again.
             if !self.queue.is_shared() {
                 waiter.owner = true;
                 self.watch_vector(true);
@@ -342,7 +352,8 @@ impl QueueTransport for RingQueue {
     }
 
     fn wait_for_tag(&mut self, posted: u32) -> bool {
-        // A queue that uses its share gets tags back by its own completions, and must not wait for others'.
+        // A queue that uses its share gets tags back by its own completions, and must not wait for
+        // others'.
         let waits = posted < self.share().0.max(1);
         if waits {
             self.queue.waiters.join(self.index);
@@ -426,7 +437,8 @@ impl Notification for RingQueue {
     }
 }
 
-/// Polls both pairs: the first with half of the places, so that it cannot starve the second. Returns the sum.
+/// Polls both pairs: the first with half of the places, so that it cannot starve the second.
+/// Returns the sum.
 #[inline(never)]
 fn reap_both(pair: &RingPair, polled: &RingPair, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);

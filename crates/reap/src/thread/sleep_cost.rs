@@ -1,9 +1,9 @@
-//! Measures what a sleep costs on this machine: CPU time, and how late the thread wakes. Done once per
-//! process, when a mode that weighs it (`adaptive`) is first requested.
+//! Measures what a sleep costs on this machine: CPU time, and how late the thread wakes. Done once
+//! per process, when a mode that weighs it (`adaptive`) is first requested.
 //!
-//! Another thread signals an eventfd 48 times while this thread sleeps on it; then this thread sleeps on a
-//! timer as often. The 10th percentiles are used: rounds in which other threads had the CPU are late, and on a
-//! busy machine most rounds may be.
+//! Another thread signals an eventfd 48 times while this thread sleeps on it; then this thread
+//! sleeps on a timer as often. The 10th percentiles are used: rounds in which other threads had the
+//! CPU are late, and on a busy machine most rounds may be.
 
 use std::sync::OnceLock;
 
@@ -22,8 +22,8 @@ const LOST: Nanos = Nanos::from_millis(20);
 
 static MEASURED: OnceLock<Cycle> = OnceLock::new();
 
-/// Measures if `mode` needs it and it has not been done. That takes about 10 ms, so call it where a mode is
-/// requested, not on the data path.
+/// Measures if `mode` needs it and it has not been done. That takes about 10 ms, so call it where a
+/// mode is requested, not on the data path.
 pub(crate) fn prepare(mode: Mode) {
     if mode.facts().weighs_sleeps {
         MEASURED.get_or_init(|| {
@@ -61,8 +61,8 @@ fn measure() -> std::io::Result<Cycle> {
     let sleeper = hw::current_cpu();
     let notified = std::thread::scope(|scope| -> std::io::Result<Vec<Sleep>> {
         let signalled = scope.spawn(|| {
-            // A device signals while the sleeper's CPU is idle. A signalling thread on that CPU, where the
-            // opener may be pinned, would keep it from being idle.
+            // A device signals while the sleeper's CPU is idle. A signalling thread on that CPU,
+            // where the opener may be pinned, would keep it from being idle.
             hw::avoid(sleeper);
             let mut signals = Vec::with_capacity(ROUNDS);
             for _ in 0..ROUNDS {
@@ -85,8 +85,9 @@ fn measure() -> std::io::Result<Cycle> {
     Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO })
 }
 
-/// The sleeps that a signal has ended, each with its lateness: the time since the first signal after the sleep
-/// before. Two signals may have ended one sleep. A sleep that ended by its time-out is left out.
+/// The sleeps that a signal has ended, each with its lateness: the time since the first signal
+/// after the sleep before. Two signals may have ended one sleep. A sleep that ended by its time-out
+/// is left out.
 fn paired(woken: &[(Sleep, Nanos)], signals: &[Nanos]) -> Vec<Sleep> {
     let mut over = Nanos::ZERO;
     let ended = woken.iter().filter_map(|&(one, woke_at)| {

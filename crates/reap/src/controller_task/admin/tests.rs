@@ -8,7 +8,8 @@ use super::Admin;
 use crate::options::OpenOptions;
 use crate::transport::RingController;
 
-/// A shutdown begins while a log page is read. The first completion is of another command, so the page stays lent.
+/// A shutdown begins while a log page is read. The first completion is of another command, so the
+/// page stays lent.
 #[test]
 fn log_page_survives_other_completions() {
     let options = OpenOptions::default();

@@ -64,7 +64,8 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// A queue without a thread does not delay the wake-up for late requests of another, and is lost some time after the close.
+/// A queue without a thread does not delay the wake-up for late requests of another, and is lost
+/// some time after the close.
 #[test]
 fn orphans_delay_no_late_request() {
     let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));

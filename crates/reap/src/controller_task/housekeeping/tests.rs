@@ -21,7 +21,7 @@ struct Panics {
     go: Mutex<Receiver<()>>,
 }
 
-impl Task for Panics {
+impl DeviceTask for Panics {
     fn vector(&self) -> Option<&hw::EventFd> {
         None
     }
@@ -35,7 +35,8 @@ impl Task for Panics {
     }
 }
 
-/// A panic in one task ends its controller alone: the others, and one that is being opened, are stepped on.
+/// A panic in one task ends its controller alone: the others, and one that is being opened, are
+/// stepped on.
 #[test]
 fn task_panics_stay_isolated() {
     let before = Device::open("mem:1M?profile=null").unwrap();
@@ -73,7 +74,8 @@ impl Wake for Blocks {
     }
 }
 
-/// A future outlives its queue, and the housekeeping thread ends it. Its waker may block without delaying other devices.
+/// A future outlives its queue, and the housekeeping thread ends it. Its waker may block without
+/// delaying other devices.
 #[test]
 fn blocking_wakers_delay_no_other_device() {
     let device = Device::open("mem:1M?profile=optane").unwrap();
@@ -98,8 +100,9 @@ impl Drop for AtItsEnd {
     }
 }
 
-/// The housekeeping thread ends the last request that uses a region, and with it the memory. The drop of the memory
-/// is the application's code: it may block or panic without harm to other devices.
+/// The housekeeping thread ends the last request that uses a region, and with it the memory. The
+/// drop of the memory is the application's code: it may block or panic without harm to other
+/// devices.
 #[test]
 fn blocking_memory_drops_delay_no_device() {
     let device = Device::open("mem:1M?profile=optane").unwrap();

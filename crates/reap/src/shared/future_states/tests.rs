@@ -27,8 +27,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Each future gets its own completion, once. There are no more tickets than there were futures and requests at a
-    /// time, and the free list has each free ticket once.
+    /// Each future gets its own completion, once. There are no more tickets than there were futures
+    /// and requests at a time, and the free list has each free ticket once.
     #[test]
     fn tickets_live_until_both_sides_drop(steps in steps()) {
         let tickets = FutureStates::default();

@@ -20,7 +20,8 @@ fn namespace() -> driver::Namespace {
     }
 }
 
-/// A new size holds for the namespace; paths with another size are not used until they report it too.
+/// A new size holds for the namespace; paths with another size are not used until they report it
+/// too.
 #[test]
 fn new_sizes_are_published() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
@@ -46,7 +47,8 @@ fn new_sizes_are_published() {
     assert_eq!((fits(), path_states.blocks()), ([true, true], 50));
 }
 
-/// The size after a reconnect is not taken for a resize: the path is not used until the sizes agree.
+/// The size after a reconnect is not taken for a resize: the path is not used until the sizes
+/// agree.
 #[test]
 fn stale_sizes_are_ignored() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));

@@ -65,7 +65,8 @@ impl From<Failure> for IoError {
 pub(super) struct SlotExtra {
     /// The first failure of a part. Parts that are not posted yet are not sent then.
     pub failure: Option<Failure>,
-    /// Retries of all parts together. Retries after a reset that the application requested do not count.
+    /// Retries of all parts together. Retries after a reset that the application requested do not
+    /// count.
     pub retries: u32,
     /// The device may still access the buffer, which is leaked.
     pub lost: bool,
@@ -73,7 +74,8 @@ pub(super) struct SlotExtra {
     pub command: Option<Box<IoCommand>>,
 }
 
-/// The slot of a request. It is filled and read in place: moving one costs more than the rest of an I/O.
+/// The slot of a request. It is filled and read in place: moving one costs more than the rest of an
+/// I/O.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub state: SlotState,
@@ -128,11 +130,13 @@ impl Slot {
         (self.nsid, self.splitter) = (nsid, splitter);
         let buf = buf.map(hw::DmaBuf::lend);
         self.addr = buf.as_ref().map_or(0, Lent::addr);
-        // The casts lose nothing: a request has fewer than 2^32 blocks, limited by the pool or, without data,
-        // by its check. `bytes` is used only for a request of one part, which has fewer than 2^32.
+        // The casts lose nothing: a request has fewer than 2^32 blocks, limited by the pool or,
+        // without data, by its check. `bytes` is used only for a request of one part, which has
+        // fewer than 2^32.
         (self.lba, self.blocks, self.bytes) = (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
-        // A free slot has no buffer. `forget` keeps the compiler from adding the drop of an old one.
+        // A free slot has no buffer. `forget` keeps the compiler from adding the drop of an old
+        // one.
         std::mem::forget(std::mem::replace(&mut self.buf, buf));
         self.state = SlotState::Open { claim, left: 1 };
     }
@@ -162,8 +166,8 @@ impl Slot {
         self.extra.as_ref()?.command.as_deref()
     }
 
-    /// Whether a part may be retried: not after another part has failed, and never a command that the caller has
-    /// built, because only the caller knows whether it may be carried out twice.
+    /// Whether a part may be retried: not after another part has failed, and never a command that
+    /// the caller has built, because only the caller knows whether it may be carried out twice.
     pub(super) fn may_retry(&self) -> bool {
         self.failure().is_none() && self.command().is_none()
     }
@@ -199,14 +203,16 @@ impl Slot {
         }
     }
 
-    /// [`Slot::complete`] for a request without extra state: small enough to be built in its destination.
+    /// [`Slot::complete`] for a request without extra state: small enough to be built in its
+    /// destination.
     #[inline(always)]
     pub(super) fn complete_ok(&mut self, now: Nanos) -> Completion {
         let buf = self.buf.take().map(Lent::take_back);
         Completion { tag: self.tag, result: Ok(()), buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
-    /// The average number of retries of a part: one reset returns all parts of a large request at once.
+    /// The average number of retries of a part: one reset returns all parts of a large request at
+    /// once.
     #[cold]
     pub(super) fn retries(&self) -> u8 {
         let retries = self.extra.as_ref().map_or(0, |extra| extra.retries);
@@ -221,7 +227,8 @@ impl Slot {
 
     /// The number of parts of `blocks` blocks from block `from` of the request; 1 for a Flush.
     pub(super) fn parts(&self, from: u32, blocks: u32) -> u32 {
-        // A Deallocate whose ranges the caller has listed is one command. `blocks` is the number of ranges.
+        // A Deallocate whose ranges the caller has listed is one command. `blocks` is the number of
+        // ranges.
         if self.modifiers.listed() {
             return 1;
         }
@@ -236,7 +243,8 @@ impl Slot {
         if self.op == Op::Deallocate { self.splitter.most_blocks(self.op) } else { None }
     }
 
-    /// The part that begins at block `from` of the request, with `left` blocks to the end of the range.
+    /// The part that begins at block `from` of the request, with `left` blocks to the end of the
+    /// range.
     pub(super) fn part(&self, from: u32, left: u32) -> Part<'_> {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
         let Slot { op, modifiers, nsid, .. } = *self;

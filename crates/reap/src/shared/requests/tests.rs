@@ -133,7 +133,8 @@ proptest! {
 }
 
 proptest! {
-    /// Requests without data, through resets: every block once, and each part of a Deallocate at its own range.
+    /// Requests without data, through resets: every block once, and each part of a Deallocate at
+    /// its own range.
     #[test]
     fn dataless_parts_cover_the_request(deallocate in any::<bool>(), lba in 0u64..1000, blocks in 1u64..4000, tags in 1usize..6, whole in any::<bool>(), resets in 0usize..3) {
         let mut bench = Bench::new();
@@ -258,8 +259,8 @@ fn lost_devices_fail_waiting_requests() {
 }
 
 proptest! {
-    /// Batches are posted in the order in which they were entered, also if requests are split or wait, and if the table
-    /// grows in between.
+    /// Batches are posted in the order in which they were entered, also if requests are split or
+    /// wait, and if the table grows in between.
     #[test]
     fn batches_post_in_order(sizes in prop::collection::vec(1u32..20, 1..200), tags in 0usize..80) {
         let mut bench = Bench::new();

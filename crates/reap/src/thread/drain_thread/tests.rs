@@ -1,4 +1,5 @@
-//! How the drain thread goes to sleep, step by step. The test makes the steps; no drain thread runs.
+//! How the drain thread goes to sleep, step by step. The test makes the steps; no drain thread
+//! runs.
 
 use super::*;
 use crate::thread::ring_queue::manual_stepping;
@@ -65,7 +66,8 @@ fn drain_thread_arms_and_polls() {
     assert_eq!(queue.wait(2, None).unwrap(), 2);
 }
 
-/// The notification that it takes may be for other queues of a group. Their thread is woken for these alone.
+/// The notification that it takes may be for other queues of a group. Their thread is woken for
+/// these alone.
 #[test]
 fn shared_notifications_are_passed_on() {
     let (_device, _queue, hardware) = open();

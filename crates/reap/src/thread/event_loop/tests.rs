@@ -24,11 +24,12 @@ fn only_real_sleeps_are_measured() {
 struct Scripted {
     plans: RefCell<Vec<Plan>>,
     in_flight: u32,
-    /// In how many looks while spinning it finds something; each other look finds that many entries.
+    /// In how many looks while spinning it finds something; each other look finds that many
+    /// entries.
     spins_until: Cell<u32>,
     found: u32,
-    /// What its look before a sleep finds, whether the place is woken when it sleeps, and by the first queue's poller, and whether its own
-    /// poller has its notification to report.
+    /// What its look before a sleep finds, whether the place is woken when it sleeps, and by the
+    /// first queue's poller, and whether its own poller has its notification to report.
     met: bool,
     blocks: Option<bool>,
     reports: bool,
@@ -164,7 +165,8 @@ fn sleep() -> Plan {
 fn sleep_arms_polls_and_blocks() {
     let told = Scripted::new(&[sleep()]);
     assert_eq!(drive(&[&told], Nanos::MAX, false), LoopEnd::Enough);
-    // It is done as soon as the plan is made, so that the caller's own look after arming finds that.
+    // It is done as soon as the plan is made, so that the caller's own look after arming finds
+    // that.
     assert_eq!(told.notes(), ["arm", "look once more", "woken found"]);
 
     // Its poller may have reported something else than its notification.
@@ -230,7 +232,8 @@ fn weighed_sleeps_are_sampled() {
             place.drive(&[&queue], hw::now(), hw::now() + Nanos::from_millis(1), true, || false).unwrap();
             queue.measured.get() > 0
         };
-        // On a busy machine the instant may have come before the thread could sleep, which is no sleep.
+        // On a busy machine the instant may have come before the thread could sleep, which is no
+        // sleep.
         let most = if weighs { 100 * MEASURED_SLEEPS } else { 2 * MEASURED_SLEEPS };
         assert_eq!((0..most).find(|_| sleep()).map(|n| (n + 1) % MEASURED_SLEEPS), weighs.then_some(0));
     }

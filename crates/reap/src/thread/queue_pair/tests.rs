@@ -42,7 +42,8 @@ fn reap(queue: &Queue) -> usize {
     done.len()
 }
 
-/// Requests are submitted by the wait that follows, or by `commit`; at once in a mode that polls after each commit.
+/// Requests are submitted by the wait that follows, or by `commit`; at once in a mode that polls
+/// after each commit.
 #[test]
 fn deferred_submission_is_one_call() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -124,7 +125,8 @@ fn requests_beyond_depth_finish() {
     assert_eq!((reap(&queue), queue.in_flight(), device.in_flight()), (50, 0, 0));
 }
 
-/// The iterator of a `submit` cannot use its queue. If it panics, the requests that it has yielded are submitted.
+/// The iterator of a `submit` cannot use its queue. If it panics, the requests that it has yielded
+/// are submitted.
 #[test]
 fn iterators_cannot_use_their_queue() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -158,7 +160,8 @@ fn iterators_cannot_use_their_queue() {
     assert_eq!(reap(&queue), 3);
 }
 
-/// A late request is cancelled by the queue's thread, once, and the health says so. (The mutant never publishes when a request is late.)
+/// A late request is cancelled by the queue's thread, once, and the health says so. (The mutant
+/// never publishes when a request is late.)
 #[test]
 fn late_requests_are_cancelled_once() {
     let timeout = Nanos::from_secs(5);
@@ -247,8 +250,8 @@ fn dropped_queues_finish_their_requests() {
     }
 }
 
-/// Requests without a completion fail when the device closes, and their buffers are leaked: the kernel may still write
-/// to them.
+/// Requests without a completion fail when the device closes, and their buffers are leaked: the
+/// kernel may still write to them.
 #[test]
 fn unanswered_requests_leak_their_buffers() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };
@@ -268,7 +271,8 @@ fn unanswered_requests_leak_their_buffers() {
     assert_eq!(device.counters().leaked_bytes, 4 * 4096);
 }
 
-/// A thread that sleeps in its ring needs no eventfd; one that sleeps with other queues is woken by it.
+/// A thread that sleeps in its ring needs no eventfd; one that sleeps with other queues is woken by
+/// it.
 #[test]
 fn eventfd_wakes_other_sleepers() {
     let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT)) else { return };

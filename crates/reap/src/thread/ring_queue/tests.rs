@@ -17,8 +17,8 @@ use crate::thread::event_loop::{LoopQueue, Slept};
 use crate::thread::queue_pair::QueuePair;
 use crate::{Device, Group, OpenOptions, Queue, Request};
 
-/// One thread steps all embedded controllers of the process, so only one test at a time may step them itself. Take the
-/// lock first, so that it is released last.
+/// One thread steps all embedded controllers of the process, so only one test at a time may step
+/// them itself. Take the lock first, so that it is released last.
 pub(in crate::thread) fn manual_stepping() -> MutexGuard<'static, ()> {
     static HAND: Mutex<()> = Mutex::new(());
     HAND.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +66,8 @@ fn read(queue: &Queue, ios: u64) {
     }
 }
 
-/// After a drain thread has ended, the only queue of its hardware queue has the vector in its poller again.
+/// After a drain thread has ended, the only queue of its hardware queue has the vector in its
+/// poller again.
 #[test]
 fn drained_queues_return_to_their_thread() {
     let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
@@ -144,8 +145,9 @@ fn drain_threads_keep_group_notifications() {
     }
 }
 
-/// A group posts its messages to the first queue's vector. The others are notified whichever mode that queue is in: its
-/// drain thread wakes them. (The time limit is for the failure: a lost message is never found.)
+/// A group posts its messages to the first queue's vector. The others are notified whichever mode
+/// that queue is in: its drain thread wakes them. (The time limit is for the failure: a lost
+/// message is never found.)
 #[test]
 fn posted_messages_notify_the_group() {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
@@ -166,8 +168,8 @@ fn posted_messages_notify_the_group() {
     assert!(done.iter().all(|done| done.result.is_ok()));
 }
 
-/// A thread that waits for one queue of a group alone is woken by messages posted to the group. (The time limit is for
-/// the failure.)
+/// A thread that waits for one queue of a group alone is woken by messages posted to the group.
+/// (The time limit is for the failure.)
 #[test]
 fn group_members_can_wait_alone() {
     // No other thread would find the completion.
@@ -195,8 +197,8 @@ fn group_members_can_wait_alone() {
     assert!(done.len() == 150 && done.iter().all(|done| done.result.is_ok()));
 }
 
-/// After an iterator has panicked, the requests that it has yielded finish, with a tag or waiting for one, and the queue
-/// works.
+/// After an iterator has panicked, the requests that it has yielded finish, with a tag or waiting
+/// for one, and the queue works.
 #[test]
 fn iterator_panics_keep_earlier_requests() {
     for mode in [Mode::POLL, Mode::INTERRUPT] {
@@ -231,7 +233,8 @@ fn zero_timeout_is_refused() {
     assert!(refused.contains("time-out of 0"), "{refused}");
 }
 
-/// The check between arming and blocking finds whatever has arrived, from any source, and nothing if nothing has.
+/// The check between arming and blocking finds whatever has arrived, from any source, and nothing
+/// if nothing has.
 #[test]
 fn poll_before_sleep_finds_completions() {
     let _lock = manual_stepping();

@@ -32,7 +32,8 @@ fn preempted_rounds_are_dropped() {
 #[test]
 fn sleeps_are_measured_by_their_signal() {
     let woken = [100, 200, 300, 400, 500].map(|at| (Sleep { cpu: Nanos(at / 100), late: Nanos::ZERO }, Nanos(at)));
-    // The first and the last end by themselves, two signals end the third, and one meets the very instant.
+    // The first and the last end by themselves, two signals end the third, and one meets the very
+    // instant.
     let signals = [170, 260, 290, 400].map(Nanos);
     let paired: Vec<_> = paired(&woken, &signals).into_iter().map(|sleep| (sleep.cpu.0, sleep.late.0)).collect();
     assert_eq!(paired, [(2, 30), (3, 40), (4, 0)]);

@@ -57,7 +57,8 @@ fn an_iterator_cannot_use_its_queue() {
     assert_eq!(queue.reap(&mut Vec::with_capacity(4)), 4);
 }
 
-/// The doorbell is rung at once although the caller waits next: only io_uring can submit in its sleep.
+/// The doorbell is rung at once although the caller waits next: only io_uring can submit in its
+/// sleep.
 #[test]
 fn posting_rings_the_doorbell() {
     let _lock = manual_stepping();
@@ -69,7 +70,8 @@ fn posting_rings_the_doorbell() {
     assert_eq!(queues[0].wait(1, None).unwrap(), 1);
 }
 
-/// Commands posted without a doorbell on one pair are announced before a batch goes to the other pair.
+/// Commands posted without a doorbell on one pair are announced before a batch goes to the other
+/// pair.
 #[test]
 fn commit_covers_the_other_pair() {
     let _lock = manual_stepping();
@@ -170,7 +172,8 @@ fn wakeup_histograms_are_opt_in() {
     assert_eq!((wakeups.delay.counts.iter().sum::<u64>(), wakeups.completions.max), (3, 3));
 }
 
-/// In a mode that masks, no messages are sent while the thread is awake, whichever mode the queue had before.
+/// In a mode that masks, no messages are sent while the thread is awake, whichever mode the queue
+/// had before.
 #[test]
 fn masking_modes_silence_awake_threads() {
     let _lock = manual_stepping();

@@ -1,5 +1,5 @@
-//! A queue in an event loop of the application: the results of `turn`, the deadline, the descriptor. The tests step the
-//! device.
+//! A queue in an event loop of the application: the results of `turn`, the deadline, the
+//! descriptor. The tests step the device.
 
 use completion::{Mode, Notification, Plan};
 use hw::Poller;
@@ -29,7 +29,8 @@ fn is_readable(queue: &Queue) -> bool {
     !events.is_empty()
 }
 
-/// What a loop does before it waits: calls `turn` while there is more to do, and reaps. Returns how many.
+/// What a loop does before it waits: calls `turn` while there is more to do, and reaps. Returns how
+/// many.
 fn turn(queue: &Queue) -> usize {
     let mut done: Vec<Completion> = Vec::with_capacity(64);
     for _ in 0..64 {
@@ -43,7 +44,8 @@ fn turn(queue: &Queue) -> usize {
     panic!("there is always more to do, in {}", pair(queue).mode());
 }
 
-/// A loop that follows the result of `turn`, the deadline and the descriptor misses nothing, and is not woken for nothing.
+/// A loop that follows the result of `turn`, the deadline and the descriptor misses nothing, and is
+/// not woken for nothing.
 #[test]
 fn completions_wake_a_foreign_loop() {
     let _lock = manual_stepping();
@@ -93,7 +95,8 @@ fn nap_end_is_the_loop_deadline() {
     assert_eq!(pair(&queue).next_deadline(), None);
 }
 
-/// A loop that computes between its calls of `turn` is not notified: it polls at the deadline. One that sleeps is.
+/// A loop that computes between its calls of `turn` is not notified: it polls at the deadline. One
+/// that sleeps is.
 #[test]
 fn computing_loops_stay_masked() {
     let _lock = manual_stepping();
@@ -137,7 +140,8 @@ fn computing_loops_stay_masked() {
     assert!((0..100).map(round).skip(90).any(|masked| masked), "it is told while it computes");
 }
 
-/// `more` is true while anything is left: completions past the budget, an inbox, requests to reap, requests to fail.
+/// `more` is true while anything is left: completions past the budget, an inbox, requests to reap,
+/// requests to fail.
 #[test]
 fn turns_report_remaining_work() {
     let _lock = manual_stepping();
@@ -191,7 +195,8 @@ fn turns_inside_submit_are_deferred() {
     assert_eq!(queue.turn(4), Turned { found: 0, more: false });
 }
 
-/// A loop that stops watching the descriptor passes the notification on, and is not notified any more.
+/// A loop that stops watching the descriptor passes the notification on, and is not notified any
+/// more.
 #[test]
 fn leaving_loops_give_up_the_role() {
     let _lock = manual_stepping();

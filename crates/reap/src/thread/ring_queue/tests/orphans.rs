@@ -1,5 +1,5 @@
-//! Queues whose thread is gone or that are shared: left requests, tags, coalescing, counters. The tests step the
-//! device.
+//! Queues whose thread is gone or that are shared: left requests, tags, coalescing, counters. The
+//! tests step the device.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Sender, channel};
@@ -59,7 +59,8 @@ fn dropped_queues_finish_pending_requests() {
     assert_eq!((queue.wait(3, None).unwrap(), queue.in_flight()), (3, 0));
 }
 
-/// A thread that takes a queue drives the requests that the last thread has left; its caller does not see them.
+/// A thread that takes a queue drives the requests that the last thread has left; its caller does
+/// not see them.
 #[test]
 fn taken_queues_inherit_open_requests() {
     let _lock = manual_stepping();
@@ -82,8 +83,8 @@ fn taken_queues_inherit_open_requests() {
     assert_eq!(hardware.pair.counters().finished, 11);
 }
 
-/// A queue joins the wait list only for other queues' tags: its own come back with its completions. While one waits, each
-/// queue that has requests has an equal share.
+/// A queue joins the wait list only for other queues' tags: its own come back with its completions.
+/// While one waits, each queue that has requests has an equal share.
 #[test]
 fn queues_wait_for_others_tags() {
     let _lock = manual_stepping();
@@ -109,7 +110,8 @@ fn queues_wait_for_others_tags() {
     assert_eq!((queues[0].wait(6, None).unwrap(), queues[1].wait(1, None).unwrap()), (6, 1));
 }
 
-/// Requests are retried after a controller is back, but not after `fail_retries`, also on queues that are taken later.
+/// Requests are retried after a controller is back, but not after `fail_retries`, also on queues
+/// that are taken later.
 #[test]
 fn only_fail_retries_ends_retries() {
     let _lock = manual_stepping();

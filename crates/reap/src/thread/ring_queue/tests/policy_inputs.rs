@@ -1,4 +1,5 @@
-//! What a policy is given: commands in flight, completions, the cost of sleeps. The tests step the device.
+//! What a policy is given: commands in flight, completions, the cost of sleeps. The tests step the
+//! device.
 
 use completion::{LatencyPrice, Mode, Plan, Spin};
 use hw::now;
@@ -54,7 +55,8 @@ fn submission_polls_visible_completions() {
     assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
-/// Requests that wait for a tag fail at the next poll once the controller is given up: no completion returns a tag.
+/// Requests that wait for a tag fail at the next poll once the controller is given up: no
+/// completion returns a tag.
 #[test]
 fn dead_controllers_fail_pending_requests() {
     let _lock = manual_stepping();
@@ -64,7 +66,8 @@ fn dead_controllers_fail_pending_requests() {
     assert_eq!((pair(queue).poll(u32::MAX).0, queue.finished()), (0, 0));
     pair(queue).shared.fail_all();
     assert_eq!((pair(queue).poll(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
-    // Later requests fail at once if there is no tag, and the descriptor of a foreign loop becomes readable.
+    // Later requests fail at once if there is no tag, and the descriptor of a foreign loop becomes
+    // readable.
     let turned = queue.turn(32);
     assert!(turned.found == 0 && turned.more && pair(queue).shared.wake.flag().is_armed());
     submit(queue, 2);
@@ -76,7 +79,8 @@ fn dead_controllers_fail_pending_requests() {
     assert_eq!(queue.wait(7, None).unwrap(), 7);
 }
 
-/// A policy gets the latencies of its own queue's requests, whichever thread reaps them, and no others.
+/// A policy gets the latencies of its own queue's requests, whichever thread reaps them, and no
+/// others.
 #[test]
 fn policy_learns_own_requests_only() {
     let _lock = manual_stepping();

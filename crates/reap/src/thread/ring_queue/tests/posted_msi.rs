@@ -45,7 +45,8 @@ fn was_notified(queue: &Queue) -> bool {
     pair(queue).transport().was_notified() || reported
 }
 
-/// Arming finds posted messages. For MOST_ROUNDS rounds the notification stays outstanding, and messages send none.
+/// Arming finds posted messages. For MOST_ROUNDS rounds the notification stays outstanding, and
+/// messages send none.
 #[test]
 fn notification_covers_several_rounds() {
     let _lock = manual_stepping();
@@ -96,8 +97,8 @@ fn posted_mode_posts_messages() {
     }
 }
 
-/// In a group the first queue's vector is the target of all; each queue finds only its own messages. A queue that is
-/// taken after the group is gone is notified by its own vector.
+/// In a group the first queue's vector is the target of all; each queue finds only its own
+/// messages. A queue that is taken after the group is gone is notified by its own vector.
 #[test]
 fn target_vector_notifies_each_queue() {
     let _lock = manual_stepping();

@@ -1,4 +1,5 @@
-//! Threads that share a hardware queue: reaping for each other, the notification role, tags. The tests step the device.
+//! Threads that share a hardware queue: reaping for each other, the notification role, tags. The
+//! tests step the device.
 
 use std::sync::Arc;
 
@@ -96,7 +97,8 @@ fn completions_go_to_sleeping_owners() {
     }
 }
 
-/// CQEs left behind wake the owner of the notification: it may have found the lock busy after the last message.
+/// CQEs left behind wake the owner of the notification: it may have found the lock busy after the
+/// last message.
 #[test]
 fn leftover_entries_wake_the_sleeper() {
     let _lock = manual_stepping();
@@ -145,7 +147,8 @@ fn waiting_queues_share_tags_equally() {
     }
 }
 
-/// A free tag goes to the queue that has waited longest. A queue that has had one waits behind those that have not.
+/// A free tag goes to the queue that has waited longest. A queue that has had one waits behind
+/// those that have not.
 #[test]
 fn few_tags_go_to_longest_waiter() {
     let _lock = manual_stepping();
@@ -197,7 +200,8 @@ fn served_waiters_leave_the_list() {
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().by_hand();
     let carry_out = || while hand.step() {};
-    // Neither thread runs again: the first has finished its requests, the fourth is first in the list.
+    // Neither thread runs again: the first has finished its requests, the fourth is first in the
+    // list.
     submit(&queues[0], 2);
     submit(&queues[3], 1);
     submit(&queues[1], 1);
@@ -260,8 +264,8 @@ fn closed_waiters_wake_the_next() {
     assert_eq!(queues[1].wait(1, None).unwrap(), 1);
 }
 
-/// A thread that sleeps without a tag is woken by the thread that returns some, on either pair. If the tags come before
-/// it sleeps, it does not sleep.
+/// A thread that sleeps without a tag is woken by the thread that returns some, on either pair. If
+/// the tags come before it sleeps, it does not sleep.
 #[test]
 fn returned_tags_wake_sleeping_waiters() {
     let _lock = manual_stepping();

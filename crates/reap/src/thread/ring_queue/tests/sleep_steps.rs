@@ -1,5 +1,5 @@
-//! The calls of an event loop on a queue, one by one: before the thread sleeps, where it blocks, after it wakes. The
-//! tests step the device.
+//! The calls of an event loop on a queue, one by one: before the thread sleeps, where it blocks,
+//! after it wakes. The tests step the device.
 
 use completion::{Cause, Mode, Plan, Spin};
 use units::Nanos;
@@ -68,7 +68,8 @@ fn queues_report_their_mode() {
     }
 }
 
-/// The run delay is sampled after a spin that found nothing, after a nap, and while the thread yields.
+/// The run delay is sampled after a spin that found nothing, after a nap, and while the thread
+/// yields.
 #[test]
 fn cpu_contention_is_asked_again() {
     let (_device, queue) = open(URI, Mode::POLL);
@@ -85,7 +86,8 @@ fn cpu_contention_is_asked_again() {
     assert!(!wanted(&|| pair.woken(&slept(false))));
 }
 
-/// The cause of a wake-up is counted, and given to the policy. A queue without coalescing does not wake the controller task.
+/// The cause of a wake-up is counted, and given to the policy. A queue without coalescing does not
+/// wake the controller task.
 #[test]
 fn wakeups_are_counted_by_cause() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);

@@ -3,10 +3,10 @@
 //! sleep; this module combines their plans and carries them out, all queues in one epoll instance.
 //!
 //! ```text
-//!  plan    each queue's policy → Plan; `combine` takes the most urgent: Look > Spin > Nap > Sleep > Rest
-//!  Look    a round: each queue that plans to poll, within weight, budget and time limit (as NAPI)
-//!  Spin    test all CQs in turn, without system calls
-//!  Sleep   arm every queue → fence → check every queue → epoll_wait → tell each queue how it ended
+//!  plan    each queue's policy → Plan; `combine` takes the most urgent: poll, spin, nap, sleep, rest
+//!  poll    a round: each queue that plans to poll, within weight, budget and time limit (as NAPI)
+//!  spin    test all CQs in turn, without system calls
+//!  sleep   arm every queue → fence → check every queue → epoll_wait → report the result to each queue
 //! ```
 //!
 //! The simulator (crate `sim`) does the same in virtual time.

@@ -5,15 +5,16 @@
 //! ```text
 //!  submit   Request ─ check ─► slot (Requests) ─ Post::post ─► SQE        one commit for the batch:
 //!                                                                         doorbell or io_uring_enter
-//!  wait     policy ─► Plan ─┬─ Look  → transport.reap: CQE ─► slot        (Inner::poll)
-//!             ▲             ├─ Spin  → test the next CQE, no system call  (Inner::spin)
-//!             │             ├─ Nap   → sleep on a timer, not notified     (Inner::sleep)
-//!             └─────────────┴─ Sleep → arm, fence, check, block           (Inner::sleep)
+//!  wait     policy ─► Plan ─┬─ poll  → transport.reap: CQE ─► slot        (Inner::poll)
+//!             ▲             ├─ spin  → test the next CQE, no system call  (Inner::spin)
+//!             │             ├─ nap   → sleep on a timer, not notified     (Inner::sleep)
+//!             └─────────────┴─ sleep → arm, fence, check, block           (Inner::sleep)
 //!  reap     finished slots ─► Completion ─► the caller
 //! ```
 //!
-//! [`Inner`] is borrowed (`RefCell`) only while library code runs. The application's iterator,
-//! callbacks and wakers run between two borrows, so that they may use the queue again.
+//! [`Inner`] is borrowed (`RefCell`) only while library code runs. The application's iterator and
+//! its wakers run between two borrows, so that wakers may use the queue, and an iterator that does is
+//! refused instead of panicking.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::io;

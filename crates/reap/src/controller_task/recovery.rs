@@ -109,7 +109,7 @@ impl ControllerTask {
                 abandoned.push((n, taken_back));
             }
             drop(held);
-            // A thread may have been notified of a CQE meanwhile, found the lock busy, and gone to
+            // A thread may have been notified of a CQE since, found the lock busy, and gone to
             // sleep.
             if pair.is_some_and(|pair| pair.look_again()) {
                 queues[n].notice_all();

@@ -2,7 +2,7 @@
 //! sequence of the specification (Base 3.5.1). A state machine without I/O: it is stepped with the time and the
 //! controller's properties, and asks its executor for everything else.
 
-mod learning;
+mod replies;
 
 use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns, doorbell_buffer_config};
 use nvme::features::{AsyncEventConfig, NumberOfQueues, fid};
@@ -11,8 +11,8 @@ use nvme::regs::{Aqa, Cap, Cc, Csts, Version};
 use nvme::{Cqe, Nsid, QueueId, Sqe, Status, TooShort, Vector, identify};
 use units::Nanos;
 
-use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
-use crate::stop::{Attendance, Patience, Stop, Stopping, ready_timeout};
+use crate::properties::{AccessError, Accesses, PollTiming, Properties, Property, StatusPoll};
+use crate::stop::{Backoff, StepTimer, StopSequence, StopStatus, ready_timeout};
 use crate::{
     AdminCommand, AdminReply, Answer, Limits, Namespace, PropertyError, ProtocolViolation, QueueSizes, RefusedFormat, RegisterValues,
     Ticket, Unusable,
@@ -149,7 +149,7 @@ pub struct Subsystem {
     pub controller: u16,
     /// ANATT, if asymmetric namespace access is reported (CMIC.ANARS): how long a change of state takes at most.
     pub ana_transition: Option<Nanos>,
-    /// ANAGRPMAX: the highest ANA group; 0 without ANA.
+    /// ANAGRPMAX: the max_nsid ANA group; 0 without ANA.
     pub ana_groups: u32,
     /// KAS: the steps in which a keep-alive time-out can be set; zero: it cannot.
     pub keep_alive_step: Nanos,
@@ -327,44 +327,44 @@ pub enum BringupCause {
 
 /// How long a controller that is ready (CSTS.RDY) may take to answer everything. Each command has its deadline, but the controller says
 /// how many there are: three for each of up to 16,384 namespaces.
-const LONGEST: Nanos = Nanos::from_secs(60);
+const BRINGUP_TIMEOUT: Nanos = Nanos::from_secs(60);
 
 /// The state machine.
 #[derive(Clone, Debug)]
 pub struct Bringup {
     config: BringupConfig,
-    state: State,
+    state: BringupState,
     ready_timeout: Nanos,
     /// Since when it is ready, and asked.
-    asked_since: Nanos,
+    commands_since: Nanos,
     inventory: Inventory,
     /// Namespaces to ask about.
-    found: Vec<Nsid>,
+    nsids: Vec<Nsid>,
     /// These are all identifiers that there may be (NN), because the controller has no list of the active ones.
-    numbered: bool,
+    sequential_scan: bool,
     /// The list was asked for and not answered: the controller is brought up again without it.
-    unlisted: bool,
-    /// NN: the highest namespace identifier.
-    highest: u32,
-    asking: Asking,
+    skip_nsid_list: bool,
+    /// NN: the max_nsid namespace identifier.
+    max_nsid: u32,
+    accesses: Accesses,
     /// While a command is out.
-    pulse: Pulse,
-    attendance: Attendance,
+    status_poll: StatusPoll,
+    step_timer: StepTimer,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum BringupState {
     Start,
-    Stopping(Stop),
+    Stopping(StopSequence),
     Enabling,
     /// `fatal`: CSTS.CFS has been 1 since before the controller was enabled.
     Enabled {
-        patience: Patience,
+        backoff: Backoff,
         fatal: bool,
     },
     /// To be posted, then waiting for the reply.
-    Command {
-        command: Command,
+    Admin {
+        command: BringupCommand,
         deadline: Option<Nanos>,
     },
     /// Waiting for the addresses of the n-th queue pair.
@@ -375,7 +375,7 @@ enum State {
 
 /// The admin commands of bring-up; the numbers count namespaces and queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
+enum BringupCommand {
     Controller,
     NvmController,
     ActiveNamespaces {
@@ -401,38 +401,38 @@ impl Bringup {
     pub fn new(config: BringupConfig) -> Bringup {
         Bringup {
             config,
-            state: State::Start,
+            state: BringupState::Start,
             ready_timeout: Nanos::ZERO,
-            asked_since: Nanos::ZERO,
+            commands_since: Nanos::ZERO,
             inventory: Inventory::default(),
-            found: Vec::new(),
-            numbered: false,
-            unlisted: false,
-            highest: 0,
-            asking: Asking::default(),
-            pulse: Pulse::default(),
-            attendance: Attendance::default(),
+            nsids: Vec::new(),
+            sequential_scan: false,
+            skip_nsid_list: false,
+            max_nsid: 0,
+            accesses: Accesses::default(),
+            status_poll: StatusPoll::default(),
+            step_timer: StepTimer::default(),
         }
     }
 
     /// Goes on as far as it can. Time for which it is stepped later than it asked for counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
-        let away = self.attendance.away(now);
-        self.extend(away);
+        let overrun = self.step_timer.overrun(now);
+        self.extend(overrun);
         let mut ask = self.go_on(now, properties);
         if let BringupAsk::Wait { until } = &mut ask {
-            self.attendance.asked_within(now, until);
+            self.step_timer.schedule_within(now, until);
         }
         ask
     }
 
     /// Nobody looked for so long.
-    fn extend(&mut self, away: Nanos) {
-        self.asked_since += away;
+    fn extend(&mut self, overrun: Nanos) {
+        self.commands_since += overrun;
         match &mut self.state {
-            State::Stopping(stop) => stop.extend(away),
-            State::Enabled { patience, .. } => patience.extend(away),
-            State::Command { deadline: Some(deadline), .. } => *deadline += away,
+            BringupState::Stopping(stop) => stop.extend(overrun),
+            BringupState::Enabled { backoff, .. } => backoff.extend(overrun),
+            BringupState::Admin { deadline: Some(deadline), .. } => *deadline += overrun,
             _ => {}
         }
     }
@@ -440,15 +440,15 @@ impl Bringup {
     fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         loop {
             let asked = match self.advance(now, properties) {
-                Err(Halt::Wait(until)) => return BringupAsk::Wait { until },
-                Err(Halt::Failed(error)) => {
+                Err(AccessError::WouldBlock(until)) => return BringupAsk::Wait { until },
+                Err(AccessError::Failed(error)) => {
                     self.fail(BringupCause::Property(error));
                     None
                 }
                 Ok(asked) => asked,
             };
-            self.asking.end_round();
-            if let State::Failed(error) = &self.state {
+            self.accesses.end_round();
+            if let BringupState::Failed(error) = &self.state {
                 return BringupAsk::Failed(error.clone());
             }
             if let Some(ask) = asked {
@@ -458,24 +458,24 @@ impl Bringup {
     }
 
     /// One transition; an answer if the executor has something to do.
-    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, Halt> {
+    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, AccessError> {
         let timeout = self.config.admin_timeout;
-        let mut round = self.asking.round(now, timeout, properties);
+        let mut round = self.accesses.round(now, timeout, properties);
         match &mut self.state {
-            State::Start => self.start(now, properties)?,
-            State::Stopping(stop) => match stop.step(&mut round) {
-                Stopping::Again => {}
-                Stopping::Wait(until) => return Err(Halt::Wait(until)),
-                Stopping::Stopped => {
-                    self.state = State::Enabling;
-                    return Ok(self.unlisted.then_some(BringupAsk::ReopenAdmin));
+            BringupState::Start => self.start(now, properties)?,
+            BringupState::Stopping(stop) => match stop.step(&mut round) {
+                StopStatus::Again => {}
+                StopStatus::Wait(until) => return Err(AccessError::WouldBlock(until)),
+                StopStatus::Stopped => {
+                    self.state = BringupState::Enabling;
+                    return Ok(self.skip_nsid_list.then_some(BringupAsk::ReopenAdmin));
                 }
-                Stopping::Stuck(waited) => self.fail(BringupCause::NotStopped { waited }),
-                Stopping::Gone => self.fail(BringupCause::Gone),
-                Stopping::Failed(error) => return Err(Halt::Failed(error)),
+                StopStatus::TimedOut(waited) => self.fail(BringupCause::NotStopped { waited }),
+                StopStatus::Gone => self.fail(BringupCause::Gone),
+                StopStatus::Failed(error) => return Err(AccessError::Failed(error)),
             },
-            State::Enabling => self.enable(now, properties)?,
-            State::Enabled { patience, fatal } => {
+            BringupState::Enabling => self.enable(now, properties)?,
+            BringupState::Enabled { backoff, fatal } => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 // A status of before EN became 1 may not have been cleared yet: it says nothing of this attempt.
                 *fatal &= csts.cfs() && !csts.rdy();
@@ -483,43 +483,43 @@ impl Bringup {
                     (true, ..) => self.fail(BringupCause::Gone),
                     (_, true, _) => self.fail(BringupCause::Fatal),
                     (_, _, true) => {
-                        self.asked_since = now;
-                        self.state = to_post(Command::Controller);
+                        self.commands_since = now;
+                        self.state = post(BringupCommand::Controller);
                     }
-                    _ => match patience.next(now) {
+                    _ => match backoff.next(now) {
                         Ok(until) => return Ok(Some(BringupAsk::Wait { until })),
                         Err(_) if *fatal => self.fail(BringupCause::Fatal),
                         Err(waited) => self.fail(BringupCause::NotReady { waited }),
                     },
                 }
             }
-            State::Command { deadline: None, .. } if now - self.asked_since >= LONGEST => {
-                self.fail(BringupCause::TooLong { waited: now - self.asked_since });
+            BringupState::Admin { deadline: None, .. } if now - self.commands_since >= BRINGUP_TIMEOUT => {
+                self.fail(BringupCause::TooLong { waited: now - self.commands_since });
             }
-            State::Command { command, deadline: deadline @ None } => {
+            BringupState::Admin { command, deadline: deadline @ None } => {
                 let command = *command;
                 *deadline = Some(now + timeout);
                 return Ok(Some(BringupAsk::Admin(self.build(command))));
             }
-            State::Command { deadline: Some(deadline), .. } => {
+            BringupState::Admin { deadline: Some(deadline), .. } => {
                 let deadline = *deadline;
-                return self.await_reply(now, deadline, properties);
+                return self.poll_reply(now, deadline, properties);
             }
-            State::Rings(n) => {
+            BringupState::Rings(n) => {
                 let n = *n;
                 match self.inventory.queues.get(n) {
                     Some(layout) => return Ok(Some(BringupAsk::Rings { id: layout.id, sizes: layout.sizes })),
-                    None => self.state = State::Ready,
+                    None => self.state = BringupState::Ready,
                 }
             }
-            State::Ready => return Ok(Some(BringupAsk::Ready(Box::new(self.inventory.clone())))),
-            State::Failed(_) => {}
+            BringupState::Ready => return Ok(Some(BringupAsk::Ready(Box::new(self.inventory.clone())))),
+            BringupState::Failed(_) => {}
         }
         Ok(None)
     }
 
-    fn start(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), Halt> {
-        let mut round = self.asking.round(now, self.config.admin_timeout, properties);
+    fn start(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), AccessError> {
+        let mut round = self.accesses.round(now, self.config.admin_timeout, properties);
         let cap = Cap::from_bits(round.get64(Property::Cap)?);
         if cap.into_bits() == u64::MAX || Csts::from_bits(round.get32(Property::Csts)?).is_gone() {
             self.fail(BringupCause::Gone);
@@ -536,12 +536,12 @@ impl Bringup {
         let version = Version::from_bits(round.get32(Property::Vs)?);
         self.ready_timeout = ready_timeout(&mut round, cap)?;
         self.inventory = Inventory { cap, version, ..Inventory::default() };
-        self.state = State::Stopping(Stop::within(now, self.ready_timeout));
+        self.state = BringupState::Stopping(StopSequence::started(now, self.ready_timeout));
         Ok(())
     }
 
-    fn enable(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), Halt> {
-        let mut round = self.asking.round(now, self.config.admin_timeout, properties);
+    fn enable(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), AccessError> {
+        let mut round = self.accesses.round(now, self.config.admin_timeout, properties);
         let sizes = self.config.admin_sizes;
         let fatal = Csts::from_bits(round.get32(Property::Csts)?).cfs();
         round.set(Property::Aqa, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits())?;
@@ -555,23 +555,24 @@ impl Bringup {
         // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).
         round.set(Property::Cc, cc.into_bits())?;
         round.set(Property::Cc, cc.with_en(true).into_bits())?;
-        self.state = State::Enabled { patience: Patience::new(now, self.ready_timeout), fatal };
+        self.state = BringupState::Enabled { backoff: Backoff::new(now, self.ready_timeout), fatal };
         Ok(())
     }
 
     /// Nothing but the reply is waited for, unless the controller breaks meanwhile.
-    fn await_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, Halt> {
+    fn poll_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, AccessError> {
         let timeout = self.config.admin_timeout;
-        let (csts, until) = self.pulse.feel(now, Pace { timeout, every: Patience::LONGEST }, properties).map_err(Halt::Failed)?;
-        csts.inspect(|&csts| self.asking.see_status(csts));
+        let (csts, until) =
+            self.status_poll.poll(now, PollTiming { timeout, interval: Backoff::MAX_INTERVAL }, properties).map_err(AccessError::Failed)?;
+        csts.inspect(|&csts| self.accesses.record_csts(csts));
         if csts.is_some_and(Csts::is_gone) {
             self.fail(BringupCause::Gone);
         } else if csts.is_some_and(|csts| csts.cfs()) {
             self.fail(BringupCause::Fatal);
-        } else if now >= deadline && self.may_do_without_list() {
+        } else if now >= deadline && self.may_skip_nsid_list() {
             // The list may still be written to its page: nothing else is asked for before the controller has stopped.
-            self.unlisted = true;
-            self.state = State::Start;
+            self.skip_nsid_list = true;
+            self.state = BringupState::Start;
         } else if now >= deadline {
             self.fail(BringupCause::NoReply { waited: timeout });
         } else {
@@ -580,68 +581,68 @@ impl Bringup {
         Ok(None)
     }
 
-    fn build(&self, command: Command) -> AdminCommand {
+    fn build(&self, command: BringupCommand) -> AdminCommand {
         let identify = |cns, nsid| AdminCommand { sqe: Identify::new(cns, nsid, Dptr::NONE).to_sqe(), page: true };
         let plain = |sqe| AdminCommand { sqe, page: false };
         let layout = |n: usize| self.inventory.queues.get(n).copied();
         match command {
-            Command::Controller => identify(cns::CONTROLLER, Nsid(0)),
-            Command::NvmController => identify(cns::COMMAND_SET_CONTROLLER, Nsid(0)),
-            Command::ActiveNamespaces { after } => identify(cns::ACTIVE_NAMESPACES, after),
-            Command::Namespace(n) => identify(cns::NAMESPACE, self.nsid(n)),
-            Command::NvmNamespace { n, .. } => identify(cns::COMMAND_SET_NAMESPACE, self.nsid(n)),
-            Command::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, self.nsid(n)),
-            Command::NumberOfQueues => {
+            BringupCommand::Controller => identify(cns::CONTROLLER, Nsid(0)),
+            BringupCommand::NvmController => identify(cns::COMMAND_SET_CONTROLLER, Nsid(0)),
+            BringupCommand::ActiveNamespaces { after } => identify(cns::ACTIVE_NAMESPACES, after),
+            BringupCommand::Namespace(n) => identify(cns::NAMESPACE, self.nsid(n)),
+            BringupCommand::NvmNamespace { n, .. } => identify(cns::COMMAND_SET_NAMESPACE, self.nsid(n)),
+            BringupCommand::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, self.nsid(n)),
+            BringupCommand::NumberOfQueues => {
                 let queues = self.wanted_queues() as u32;
                 plain(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(queues, queues)).to_sqe())
             }
-            Command::AsyncEvents => {
+            BringupCommand::AsyncEvents => {
                 let offered = AsyncEventConfig::from_bits(self.inventory.async_events_offered);
                 let wanted = AsyncEventConfig::new().with_smart(0x1f).with_namespace_attribute(offered.namespace_attribute());
                 let wanted = wanted.with_ana_change(offered.ana_change());
                 plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
             }
-            Command::Doorbells => {
-                let (bells, events) = self.config.doorbells.unwrap_or_default();
-                plain(doorbell_buffer_config(bells, events))
+            BringupCommand::Doorbells => {
+                let (doorbells, events) = self.config.doorbells.unwrap_or_default();
+                plain(doorbell_buffer_config(doorbells, events))
             }
-            Command::KeepAlive => plain(SetFeatures::new(fid::KEEP_ALIVE_TIMER, self.wanted_keep_alive()).to_sqe()),
-            Command::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),
-            Command::CreateSq(n) => plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default()),
+            BringupCommand::KeepAlive => plain(SetFeatures::new(fid::KEEP_ALIVE_TIMER, self.wanted_keep_alive()).to_sqe()),
+            BringupCommand::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),
+            BringupCommand::CreateSq(n) => plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default()),
         }
     }
 
     /// The answer to the command that was asked for last. One that comes when none is awaited is ignored.
     pub fn completed(&mut self, reply: &AdminReply) {
-        let State::Command { command, deadline: Some(_) } = self.state else { return };
-        let next = if reply.status.is_success() { self.learn(command, reply) } else { self.refused(command, reply.status) };
+        let BringupState::Admin { command, deadline: Some(_) } = self.state else { return };
+        let next = if reply.status.is_success() { self.handle_reply(command, reply) } else { self.handle_error(command, reply.status) };
         match next {
             Ok(state) => self.state = state,
-            Err(cause) => self.state = State::Failed(self.error(cause)),
+            Err(cause) => self.state = BringupState::Failed(self.error(cause)),
         }
     }
 
     /// The controller broke the protocol on the admin queue: what [`crate::Reaped::violation`] said.
     /// Its queue yields nothing more, so that the answer that is waited for would never come.
     pub fn violated(&mut self, violation: ProtocolViolation) {
-        if !matches!(self.state, State::Ready | State::Failed(_)) {
+        if !matches!(self.state, BringupState::Ready | BringupState::Failed(_)) {
             self.fail(BringupCause::Violation(violation));
         }
     }
 
     /// The answer to an access that was under way. One that nobody waits for is ignored.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
-        self.asking.answered(ticket, answer);
-        self.pulse.answered(ticket, answer);
+        self.accesses.answered(ticket, answer);
+        self.status_poll.answered(ticket, answer);
     }
 
     /// The memory of the queue pair that was asked for.
     pub fn rings(&mut self, sq: u64, cq: u64) {
-        if let State::Rings(n) = self.state
+        if let BringupState::Rings(n) = self.state
             && let Some(layout) = self.inventory.queues.get_mut(n)
         {
             (layout.sq, layout.cq) = (sq, cq);
-            self.state = to_post(Command::CreateCq(n));
+            self.state = post(BringupCommand::CreateCq(n));
         }
     }
 
@@ -661,41 +662,41 @@ impl Bringup {
 
     /// Whatever is wrong: where, what, and what the registers said.
     fn fail(&mut self, cause: BringupCause) {
-        self.state = State::Failed(self.error(cause));
+        self.state = BringupState::Failed(self.error(cause));
     }
 
     fn error(&self, cause: BringupCause) -> BringupError {
-        BringupError { phase: self.phase(), cause, registers: self.asking.seen() }
+        BringupError { phase: self.phase(), cause, registers: self.accesses.registers() }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> BringupPhase {
         match &self.state {
-            State::Start => BringupPhase::Capabilities,
-            State::Stopping(_) => BringupPhase::Disable,
-            State::Enabling | State::Enabled { .. } => BringupPhase::Enable,
-            State::Command { command, .. } => match *command {
-                Command::Controller => BringupPhase::IdentifyController,
-                Command::NvmController => BringupPhase::IdentifyCommandSet,
-                Command::ActiveNamespaces { .. } => BringupPhase::ActiveNamespaces,
-                Command::Namespace(n) => BringupPhase::IdentifyNamespace(self.nsid(n)),
-                Command::NvmNamespace { n, .. } => BringupPhase::IdentifyNamespaceCommandSet(self.nsid(n)),
-                Command::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.nsid(n)),
-                Command::NumberOfQueues => BringupPhase::NumberOfQueues,
-                Command::AsyncEvents => BringupPhase::AsyncEvents,
-                Command::Doorbells => BringupPhase::Doorbells,
-                Command::KeepAlive => BringupPhase::KeepAlive,
-                Command::CreateCq(n) => BringupPhase::CreateCq(self.queue_id(n)),
-                Command::CreateSq(n) => BringupPhase::CreateSq(self.queue_id(n)),
+            BringupState::Start => BringupPhase::Capabilities,
+            BringupState::Stopping(_) => BringupPhase::Disable,
+            BringupState::Enabling | BringupState::Enabled { .. } => BringupPhase::Enable,
+            BringupState::Admin { command, .. } => match *command {
+                BringupCommand::Controller => BringupPhase::IdentifyController,
+                BringupCommand::NvmController => BringupPhase::IdentifyCommandSet,
+                BringupCommand::ActiveNamespaces { .. } => BringupPhase::ActiveNamespaces,
+                BringupCommand::Namespace(n) => BringupPhase::IdentifyNamespace(self.nsid(n)),
+                BringupCommand::NvmNamespace { n, .. } => BringupPhase::IdentifyNamespaceCommandSet(self.nsid(n)),
+                BringupCommand::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.nsid(n)),
+                BringupCommand::NumberOfQueues => BringupPhase::NumberOfQueues,
+                BringupCommand::AsyncEvents => BringupPhase::AsyncEvents,
+                BringupCommand::Doorbells => BringupPhase::Doorbells,
+                BringupCommand::KeepAlive => BringupPhase::KeepAlive,
+                BringupCommand::CreateCq(n) => BringupPhase::CreateCq(self.queue_id(n)),
+                BringupCommand::CreateSq(n) => BringupPhase::CreateSq(self.queue_id(n)),
             },
-            State::Rings(n) => BringupPhase::CreateCq(self.queue_id(*n)),
-            State::Ready => BringupPhase::Ready,
-            State::Failed(error) => error.phase,
+            BringupState::Rings(n) => BringupPhase::CreateCq(self.queue_id(*n)),
+            BringupState::Ready => BringupPhase::Ready,
+            BringupState::Failed(error) => error.phase,
         }
     }
 
     fn nsid(&self, n: usize) -> Nsid {
-        self.found.get(n).copied().unwrap_or_default()
+        self.nsids.get(n).copied().unwrap_or_default()
     }
 
     fn queue_id(&self, n: usize) -> QueueId {
@@ -703,8 +704,8 @@ impl Bringup {
     }
 }
 
-fn to_post(command: Command) -> State {
-    State::Command { command, deadline: None }
+fn post(command: BringupCommand) -> BringupState {
+    BringupState::Admin { command, deadline: None }
 }
 
 fn create_cq(layout: &QueueLayout) -> Sqe {

@@ -72,11 +72,11 @@ pub struct Expired {
 
 /// Why a CID cannot be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum CompletionError {
     /// Not in flight; the slot's present or last CID.
     Unknown { last: u16 },
     /// Completed already, and reserved for its Abort.
-    Doubled,
+    Duplicate,
 }
 
 impl Stage {
@@ -126,13 +126,13 @@ impl CommandTable {
     }
 
     /// Ends the command `cid` wherever it stands. Its tag may be returned, unless an Abort still holds it (`None`).
-    pub(crate) fn end_odd(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), Refused> {
-        let slot = self.slot(cid).ok_or(Refused::Unknown { last: u16::MAX })?;
+    pub(crate) fn complete_slow(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), CompletionError> {
+        let slot = self.slot(cid).ok_or(CompletionError::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
         let ended = match Stage::of(state) {
-            _ if state as u16 != cid.0 => return Err(Refused::Unknown { last: state as u16 }),
-            Stage::Free => return Err(Refused::Unknown { last: state as u16 }),
-            Stage::Held => return Err(Refused::Doubled),
+            _ if state as u16 != cid.0 => return Err(CompletionError::Unknown { last: state as u16 }),
+            Stage::Free => return Err(CompletionError::Unknown { last: state as u16 }),
+            Stage::Held => return Err(CompletionError::Duplicate),
             Stage::Aborting => Stage::Held,
             Stage::InFlight | Stage::Aborted => Stage::Free,
         };

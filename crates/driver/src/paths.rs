@@ -22,7 +22,7 @@ use sync::atomic::AtomicU8;
 use sync::atomic::Ordering::Relaxed;
 use units::{Class, Nanos, Op};
 
-use latency::{Learnt, Verdict};
+use latency::{LatencyEstimates, SharedTrial};
 
 pub use set::{PathId, PathSet, TooManyPaths};
 
@@ -120,7 +120,7 @@ pub struct Paths {
     policy: AtomicU8,
     count: u8,
     distances: Distances,
-    verdict: CachePadded<Verdict>,
+    shared_trial: CachePadded<SharedTrial>,
 }
 
 impl fmt::Debug for Paths {
@@ -138,7 +138,7 @@ impl Paths {
         if !(1..=PathSet::MOST).contains(&count) {
             return Err(TooManyPaths(count));
         }
-        Ok(Paths { policy: AtomicU8::new(policy as u8), count: count as u8, distances, verdict: CachePadded::default() })
+        Ok(Paths { policy: AtomicU8::new(policy as u8), count: count as u8, distances, shared_trial: CachePadded::default() })
     }
 
     /// The policy in force.
@@ -201,12 +201,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where a path stands among the ranked: its tier, its load in that, and its place in the list. The least has its turn.
+/// Where a path stands among the ranked: its tier, its load in that, and its place in the list. The least has its entry.
 ///
 /// What is chosen by is one number, so that the least is found without a branch for each path, and whatever a policy knows
 /// beyond the load is in it once for the whole batch.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct RankedPath {
     rank: u64,
     /// What it is given for each request: the load that this is, and for one that is to have no other, the last tier.
     step: u64,
@@ -214,7 +214,7 @@ struct Turn {
     /// Its load before the batch.
     before: u32,
     /// For `latency`: how long a request is expected to take (ns); 0: not known, and one is to find out.
-    usual: f32,
+    expected_ns: f32,
 }
 
 /// The load begins at this bit, and the tier at that one.
@@ -227,7 +227,7 @@ const LAST: u64 = 2 << TIER;
 /// No class.
 const UNRANKED: u16 = u16::MAX;
 /// No place.
-const NO_TURN: usize = usize::MAX;
+const BY_RANK: usize = usize::MAX;
 
 /// One thread's choices, batch by batch: the paths are ranked once for a batch, and each choice then knows of the ones before it.
 #[derive(Debug)]
@@ -239,16 +239,16 @@ pub struct Selector {
     first: u8,
     /// What is in flight, by path: requests, or load.
     counts: Vec<u32>,
-    learnt: Learnt,
+    estimates: LatencyEstimates,
     /// The ranked; those among which the next request chooses, in the order of their places.
-    turns: Vec<Turn>,
+    ranked: Vec<RankedPath>,
     /// What they were ranked among and for. The class's index; [`UNRANKED`]: they have to be ranked before the next request.
     among: PathSet,
     class: Class,
     ranked_for: u16,
     /// The policy that they are ranked by.
     policy: Policy,
-    /// The place whose turn it is, where they are taken one after the other; else [`NO_TURN`]: the one with the least rank is.
+    /// The place whose turn it is, where they are taken one after the other; else [`BY_RANK`]: the one with the least rank is.
     next: usize,
     /// Where `round-robin` goes on.
     cursor: u8,
@@ -262,13 +262,13 @@ impl Selector {
             node: 0,
             first: (number % paths) as u8,
             counts: vec![0; paths],
-            learnt: Learnt::new(paths),
-            turns: Vec::with_capacity(paths),
+            estimates: LatencyEstimates::new(paths),
+            ranked: Vec::with_capacity(paths),
             among: PathSet::NONE,
             class: Class::new(Op::Flush, 0),
             ranked_for: UNRANKED,
             policy: shared.policy(),
-            next: NO_TURN,
+            next: BY_RANK,
             cursor: (number % paths) as u8,
             shared,
         }
@@ -301,19 +301,19 @@ impl Selector {
             }
             self.rank(usable, class, now);
         }
-        if let Some(turn) = self.turns.get(self.next) {
+        if let Some(entry) = self.ranked.get(self.next) {
             self.next += 1;
-            if self.next == self.turns.len() {
+            if self.next == self.ranked.len() {
                 self.next = 0;
             }
-            return Some(turn.token);
+            return Some(entry.token);
         }
         // Two are what most have, and all there are to choose between then.
-        let [first, second, others @ ..] = self.turns.as_slice() else { return None };
-        let least = others.iter().map(|turn| turn.rank).fold(first.rank.min(second.rank), u64::min);
-        let turn = self.turns.get_mut(least as usize % (1 << LOAD))?;
-        turn.rank += turn.step;
-        Some(turn.token)
+        let [first, second, others @ ..] = self.ranked.as_slice() else { return None };
+        let least = others.iter().map(|entry| entry.rank).fold(first.rank.min(second.rank), u64::min);
+        let entry = self.ranked.get_mut(least as usize % (1 << LOAD))?;
+        entry.rank += entry.step;
+        Some(entry.token)
     }
 
     /// Counts a request that is sent by `path`, chosen or not.
@@ -332,7 +332,7 @@ impl Selector {
     fn count(&mut self, path: PathId, weight: u32, policy: Policy, now: Nanos) {
         let Some(count) = self.counts.get_mut(path.index()).filter(|_| weight > 0) else { return };
         if *count == 0 && policy == Policy::Latency {
-            self.learnt.busy(path, now);
+            self.estimates.became_busy(path, now);
         }
         *count = count.wrapping_add(weight);
     }
@@ -341,7 +341,7 @@ impl Selector {
     /// costs nothing.
     #[inline]
     pub fn commit(&mut self, now: Nanos) {
-        if self.ranked_for != UNRANKED && self.next == NO_TURN {
+        if self.ranked_for != UNRANKED && self.next == BY_RANK {
             self.commit_counts(now);
         }
     }
@@ -350,13 +350,13 @@ impl Selector {
     fn commit_counts(&mut self, now: Nanos) {
         self.ranked_for = UNRANKED;
         let mut sent = 0;
-        for n in 0..self.turns.len() {
-            let Some(turn) = self.turns.get(n) else { break };
-            let added = ((turn.rank >> LOAD) as u32).wrapping_sub(turn.before);
+        for n in 0..self.ranked.len() {
+            let Some(entry) = self.ranked.get(n) else { break };
+            let added = ((entry.rank >> LOAD) as u32).wrapping_sub(entry.before);
             sent += added;
-            self.count(turn.token.path(), added, self.policy, now);
+            self.count(entry.token.path(), added, self.policy, now);
         }
-        self.learnt.chosen(sent / self.policy.weight(self.class).max(1));
+        self.estimates.count_choices(sent / self.policy.weight(self.class).max(1));
     }
 
     /// The request was answered at `now`, `latency` after it was sent: what it was counted as is taken back.
@@ -364,7 +364,7 @@ impl Selector {
     pub fn end(&mut self, token: Token, latency: Nanos, now: Nanos) {
         self.abandon(token);
         if token.0.get() & LEARNS != 0 {
-            self.learnt.end(token.path(), token.class(), latency, now);
+            self.estimates.end(token.path(), token.class(), latency, now);
         }
     }
 
@@ -378,7 +378,7 @@ impl Selector {
 
     /// The path has been away: what was learnt of it holds no more.
     pub fn forget(&mut self, path: PathId) {
-        self.learnt.forget(path);
+        self.estimates.forget(path);
     }
 
     /// What is counted of `path`: requests in flight, by `latency` as load; `numa` and `round-robin` do not count.
@@ -402,28 +402,28 @@ impl Selector {
     }
 
     fn rank_anew(&mut self, usable: PathSet, class: Class) {
-        if let Some(turn) = self.turns.get(self.next) {
-            self.cursor = turn.token.path().0;
+        if let Some(entry) = self.ranked.get(self.next) {
+            self.cursor = entry.token.path().0;
         }
         let policy = self.policy;
-        let (ranked, first) = match policy {
+        let (candidates, first) = match policy {
             Policy::Numa => (self.shared.distances.nearest(usable, self.node).map_or(usable, PathSet::of), 0),
             Policy::RoundRobin => (usable, self.cursor),
             Policy::QueueDepth | Policy::Latency => (usable, self.first),
         };
         let step = u64::from(policy.weight(class)) << LOAD;
-        let turn = |path| Turn { rank: 0, step, token: Token::new(policy, class, path), before: 0, usual: 0.0 };
-        self.turns.clear();
-        self.turns.extend(ranked.iter_from(first).map(turn));
+        let entry = |path| RankedPath { rank: 0, step, token: Token::new(policy, class, path), before: 0, expected_ns: 0.0 };
+        self.ranked.clear();
+        self.ranked.extend(candidates.iter_from(first).map(entry));
         (self.among, self.class) = (usable, class);
-        self.next = if step > 0 { NO_TURN } else { 0 };
+        self.next = if step > 0 { BY_RANK } else { 0 };
     }
 
     /// All that there is to know is the load.
     fn rank_by_load(&mut self) {
-        for (place, turn) in self.turns.iter_mut().enumerate() {
-            turn.before = self.counts.get(turn.token.path().index()).copied().unwrap_or(0);
-            turn.rank = u64::from(turn.before) << LOAD | place as u64;
+        for (place, entry) in self.ranked.iter_mut().enumerate() {
+            entry.before = self.counts.get(entry.token.path().index()).copied().unwrap_or(0);
+            entry.rank = u64::from(entry.before) << LOAD | place as u64;
         }
     }
 
@@ -431,23 +431,23 @@ impl Selector {
     /// not answered for long, for one request; behind them, the others.
     fn rank_by_latency(&mut self, now: Nanos) {
         self.rank_by_load();
-        let Selector { learnt, shared, turns, counts, among, class, .. } = self;
-        let near = learnt.near(*among, *class, now, &shared.verdict);
+        let Selector { estimates, shared, ranked, counts, among, class, .. } = self;
+        let near = estimates.near_factor(*among, *class, now, &shared.shared_trial);
         let mut fastest = f32::INFINITY;
-        for turn in turns.iter_mut() {
-            turn.usual = learnt.expected(turn.token.path(), turn.before, *class, now);
-            if turn.usual > 0.0 {
-                fastest = fastest.min(turn.usual);
+        for entry in ranked.iter_mut() {
+            entry.expected_ns = estimates.expected(entry.token.path(), entry.before, *class, now);
+            if entry.expected_ns > 0.0 {
+                fastest = fastest.min(entry.expected_ns);
             }
         }
-        let explored = learnt.explore(counts, *among, *class, now);
-        for turn in turns {
-            turn.step &= GOOD - 1;
-            turn.rank |= if turn.usual <= fastest * near { GOOD } else { LAST };
-            if turn.usual == 0.0 || Some(turn.token.path()) == explored {
+        let explored = estimates.pick_unexplored(counts, *among, *class, now);
+        for entry in ranked {
+            entry.step &= GOOD - 1;
+            entry.rank |= if entry.expected_ns <= fastest * near { GOOD } else { LAST };
+            if entry.expected_ns == 0.0 || Some(entry.token.path()) == explored {
                 // One request goes there before all others, and no second one.
-                turn.rank &= GOOD - 1;
-                turn.step |= LAST;
+                entry.rank &= GOOD - 1;
+                entry.step |= LAST;
             }
         }
     }

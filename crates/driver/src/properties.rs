@@ -156,7 +156,7 @@ pub struct RegisterValues {
 
 impl RegisterValues {
     /// Takes in an access that has been answered.
-    fn see(&mut self, access: Access, answered: u64) {
+    fn record(&mut self, access: Access, answered: u64) {
         match access {
             Access::Get(Property::Cap) => self.cap = answered,
             Access::Get(Property::Csts) => self.csts = answered as u32,
@@ -179,83 +179,83 @@ impl std::fmt::Display for RegisterValues {
 /// answer is late the stretch ends early, and is run from its beginning when the answer has come: what was answered before
 /// is told from here. So such a stretch changes its machine only behind its last access.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asking {
+pub(crate) struct Accesses {
     answered: Vec<(Access, u64)>,
-    open: Option<Open>,
-    seen: RegisterValues,
+    pending: Option<PendingAccess>,
+    registers: RegisterValues,
 }
 
 /// An access whose answer was not there at once.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct PendingAccess {
     ticket: Ticket,
     access: Access,
     since: Nanos,
     answer: Option<Answer>,
 }
 
-impl Asking {
+impl Accesses {
     /// Begins a round, or goes on with one.
     pub(crate) fn round<'a, P: Properties>(&'a mut self, now: Nanos, timeout: Nanos, properties: &'a P) -> Round<'a, P> {
-        Round { asking: self, properties, now, timeout, taken: 0 }
+        Round { accesses: self, properties, now, timeout, replayed: 0 }
     }
 
     /// The round is over: its answers are used up, and one that is still to come has no taker.
     pub(crate) fn end_round(&mut self) {
         self.answered.clear();
-        self.open = None;
+        self.pending = None;
     }
 
     /// An answer has come. It is this one's only by its ticket.
     pub(crate) fn answered(&mut self, ticket: Ticket, answer: Answer) {
-        if let Some(open) = self.open.as_mut().filter(|open| open.ticket == ticket) {
-            open.answer = Some(answer);
+        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.ticket == ticket) {
+            pending.answer = Some(answer);
         }
     }
 
-    /// CSTS was seen beside the rounds.
-    pub(crate) fn see_status(&mut self, csts: Csts) {
-        self.seen.csts = csts.into_bits();
+    /// CSTS was registers beside the rounds.
+    pub(crate) fn record_csts(&mut self, csts: Csts) {
+        self.registers.csts = csts.into_bits();
     }
 
-    /// What was seen last, whenever that was.
-    pub(crate) fn seen(&self) -> RegisterValues {
-        self.seen
+    /// What was registers last, whenever that was.
+    pub(crate) fn registers(&self) -> RegisterValues {
+        self.registers
     }
 }
 
 /// A round under way.
 pub(crate) struct Round<'a, P> {
-    asking: &'a mut Asking,
+    accesses: &'a mut Accesses,
     properties: &'a P,
     pub(crate) now: Nanos,
     timeout: Nanos,
     /// How many of the round's answers this run has been told.
-    taken: usize,
+    replayed: usize,
 }
 
 /// A round goes no further for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Halt {
+pub(crate) enum AccessError {
     /// Until an answer has come, and until then at the latest.
-    Wait(Nanos),
+    WouldBlock(Nanos),
     /// For good.
     Failed(PropertyError),
 }
 
 impl<P: Properties> Round<'_, P> {
     /// A property of 64 bits.
-    pub(crate) fn get64(&mut self, property: Property) -> Result<u64, Halt> {
+    pub(crate) fn get64(&mut self, property: Property) -> Result<u64, AccessError> {
         self.access(Access::Get(property))
     }
 
     /// A property of 32 bits.
-    pub(crate) fn get32(&mut self, property: Property) -> Result<u32, Halt> {
+    pub(crate) fn get32(&mut self, property: Property) -> Result<u32, AccessError> {
         self.access(Access::Get(property)).map(|value| value as u32)
     }
 
     /// Sets a property. It is set once this has returned.
-    pub(crate) fn set(&mut self, property: Property, value: impl Into<u64>) -> Result<(), Halt> {
+    pub(crate) fn set(&mut self, property: Property, value: impl Into<u64>) -> Result<(), AccessError> {
         self.access(Access::Set(property, value.into())).map(drop)
     }
 
@@ -265,87 +265,92 @@ impl<P: Properties> Round<'_, P> {
     }
 
     pub(crate) fn end(&mut self) {
-        self.asking.end_round();
+        self.accesses.end_round();
     }
 
-    fn access(&mut self, access: Access) -> Result<u64, Halt> {
-        if let Some(&(_, value)) = self.asking.answered.get(self.taken).filter(|(earlier, _)| *earlier == access) {
-            self.taken += 1;
+    fn access(&mut self, access: Access) -> Result<u64, AccessError> {
+        if let Some(&(_, value)) = self.accesses.answered.get(self.replayed).filter(|(earlier, _)| *earlier == access) {
+            self.replayed += 1;
             return Ok(value);
         }
         // Another way than in the last run: what was answered on that one is out of date.
-        self.asking.answered.truncate(self.taken);
+        self.accesses.answered.truncate(self.replayed);
         let value = self.answer(access)?;
-        self.asking.seen.see(access, value);
-        self.asking.answered.push((access, value));
-        self.taken += 1;
+        self.accesses.registers.record(access, value);
+        self.accesses.answered.push((access, value));
+        self.replayed += 1;
         Ok(value)
     }
 
-    fn answer(&mut self, access: Access) -> Result<u64, Halt> {
-        let answer = match self.asking.open.take().filter(|open| open.access == access) {
-            Some(Open { answer: Some(answer), .. }) => answer,
-            Some(open) if self.now >= open.since + self.timeout => {
-                return Err(Halt::Failed(PropertyError::NoAnswer { access, waited: self.now - open.since }));
+    fn answer(&mut self, access: Access) -> Result<u64, AccessError> {
+        let answer = match self.accesses.pending.take().filter(|pending| pending.access == access) {
+            Some(PendingAccess { answer: Some(answer), .. }) => answer,
+            Some(pending) if self.now >= pending.since + self.timeout => {
+                return Err(AccessError::Failed(PropertyError::NoAnswer { access, waited: self.now - pending.since }));
             }
-            Some(open) => return Err(self.wait(open)),
+            Some(pending) => return Err(self.wait(pending)),
             None => match self.properties.ask(access) {
                 Asked::Now(answer) => answer,
-                Asked::Later(ticket) => return Err(self.wait(Open { ticket, access, since: self.now, answer: None })),
+                Asked::Later(ticket) => return Err(self.wait(PendingAccess { ticket, access, since: self.now, answer: None })),
             },
         };
-        answer.map_err(|status| Halt::Failed(PropertyError::Refused { access, status }))
+        answer.map_err(|status| AccessError::Failed(PropertyError::Refused { access, status }))
     }
 
-    fn wait(&mut self, open: Open) -> Halt {
-        self.asking.open = Some(open);
-        Halt::Wait(open.since + self.timeout)
+    fn wait(&mut self, pending: PendingAccess) -> AccessError {
+        self.accesses.pending = Some(pending);
+        AccessError::WouldBlock(pending.since + self.timeout)
     }
 }
 
 /// Looks at CSTS at every step where that is free, and every so often where the answer is late.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse {
-    asking: Asking,
+pub(crate) struct StatusPoll {
+    accesses: Accesses,
     /// Not before that.
     next: Nanos,
 }
 
 /// How to look.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct PollTiming {
     /// How long an answer may take.
     pub(crate) timeout: Nanos,
     /// From an answer that was late to the next look.
-    pub(crate) every: Nanos,
+    pub(crate) interval: Nanos,
 }
 
-impl Pulse {
+impl StatusPoll {
     /// Looks first at that instant.
-    pub(crate) fn from(first: Nanos) -> Pulse {
-        Pulse { next: first, ..Pulse::default() }
+    pub(crate) fn starting_at(first: Nanos) -> StatusPoll {
+        StatusPoll { next: first, ..StatusPoll::default() }
     }
 
     /// CSTS if there is news of it, and when to step again for the next at the latest.
-    pub(crate) fn feel(&mut self, now: Nanos, pace: Pace, properties: &impl Properties) -> Result<(Option<Csts>, Nanos), PropertyError> {
+    pub(crate) fn poll(
+        &mut self,
+        now: Nanos,
+        timing: PollTiming,
+        properties: &impl Properties,
+    ) -> Result<(Option<Csts>, Nanos), PropertyError> {
         if now < self.next {
             return Ok((None, self.next));
         }
-        let late = self.asking.open.is_some();
-        match self.asking.round(now, pace.timeout, properties).get32(Property::Csts) {
+        let late = self.accesses.pending.is_some();
+        match self.accesses.round(now, timing.timeout, properties).get32(Property::Csts) {
             Ok(bits) => {
-                self.asking.end_round();
-                self.next = if late { now + pace.every } else { Nanos::ZERO };
+                self.accesses.end_round();
+                self.next = if late { now + timing.interval } else { Nanos::ZERO };
                 Ok((Some(Csts::from_bits(bits)), if late { self.next } else { Nanos::MAX }))
             }
-            Err(Halt::Wait(until)) => Ok((None, until)),
-            Err(Halt::Failed(error)) => Err(error),
+            Err(AccessError::WouldBlock(until)) => Ok((None, until)),
+            Err(AccessError::Failed(error)) => Err(error),
         }
     }
 
-    /// As [`Asking::answered`].
+    /// As [`Accesses::answered`].
     pub(crate) fn answered(&mut self, ticket: Ticket, answer: Answer) {
-        self.asking.answered(ticket, answer);
+        self.accesses.answered(ticket, answer);
     }
 }
 

@@ -6,7 +6,7 @@
 use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status};
 use units::Nanos;
 
-use crate::command_table::{CommandTable, Finisher, Refused};
+use crate::command_table::{CommandTable, CompletionError, Finisher};
 use crate::tags::{Returner, Tags, Taker};
 use crate::{Command, Expired, NoTag, ProtocolViolation, QueueSizeError};
 use sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -37,7 +37,7 @@ pub struct QueuePair<S, C> {
     id: QueueId,
     sizes: QueueSizes,
     /// SQID and SQHD of its entries, as the specification lays them out in one double word (Base 4.2.1), if SQHD is 0.
-    first_head: u32,
+    sqid_word: u32,
     sq: S,
     cq: C,
     tags: Tags,
@@ -49,11 +49,11 @@ pub struct QueuePair<S, C> {
     /// What has been reaped, or abandoned, since then; written under the CQ lock.
     finished: AtomicU64,
     /// Where a lockless look looks: the slot in bits 31:0, the phase in bit 32, [`STOPPED`] in bit 33.
-    look: AtomicU64,
-    sq_doorbells: Count,
-    cq_doorbells: Count,
-    empty_looks: Count,
-    bad_heads: Count,
+    poll_position: AtomicU64,
+    sq_doorbells: Counter,
+    cq_doorbells: Counter,
+    empty_looks: Counter,
+    bad_heads: Counter,
 }
 
 /// Nothing more is taken from this queue: a violation was seen, or it is closed.
@@ -115,20 +115,20 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         Ok(QueuePair {
             id,
             sizes,
-            first_head: u32::from(id.0) << 16,
+            sqid_word: u32::from(id.0) << 16,
             sq,
             cq,
             tags,
             commands,
-            look: AtomicU64::new(look_word(&consumer)),
+            poll_position: AtomicU64::new(position_word(&consumer)),
             sq_side: Mutex::new(SqSide { producer: RingIndex::new(sizes.sq_entries), taker, announced: 0, closed: false }),
             cq_side: PollLock::new(CqSide { consumer, finisher, returner, stopped: false }),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
-            sq_doorbells: Count::default(),
-            cq_doorbells: Count::default(),
-            empty_looks: Count::default(),
-            bad_heads: Count::default(),
+            sq_doorbells: Counter::default(),
+            cq_doorbells: Counter::default(),
+            empty_looks: Counter::default(),
+            bad_heads: Counter::default(),
         })
     }
 
@@ -158,32 +158,32 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     #[inline]
     pub fn pending(&self) -> bool {
         // Relaxed: a stale slot is one that was taken since, and it still has the phase that was looked for.
-        let look = self.look.load(Relaxed);
-        look & STOPPED == 0 && self.cq.is_new(look as u32, look >> 32 & 1 == 1)
+        let position = self.poll_position.load(Relaxed);
+        position & STOPPED == 0 && self.cq.is_new(position as u32, position >> 32 & 1 == 1)
     }
 
     /// Whether it takes nothing more: after a violation of the protocol, and while it is closed.
     pub fn is_stopped(&self) -> bool {
-        self.look.load(Relaxed) & STOPPED != 0
+        self.poll_position.load(Relaxed) & STOPPED != 0
     }
 
     /// Takes as many entries as `out` has places, its budget, into the first [`Reaped::found`] of them. `None`: another thread is
     /// reaping, and looks once more after it has released the lock.
     #[inline(never)] // One call for all of a look under the lock, and little to carry back.
-    pub fn try_reap_into(&self, bells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
-        let Polled { found, more } = self.cq_side.try_poll(|side| self.reap_locked(side, bells, out), || self.pending())?;
+    pub fn try_reap_into(&self, doorbells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
+        let Polled { found, more } = self.cq_side.try_poll(|side| self.reap_locked(side, doorbells, out), || self.pending())?;
         Some(Reaped { more, ..found })
     }
 
     /// The same, for at most `budget` entries, appended to `out` as far as it has room without growing.
-    pub fn try_reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
-        self.append(budget, out, |places| self.try_reap_into(bells, places))
+    pub fn try_reap(&self, doorbells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+        self.append(budget, out, |places| self.try_reap_into(doorbells, places))
     }
 
     /// The same, waiting for the lock.
-    pub fn reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
+    pub fn reap(&self, doorbells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
         let reap = |places: &mut [Completed]| {
-            let found = self.reap_locked(&mut self.cq_side.lock(), bells, places);
+            let found = self.reap_locked(&mut self.cq_side.lock(), doorbells, places);
             fence(SeqCst);
             Some(Reaped { more: self.pending(), ..found })
         };
@@ -201,33 +201,33 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     }
 
     #[inline(always)] // Once on the data path: its answer stays in registers.
-    fn reap_locked(&self, side: &mut CqSide, bells: &impl Doorbells, out: &mut [Completed]) -> Reaped {
+    fn reap_locked(&self, side: &mut CqSide, doorbells: &impl Doorbells, out: &mut [Completed]) -> Reaped {
         let mut reaped = Reaped::default();
         if side.stopped {
             return reaped;
         }
         let finished = self.finished.load(Relaxed);
-        let (found, violation) = self.take_entries(side, finished, out);
+        let (found, violation) = self.reap_entries(side, finished, out);
         (reaped.found, reaped.violation) = (found as u32, violation);
         reaped.budget_used_up = found == out.len();
         side.stopped = reaped.violation.is_some();
         if found > 0 {
             self.finished.store(finished + found as u64, Release);
-            bells.ring_cq(self.id, side.consumer.slot());
+            doorbells.ring_cq(self.id, side.consumer.slot());
             self.cq_doorbells.add(1);
             // After the doorbell: a command posted under one of these tags finds room in the completion queue.
             side.returner.flush(&self.tags);
         } else {
             self.empty_looks.add(1);
         }
-        self.look.store(look_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
+        self.poll_position.store(position_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
         reaped
     }
 
     /// Takes entries into `out` until it is full; and no more than are in flight, so that a controller that posts for ever is not
     /// listened to for ever. How many, and what was wrong with the next.
     #[inline(always)]
-    fn take_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<Box<ProtocolViolation>>) {
+    fn reap_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<Box<ProtocolViolation>>) {
         let mut in_flight = (self.announced.load(Relaxed) - finished) as usize;
         if in_flight == 0 {
             if !self.is_new(side) {
@@ -245,13 +245,13 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             // As far as the ring's end, where the phase changes.
             let run = (most - taken).min((self.sizes.cq_entries - side.consumer.slot()) as usize);
             let Some(run) = out.get_mut(taken..taken + run) else { break };
-            let found = self.take_run(side, run);
+            let found = self.reap_run(side, run);
             taken += found;
             if let Some(place) = run.get_mut(found) {
                 if !self.is_new(side) {
                     break;
                 }
-                match self.take_odd(side) {
+                match self.reap_slow(side) {
                     Ok(completed) => *place = completed,
                     Err(seen) => return (taken, Some(seen)),
                 }
@@ -270,12 +270,12 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing, and reads
     /// what it needs where that is, because it has no registers for more than a batch of one needs as well.
     #[inline(always)] // Once on the data path.
-    fn take_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
+    fn reap_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
         let (first, phase) = (side.consumer.slot(), side.consumer.phase());
         let (finisher, mut back) = (&mut side.finisher, side.returner.batch(&self.tags));
         let taken = self.cq.load_run(first, phase, out, |cqe, place| {
             // SQID is this queue's, and SQHD lies in it: both in one comparison.
-            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.first_head >= self.sizes.sq_entries {
+            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.sqid_word >= self.sizes.sq_entries {
                 return false;
             }
             let Some((command, tag)) = self.commands.in_flight(cqe.cid()) else { return false };
@@ -293,7 +293,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Takes an entry of a command that is being aborted, or says what is wrong with it.
     #[cold]
     #[inline(never)]
-    fn take_odd(&self, side: &mut CqSide) -> Result<Completed, Box<ProtocolViolation>> {
+    fn reap_slow(&self, side: &mut CqSide) -> Result<Completed, Box<ProtocolViolation>> {
         let queue = self.id;
         let cqe = self.cq.load(side.consumer.slot(), side.consumer.phase()).unwrap_or_default();
         let (named, cid, head) = (cqe.sq_id, cqe.cid, cqe.sq_head);
@@ -305,9 +305,9 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             self.bad_heads.add(1);
         }
         let (Command { cid, token, posted_at }, tag) =
-            self.commands.end_odd(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
-                Refused::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
-                Refused::Doubled => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
+            self.commands.complete_slow(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
+                CompletionError::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
+                CompletionError::Duplicate => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
             })?;
         if let Some(tag) = tag {
             side.returner.add(&self.tags, tag);
@@ -377,7 +377,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
 
     /// Rings the doorbell if anything was posted since it was last rung. Returns how many commands that announced.
     #[inline(always)] // Once on the data path.
-    pub fn commit(&mut self, bells: &impl Doorbells) -> u32 {
+    pub fn commit(&mut self, doorbells: &impl Doorbells) -> u32 {
         let posted = self.posted();
         if posted == 0 || self.side.closed {
             return 0;
@@ -385,7 +385,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
         self.side.announced = self.side.producer.slot();
         let announced = &self.pair.announced;
         announced.store(announced.load(Relaxed) + u64::from(posted), Release);
-        bells.ring_sq(self.pair.id, self.side.producer.slot());
+        doorbells.ring_sq(self.pair.id, self.side.producer.slot());
         self.pair.sq_doorbells.add(1);
         posted
     }
@@ -418,7 +418,7 @@ impl QueueSizes {
     }
 }
 
-fn look_word(consumer: &RingIndex) -> u64 {
+fn position_word(consumer: &RingIndex) -> u64 {
     u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
 }
 
@@ -478,7 +478,7 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
     pub fn abandon(&mut self) -> Vec<Command> {
         let (pair, sq, cq) = (self.pair, &mut *self.sq, &mut *self.cq);
         (sq.closed, cq.stopped) = (true, true);
-        pair.look.store(STOPPED, Release);
+        pair.poll_position.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         pair.commands.abandon(&mut cq.finisher, |command| abandoned.push(command));
         sq.taker.reset(&mut cq.returner, &pair.tags);
@@ -497,7 +497,7 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
     /// once it has been created again.
     pub fn reopen(&mut self) {
         (self.sq.closed, self.cq.stopped) = (false, false);
-        self.pair.look.store(look_word(&self.cq.consumer), Release);
+        self.pair.poll_position.store(position_word(&self.cq.consumer), Release);
     }
 }
 
@@ -520,9 +520,9 @@ pub struct Counters {
 
 /// Plain addition: the holder of the lock is the only writer.
 #[derive(Debug, Default)]
-struct Count(AtomicU64);
+struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     #[inline]
     fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed) + n, Relaxed);

@@ -12,8 +12,8 @@ use nvme::{Cid, CqSlots, QueueId, SqSlots, Sqe, Status, admin};
 use units::Nanos;
 
 use crate::multipath::{Verdict, verdict};
-use crate::properties::{Asking, Pace, Properties, Pulse};
-use crate::stop::{Attendance, Stop, Stopping};
+use crate::properties::{Accesses, PollTiming, Properties, StatusPoll};
+use crate::stop::{StepTimer, StopSequence, StopStatus};
 use crate::{
     AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Expired, Inventory, PropertyError,
     ProtocolViolation, Purpose, QueuePair, QueueSizes, Stage, Ticket,
@@ -37,7 +37,7 @@ pub struct RecoveryConfig {
 }
 
 /// Between two looks at the status of a controller that does not answer.
-const RETURN_INTERVAL: Nanos = Nanos::from_millis(10);
+const LOST_POLL_INTERVAL: Nanos = Nanos::from_millis(10);
 
 /// Why the controller is reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,7 +150,7 @@ pub enum RecoveryAsk {
     /// [`crate::Exclusive::close`] every queue pair, the admin one too. Requests wait, completions are still taken.
     Close(ResetCause),
     /// The controller does not answer, and is waited for. Commands inside may still be carried out: nothing is taken back and no
-    /// buffer returned yet. `Abandon` follows when it has come back and stopped, or when patience is at an end.
+    /// buffer returned yet. `Abandon` follows when it has come back and stopped, or when backoff is at an end.
     Lost(Dead),
     /// [`crate::Exclusive::abandon`] every queue pair and keep the commands, of which none will complete, until `Restored`
     /// or `Dead`. If the buffers are returned, [`crate::Exclusive::reopen`] the admin pair for the bring-up that follows.
@@ -212,36 +212,36 @@ impl RetryPolicy {
 pub struct Recovery {
     config: RecoveryConfig,
     bringup: BringupConfig,
-    state: State,
+    state: RecoveryState,
     aborts_allowed: u32,
     aborts: u32,
     /// Since when the controller has not answered, and is waited for.
     lost_since: Option<Nanos>,
     /// For stopping.
-    asking: Asking,
-    attendance: Attendance,
+    accesses: Accesses,
+    step_timer: StepTimer,
     /// Attempts at bringing up since the last success, and what the last one said.
     attempts: u32,
     error: Option<BringupError>,
 }
 
 #[derive(Clone, Debug)]
-enum State {
-    Watching(Pulse),
+enum RecoveryState {
+    Running(StatusPoll),
     /// A reset is due; closing comes first.
-    Due(ResetCause),
+    ResetDue(ResetCause),
     Stopping {
         cause: ResetCause,
-        stop: Stop,
+        stop: StopSequence,
     },
     /// Waiting for a controller that does not answer.
     Lost {
         cause: ResetCause,
         dead: Dead,
-        pulse: Pulse,
+        status_poll: StatusPoll,
     },
     /// Stopped, and the commands have been taken back.
-    Emptied {
+    Stopped {
         cause: ResetCause,
     },
     BringingUp {
@@ -256,16 +256,16 @@ impl Recovery {
     /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
-        let (state, asking, attendance) = (State::Watching(Pulse::default()), Asking::default(), Attendance::default());
-        Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, asking, attendance, attempts: 0, error: None }
+        let (state, accesses, step_timer) = (RecoveryState::Running(StatusPoll::default()), Accesses::default(), StepTimer::default());
+        Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, accesses, step_timer, attempts: 0, error: None }
     }
 
     /// Goes on as far as it can. `watch` has looked at every queue pair just now. Time for which it is stepped later than it asked for
     /// counts towards no deadline of a reset.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> RecoveryAsk {
-        let away = self.attendance.away(now);
-        if let State::Stopping { stop, .. } = &mut self.state {
-            stop.extend(away);
+        let overrun = self.step_timer.overrun(now);
+        if let RecoveryState::Stopping { stop, .. } = &mut self.state {
+            stop.extend(overrun);
         }
         let ask = loop {
             if let Some(ask) = self.advance(now, properties, watch) {
@@ -273,7 +273,7 @@ impl Recovery {
             }
         };
         if let RecoveryAsk::Wait { until } = ask {
-            self.attendance.asked(until);
+            self.step_timer.schedule(until);
         }
         ask
     }
@@ -282,14 +282,14 @@ impl Recovery {
     pub fn violated(&mut self, violation: ProtocolViolation) {
         match &mut self.state {
             // What is told of I/O queues meanwhile is of before the reset.
-            State::BringingUp { bringup, .. } if violation.queue() == QueueId::ADMIN => bringup.violated(violation),
-            _ => self.due(ResetCause::Violation(violation)),
+            RecoveryState::BringingUp { bringup, .. } if violation.queue() == QueueId::ADMIN => bringup.violated(violation),
+            _ => self.request_reset(ResetCause::Violation(violation)),
         }
     }
 
     /// Resets the controller at the next step.
     pub fn reset(&mut self) {
-        self.due(ResetCause::Asked);
+        self.request_reset(ResetCause::Asked);
     }
 
     /// Waits no longer for a controller that does not answer, now or later: a host that closes it has no use for its return.
@@ -297,10 +297,10 @@ impl Recovery {
         self.config.lost_patience = Nanos::ZERO;
     }
 
-    fn due(&mut self, cause: ResetCause) {
+    fn request_reset(&mut self, cause: ResetCause) {
         // While a reset is under way already this changes nothing.
         if self.is_watching() {
-            self.state = State::Due(cause);
+            self.state = RecoveryState::ResetDue(cause);
         }
     }
 
@@ -311,7 +311,7 @@ impl Recovery {
 
     /// The answer to an admin command that was asked for.
     pub fn completed(&mut self, reply: &AdminReply) {
-        if let State::BringingUp { bringup, .. } = &mut self.state {
+        if let RecoveryState::BringingUp { bringup, .. } = &mut self.state {
             bringup.completed(reply);
         }
     }
@@ -319,81 +319,85 @@ impl Recovery {
     /// The answer to an access that was under way. One that nobody waits for is ignored.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         match &mut self.state {
-            State::Watching(pulse) | State::Lost { pulse, .. } => pulse.answered(ticket, answer),
-            State::Stopping { .. } => self.asking.answered(ticket, answer),
-            State::BringingUp { bringup, .. } => bringup.answered(ticket, answer),
-            State::Due(_) | State::Emptied { .. } | State::Dead(_) => {}
+            RecoveryState::Running(status_poll) | RecoveryState::Lost { status_poll, .. } => status_poll.answered(ticket, answer),
+            RecoveryState::Stopping { .. } => self.accesses.answered(ticket, answer),
+            RecoveryState::BringingUp { bringup, .. } => bringup.answered(ticket, answer),
+            RecoveryState::ResetDue(_) | RecoveryState::Stopped { .. } | RecoveryState::Dead(_) => {}
         }
     }
 
     /// The memory of a queue pair that was asked for.
     pub fn rings(&mut self, sq: u64, cq: u64) {
-        if let State::BringingUp { bringup, .. } = &mut self.state {
+        if let RecoveryState::BringingUp { bringup, .. } = &mut self.state {
             bringup.rings(sq, cq);
         }
     }
 
     /// Whether the controller is in use: neither being reset nor given up.
     pub fn is_watching(&self) -> bool {
-        matches!(self.state, State::Watching(_))
+        matches!(self.state, RecoveryState::Running(_))
     }
 
     /// Since when the controller has not answered, if it is waited for at this moment. Nothing is sent to it.
     pub fn lost_since(&self) -> Option<Nanos> {
-        self.lost_since.filter(|_| matches!(self.state, State::Lost { .. }))
+        self.lost_since.filter(|_| matches!(self.state, RecoveryState::Lost { .. }))
     }
 
     fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> Option<RecoveryAsk> {
         // Each arm puts back the state that is next.
-        match std::mem::replace(&mut self.state, State::Watching(Pulse::default())) {
-            State::Watching(pulse) => return self.watch(now, properties, pulse, watch),
-            State::Due(cause) => {
-                self.state = State::Stopping { cause: cause.clone(), stop: Stop::Unknown };
+        match std::mem::replace(&mut self.state, RecoveryState::Running(StatusPoll::default())) {
+            RecoveryState::Running(status_poll) => return self.check_health(now, properties, status_poll, watch),
+            RecoveryState::ResetDue(cause) => {
+                self.state = RecoveryState::Stopping { cause: cause.clone(), stop: StopSequence::Start };
                 return Some(RecoveryAsk::Close(cause));
             }
-            State::Stopping { cause, mut stop } => match stop.step(&mut self.asking.round(now, self.bringup.admin_timeout, properties)) {
-                Stopping::Again => self.state = State::Stopping { cause, stop },
-                Stopping::Wait(until) => {
-                    self.state = State::Stopping { cause, stop };
-                    return Some(RecoveryAsk::Wait { until });
+            RecoveryState::Stopping { cause, mut stop } => {
+                match stop.step(&mut self.accesses.round(now, self.bringup.admin_timeout, properties)) {
+                    StopStatus::Again => self.state = RecoveryState::Stopping { cause, stop },
+                    StopStatus::Wait(until) => {
+                        self.state = RecoveryState::Stopping { cause, stop };
+                        return Some(RecoveryAsk::Wait { until });
+                    }
+                    StopStatus::Stopped => {
+                        (self.aborts, self.lost_since) = (0, None);
+                        self.state = RecoveryState::Stopped { cause };
+                        return Some(RecoveryAsk::Abandon(Buffers::Returned));
+                    }
+                    StopStatus::TimedOut(waited) => {
+                        let dead = Dead::NotStopped { waited, cause: cause.clone() };
+                        return self.enter_lost(now, cause, dead);
+                    }
+                    StopStatus::Gone => return self.enter_lost(now, cause, Dead::Gone),
+                    StopStatus::Failed(error) => {
+                        let dead = Dead::Property { error, cause: cause.clone() };
+                        return self.enter_lost(now, cause, dead);
+                    }
                 }
-                Stopping::Stopped => {
-                    (self.aborts, self.lost_since) = (0, None);
-                    self.state = State::Emptied { cause };
-                    return Some(RecoveryAsk::Abandon(Buffers::Returned));
-                }
-                Stopping::Stuck(waited) => {
-                    let dead = Dead::NotStopped { waited, cause: cause.clone() };
-                    return self.lose(now, cause, dead);
-                }
-                Stopping::Gone => return self.lose(now, cause, Dead::Gone),
-                Stopping::Failed(error) => {
-                    let dead = Dead::Property { error, cause: cause.clone() };
-                    return self.lose(now, cause, dead);
-                }
-            },
-            State::Lost { cause, dead, pulse } => return Some(self.wait_for_return(now, properties, pulse, cause, dead)),
-            State::Emptied { cause } => match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
-                Some(error) => self.state = State::Dead(Dead::NotBroughtUp { cause, error }),
+            }
+            RecoveryState::Lost { cause, dead, status_poll } => {
+                return Some(self.wait_for_return(now, properties, status_poll, cause, dead));
+            }
+            RecoveryState::Stopped { cause } => match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
+                Some(error) => self.state = RecoveryState::Dead(Dead::NotBroughtUp { cause, error }),
                 None => {
                     self.attempts += 1;
-                    self.state = State::BringingUp { cause, bringup: Box::new(Bringup::new(self.bringup.clone())) };
+                    self.state = RecoveryState::BringingUp { cause, bringup: Box::new(Bringup::new(self.bringup.clone())) };
                 }
             },
-            State::BringingUp { cause, mut bringup } => {
+            RecoveryState::BringingUp { cause, mut bringup } => {
                 let asked = bringup.step(now, properties);
-                self.state = State::BringingUp { cause: cause.clone(), bringup };
-                return self.brought_up(asked, cause);
+                self.state = RecoveryState::BringingUp { cause: cause.clone(), bringup };
+                return self.handle_bringup(asked, cause);
             }
-            State::Dead(dead) => {
-                self.state = State::Dead(dead.clone());
+            RecoveryState::Dead(dead) => {
+                self.state = RecoveryState::Dead(dead.clone());
                 return Some(RecoveryAsk::Dead(dead));
             }
         }
         None
     }
 
-    fn brought_up(&mut self, asked: BringupAsk, cause: ResetCause) -> Option<RecoveryAsk> {
+    fn handle_bringup(&mut self, asked: BringupAsk, cause: ResetCause) -> Option<RecoveryAsk> {
         match asked {
             BringupAsk::Wait { until } => Some(RecoveryAsk::Wait { until }),
             BringupAsk::Admin(command) => Some(RecoveryAsk::Admin(command)),
@@ -402,29 +406,29 @@ impl Recovery {
             BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
             BringupAsk::Ready(inventory) => {
                 self.attempts = 0;
-                self.state = State::Watching(Pulse::default());
+                self.state = RecoveryState::Running(StatusPoll::default());
                 Some(RecoveryAsk::Restored(inventory))
             }
             BringupAsk::Failed(error) => {
                 // However far it came: stopped first, and then either tried again or given up.
                 self.error = Some(error);
-                self.state = State::Due(cause);
+                self.state = RecoveryState::ResetDue(cause);
                 None
             }
         }
     }
 
     /// The controller does not answer: it is waited for, which is said once, or given up.
-    fn lose(&mut self, now: Nanos, cause: ResetCause, dead: Dead) -> Option<RecoveryAsk> {
+    fn enter_lost(&mut self, now: Nanos, cause: ResetCause, dead: Dead) -> Option<RecoveryAsk> {
         if self.config.lost_patience == Nanos::ZERO {
             return Some(self.give_up(dead));
         }
         (self.attempts, self.error) = (0, None);
         // Its status may well be had while another access is refused again and again.
-        let first = if matches!(dead, Dead::Property { .. }) { now + RETURN_INTERVAL } else { now };
-        self.state = State::Lost { cause, dead: dead.clone(), pulse: Pulse::from(first) };
-        let said = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
-        (!said).then_some(RecoveryAsk::Lost(dead))
+        let first = if matches!(dead, Dead::Property { .. }) { now + LOST_POLL_INTERVAL } else { now };
+        self.state = RecoveryState::Lost { cause, dead: dead.clone(), status_poll: StatusPoll::starting_at(first) };
+        let reported = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
+        (!reported).then_some(RecoveryAsk::Lost(dead))
     }
 
     /// Once its status can be read again the controller is stopped like any other.
@@ -432,7 +436,7 @@ impl Recovery {
         &mut self,
         now: Nanos,
         properties: &impl Properties,
-        mut pulse: Pulse,
+        mut status_poll: StatusPoll,
         cause: ResetCause,
         dead: Dead,
     ) -> RecoveryAsk {
@@ -440,45 +444,51 @@ impl Recovery {
         if now >= over {
             return self.give_up(dead);
         }
-        let again = now + RETURN_INTERVAL;
-        let until = match pulse.feel(now, self.pace(RETURN_INTERVAL), properties) {
+        let again = now + LOST_POLL_INTERVAL;
+        let until = match status_poll.poll(now, self.poll_timing(LOST_POLL_INTERVAL), properties) {
             Ok((Some(csts), _)) if !csts.is_gone() => {
-                self.state = State::Stopping { cause, stop: Stop::Unknown };
+                self.state = RecoveryState::Stopping { cause, stop: StopSequence::Start };
                 return RecoveryAsk::Wait { until: now };
             }
             Ok((Some(_), _)) => again,
             Ok((None, until)) => until,
             Err(_) => {
-                pulse = Pulse::from(again);
+                status_poll = StatusPoll::starting_at(again);
                 again
             }
         };
-        self.state = State::Lost { cause, dead, pulse };
+        self.state = RecoveryState::Lost { cause, dead, status_poll };
         RecoveryAsk::Wait { until: until.min(over) }
     }
 
-    fn pace(&self, every: Nanos) -> Pace {
-        Pace { timeout: self.config.grace, every }
+    fn poll_timing(&self, interval: Nanos) -> PollTiming {
+        PollTiming { timeout: self.config.grace, interval }
     }
 
     /// Nobody can say whether the controller still writes to memory.
     fn give_up(&mut self, dead: Dead) -> RecoveryAsk {
         self.aborts = 0;
-        self.state = State::Dead(dead);
+        self.state = RecoveryState::Dead(dead);
         RecoveryAsk::Abandon(Buffers::Leaked)
     }
 
-    fn watch(&mut self, now: Nanos, properties: &impl Properties, mut pulse: Pulse, watch: &Watch) -> Option<RecoveryAsk> {
-        let felt = pulse.feel(now, self.pace(self.config.health_interval), properties);
-        let next_look = felt.map_or(now, |(_, until)| until);
-        self.state = match felt.map(|(csts, _)| csts) {
-            Err(error) => State::Due(ResetCause::Property(error)),
-            Ok(Some(csts)) if csts.is_gone() => State::Due(ResetCause::Gone),
-            Ok(Some(csts)) if csts.cfs() => State::Due(ResetCause::Fatal { csts: csts.into_bits() }),
-            Ok(Some(csts)) if !csts.rdy() => State::Due(ResetCause::Stopped { csts: csts.into_bits() }),
+    fn check_health(
+        &mut self,
+        now: Nanos,
+        properties: &impl Properties,
+        mut status_poll: StatusPoll,
+        watch: &Watch,
+    ) -> Option<RecoveryAsk> {
+        let polled = status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
+        let next_poll = polled.map_or(now, |(_, until)| until);
+        self.state = match polled.map(|(csts, _)| csts) {
+            Err(error) => RecoveryState::ResetDue(ResetCause::Property(error)),
+            Ok(Some(csts)) if csts.is_gone() => RecoveryState::ResetDue(ResetCause::Gone),
+            Ok(Some(csts)) if csts.cfs() => RecoveryState::ResetDue(ResetCause::Fatal { csts: csts.into_bits() }),
+            Ok(Some(csts)) if !csts.rdy() => RecoveryState::ResetDue(ResetCause::Stopped { csts: csts.into_bits() }),
             Ok(_) => match watch.overdue(now, &self.config) {
-                Some((queue, command, waited)) => State::Due(ResetCause::Unanswered { queue, command, waited }),
-                None => State::Watching(pulse),
+                Some((queue, command, waited)) => RecoveryState::ResetDue(ResetCause::Unanswered { queue, command, waited }),
+                None => RecoveryState::Running(status_poll),
             },
         };
         if !self.is_watching() {
@@ -492,7 +502,7 @@ impl Recovery {
             let sqe = admin::Abort { sq: queue, cid: command.cid }.to_sqe();
             return Some(RecoveryAsk::Abort { queue, command, sqe });
         }
-        let until = watch.next_event(now, &self.config).min(now + self.config.health_interval).min(next_look);
+        let until = watch.next_deadline(now, &self.config).min(now + self.config.health_interval).min(next_poll);
         Some(RecoveryAsk::Wait { until })
     }
 }
@@ -500,12 +510,12 @@ impl Recovery {
 /// The commands past their time-out, over all the queue pairs of a controller. Kept, so that looking allocates rarely.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    late: Vec<Late>,
+    late: Vec<LateCommand>,
     /// When the next command that is in flight now will be past its time-out.
     next: Option<Nanos>,
     scratch: Vec<Expired>,
     /// When each queue pair was last looked at.
-    looked: HashMap<QueueId, Nanos>,
+    last_scan: HashMap<QueueId, Nanos>,
     /// What was in flight then, since when it counts, and since when its Abort has been answered.
     known: HashMap<(QueueId, Cid), (Command, Nanos, Option<Nanos>)>,
     /// Made while a pair is looked at: what is in flight now.
@@ -518,7 +528,7 @@ const ABORTED_GRACE: Nanos = Nanos::from_secs(1);
 
 /// A command past its time-out. Its own word of when it was posted stays as it is, because an Abort names the command by all of it.
 #[derive(Clone, Copy, Debug)]
-struct Late {
+struct LateCommand {
     queue: QueueId,
     expired: Expired,
     /// Since when it counts.
@@ -527,7 +537,7 @@ struct Late {
     aborted: Option<Nanos>,
 }
 
-impl Late {
+impl LateCommand {
     /// When waiting for it ends.
     fn due(&self, config: &RecoveryConfig) -> Nanos {
         let due = self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace };
@@ -553,7 +563,7 @@ impl Watch {
         let timeout = if admin { config.grace } else { config.command_timeout };
         self.scratch.clear();
         pair.expired(now, Nanos::ZERO, &mut self.scratch);
-        let before = self.looked.insert(pair.id(), now);
+        let before = self.last_scan.insert(pair.id(), now);
         self.present.clear();
         for expired in &self.scratch {
             if admin && Purpose::from_token(expired.command.token).may_wait_for_ever() {
@@ -568,7 +578,7 @@ impl Watch {
             self.present.push((command, since, aborted));
             let expires = since + timeout;
             if expires <= now {
-                self.late.push(Late { queue: pair.id(), expired: *expired, since, aborted });
+                self.late.push(LateCommand { queue: pair.id(), expired: *expired, since, aborted });
             } else {
                 self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
             }
@@ -578,7 +588,7 @@ impl Watch {
     }
 
     /// A command past its time-out that no Abort has been sent for.
-    fn to_abort(&self) -> Option<&Late> {
+    fn to_abort(&self) -> Option<&LateCommand> {
         self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.stage == Stage::InFlight)
     }
 
@@ -589,7 +599,7 @@ impl Watch {
     }
 
     /// When to look again: a command posted after this look cannot be past its time-out earlier.
-    fn next_event(&self, now: Nanos, config: &RecoveryConfig) -> Nanos {
+    fn next_deadline(&self, now: Nanos, config: &RecoveryConfig) -> Nanos {
         let due = self.late.iter().map(|late| late.due(config));
         due.chain(self.next).min().unwrap_or(Nanos::MAX).min(now + config.command_timeout.min(config.grace))
     }

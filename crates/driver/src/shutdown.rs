@@ -6,8 +6,8 @@ use nvme::admin::{delete_cq, delete_sq};
 use nvme::regs::{Cc, Csts};
 use units::Nanos;
 
-use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
-use crate::stop::{Attendance, Patience, Stop, Stopping};
+use crate::properties::{AccessError, Accesses, PollTiming, Properties, Property, StatusPoll};
+use crate::stop::{Backoff, StepTimer, StopSequence, StopStatus};
 use crate::{AdminCommand, AdminReply, Answer, Inventory, PropertyError, RegisterValues, Ticket};
 
 /// What shutdown asks of its executor. Each is to be carried out before the next step.
@@ -53,27 +53,27 @@ pub enum ShutdownError {
 /// The state machine.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    state: State,
+    state: ShutdownState,
     queues: Vec<QueueId>,
     /// For the admin commands, and for CSTS.SHST.
     admin_timeout: Nanos,
     timeout: Nanos,
-    asking: Asking,
+    accesses: Accesses,
     /// While a command is out.
-    pulse: Pulse,
-    attendance: Attendance,
+    status_poll: StatusPoll,
+    step_timer: StepTimer,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ShutdownState {
     /// Deleting: first each submission queue, then each completion queue, by this count.
     Delete {
         n: usize,
         deadline: Option<Nanos>,
     },
     Notify,
-    Notified(Patience),
-    Stopping(Stop),
+    Notified(Backoff),
+    Stopping(StopSequence),
     Stopped,
     Failed(ShutdownError),
 }
@@ -86,30 +86,30 @@ impl Shutdown {
     pub fn new(inventory: &Inventory, admin_timeout: Nanos) -> Shutdown {
         let timeout = Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
         let queues = inventory.queues.iter().map(|layout| layout.id).collect();
-        let state = State::Delete { n: 0, deadline: None };
+        let state = ShutdownState::Delete { n: 0, deadline: None };
         Shutdown {
             state,
             queues,
             admin_timeout,
             timeout,
-            asking: Asking::default(),
-            pulse: Pulse::default(),
-            attendance: Attendance::default(),
+            accesses: Accesses::default(),
+            status_poll: StatusPoll::default(),
+            step_timer: StepTimer::default(),
         }
     }
 
     /// Goes on as far as it can. Time for which it is stepped later than it asked for counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
-        let away = self.attendance.away(now);
+        let overrun = self.step_timer.overrun(now);
         match &mut self.state {
-            State::Stopping(stop) => stop.extend(away),
-            State::Notified(patience) => patience.extend(away),
-            State::Delete { deadline: Some(deadline), .. } => *deadline += away,
+            ShutdownState::Stopping(stop) => stop.extend(overrun),
+            ShutdownState::Notified(backoff) => backoff.extend(overrun),
+            ShutdownState::Delete { deadline: Some(deadline), .. } => *deadline += overrun,
             _ => {}
         }
         let mut ask = self.go_on(now, properties);
         if let ShutdownAsk::Wait { until } = &mut ask {
-            self.attendance.asked_within(now, until);
+            self.step_timer.schedule_within(now, until);
         }
         ask
     }
@@ -117,78 +117,80 @@ impl Shutdown {
     fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
         loop {
             let asked = match self.advance(now, properties) {
-                Err(Halt::Wait(until)) => return ShutdownAsk::Wait { until },
+                Err(AccessError::WouldBlock(until)) => return ShutdownAsk::Wait { until },
                 // Whatever comes before the stop is a courtesy.
-                Err(Halt::Failed(_)) => {
-                    self.state = State::Stopping(Stop::Unknown);
+                Err(AccessError::Failed(_)) => {
+                    self.state = ShutdownState::Stopping(StopSequence::Start);
                     None
                 }
                 Ok(asked) => asked,
             };
-            self.asking.end_round();
+            self.accesses.end_round();
             if let Some(ask) = asked {
                 return ask;
             }
         }
     }
 
-    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAsk>, Halt> {
-        let mut round = self.asking.round(now, self.admin_timeout, properties);
+    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAsk>, AccessError> {
+        let mut round = self.accesses.round(now, self.admin_timeout, properties);
         match &mut self.state {
-            State::Delete { deadline: None, .. } => {
+            ShutdownState::Delete { deadline: None, .. } => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 return Ok(self.delete(now, csts));
             }
-            State::Delete { deadline: Some(deadline), .. } => {
-                let (deadline, pace) = (*deadline, Pace { timeout: self.admin_timeout, every: Patience::LONGEST });
-                let (csts, until) = self.pulse.feel(now, pace, properties).map_err(Halt::Failed)?;
+            ShutdownState::Delete { deadline: Some(deadline), .. } => {
+                let (deadline, timing) = (*deadline, PollTiming { timeout: self.admin_timeout, interval: Backoff::MAX_INTERVAL });
+                let (csts, until) = self.status_poll.poll(now, timing, properties).map_err(AccessError::Failed)?;
                 if csts.is_some_and(Csts::is_gone) {
-                    self.state = State::Failed(ShutdownError::Gone);
+                    self.state = ShutdownState::Failed(ShutdownError::Gone);
                 } else if now >= deadline || csts.is_some_and(|csts| csts.cfs() || !csts.rdy()) {
-                    self.state = State::Notify;
+                    self.state = ShutdownState::Notify;
                 } else {
                     return Ok(Some(ShutdownAsk::Wait { until: until.min(deadline) }));
                 }
             }
-            State::Notify => {
+            ShutdownState::Notify => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 let cc = Cc::from_bits(round.get32(Property::Cc)?);
                 if !csts.is_gone() && cc.en() && csts.rdy() && !csts.cfs() {
                     round.set(Property::Cc, cc.with_shn(Cc::SHN_NORMAL).into_bits())?;
-                    self.state = State::Notified(Patience::new(now, self.timeout));
+                    self.state = ShutdownState::Notified(Backoff::new(now, self.timeout));
                 } else {
-                    self.state = State::Stopping(Stop::Unknown);
+                    self.state = ShutdownState::Stopping(StopSequence::Start);
                 }
             }
-            State::Notified(patience) => {
+            ShutdownState::Notified(backoff) => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
-                match patience.next(now) {
+                match backoff.next(now) {
                     Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAsk::Wait { until })),
-                    _ => self.state = State::Stopping(Stop::Unknown),
+                    _ => self.state = ShutdownState::Stopping(StopSequence::Start),
                 }
             }
-            State::Stopping(stop) => match stop.step(&mut round) {
-                Stopping::Again => {}
-                Stopping::Wait(until) => return Err(Halt::Wait(until)),
-                Stopping::Stopped => self.state = State::Stopped,
-                Stopping::Stuck(waited) => {
-                    self.state = State::Failed(ShutdownError::NotStopped { waited, registers: self.asking.seen() });
+            ShutdownState::Stopping(stop) => match stop.step(&mut round) {
+                StopStatus::Again => {}
+                StopStatus::Wait(until) => return Err(AccessError::WouldBlock(until)),
+                StopStatus::Stopped => self.state = ShutdownState::Stopped,
+                StopStatus::TimedOut(waited) => {
+                    self.state = ShutdownState::Failed(ShutdownError::NotStopped { waited, registers: self.accesses.registers() });
                 }
-                Stopping::Gone => self.state = State::Failed(ShutdownError::Gone),
-                Stopping::Failed(error) => self.state = State::Failed(ShutdownError::Property { error, registers: self.asking.seen() }),
+                StopStatus::Gone => self.state = ShutdownState::Failed(ShutdownError::Gone),
+                StopStatus::Failed(error) => {
+                    self.state = ShutdownState::Failed(ShutdownError::Property { error, registers: self.accesses.registers() })
+                }
             },
-            State::Stopped => return Ok(Some(ShutdownAsk::Stopped)),
-            State::Failed(error) => return Ok(Some(ShutdownAsk::Failed(*error))),
+            ShutdownState::Stopped => return Ok(Some(ShutdownAsk::Stopped)),
+            ShutdownState::Failed(error) => return Ok(Some(ShutdownAsk::Failed(*error))),
         }
         Ok(None)
     }
 
     /// Each deletion is a courtesy: a controller that does not answer is notified and stopped all the same.
     fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAsk> {
-        let State::Delete { n, deadline } = &mut self.state else { return None };
+        let ShutdownState::Delete { n, deadline } = &mut self.state else { return None };
         let works = csts.rdy() && !csts.cfs() && !csts.is_gone();
         let Some(command) = delete(&self.queues, *n).filter(|_| works) else {
-            self.state = State::Notify;
+            self.state = ShutdownState::Notify;
             return None;
         };
         *deadline = Some(now + self.admin_timeout);
@@ -197,7 +199,7 @@ impl Shutdown {
 
     /// The answer to the command that was asked for last, whatever it says.
     pub fn completed(&mut self, _: &AdminReply) {
-        if let State::Delete { n, deadline: deadline @ Some(_) } = &mut self.state {
+        if let ShutdownState::Delete { n, deadline: deadline @ Some(_) } = &mut self.state {
             (*n, *deadline) = (*n + 1, None);
         }
     }
@@ -205,15 +207,15 @@ impl Shutdown {
     /// The controller broke the protocol on the admin queue: what [`crate::Reaped::violation`] said. Nothing more is taken from that
     /// queue, so that no deletion would be answered: they are left out.
     pub fn violated(&mut self) {
-        if let State::Delete { .. } = self.state {
-            self.state = State::Notify;
+        if let ShutdownState::Delete { .. } = self.state {
+            self.state = ShutdownState::Notify;
         }
     }
 
     /// The answer to an access that was under way. One that nobody waits for is ignored.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
-        self.asking.answered(ticket, answer);
-        self.pulse.answered(ticket, answer);
+        self.accesses.answered(ticket, answer);
+        self.status_poll.answered(ticket, answer);
     }
 }
 

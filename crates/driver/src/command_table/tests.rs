@@ -87,7 +87,7 @@ fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Eve
         };
         let Some(cid) = completion else { continue };
         let expected = in_flight.iter().position(|&(other, _)| other == cid);
-        match (commands.end_odd(&mut right, cid), expected) {
+        match (commands.complete_slow(&mut right, cid), expected) {
             (Ok((command, tag)), Some(n)) if !matches!(event, Event::Repeat(_)) => {
                 let (cid, token) = in_flight.remove(n);
                 if command != (Command { cid, token, posted_at: Nanos(token) }) {
@@ -166,12 +166,12 @@ fn expired_commands_have_their_stage() {
     // The Abort completes first: the command is still owed. Then the command: now the tag returns.
     assert_eq!(commands.end_abort(&mut right, cids[0]), None);
     assert_eq!(commands.stage(cids[0]), Some(Stage::Aborted));
-    assert_eq!(commands.end_odd(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
+    assert_eq!(commands.complete_slow(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
 
     // The other way round: completed, but the CID stays reserved for the Abort, and a second completion is told apart.
     let second = Command { cid: cids[1], token: 1, posted_at: Nanos(10) };
     assert!(commands.begin_abort(&mut right, &second));
-    assert_eq!(commands.end_odd(&mut right, cids[1]).unwrap().1, None);
-    assert_eq!(commands.end_odd(&mut right, cids[1]), Err(Refused::Doubled));
+    assert_eq!(commands.complete_slow(&mut right, cids[1]).unwrap().1, None);
+    assert_eq!(commands.complete_slow(&mut right, cids[1]), Err(CompletionError::Duplicate));
     assert_eq!(commands.end_abort(&mut right, cids[1]), Some(Tag(1)));
 }

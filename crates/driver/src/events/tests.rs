@@ -23,11 +23,11 @@ fn event_floods_are_rate_limited() {
             assert!(heard.len() <= 1000, "{} events at {now}", heard.len());
         }
         let until = events.until(now);
-        assert!(now < until && until <= now + PACE, "{until} at {now}");
+        assert!(now < until && until <= now + RATE_PERIOD, "{until} at {now}");
         now = until;
     }
-    let most = heard.iter().map(|&from| heard.iter().filter(|&&at| at >= from && at < from + PACE).count()).max();
-    assert_eq!((most, heard.len()), (Some(BURST), 10 * BURST));
+    let most = heard.iter().map(|&from| heard.iter().filter(|&&at| at >= from && at < from + RATE_PERIOD).count()).max();
+    assert_eq!((most, heard.len()), (Some(RATE_BURST), 10 * RATE_BURST));
 }
 
 /// One that has a burst of them to say is heard at once.
@@ -35,11 +35,11 @@ fn event_floods_are_rate_limited() {
 fn few_events_are_not_delayed() {
     let (mut events, now) = (Events::new(&inventory()), Nanos::ZERO);
     let asked = |events: &mut Events| std::iter::from_fn(|| events.next_command(now)).filter(|(_, p)| *p == Purpose::AsyncEvent).count();
-    assert_eq!(asked(&mut events), WANTED as usize);
-    for _ in 0..WANTED {
+    assert_eq!(asked(&mut events), MAX_OUTSTANDING as usize);
+    for _ in 0..MAX_OUTSTANDING {
         events.happened(Status::SUCCESS, 2);
     }
-    assert_eq!((asked(&mut events), events.until(now)), (WANTED as usize, Nanos::MAX));
+    assert_eq!((asked(&mut events), events.until(now)), (MAX_OUTSTANDING as usize, Nanos::MAX));
 }
 
 /// What a controller with this many ANA groups is asked for and answers, to the end.
@@ -53,7 +53,7 @@ fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
         let bytes = log.to_bytes(asked.lsp & ana::GROUPS_ONLY != 0);
         let from = if offsets { asked.offset } else { 0 };
         let range = GetLogPage { offset: from, ..asked }.range_of(bytes.len() as u64);
-        let mut page = vec![0; PIECE];
+        let mut page = vec![0; PAGE_BYTES];
         let piece = range.map_or(0..0, |range| range.start as usize..range.end as usize);
         page[..piece.len()].copy_from_slice(&bytes[piece]);
         commands += 1;
@@ -78,7 +78,7 @@ fn ana_log_is_read_whole() {
         let (log, commands) = read_ana(&log_of(groups), true);
         assert_eq!(log.groups.len(), groups as usize);
         assert_eq!(log.state_of(groups), Some(nvme::AnaState((groups % 3 + 1) as u8)));
-        assert_eq!(commands, (16 + 32 * groups as usize).div_ceil(PIECE));
+        assert_eq!(commands, (16 + 32 * groups as usize).div_ceil(PAGE_BYTES));
     }
 }
 
@@ -92,7 +92,7 @@ fn groups_may_list_their_namespaces() {
         let bytes = log.to_bytes(false);
         let mut what = Reading::Log(nvme::log::lid::ANA);
         let mut last = None;
-        for piece in bytes.chunks(PIECE) {
+        for piece in bytes.chunks(PAGE_BYTES) {
             assert!(last.is_none(), "it has ended before its last piece");
             match pieces.add(what, piece, true) {
                 Ok(log) => last = Some(log),
@@ -116,7 +116,7 @@ fn missing_log_page_times_out() {
     let mut pieces = AnaPieces::default();
     let header = AnaHeader { change_count: 0, groups: 500, reserved10: [0; 6] };
     let mut first = header.as_page().to_vec();
-    first.resize(PIECE, 0xff);
+    first.resize(PAGE_BYTES, 0xff);
     let mut what = Reading::Log(nvme::log::lid::ANA);
     let mut asked = 0;
     while let Err(next) = pieces.add(what, &first, true) {

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use nvme::{AnaState, Status};
 use units::{Nanos, Op};
 
-use super::flush::{Flush, Flushes, Why};
+use super::flush::{Flush, FlushError, Flushes};
 use super::path::{Path, Paths};
-use super::requests::{Slots, State};
+use super::requests::{RequestState, Slots};
 use super::{
     Action, Counters, Ended, FailoverConfig, Failure, Heard, Link, PathId, PathSet, PathStatus, PathTraits, RequestId, Standing, Submitted,
     TooManyPaths, Verdict, WriteMarks, verdict,
@@ -93,14 +93,14 @@ impl Failover {
     pub fn submit(&mut self, now: Nanos, token: u64, op: Op, choose: impl FnOnce(PathSet) -> PathId) -> Submitted {
         let best = self.paths.best;
         if best.is_empty() || op == Op::Flush {
-            return self.submit_slowly(now, token, op);
+            return self.submit_slow(now, token, op);
         }
         let path = member(best, choose(best));
-        Submitted::Send { request: self.slots.insert(token, op, State::Sent(path)), path }
+        Submitted::Send { request: self.slots.insert(token, op, RequestState::Sent(path)), path }
     }
 
     #[cold]
-    fn submit_slowly(&mut self, now: Nanos, token: u64, op: Op) -> Submitted {
+    fn submit_slow(&mut self, now: Nanos, token: u64, op: Op) -> Submitted {
         if op == Op::Flush {
             return self.submit_flush(now, token);
         }
@@ -108,8 +108,8 @@ impl Failover {
             self.counters.failed += 1;
             return Submitted::Refused(Failure::TooManyWaiting { waiting: self.waiting.len() });
         }
-        let request = self.slots.insert(token, op, State::Ready);
-        self.park(now, request);
+        let request = self.slots.insert(token, op, RequestState::Ready);
+        self.wait_for_path(now, request);
         Submitted::Queued
     }
 
@@ -120,40 +120,40 @@ impl Failover {
             && let Some((token, op)) = self.slots.take_sent(request, path)
         {
             if op.changes_blocks() && self.volatile.contains(path) {
-                self.wrote(path);
+                self.note_write(path);
             }
             return Ended::Done { token, status };
         }
-        self.ended_badly(now, request, path, status)
+        self.handle_error(now, request, path, status)
     }
 
     #[cold]
-    fn ended_badly(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+    fn handle_error(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
         let state = self.slots.get(request).map(|slot| slot.state);
         match state {
-            Some(State::Flush(_)) => return self.flush_ended(now, request, path, status),
+            Some(RequestState::Flush(_)) => return self.flush_ended(now, request, path, status),
             // A lost path may answer after all, if its completion was on the way: then the outcome is known.
-            Some(State::Sent(p) | State::Held(p)) if p == path => {}
+            Some(RequestState::Sent(p) | RequestState::Held(p)) if p == path => {}
             _ => {
                 self.counters.stale += 1;
                 return Ended::Stale;
             }
         }
-        if matches!(state, Some(State::Held(_))) {
+        if matches!(state, Some(RequestState::Held(_))) {
             self.held.retain(|&held| held != request);
         }
         let verdict = verdict(status);
         if verdict == Verdict::Elsewhere {
-            self.learn(now, path, status);
+            self.apply_ana_status(now, path, status);
         }
-        if made_by_host(status) && self.is_unsettled(now, request, path) {
+        if is_host_generated(status) && self.hold_write(now, request, path) {
             return Ended::GoesOn;
         }
-        if verdict == Verdict::Over || !self.may_try_again(now, request, path, status) {
-            return self.over(now, request, path, status);
+        if verdict == Verdict::Over || !self.may_retry(now, request, path, status) {
+            return self.finish(now, request, path, status);
         }
         if let Some(slot) = self.slots.get_mut(request) {
-            slot.state = State::Ready;
+            slot.state = RequestState::Ready;
         }
         self.counters.retried += 1;
         self.ready.push_back(request);
@@ -162,59 +162,59 @@ impl Failover {
 
     /// Whether a request that `path` has failed is sent again. ANA statuses count by time: the path is not used until its
     /// state has changed, so there is no haste. All others count one by one.
-    pub(super) fn may_try_again(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> bool {
+    pub(super) fn may_retry(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> bool {
         let FailoverConfig { retries, no_path_timeout, .. } = self.config;
-        let Some((_, trouble)) = self.slots.trouble(request, now) else { return false };
-        trouble.avoid = trouble.avoid.with(path);
+        let Some((_, retry)) = self.slots.ensure_retry(request, now) else { return false };
+        retry.avoid = retry.avoid.with(path);
         if AnaState::of_status(status).is_some() {
-            return now - trouble.since < no_path_timeout;
+            return now - retry.since < no_path_timeout;
         }
-        let may = trouble.tries < retries;
-        trouble.tries = trouble.tries.saturating_add(1);
+        let may = retry.tries < retries;
+        retry.tries = retry.tries.saturating_add(1);
         may
     }
 
     /// A write that the host gave up: no controller says that it will not be carried out. It is held until its path
     /// has been reset.
-    fn is_unsettled(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
+    fn hold_write(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
         let held = !self.config.unsafe_fast_failover;
-        let Some((slot, trouble)) = self.slots.trouble(request, now).filter(|(slot, _)| slot.op.changes_blocks() && held) else {
+        let Some((slot, retry)) = self.slots.ensure_retry(request, now).filter(|(slot, _)| slot.op.changes_blocks() && held) else {
             return false;
         };
-        (slot.state, trouble.parked) = (State::Held(path), now);
+        (slot.state, retry.waiting_since) = (RequestState::Held(path), now);
         self.held.push(request);
         self.counters.held += 1;
-        self.ask(Action::Reset(path));
+        self.push_action(Action::Reset(path));
         true
     }
 
     /// Asks for something once.
-    fn ask(&mut self, action: Action) {
+    fn push_action(&mut self, action: Action) {
         if !self.actions.contains(&action) {
             self.actions.push_back(action);
         }
     }
 
     /// A request is over, with the status of the controller that had it last.
-    fn over(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+    fn finish(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
         let Some(slot) = self.slots.get(request) else { return Ended::Stale };
         let (token, op) = (slot.token, slot.op);
         if op.changes_blocks() && status.is_success() && self.volatile.contains(path) {
-            self.wrote(path);
+            self.note_write(path);
         }
         self.close(now, request);
         Ended::Done { token, status }
     }
 
     /// A write has completed in the cache of a path.
-    fn wrote(&self, path: PathId) {
-        self.marks.wrote(self.queue, path, self.paths.get(path).map_or(0, |p| p.losses));
+    fn note_write(&self, path: PathId) {
+        self.marks.note_write(self.queue, path, self.paths.get(path).map_or(0, |p| p.losses));
     }
 
-    /// Forgets a request, and remembers how long it was in trouble.
+    /// Forgets a request, and remembers how long it was in retry.
     pub(super) fn close(&mut self, now: Nanos, request: RequestId) {
-        if let Some(trouble) = self.slots.troubled(request) {
-            self.counters.longest_stall = self.counters.longest_stall.max(now - trouble.since);
+        if let Some(retry) = self.slots.retry_of(request) {
+            self.counters.longest_stall = self.counters.longest_stall.max(now - retry.since);
         }
         self.slots.remove(request);
     }
@@ -228,10 +228,10 @@ impl Failover {
     }
 
     /// A status told of the path: until the log page has been read, it is believed.
-    pub(super) fn learn(&mut self, now: Nanos, path: PathId, status: Status) {
+    pub(super) fn apply_ana_status(&mut self, now: Nanos, path: PathId, status: Status) {
         if let Some(state) = AnaState::of_status(status) {
             self.set_ana(now, path, state);
-            self.ask(Action::ReadAna(path));
+            self.push_action(Action::ReadAna(path));
         }
     }
 
@@ -246,19 +246,19 @@ impl Failover {
     /// The ANA log page of a path says this of the namespace's group.
     pub fn ana_changed(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.set_ana(now, path, state);
-        self.release(now);
+        self.resume_waiting(now);
     }
 
     /// Whether the path's controller shows the namespace in the size that it has. One that does not is not used for requests:
     /// only Flushes of what it holds go there.
     pub fn size_fits(&mut self, now: Nanos, path: PathId, fits: bool) {
         self.paths.change(path, |p| p.fits = fits);
-        self.release(now);
+        self.resume_waiting(now);
     }
 
     /// The path has been brought up, with this ANA state. Nothing of ours is inside any more.
     pub fn path_up(&mut self, now: Nanos, path: PathId, state: AnaState) {
-        self.settle(now, path);
+        self.resolve_outstanding(now, path);
         // Before a write of ours can hide that those of before are gone.
         self.marks.lost_writes();
         let losses = self.marks.losses(path);
@@ -266,7 +266,7 @@ impl Failover {
             (p.link, p.ana, p.ana_deadline, p.losses) = (Link::Live, AnaState::OPTIMIZED, Nanos::MAX, losses);
         });
         self.set_ana(now, path, state);
-        self.release(now);
+        self.resume_waiting(now);
     }
 
     /// The path is being reset. Its commands may still complete; what is out when it has stopped
@@ -277,7 +277,7 @@ impl Failover {
                 p.down_since = now;
             }
             // It answers, so that its Keep Alive Timer may have started again: only the reset's end counts from here.
-            (p.link, p.quiet_at) = (Link::Resetting, Nanos::MAX);
+            (p.link, p.quiesced_at) = (Link::Resetting, Nanos::MAX);
         });
     }
 
@@ -293,67 +293,67 @@ impl Failover {
                 p.down_since = now;
             }
             (p.link, p.ana_deadline) = (Link::Lost, Nanos::MAX);
-            p.quiet_at = p.traits.quiesce_after.map_or(Nanos::MAX, |after| now + after);
+            p.quiesced_at = p.traits.quiesce_after.map_or(Nanos::MAX, |after| now + after);
             true
         });
         if lost != Some(true) {
             return;
         }
-        let out: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.state == State::Sent(path)).map(|(id, _)| id).collect();
+        let out: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.state == RequestState::Sent(path)).map(|(id, _)| id).collect();
         for request in out {
-            let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
+            let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
             if slot.op.changes_blocks() && !self.config.unsafe_fast_failover {
-                (slot.state, trouble.parked) = (State::Held(path), now);
+                (slot.state, retry.waiting_since) = (RequestState::Held(path), now);
                 self.held.push(request);
                 self.counters.held += 1;
                 continue;
             }
             self.counters.unsafe_resends += u64::from(slot.op.changes_blocks());
             self.counters.failed_over += 1;
-            slot.state = State::Ready;
+            slot.state = RequestState::Ready;
             self.ready.push_back(request);
         }
         self.flush_lost(now, path);
-        self.release(now);
+        self.resume_waiting(now);
     }
 
     /// The controller of this path has provably stopped (CSTS.RDY = 0): it carries out nothing more.
     pub fn quiesced(&mut self, now: Nanos, path: PathId) {
-        self.settle(now, path);
+        self.resolve_outstanding(now, path);
         self.paths.change(path, |p| p.link = Link::Connecting);
-        self.release(now);
+        self.resume_waiting(now);
     }
 
     /// Whatever is inside a path's controller will not be carried out any more: it may be sent again.
-    fn settle(&mut self, now: Nanos, path: PathId) {
+    fn resolve_outstanding(&mut self, now: Nanos, path: PathId) {
         let down_since = self.paths.change(path, |p| {
-            p.quiet_at = Nanos::MAX;
+            p.quiesced_at = Nanos::MAX;
             if p.link == Link::Live { now } else { p.down_since }
         });
         let down = now - down_since.unwrap_or(now);
-        let inside = |state| matches!(state, State::Sent(p) | State::Held(p) if p == path);
+        let inside = |state| matches!(state, RequestState::Sent(p) | RequestState::Held(p) if p == path);
         let out: Vec<_> = self.slots.iter().filter(|(_, slot)| inside(slot.state)).map(|(id, _)| id).collect();
         for request in out {
-            let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
+            let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
             if slot.op.changes_blocks() {
-                let held = if slot.state == State::Held(path) { now - trouble.parked } else { down };
-                self.counters.held += u64::from(slot.state != State::Held(path));
+                let held = if slot.state == RequestState::Held(path) { now - retry.waiting_since } else { down };
+                self.counters.held += u64::from(slot.state != RequestState::Held(path));
                 self.counters.longest_hold = self.counters.longest_hold.max(held);
             }
-            slot.state = State::Ready;
+            slot.state = RequestState::Ready;
             self.counters.failed_over += 1;
             self.ready.push_back(request);
         }
-        self.held.retain(|&request| self.slots.get(request).is_some_and(|slot| matches!(slot.state, State::Held(_))));
+        self.held.retain(|&request| self.slots.get(request).is_some_and(|slot| matches!(slot.state, RequestState::Held(_))));
         self.flush_lost(now, path);
     }
 
     /// Paths have changed: each request that waited for one has another look.
-    fn release(&mut self, now: Nanos) {
+    fn resume_waiting(&mut self, now: Nanos) {
         if !self.paths.best.is_empty() {
             while let Some(request) = self.waiting.pop_front() {
-                if let Some(slot) = self.slots.get_mut(request).filter(|slot| slot.state == State::Waiting) {
-                    slot.state = State::Ready;
+                if let Some(slot) = self.slots.get_mut(request).filter(|slot| slot.state == RequestState::Waiting) {
+                    slot.state = RequestState::Ready;
                     self.ready.push_back(request);
                 }
             }
@@ -362,9 +362,9 @@ impl Failover {
     }
 
     /// No path: waits for one.
-    fn park(&mut self, now: Nanos, request: RequestId) {
-        let Some((slot, trouble)) = self.slots.trouble(request, now) else { return };
-        (slot.state, trouble.parked) = (State::Waiting, now);
+    fn wait_for_path(&mut self, now: Nanos, request: RequestId) {
+        let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { return };
+        (slot.state, retry.waiting_since) = (RequestState::Waiting, now);
         self.counters.waited += 1;
         self.waiting.push_back(request);
     }
@@ -373,23 +373,23 @@ impl Failover {
     pub fn tick(&mut self, now: Nanos) {
         for path in (0..PathSet::MOST as u8).map(PathId) {
             let Some(p) = self.paths.get(path) else { break };
-            let (change_is_over, quiet) = (p.ana_deadline <= now, p.quiet_at <= now);
+            let (change_is_over, quiet) = (p.ana_deadline <= now, p.quiesced_at <= now);
             if change_is_over {
                 self.paths.change(path, |p| p.ana_deadline = Nanos::MAX);
-                self.ask(Action::Reset(path));
+                self.push_action(Action::Reset(path));
             }
             if quiet {
-                self.settle(now, path);
+                self.resolve_outstanding(now, path);
             }
         }
         let timeout = self.config.no_path_timeout;
         while let Some(&request) = self.waiting.front() {
-            let parked = self.slots.troubled(request).map_or(Nanos::ZERO, |trouble| trouble.parked);
-            if parked + timeout > now {
+            let waiting_since = self.slots.retry_of(request).map_or(Nanos::ZERO, |retry| retry.waiting_since);
+            if waiting_since + timeout > now {
                 break;
             }
             self.waiting.pop_front();
-            self.fail(now, request, Failure::NoPath { waited: now - parked });
+            self.fail(now, request, Failure::NoPath { waited: now - waiting_since });
         }
         self.give_up_held(now);
         self.give_up_flushes(now);
@@ -410,8 +410,8 @@ impl Failover {
                 Some((.., until)) if until > now => n += 1,
                 over => {
                     self.held.swap_remove(n);
-                    if let Some((path, parked, _)) = over {
-                        self.fail(now, request, Failure::Unsettled { path, waited: now - parked });
+                    if let Some((path, waiting_since, _)) = over {
+                        self.fail(now, request, Failure::Unsettled { path, waited: now - waiting_since });
                     }
                 }
             }
@@ -420,16 +420,17 @@ impl Failover {
 
     /// The path of a held write, since when it is held, and until when.
     fn held_until(&self, request: RequestId) -> Option<(PathId, Nanos, Nanos)> {
-        let State::Held(path) = self.slots.get(request)?.state else { return None };
-        let parked = self.slots.troubled(request)?.parked;
-        let known = self.paths.get(path).is_some_and(|p| p.quiet_at < Nanos::MAX);
-        Some((path, parked, if known { Nanos::MAX } else { parked + self.config.held_timeout }))
+        let RequestState::Held(path) = self.slots.get(request)?.state else { return None };
+        let waiting_since = self.slots.retry_of(request)?.waiting_since;
+        let known = self.paths.get(path).is_some_and(|p| p.quiesced_at < Nanos::MAX);
+        Some((path, waiting_since, if known { Nanos::MAX } else { waiting_since + self.config.held_timeout }))
     }
 
     /// When [`Failover::tick`] matters next.
     pub fn next_deadline(&self) -> Nanos {
-        let parked = |request: &RequestId| self.slots.troubled(*request).map(|trouble| trouble.parked + self.config.no_path_timeout);
-        let waiting = self.waiting.front().and_then(parked).unwrap_or(Nanos::MAX);
+        let waiting_since =
+            |request: &RequestId| self.slots.retry_of(*request).map(|retry| retry.waiting_since + self.config.no_path_timeout);
+        let waiting = self.waiting.front().and_then(waiting_since).unwrap_or(Nanos::MAX);
         let held = self.held.iter().filter_map(|&request| self.held_until(request)).map(|(.., until)| until);
         held.fold(self.paths.deadline.min(waiting).min(self.next_flush_deadline()), Nanos::min)
     }
@@ -440,27 +441,27 @@ impl Failover {
         if self.ready.is_empty() && self.actions.is_empty() {
             return None;
         }
-        self.poll_slowly(now, choose)
+        self.poll_slow(now, choose)
     }
 
-    fn poll_slowly(&mut self, now: Nanos, mut choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
+    fn poll_slow(&mut self, now: Nanos, mut choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
         while self.actions.is_empty() {
             let request = self.ready.pop_front()?;
             let Some(slot) = self.slots.get(request) else { continue };
             let token = slot.token;
             let path = match slot.state {
-                State::Flush(part) => match self.next_part(request, part, |among| choose(token, among)) {
+                RequestState::Flush(part) => match self.next_part(request, part, |among| choose(token, among)) {
                     Some(path) => path,
                     None => continue,
                 },
-                State::Ready => {
+                RequestState::Ready => {
                     let Some(among) = self.alternatives(request) else {
                         self.wait_or_fail(now, request);
                         continue;
                     };
                     let path = member(among, choose(token, among));
                     if let Some(slot) = self.slots.get_mut(request) {
-                        slot.state = State::Sent(path);
+                        slot.state = RequestState::Sent(path);
                     }
                     path
                 }
@@ -474,7 +475,7 @@ impl Failover {
     /// Where a request may be sent again: on a path that has not failed it yet, if there is one.
     fn alternatives(&mut self, request: RequestId) -> Option<PathSet> {
         let (best, usable) = (self.paths.best, self.paths.usable);
-        let avoid = self.slots.troubled(request).map_or(PathSet::NONE, |trouble| trouble.avoid);
+        let avoid = self.slots.retry_of(request).map_or(PathSet::NONE, |retry| retry.avoid);
         [best.without(avoid), usable.without(avoid), best].into_iter().find(|set| !set.is_empty())
     }
 
@@ -482,7 +483,7 @@ impl Failover {
         if self.waiting.len() >= self.config.no_path_limit {
             return self.fail(now, request, Failure::TooManyWaiting { waiting: self.waiting.len() });
         }
-        self.park(now, request);
+        self.wait_for_path(now, request);
     }
 }
 
@@ -537,9 +538,9 @@ impl Failover {
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return Submitted::Queued };
         let mut snapshot = std::mem::take(&mut flush.snapshot);
         let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
-        let need = PathSet(dirty.0 | self.marks.untouched().and(self.volatile).0);
-        *flush = Flush { need, dirty, queued: true, parked: now, snapshot, ..Flush::default() };
-        let request = self.slots.insert(token, Op::Flush, State::Flush(part));
+        let need = PathSet(dirty.0 | self.marks.never_flushed().and(self.volatile).0);
+        *flush = Flush { need, dirty, queued: true, waiting_since: now, snapshot, ..Flush::default() };
+        let request = self.slots.insert(token, Op::Flush, RequestState::Flush(part));
         self.flushes.open.push(request);
         self.ready.push_back(request);
         Submitted::Queued
@@ -548,14 +549,14 @@ impl Failover {
     /// The next path that a Flush is to be sent on; it stays in line if there are more.
     pub(super) fn next_part(&mut self, request: RequestId, part: u32, choose: impl FnOnce(PathSet) -> PathId) -> Option<PathId> {
         let (best, usable) = (self.paths.best, self.paths.reachable);
-        let avoid = self.slots.troubled(request).map_or(PathSet::NONE, |trouble| trouble.avoid);
+        let avoid = self.slots.retry_of(request).map_or(PathSet::NONE, |retry| retry.avoid);
         let flush = self.flushes.list.get_mut(part as usize)?;
         flush.queued = false;
         if flush.failed.is_some() {
             return None;
         }
         flush.need = flush.need.and(PathSet(flush.dirty.0 | usable.0));
-        if flush.wants_any() {
+        if flush.any_path_suffices() {
             let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
             if among.is_empty() {
                 return None;
@@ -580,28 +581,28 @@ impl Failover {
             return Ended::Stale;
         };
         flush.out = flush.out.without(PathSet::of(path));
-        let judged = verdict(status);
+        let disposition = verdict(status);
         if status.is_success() {
             self.marks.flushed(path, &flush.snapshot);
             flush.done = true;
-        } else if judged == Verdict::Over || !self.may_try_again(now, request, path, status) {
-            self.doom(part, Why::Status(status));
+        } else if disposition == Verdict::Over || !self.may_retry(now, request, path, status) {
+            self.set_failed(part, FlushError::Status(status));
         } else {
             self.counters.retried += 1;
-            self.needs_again(now, request, part, path);
+            self.resend_part(now, request, part, path);
         }
-        if judged == Verdict::Elsewhere {
-            self.learn(now, path, status);
+        if disposition == Verdict::Elsewhere {
+            self.apply_ana_status(now, path, status);
         }
-        self.conclude(now, request, part)
+        self.finish_flush(now, request, part)
     }
 
     /// A part has to be sent again, as soon as its path is usable.
-    fn needs_again(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
+    fn resend_part(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return };
         flush.need = PathSet(flush.need.0 | PathSet::of(path).and(flush.dirty).0);
-        flush.parked = now;
-        self.slots.trouble(request, now);
+        flush.waiting_since = now;
+        self.slots.ensure_retry(request, now);
         self.enqueue(request, part);
     }
 
@@ -613,7 +614,7 @@ impl Failover {
         }
     }
 
-    fn doom(&mut self, part: u32, why: Why) {
+    fn set_failed(&mut self, part: u32, why: FlushError) {
         if let Some(flush) = self.flushes.list.get_mut(part as usize) {
             flush.failed.get_or_insert(why);
         }
@@ -621,13 +622,13 @@ impl Failover {
 
     fn part_of(&self, request: RequestId) -> Option<u32> {
         match self.slots.get(request)?.state {
-            State::Flush(part) => Some(part),
+            RequestState::Flush(part) => Some(part),
             _ => None,
         }
     }
 
     /// Ends a Flush of which nothing is out any more and nothing, or nothing that matters, is left to send.
-    fn conclude(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
+    fn finish_flush(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
         let Some(flush) = self.flushes.list.get(part as usize) else { return Ended::Stale };
         if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
             return Ended::GoesOn;
@@ -637,11 +638,11 @@ impl Failover {
         self.flushes.open.retain(|&open| open != request);
         self.flushes.free.push(part);
         match failed {
-            Some(Why::Failure(failure)) => {
+            Some(FlushError::Failure(failure)) => {
                 self.fail(now, request, failure);
                 Ended::GoesOn
             }
-            Some(Why::Status(status)) => {
+            Some(FlushError::Status(status)) => {
                 self.close(now, request);
                 Ended::Done { token, status }
             }
@@ -659,14 +660,14 @@ impl Failover {
             let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else { continue };
             flush.out = flush.out.without(PathSet::of(path));
             self.counters.failed_over += 1;
-            self.needs_again(now, request, part, path);
-            self.conclude_without_answer(now, request, part);
+            self.resend_part(now, request, part, path);
+            self.finish_flush_by_action(now, request, part);
         }
     }
 
     /// As [`Failover::conclude`], where no caller waits for an answer: a status too becomes an action.
-    fn conclude_without_answer(&mut self, now: Nanos, request: RequestId, part: u32) {
-        if let Ended::Done { token, status } = self.conclude(now, request, part) {
+    fn finish_flush_by_action(&mut self, now: Nanos, request: RequestId, part: u32) {
+        if let Ended::Done { token, status } = self.finish_flush(now, request, part) {
             self.actions.push_back(Action::End { token, status });
         }
     }
@@ -678,8 +679,8 @@ impl Failover {
             let Some(part) = self.part_of(request) else { continue };
             match lost {
                 Some(path) => {
-                    self.doom(part, Why::Failure(Failure::CacheLost { path }));
-                    self.conclude_without_answer(now, request, part);
+                    self.set_failed(part, FlushError::Failure(Failure::CacheLost { path }));
+                    self.finish_flush_by_action(now, request, part);
                 }
                 None => self.enqueue(request, part),
             }
@@ -687,32 +688,32 @@ impl Failover {
     }
 
     /// Which path a Flush waits for in vain, and since when.
-    fn stuck(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
+    fn blocked_on(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
         let part = self.part_of(request)?;
         let flush = self.flushes.list.get(part as usize)?;
         let unreachable = flush.need.and(flush.dirty).without(self.paths.reachable).first();
-        let waits = unreachable.is_some() || flush.wants_any();
-        (waits && flush.failed.is_none()).then_some((part, unreachable, flush.parked))
+        let waits = unreachable.is_some() || flush.any_path_suffices();
+        (waits && flush.failed.is_none()).then_some((part, unreachable, flush.waiting_since))
     }
 
     /// Flushes that have waited too long, or for what is gone.
     pub(super) fn give_up_flushes(&mut self, now: Nanos) {
         for request in self.flushes.open.clone() {
-            let Some((part, path, parked)) = self.stuck(request) else { continue };
-            let waited = now - parked;
+            let Some((part, path, waiting_since)) = self.blocked_on(request) else { continue };
+            let waited = now - waiting_since;
             if waited < self.config.no_path_timeout {
                 continue;
             }
-            self.slots.trouble(request, parked);
+            self.slots.ensure_retry(request, waiting_since);
             let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::NotCovered { path, waited });
-            self.doom(part, Why::Failure(failure));
-            self.conclude_without_answer(now, request, part);
+            self.set_failed(part, FlushError::Failure(failure));
+            self.finish_flush_by_action(now, request, part);
         }
     }
 
     pub(super) fn next_flush_deadline(&self) -> Nanos {
-        let stuck = self.flushes.open.iter().filter_map(|&request| self.stuck(request));
-        stuck.map(|(.., parked)| parked + self.config.no_path_timeout).fold(Nanos::MAX, Nanos::min)
+        let stuck = self.flushes.open.iter().filter_map(|&request| self.blocked_on(request));
+        stuck.map(|(.., waiting_since)| waiting_since + self.config.no_path_timeout).fold(Nanos::MAX, Nanos::min)
     }
 }
 
@@ -723,6 +724,6 @@ pub(super) fn member(among: PathSet, chosen: PathId) -> PathId {
 }
 
 /// Statuses that no controller gives: what became of the command is unknown (Base 4.2.3.4).
-fn made_by_host(status: Status) -> bool {
+fn is_host_generated(status: Status) -> bool {
     matches!(status.kind(), Status::HOST_PATHING_ERROR | Status::ABORTED_BY_HOST)
 }

@@ -23,21 +23,21 @@ pub(super) struct Flush {
     /// It waits in the ready list.
     pub(super) queued: bool,
     /// Since when a part has been waiting for its path.
-    pub(super) parked: Nanos,
-    /// Why it will fail once nothing is out any more.
-    pub(super) failed: Option<Why>,
+    pub(super) waiting_since: Nanos,
+    /// FlushError it will fail once nothing is out any more.
+    pub(super) failed: Option<FlushError>,
     pub(super) snapshot: Snapshot,
 }
 
 impl Flush {
     /// No controller has to be covered and none has been: any one will do.
-    pub(super) fn wants_any(&self) -> bool {
+    pub(super) fn any_path_suffices(&self) -> bool {
         self.need.is_empty() && self.out.is_empty() && !self.done && self.failed.is_none()
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Why {
+pub(super) enum FlushError {
     Status(Status),
     Failure(Failure),
 }
@@ -52,32 +52,32 @@ pub(super) struct Flushes {
 }
 
 /// Counters in a cache line, and in the one that is fetched along with it.
-const LINE: usize = 16;
+const COUNTERS: usize = 16;
 
 /// Counts that one queue writes.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Line([AtomicU64; LINE]);
+struct PathCounters([AtomicU64; COUNTERS]);
 
-impl Line {
-    fn new() -> Line {
-        Line(std::array::from_fn(|_| AtomicU64::new(0)))
+impl PathCounters {
+    fn new() -> PathCounters {
+        PathCounters(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
 #[derive(Debug)]
-struct Board {
+struct SharedMarks {
     paths: usize,
     /// For each queue, writes completed by path, on lines of its own.
-    written: Vec<Line>,
+    written: Vec<PathCounters>,
     /// The same counts as they were when a Flush that has succeeded since was sent.
-    flushed: Vec<Line>,
+    flushed: Vec<PathCounters>,
     /// Paths that nothing has been flushed on: what was written before our time is not durable either.
-    untouched: AtomicU64,
+    never_flushed: AtomicU64,
     /// By path, how often its controller has lost what its cache held.
     losses: Vec<AtomicU64>,
     /// Paths whose cache was lost with writes of ours in it.
-    gone: AtomicU64,
+    lost: AtomicU64,
 }
 
 /// A count's upper bits say how often the path's cache had been lost when the last of its writes was sent. So every count is
@@ -93,7 +93,7 @@ const LOSSES: u32 = 48;
 /// A cache that is lost is told of by the keeper that brings the path up, before any queue is told that it is up. A queue may still
 /// count writes that completed before: it counts them as of the losses that it knew of when it learnt that the path was up.
 #[derive(Clone, Debug)]
-pub struct WriteMarks(Arc<Board>);
+pub struct WriteMarks(Arc<SharedMarks>);
 
 /// The counts when a Flush was submitted.
 pub(super) type Snapshot = Vec<u64>;
@@ -103,26 +103,26 @@ impl WriteMarks {
     /// same: there may have been writes before this process.
     pub fn new(queues: usize, paths: usize) -> WriteMarks {
         let paths = paths.min(PathSet::MOST);
-        let lines = |_| Line::new();
-        let count = queues.max(1) * paths.div_ceil(LINE);
+        let lines = |_| PathCounters::new();
+        let count = queues.max(1) * paths.div_ceil(COUNTERS);
         let all = if paths == PathSet::MOST { u64::MAX } else { (1 << paths) - 1 };
-        WriteMarks(Arc::new(Board {
+        WriteMarks(Arc::new(SharedMarks {
             paths,
             written: (0..count).map(lines).collect(),
             flushed: (0..count).map(lines).collect(),
-            untouched: AtomicU64::new(all),
+            never_flushed: AtomicU64::new(all),
             losses: (0..paths).map(|_| AtomicU64::new(0)).collect(),
-            gone: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }))
     }
 
-    fn count<'a>(&self, of: &'a [Line], queue: usize, path: PathId) -> Option<&'a AtomicU64> {
-        of.get(queue * self.0.paths.div_ceil(LINE) + path.index() / LINE)?.0.get(path.index() % LINE)
+    fn count<'a>(&self, of: &'a [PathCounters], queue: usize, path: PathId) -> Option<&'a AtomicU64> {
+        of.get(queue * self.0.paths.div_ceil(COUNTERS) + path.index() / COUNTERS)?.0.get(path.index() % COUNTERS)
     }
 
     /// A write has completed well, on `path`, in `queue`, which no other thread counts for, and which knew of this many `losses`.
     #[inline]
-    pub(super) fn wrote(&self, queue: usize, path: PathId, losses: u64) {
+    pub(super) fn note_write(&self, queue: usize, path: PathId, losses: u64) {
         if let Some(count) = self.count(&self.0.written, queue, path) {
             // One writer, so a load and a store count.
             let writes = count.load(Relaxed).wrapping_add(1) & ((1 << LOSSES) - 1);
@@ -136,13 +136,13 @@ impl WriteMarks {
     }
 
     fn all(&self) -> impl Iterator<Item = (usize, PathId)> {
-        let (queues, paths) = (self.0.written.len() / self.0.paths.div_ceil(LINE).max(1), self.0.paths);
+        let (queues, paths) = (self.0.written.len() / self.0.paths.div_ceil(COUNTERS).max(1), self.0.paths);
         (0..queues).flat_map(move |queue| (0..paths).map(move |path| (queue, PathId(path as u8))))
     }
 
     /// The paths that nothing has been flushed on yet.
-    pub(super) fn untouched(&self) -> PathSet {
-        PathSet(self.0.untouched.load(Acquire))
+    pub(super) fn never_flushed(&self) -> PathSet {
+        PathSet(self.0.never_flushed.load(Acquire))
     }
 
     /// The paths that a Flush submitted now has to cover, and the counts that it covers then.
@@ -152,7 +152,7 @@ impl WriteMarks {
         for (queue, path) in self.all() {
             // In this order: a write that completes in between is not covered, and not missed.
             snapshot.push(self.written(queue, path));
-            if self.is_open(queue, path) {
+            if self.has_unflushed(queue, path) {
                 dirty = dirty.with(path);
             }
         }
@@ -164,16 +164,17 @@ impl WriteMarks {
     }
 
     /// Whether a queue has written to a path since its last Flush.
-    fn is_open(&self, queue: usize, path: PathId) -> bool {
+    fn has_unflushed(&self, queue: usize, path: PathId) -> bool {
         self.written(queue, path) > self.count(&self.0.flushed, queue, path).map_or(0, |count| count.load(Acquire))
     }
 
     /// Looks for writes that were not flushed when the cache that they were in was lost.
-    fn judge(&self) {
-        let lost = |&(queue, path): &(usize, PathId)| self.is_open(queue, path) && self.written(queue, path) >> LOSSES < self.losses(path);
+    fn record_lost_writes(&self) {
+        let lost =
+            |&(queue, path): &(usize, PathId)| self.has_unflushed(queue, path) && self.written(queue, path) >> LOSSES < self.losses(path);
         let gone = self.all().filter(lost).map(|(_, path)| path).collect::<PathSet>();
         if !gone.is_empty() {
-            self.0.gone.fetch_or(gone.0, AcqRel);
+            self.0.lost.fetch_or(gone.0, AcqRel);
         }
     }
 
@@ -186,7 +187,7 @@ impl WriteMarks {
                 flushed.fetch_max(count, AcqRel);
             }
         }
-        self.0.untouched.fetch_and(!PathSet::of(path).0, AcqRel);
+        self.0.never_flushed.fetch_and(!PathSet::of(path).0, AcqRel);
     }
 
     /// The controller of `path` has lost what its volatile cache held (its power, say). To be said once, before any queue is
@@ -200,7 +201,7 @@ impl WriteMarks {
 
     /// The paths whose cache was lost with writes of ours in it.
     pub fn lost_writes(&self) -> PathSet {
-        self.judge();
-        PathSet(self.0.gone.load(Acquire))
+        self.record_lost_writes();
+        PathSet(self.0.lost.load(Acquire))
     }
 }

@@ -107,7 +107,7 @@ pub(super) struct Path {
     /// When the state Change has lasted too long.
     pub(super) ana_deadline: Nanos,
     /// When the controller of a lost path can carry out nothing more; MAX: unknown.
-    pub(super) quiet_at: Nanos,
+    pub(super) quiesced_at: Nanos,
     /// When it was lost, or its reset began.
     pub(super) down_since: Nanos,
 }
@@ -136,7 +136,7 @@ impl Paths {
             fits: true,
             losses: 0,
             ana_deadline: Nanos::MAX,
-            quiet_at: Nanos::MAX,
+            quiesced_at: Nanos::MAX,
             down_since: Nanos::ZERO,
         };
         Paths {
@@ -168,7 +168,7 @@ impl Paths {
         let reachable = those(&|p| p.ana.is_accessible());
         self.best = if optimized.is_empty() { other } else { optimized };
         (self.usable, self.reachable) = (PathSet(optimized.0 | other.0), reachable);
-        self.deadline = self.list.iter().map(|p| p.ana_deadline.min(p.quiet_at)).fold(Nanos::MAX, Nanos::min);
+        self.deadline = self.list.iter().map(|p| p.ana_deadline.min(p.quiesced_at)).fold(Nanos::MAX, Nanos::min);
         Some(changed)
     }
 }

@@ -24,7 +24,7 @@ impl RequestId {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     /// Not a request; the next free slot.
     Free(u32),
     /// On its way.
@@ -42,20 +42,20 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) token: u64,
-    pub(super) state: State,
+    pub(super) state: RequestState,
     uses: u32,
     pub(super) op: Op,
-    /// Something went wrong: see [`Trouble`].
-    pub(super) troubled: bool,
+    /// Something went wrong: see [`RetryState`].
+    pub(super) retrying: bool,
 }
 
 /// What is remembered of a request that did not complete at once.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct RetryState {
     /// Since when.
     pub(super) since: Nanos,
     /// Since when it has been waiting for a path, or held.
-    pub(super) parked: Nanos,
+    pub(super) waiting_since: Nanos,
     /// Paths that failed it.
     pub(super) avoid: PathSet,
     /// How often it was sent again because of a status.
@@ -65,7 +65,7 @@ pub(super) struct Trouble {
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     list: Vec<Slot>,
-    troubles: Vec<Trouble>,
+    retries: Vec<RetryState>,
     free: u32,
 }
 
@@ -73,7 +73,7 @@ const END: u32 = u32::MAX;
 
 impl Slots {
     pub(super) fn with_capacity(requests: usize) -> Slots {
-        let mut slots = Slots { list: Vec::with_capacity(requests), troubles: Vec::with_capacity(requests), free: END };
+        let mut slots = Slots { list: Vec::with_capacity(requests), retries: Vec::with_capacity(requests), free: END };
         for _ in 0..requests {
             slots.grow();
         }
@@ -83,8 +83,8 @@ impl Slots {
     #[cold]
     fn grow(&mut self) {
         let slot = self.list.len() as u32;
-        self.list.push(Slot { token: 0, state: State::Free(self.free), uses: 0, op: Op::Read, troubled: false });
-        self.troubles.push(Trouble::default());
+        self.list.push(Slot { token: 0, state: RequestState::Free(self.free), uses: 0, op: Op::Read, retrying: false });
+        self.retries.push(RetryState::default());
         self.free = slot;
     }
 
@@ -95,54 +95,55 @@ impl Slots {
 
     /// A new request.
     #[inline]
-    pub(super) fn insert(&mut self, token: u64, op: Op, state: State) -> RequestId {
+    pub(super) fn insert(&mut self, token: u64, op: Op, state: RequestState) -> RequestId {
         if self.free == END {
             self.grow();
         }
         let id = self.free;
         // A free slot is one of the list: `grow` and `remove` put nothing else there.
         let Some(slot) = self.list.get_mut(id as usize) else { return RequestId { slot: END, uses: 0 } };
-        if let State::Free(next) = slot.state {
+        if let RequestState::Free(next) = slot.state {
             self.free = next;
         }
-        (slot.token, slot.state, slot.op, slot.troubled) = (token, state, op, false);
+        (slot.token, slot.state, slot.op, slot.retrying) = (token, state, op, false);
         RequestId { slot: id, uses: slot.uses }
     }
 
     #[inline]
     pub(super) fn get(&self, id: RequestId) -> Option<&Slot> {
-        self.list.get(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))
+        self.list.get(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
-        self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))
+        self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
     }
 
     /// A request that is in trouble from `now` on, unless it was before.
-    pub(super) fn trouble(&mut self, id: RequestId, now: Nanos) -> Option<(&mut Slot, &mut Trouble)> {
-        let slot = self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, State::Free(_)))?;
-        let trouble = self.troubles.get_mut(id.slot as usize)?;
-        if !std::mem::replace(&mut slot.troubled, true) {
-            *trouble = Trouble { since: now, ..Trouble::default() };
+    pub(super) fn ensure_retry(&mut self, id: RequestId, now: Nanos) -> Option<(&mut Slot, &mut RetryState)> {
+        let slot =
+            self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))?;
+        let retry = self.retries.get_mut(id.slot as usize)?;
+        if !std::mem::replace(&mut slot.retrying, true) {
+            *retry = RetryState { since: now, ..RetryState::default() };
         }
-        Some((slot, trouble))
+        Some((slot, retry))
     }
 
-    /// What is remembered of a request that is in trouble.
-    pub(super) fn troubled(&self, id: RequestId) -> Option<&Trouble> {
-        self.get(id).filter(|slot| slot.troubled)?;
-        self.troubles.get(id.slot as usize)
+    /// What is remembered of a request that is in retry.
+    pub(super) fn retry_of(&self, id: RequestId) -> Option<&RetryState> {
+        self.get(id).filter(|slot| slot.retrying)?;
+        self.retries.get(id.slot as usize)
     }
 
     /// Takes out a request that is on its way on this path and has never been in trouble: what most completions are of.
     #[inline]
     pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
         let slot = self.list.get_mut(id.slot as usize)?;
-        if slot.uses != id.uses || slot.state != State::Sent(path) || slot.troubled {
+        if slot.uses != id.uses || slot.state != RequestState::Sent(path) || slot.retrying {
             return None;
         }
-        (slot.state, slot.uses) = (State::Free(self.free), id.uses.wrapping_add(1));
+        (slot.state, slot.uses) = (RequestState::Free(self.free), id.uses.wrapping_add(1));
         self.free = id.slot;
         Some((slot.token, slot.op))
     }
@@ -152,7 +153,7 @@ impl Slots {
     pub(super) fn remove(&mut self, id: RequestId) {
         let free = self.free;
         if let Some(slot) = self.get_mut(id) {
-            (slot.state, slot.uses) = (State::Free(free), slot.uses.wrapping_add(1));
+            (slot.state, slot.uses) = (RequestState::Free(free), slot.uses.wrapping_add(1));
             self.free = id.slot;
         }
     }
@@ -160,6 +161,6 @@ impl Slots {
     /// Every request there is.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Slot)> {
         let open = |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
-        self.list.iter().enumerate().filter(move |&at| !matches!(open(at).1, State::Free(_))).map(move |at| (open(at).0, at.1))
+        self.list.iter().enumerate().filter(move |&at| !matches!(open(at).1, RequestState::Free(_))).map(move |at| (open(at).0, at.1))
     }
 }

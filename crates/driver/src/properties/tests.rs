@@ -24,8 +24,8 @@ impl Properties for Silent {
 const CAP: Access = Access::Get(Property::Cap);
 
 /// A stretch of three accesses.
-fn stretch(asking: &mut Asking, now: u64, properties: &Silent) -> Result<(u64, u32), Halt> {
-    let mut round = asking.round(Nanos(now), Nanos(100), properties);
+fn stretch(accesses: &mut Accesses, now: u64, properties: &Silent) -> Result<(u64, u32), AccessError> {
+    let mut round = accesses.round(Nanos(now), Nanos(100), properties);
     let cap = round.get64(Property::Cap)?;
     round.set(Property::Cc, cap + 1)?;
     Ok((cap, round.get32(Property::Csts)?))
@@ -33,56 +33,56 @@ fn stretch(asking: &mut Asking, now: u64, properties: &Silent) -> Result<(u64, u
 
 #[test]
 fn round_asks_each_property_once() {
-    let (mut asking, silent) = (Asking::default(), Silent::default());
-    assert_eq!(stretch(&mut asking, 0, &silent), Err(Halt::Wait(Nanos(100))));
-    assert_eq!(stretch(&mut asking, 50, &silent), Err(Halt::Wait(Nanos(100))), "stepped for another reason");
-    asking.answered(Ticket(1), Ok(7));
-    assert_eq!(stretch(&mut asking, 60, &silent), Err(Halt::Wait(Nanos(160))));
+    let (mut accesses, silent) = (Accesses::default(), Silent::default());
+    assert_eq!(stretch(&mut accesses, 0, &silent), Err(AccessError::WouldBlock(Nanos(100))));
+    assert_eq!(stretch(&mut accesses, 50, &silent), Err(AccessError::WouldBlock(Nanos(100))), "stepped for another reason");
+    accesses.answered(Ticket(1), Ok(7));
+    assert_eq!(stretch(&mut accesses, 60, &silent), Err(AccessError::WouldBlock(Nanos(160))));
     // What came before comes again: it is no answer to this.
-    asking.answered(Ticket(1), Ok(9));
-    assert_eq!(stretch(&mut asking, 61, &silent), Err(Halt::Wait(Nanos(160))));
-    asking.answered(Ticket(2), Ok(0));
-    assert_eq!(stretch(&mut asking, 70, &silent), Err(Halt::Wait(Nanos(170))));
-    asking.answered(Ticket(3), Ok(5));
-    assert_eq!(stretch(&mut asking, 80, &silent), Ok((7, 5)));
+    accesses.answered(Ticket(1), Ok(9));
+    assert_eq!(stretch(&mut accesses, 61, &silent), Err(AccessError::WouldBlock(Nanos(160))));
+    accesses.answered(Ticket(2), Ok(0));
+    assert_eq!(stretch(&mut accesses, 70, &silent), Err(AccessError::WouldBlock(Nanos(170))));
+    accesses.answered(Ticket(3), Ok(5));
+    assert_eq!(stretch(&mut accesses, 80, &silent), Ok((7, 5)));
     assert_eq!(*silent.0.borrow(), [CAP, Access::Set(Property::Cc, 8), Access::Get(Property::Csts)]);
-    assert_eq!(asking.seen(), RegisterValues { cap: 7, cc: 8, csts: 5 });
-    asking.end_round();
-    assert_eq!(stretch(&mut asking, 90, &silent), Err(Halt::Wait(Nanos(190))), "the next round begins anew");
+    assert_eq!(accesses.registers(), RegisterValues { cap: 7, cc: 8, csts: 5 });
+    accesses.end_round();
+    assert_eq!(stretch(&mut accesses, 90, &silent), Err(AccessError::WouldBlock(Nanos(190))), "the next round begins anew");
 }
 
 #[test]
 fn silence_and_refusals_name_the_access() {
-    let (mut asking, silent) = (Asking::default(), Silent::default());
-    assert!(stretch(&mut asking, 10, &silent).is_err());
-    let Err(Halt::Failed(error)) = stretch(&mut asking, 110, &silent) else { panic!("the deadline has passed") };
+    let (mut accesses, silent) = (Accesses::default(), Silent::default());
+    assert!(stretch(&mut accesses, 10, &silent).is_err());
+    let Err(AccessError::Failed(error)) = stretch(&mut accesses, 110, &silent) else { panic!("the deadline has passed") };
     assert_eq!(error.to_string(), "reading CAP: no answer after 100 ns");
     // A machine that asks again asks anew, and the old answer belongs to none.
-    assert_eq!(stretch(&mut asking, 120, &silent), Err(Halt::Wait(Nanos(220))));
-    asking.answered(Ticket(1), Ok(1));
-    asking.answered(Ticket(2), Ok(2));
-    assert!(stretch(&mut asking, 130, &silent).is_err());
-    asking.answered(Ticket(3), Err(nvme::Status::INVALID_FIELD));
-    let Err(Halt::Failed(error)) = stretch(&mut asking, 140, &silent) else { panic!("it was refused") };
+    assert_eq!(stretch(&mut accesses, 120, &silent), Err(AccessError::WouldBlock(Nanos(220))));
+    accesses.answered(Ticket(1), Ok(1));
+    accesses.answered(Ticket(2), Ok(2));
+    assert!(stretch(&mut accesses, 130, &silent).is_err());
+    accesses.answered(Ticket(3), Err(nvme::Status::INVALID_FIELD));
+    let Err(AccessError::Failed(error)) = stretch(&mut accesses, 140, &silent) else { panic!("it was refused") };
     assert_eq!(error.to_string(), "writing CC: the controller answered Invalid Field in Command (00h/02h)");
 }
 
-/// A pulse that costs nothing is felt at every step, one that takes time every so often.
+/// A status_poll that costs nothing is felt at every step, one that takes time every so often.
 #[test]
 fn csts_poll_rate_follows_its_cost() {
-    let pace = Pace { timeout: Nanos(100), every: Nanos(1000) };
+    let pace = PollTiming { timeout: Nanos(100), interval: Nanos(1000) };
     let host = Host::new(Controller::new(Script::default())).0;
-    let mut pulse = Pulse::default();
-    assert!((0..3).all(|now| pulse.feel(Nanos(now), pace, &host.registers()) == Ok((Some(Csts::new()), Nanos::MAX))));
+    let mut status_poll = StatusPoll::default();
+    assert!((0..3).all(|now| status_poll.poll(Nanos(now), pace, &host.registers()) == Ok((Some(Csts::new()), Nanos::MAX))));
 
-    let (mut pulse, silent) = (Pulse::default(), Silent::default());
-    assert_eq!(pulse.feel(Nanos(0), pace, &silent), Ok((None, Nanos(100))));
-    pulse.answered(Ticket(1), Ok(1));
-    assert_eq!(pulse.feel(Nanos(40), pace, &silent), Ok((Some(Csts::new().with_rdy(true)), Nanos(1040))));
-    assert_eq!(pulse.feel(Nanos(50), pace, &silent), Ok((None, Nanos(1040))));
+    let (mut status_poll, silent) = (StatusPoll::default(), Silent::default());
+    assert_eq!(status_poll.poll(Nanos(0), pace, &silent), Ok((None, Nanos(100))));
+    status_poll.answered(Ticket(1), Ok(1));
+    assert_eq!(status_poll.poll(Nanos(40), pace, &silent), Ok((Some(Csts::new().with_rdy(true)), Nanos(1040))));
+    assert_eq!(status_poll.poll(Nanos(50), pace, &silent), Ok((None, Nanos(1040))));
     assert_eq!(silent.0.borrow().len(), 1);
-    assert_eq!(pulse.feel(Nanos(1040), pace, &silent), Ok((None, Nanos(1140))));
-    assert!(matches!(pulse.feel(Nanos(1140), pace, &silent), Err(PropertyError::NoAnswer { .. })));
+    assert_eq!(status_poll.poll(Nanos(1040), pace, &silent), Ok((None, Nanos(1140))));
+    assert!(matches!(status_poll.poll(Nanos(1140), pace, &silent), Err(PropertyError::NoAnswer { .. })));
 }
 
 /// A host whose properties come by this plan, before it has done anything.

@@ -204,9 +204,9 @@ fn dead_controller_exhausts_attempts() {
 }
 
 /// A host that waits for controllers that do not answer.
-fn patient(script: Script, patience: Nanos) -> Host {
+fn patient(script: Script, backoff: Nanos) -> Host {
     let (mut host, config) = Host::new(Controller::new(script));
-    host.config.lost_patience = patience;
+    host.config.lost_patience = backoff;
     host.bring_up(config).unwrap();
     host
 }

@@ -32,7 +32,7 @@ fn a_write_and_a_flush(how: How) {
                 if how == How::TellFirst {
                     told.store(true, Release);
                 }
-                marks.wrote(1, PathId(0), 0);
+                marks.note_write(1, PathId(0), 0);
                 told.store(true, Release);
             })
         };
@@ -83,7 +83,7 @@ fn a_write_and_a_lost_cache(blind: bool) {
         let writer = {
             let (marks, told) = (marks.clone(), told.clone());
             thread::spawn(move || {
-                marks.wrote(1, PathId(0), if blind { marks.losses(PathId(0)) } else { 0 });
+                marks.note_write(1, PathId(0), if blind { marks.losses(PathId(0)) } else { 0 });
                 told.store(true, Release);
             })
         };

@@ -87,5 +87,5 @@ fn an_answered_abort_shortens_the_wait() {
     // Seen at second 6 for the first time.
     let found = [sec(6), sec(7) - Nanos(1), sec(7)].map(|now| overdue(&mut watch, now));
     assert_eq!(found, [false, false, true]);
-    assert_eq!(watch.next_event(sec(6), &PATIENT), sec(7));
+    assert_eq!(watch.next_deadline(sec(6), &PATIENT), sec(7));
 }

@@ -6,84 +6,86 @@ use nvme::regs::Version;
 use nvme::{Nsid, Page, QueueId, Status};
 use units::Nanos;
 
-use super::{Bringup, BringupCause, Command, Model, QueueLayout, State, Subsystem, WantedQueues, to_post};
+use super::{Bringup, BringupCause, BringupCommand, BringupState, Model, QueueLayout, Subsystem, WantedQueues, post};
 use crate::{AdminReply, Limits, Namespace};
 
 /// More namespaces than any controller has: a list that goes on for ever has to end somewhere.
-const MOST_NAMESPACES: usize = 16_384;
+const MAX_NAMESPACES: usize = 16_384;
 
 impl Bringup {
     /// Takes in the reply to a command; the state that comes next.
-    pub(super) fn learn(&mut self, command: Command, reply: &AdminReply) -> Result<State, BringupCause> {
+    pub(super) fn handle_reply(&mut self, command: BringupCommand, reply: &AdminReply) -> Result<BringupState, BringupCause> {
         Ok(match command {
-            Command::Controller => {
-                self.learn_controller(&page(reply)?)?;
+            BringupCommand::Controller => {
+                self.handle_controller(&page(reply)?)?;
                 match self.has_command_set_pages() {
-                    true => to_post(Command::NvmController),
+                    true => post(BringupCommand::NvmController),
                     false => self.list_namespaces()?,
                 }
             }
-            Command::NvmController => {
+            BringupCommand::NvmController => {
                 let page = page::<NvmController>(reply)?;
                 let cap = self.inventory.cap;
                 self.inventory.limits = self.inventory.limits.map(|limits| limits.with_command_set(cap, &page));
                 self.list_namespaces()?
             }
-            Command::ActiveNamespaces { after } => self.learn_list(after, &page(reply)?)?,
-            Command::Namespace(n) => self.learn_namespace(n, &page(reply)?),
-            Command::NvmNamespace { n, format } => self.learn_extended(n, format, page::<NvmNamespace>(reply)?.format(format)),
-            Command::Descriptors(n) => self.learn_descriptors(n, &page(reply)?),
-            Command::NumberOfQueues => {
+            BringupCommand::ActiveNamespaces { after } => self.handle_list(after, &page(reply)?)?,
+            BringupCommand::Namespace(n) => self.handle_namespace(n, &page(reply)?),
+            BringupCommand::NvmNamespace { n, format } => self.handle_extended(n, format, page::<NvmNamespace>(reply)?.format(format)),
+            BringupCommand::Descriptors(n) => self.handle_descriptors(n, &page(reply)?),
+            BringupCommand::NumberOfQueues => {
                 let granted = NumberOfQueues::from_bits(reply.result);
                 self.inventory.granted = (granted.submission(), granted.completion());
-                self.lay_out()?;
-                to_post(Command::AsyncEvents)
+                self.plan_queues()?;
+                post(BringupCommand::AsyncEvents)
             }
-            Command::AsyncEvents => self.before_queues(),
-            Command::Doorbells => {
+            BringupCommand::AsyncEvents => self.before_queues(),
+            BringupCommand::Doorbells => {
                 self.inventory.doorbells_kept = true;
                 self.next_queue(0)
             }
-            Command::KeepAlive => {
+            BringupCommand::KeepAlive => {
                 self.inventory.keep_alive = Nanos::from_millis(self.wanted_keep_alive().into());
-                State::Ready
+                BringupState::Ready
             }
-            Command::CreateCq(n) => to_post(Command::CreateSq(n)),
-            Command::CreateSq(n) => self.next_queue(n + 1),
+            BringupCommand::CreateCq(n) => post(BringupCommand::CreateSq(n)),
+            BringupCommand::CreateSq(n) => self.next_queue(n + 1),
         })
     }
 
     /// A command was refused: some of them are not needed.
-    pub(super) fn refused(&mut self, command: Command, status: Status) -> Result<State, BringupCause> {
+    pub(super) fn handle_error(&mut self, command: BringupCommand, status: Status) -> Result<BringupState, BringupCause> {
         match command {
             // What it cannot say at this moment it may well know, and a namespace without its identifiers looks like another one.
-            Command::NvmController | Command::NvmNamespace { .. } | Command::Descriptors(_) if !is_unknown_to_it(status) => {
+            BringupCommand::NvmController | BringupCommand::NvmNamespace { .. } | BringupCommand::Descriptors(_)
+                if !is_unsupported(status) =>
+            {
                 Err(BringupCause::Rejected { status })
             }
-            Command::NvmController => self.list_namespaces(),
-            Command::ActiveNamespaces { after: Nsid(0) } if is_unknown_to_it(status) => self.number_namespaces(),
+            BringupCommand::NvmController => self.list_namespaces(),
+            BringupCommand::ActiveNamespaces { after: Nsid(0) } if is_unsupported(status) => self.scan_sequentially(),
             // Then its formats are not extended.
-            Command::NvmNamespace { n, format } => Ok(self.learn_extended(n, format, ExtendedFormat::new())),
-            Command::Descriptors(n) => Ok(self.next_namespace(n + 1)),
-            Command::AsyncEvents => Ok(self.before_queues()),
+            BringupCommand::NvmNamespace { n, format } => Ok(self.handle_extended(n, format, ExtendedFormat::new())),
+            BringupCommand::Descriptors(n) => Ok(self.next_namespace(n + 1)),
+            BringupCommand::AsyncEvents => Ok(self.before_queues()),
             // There are registers still.
-            Command::Doorbells => Ok(self.next_queue(0)),
-            Command::KeepAlive => Ok(State::Ready),
+            BringupCommand::Doorbells => Ok(self.next_queue(0)),
+            BringupCommand::KeepAlive => Ok(BringupState::Ready),
             // Detached since it was listed.
-            Command::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
+            BringupCommand::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
             // One that is not active. Controllers of before 1.2 have several words for that.
-            Command::Namespace(n) if self.numbered && is_unknown_to_it(status) => Ok(self.next_namespace(n + 1)),
+            BringupCommand::Namespace(n) if self.sequential_scan && is_unsupported(status) => Ok(self.next_namespace(n + 1)),
             _ => Err(BringupCause::Rejected { status }),
         }
     }
 
-    fn learn_controller(&mut self, controller: &identify::Controller) -> Result<(), BringupCause> {
+    fn handle_controller(&mut self, controller: &identify::Controller) -> Result<(), BringupCause> {
         let limits = Limits::new(self.inventory.cap, controller).map_err(BringupCause::Unusable)?;
         let text = |field: &dyn std::fmt::Display| field.to_string();
         self.inventory.model = Model { model: text(&controller.mn), serial: text(&controller.sn), firmware: text(&controller.fr) };
         self.inventory.subsystem = Subsystem::new(controller);
         self.inventory.limits = Some(limits);
-        self.highest = controller.nn;
+        self.max_nsid = controller.nn;
         self.inventory.async_events_offered = controller.oaes;
         self.inventory.log_offsets = controller.lpa & identify::Controller::LPA_EXTENDED_DATA != 0;
         self.inventory.doorbells_offered = controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
@@ -92,50 +94,50 @@ impl Bringup {
     }
 
     /// CNS 02h came with version 1.1; some controllers report no version (0) at all.
-    fn list_namespaces(&mut self) -> Result<State, BringupCause> {
-        match self.inventory.version >= Version::new().with_major(1).with_minor(1) && !self.unlisted {
-            true => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
-            false => self.number_namespaces(),
+    fn list_namespaces(&mut self) -> Result<BringupState, BringupCause> {
+        match self.inventory.version >= Version::new().with_major(1).with_minor(1) && !self.skip_nsid_list {
+            true => Ok(post(BringupCommand::ActiveNamespaces { after: Nsid(0) })),
+            false => self.scan_sequentially(),
         }
     }
 
     /// Controllers of before 1.3 may leave the list unanswered.
-    pub(super) fn may_do_without_list(&self) -> bool {
-        let asked = matches!(self.state, State::Command { command: Command::ActiveNamespaces { after: Nsid(0) }, .. });
-        asked && !self.unlisted && self.inventory.version < Version::new().with_major(1).with_minor(3)
+    pub(super) fn may_skip_nsid_list(&self) -> bool {
+        let asked = matches!(self.state, BringupState::Admin { command: BringupCommand::ActiveNamespaces { after: Nsid(0) }, .. });
+        asked && !self.skip_nsid_list && self.inventory.version < Version::new().with_major(1).with_minor(3)
     }
 
     /// Without a list each identifier up to NN is asked about, as Linux (`nvme_scan_ns_sequential`) and SPDK do.
-    fn number_namespaces(&mut self) -> Result<State, BringupCause> {
-        if self.highest as usize > MOST_NAMESPACES {
-            return Err(BringupCause::TooManyNamespaces { most: MOST_NAMESPACES });
+    fn scan_sequentially(&mut self) -> Result<BringupState, BringupCause> {
+        if self.max_nsid as usize > MAX_NAMESPACES {
+            return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
         }
-        self.numbered = true;
-        self.found = (1..=self.highest).map(Nsid).collect();
+        self.sequential_scan = true;
+        self.nsids = (1..=self.max_nsid).map(Nsid).collect();
         Ok(self.next_namespace(0))
     }
 
     /// A list is in ascending order, above where it was asked to start; a full one may go on.
-    fn learn_list(&mut self, after: Nsid, list: &NamespaceList) -> Result<State, BringupCause> {
+    fn handle_list(&mut self, after: Nsid, list: &NamespaceList) -> Result<BringupState, BringupCause> {
         let mut last = after;
-        let before = self.found.len();
+        let before = self.nsids.len();
         for nsid in list.iter() {
             if nsid <= last || nsid == Nsid::ALL {
                 return Err(BringupCause::BadNamespaceList { nsid, after: last });
             }
-            self.found.push(nsid);
+            self.nsids.push(nsid);
             last = nsid;
         }
-        if self.found.len() > MOST_NAMESPACES {
-            return Err(BringupCause::TooManyNamespaces { most: MOST_NAMESPACES });
+        if self.nsids.len() > MAX_NAMESPACES {
+            return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
         }
         // FFFFFFFEh is the last there can be, and nothing may be asked for after it (Base 5.1.13.2.2).
-        let full = self.found.len() - before == NamespaceList::CAPACITY && last.0 < u32::MAX - 2;
-        Ok(if full { to_post(Command::ActiveNamespaces { after: last }) } else { self.next_namespace(0) })
+        let full = self.nsids.len() - before == NamespaceList::CAPACITY && last.0 < u32::MAX - 2;
+        Ok(if full { post(BringupCommand::ActiveNamespaces { after: last }) } else { self.next_namespace(0) })
     }
 
-    fn learn_namespace(&mut self, n: usize, identify: &identify::Namespace) -> State {
-        if self.numbered && identify.nsze == 0 {
+    fn handle_namespace(&mut self, n: usize, identify: &identify::Namespace) -> BringupState {
+        if self.sequential_scan && identify.nsze == 0 {
             return self.next_namespace(n + 1);
         }
         match Namespace::new(self.nsid(n), identify) {
@@ -143,14 +145,14 @@ impl Bringup {
             Err(refused) => self.inventory.refused.push(refused),
         }
         match self.has_command_set_pages() {
-            true => to_post(Command::NvmNamespace { n, format: identify.format_index() }),
+            true => post(BringupCommand::NvmNamespace { n, format: identify.format_index() }),
             false => self.after_format(n),
         }
     }
 
     /// What is extended of the format of the namespace that was learnt of last, taken or refused.
-    fn learn_extended(&mut self, n: usize, format: usize, extended: ExtendedFormat) -> State {
-        match self.inventory.namespaces.pop_if(|last| last.nsid == self.found.get(n).copied().unwrap_or_default()) {
+    fn handle_extended(&mut self, n: usize, format: usize, extended: ExtendedFormat) -> BringupState {
+        match self.inventory.namespaces.pop_if(|last| last.nsid == self.nsids.get(n).copied().unwrap_or_default()) {
             Some(namespace) => match namespace.with_extended(format, extended) {
                 Ok(namespace) => self.inventory.namespaces.push(namespace),
                 Err(refused) => self.inventory.refused.push(refused),
@@ -164,10 +166,10 @@ impl Bringup {
     }
 
     /// CNS 03h came with version 1.3. Of a namespace that is refused nothing more is asked.
-    fn after_format(&self, n: usize) -> State {
+    fn after_format(&self, n: usize) -> BringupState {
         let taken = self.inventory.namespaces.last().is_some_and(|last| last.nsid == self.nsid(n));
         match taken && self.inventory.version >= Version::new().with_major(1).with_minor(3) {
-            true => to_post(Command::Descriptors(n)),
+            true => post(BringupCommand::Descriptors(n)),
             false => self.next_namespace(n + 1),
         }
     }
@@ -177,7 +179,7 @@ impl Bringup {
         self.inventory.version >= Version::new().with_major(2)
     }
 
-    fn learn_descriptors(&mut self, n: usize, list: &DescriptorList) -> State {
+    fn handle_descriptors(&mut self, n: usize, list: &DescriptorList) -> BringupState {
         if let Some(namespace) = self.inventory.namespaces.pop() {
             match namespace.with_descriptors(list) {
                 Ok(namespace) => self.inventory.namespaces.push(namespace),
@@ -187,33 +189,33 @@ impl Bringup {
         self.next_namespace(n + 1)
     }
 
-    fn next_namespace(&self, n: usize) -> State {
-        to_post(if n < self.found.len() { Command::Namespace(n) } else { Command::NumberOfQueues })
+    fn next_namespace(&self, n: usize) -> BringupState {
+        post(if n < self.nsids.len() { BringupCommand::Namespace(n) } else { BringupCommand::NumberOfQueues })
     }
 
     /// The timer is started last: until the controller is up nobody sends it a Keep Alive, however long its queues take. One without such
     /// a timer says so (KAS), and is not asked for one.
-    fn after_queues(&self) -> State {
+    fn after_queues(&self) -> BringupState {
         let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
-        if wanted { to_post(Command::KeepAlive) } else { State::Ready }
+        if wanted { post(BringupCommand::KeepAlive) } else { BringupState::Ready }
     }
 
     /// Doorbells are kept in memory before the first of a queue is rung, so that none has moved elsewhere.
-    fn before_queues(&self) -> State {
+    fn before_queues(&self) -> BringupState {
         let keeps = self.config.doorbells.is_some() && self.inventory.doorbells_offered;
-        if keeps { to_post(Command::Doorbells) } else { self.next_queue(0) }
+        if keeps { post(BringupCommand::Doorbells) } else { self.next_queue(0) }
     }
 
-    fn next_queue(&self, n: usize) -> State {
+    fn next_queue(&self, n: usize) -> BringupState {
         match (&self.config.queues, n < self.inventory.queues.len()) {
             (_, false) => self.after_queues(),
-            (WantedQueues::New { .. }, true) => State::Rings(n),
-            (WantedQueues::Again(_), true) => to_post(Command::CreateCq(n)),
+            (WantedQueues::New { .. }, true) => BringupState::Rings(n),
+            (WantedQueues::Again(_), true) => post(BringupCommand::CreateCq(n)),
         }
     }
 
     /// Decides on the queue pairs, now that the limits and the number granted are known.
-    fn lay_out(&mut self) -> Result<(), BringupCause> {
+    fn plan_queues(&mut self) -> Result<(), BringupCause> {
         let granted = self.inventory.granted.0.min(self.inventory.granted.1) as usize;
         let Some(limits) = self.inventory.limits else { return Err(BringupCause::Changed) };
         self.inventory.queues = match &self.config.queues {
@@ -241,7 +243,7 @@ fn page<T: Page>(reply: &AdminReply) -> Result<T, BringupCause> {
 
 /// Whether a controller that answers so to an Identify does not have the structure, as those of before the version that brought it.
 /// A refusal without Do Not Retry may pass (Base 4.2.3).
-fn is_unknown_to_it(status: Status) -> bool {
+fn is_unsupported(status: Status) -> bool {
     let unknown = [Status::INVALID_FIELD, Status::INVALID_OPCODE, Status::INVALID_NAMESPACE_OR_FORMAT];
     status.do_not_retry() || unknown.contains(&status.kind())
 }

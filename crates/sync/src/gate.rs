@@ -1,13 +1,14 @@
-//! A gate that one side passes through for a moment at a time, and the other shuts for good: what an IOMMU does for memory
-//! that a device may no longer reach.
+//! Blocks a device's access to all of a host's memory at once, as an IOMMU does when a device is
+//! detached.
 //!
-//! Once [`Gate::shut`] has returned nobody is inside, and nobody comes in before [`Gate::open`].
+//! The device side calls [`Gate::enter`] before each access. Once [`Gate::shut`] has returned, no
+//! access is in progress and none begins before [`Gate::open`].
 
 use crate::atomic::AtomicBool;
 use crate::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::{atomic::fence, hint, thread};
 
-/// A gate, open at first. One thread passes through it; any other may shut it.
+/// A gate, open at first. One thread enters it; any other may shut it.
 #[derive(Debug)]
 pub struct Gate {
     shut: AtomicBool,
@@ -20,25 +21,29 @@ impl Default for Gate {
     }
 }
 
-/// While this lives, its owner is inside.
+/// An access in progress. Dropping it leaves the gate.
 #[derive(Debug)]
 pub struct Pass<'a>(&'a Gate);
 
 impl Gate {
-    /// Goes in; `None`: the gate is shut.
+    /// Begins an access. `None`: the gate is shut.
     #[inline]
     pub fn enter(&self) -> Option<Pass<'_>> {
         self.inside.store(true, Relaxed);
-        // Either this sees that the gate is shut, or the thread that shuts it sees that another is inside.
+        // Store buffering: without this fence and the one in `shut` both sides could read the old
+        // value, and the access would overlap the unmapping that follows `shut`.
         fence(SeqCst);
+        // Made before the test, so that its drop clears `inside` when the gate is shut.
         let pass = Pass(self);
         (!self.shut.load(Relaxed)).then_some(pass)
     }
 
-    /// Shuts the gate, and waits for the threads that are inside.
+    /// Shuts the gate and waits until the access in progress, if any, has ended.
     pub fn shut(&self) {
         self.shut.store(true, Relaxed);
         fence(SeqCst);
+        // Acquire pairs with the release in `Pass::drop`: what the access wrote is visible
+        // afterwards. An access is a copy of a few pages, so spinning is shorter than a sleep.
         while self.inside.load(Acquire) {
             hint::spin_loop();
             thread::yield_now();
@@ -47,6 +52,7 @@ impl Gate {
 
     /// Opens it again.
     pub fn open(&self) {
+        // Release: the memory is mapped before an access can begin.
         self.shut.store(false, Release);
     }
 }

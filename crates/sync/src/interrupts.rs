@@ -1,21 +1,32 @@
-//! Interrupt vectors: a mask and a signal each, as a guest of VFIO sees MSI-X; and posted interrupts.
+//! Interrupt vectors with masks, as a VFIO guest sees MSI-X, and posted interrupts, where many
+//! vectors share one notification.
 //!
-//! Messages are counted where the host receives them: the signal counts itself, and nothing that a device says is believed for it. Posted
-//! messages set bits in a descriptor, and most signal nothing, so that no host could count them: what stands here for the host's
-//! remapping hardware does.
+//! Messages are counted by the host's signal (an eventfd), never by what the device claims. A
+//! posted message sets a bit in a descriptor and usually signals nothing, so those are counted by
+//! this module, which stands in for the host's interrupt-remapping hardware.
 
 use crate::WakeFlag;
 use crate::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Rounds of taking bits while the notification stays outstanding (Linux's `MAX_POSTED_MSI_COALESCING_LOOP`). More would
-/// save notifications and keep the thread from its other work.
+/// Most rounds of taking bits before the next notification is allowed (Linux's
+/// `MAX_POSTED_MSI_COALESCING_LOOP`). More rounds save notifications, but delay the thread's other
+/// work.
 pub const MOST_ROUNDS: u32 = 3;
 
-/// Many vectors, one notification: a pending bit for each of [`Posted::BITS`] vectors, and the outstanding bit of the notification.
+/// A posted-interrupt descriptor: a pending bit for each of [`Posted::BITS`] vectors, and the
+/// outstanding bit of the notification they share.
 ///
-/// After the posted-interrupt descriptor of Intel VT-d (section 9.10), as Linux uses it for device interrupts on bare metal since 6.10
-/// (`posted_msi`). Each message sets its vector's bit; a notification is sent only by the one that finds none outstanding. The thread
-/// that is notified takes bits for a bounded number of rounds, lets the next notification come, and checks once more.
+/// Follows Intel VT-d (section 9.10), as Linux uses it for device interrupts on bare metal since
+/// 6.10 (`posted_msi`).
+///
+/// ```text
+///   device:  publish CQE   set pending bit (release)   fence   outstanding was 0?  set it, notify
+///   host:    notified      take bits, up to MOST_ROUNDS times   allow (outstanding = 0; fence)
+///                          take bits once more   sleep
+/// ```
+///
+/// The last round after `allow` finds messages that were posted while the bit was still set and
+/// therefore sent no notification.
 #[derive(Debug, Default)]
 pub struct Posted {
     pending: [AtomicU64; Posted::BITS as usize / 64],
@@ -26,114 +37,129 @@ impl Posted {
     /// Vectors that one descriptor serves.
     pub const BITS: u16 = 256;
 
-    /// Nothing pending, nothing outstanding: the first message notifies.
+    /// No bit is set. The first message notifies.
     pub fn new() -> Posted {
         Posted::default()
     }
 
-    /// Device, having stored what the message announces: sets the vector's bit. Whether to notify. A vector from
-    /// [`Posted::BITS`] on has no bit, and always notifies.
+    /// Device, after publishing the entry: sets the vector's bit. Returns whether to notify. A
+    /// vector from [`Posted::BITS`] on has no bit, and always notifies.
     #[inline]
     pub fn post(&self, vector: u16) -> bool {
         let Some(word) = self.pending.get(usize::from(vector / 64)) else { return true };
+        // Release: the host's acquire in `take` makes the entry visible.
         word.fetch_or(1 << (vector % 64), Ordering::Release);
+        // Pairs with the fence in `allow`: either this side sees that notifications are allowed, or
+        // the host's check after `allow` sees the bit.
         fence(Ordering::SeqCst);
         self.claim()
     }
 
-    /// Whether a notification is to be sent: of several that find none outstanding, one.
+    /// Claims the notification. Of several messages that find none outstanding, exactly one sends
+    /// it.
     fn claim(&self) -> bool {
+        // Load first: while a notification is outstanding no locked instruction is needed.
         !self.outstanding.load(Ordering::Relaxed)
             && self.outstanding.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Host: whether the vector's bit was set; it is not any more. What it stood for is visible.
+    /// Host: clears the vector's bit. Returns whether it was set; the entries it announced are then
+    /// visible.
     #[inline]
     pub fn take(&self, vector: u16) -> bool {
         let Some(word) = self.pending.get(usize::from(vector / 64)) else { return false };
         let bit = 1 << (vector % 64);
+        // Load first: most bits are clear, and a locked instruction each would cost more than the
+        // poll.
         word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
-    /// Whether a bit is set. For a thread that gets the notification in place of the one that takes: it has to pass it on.
+    /// Whether any bit is set. A thread that receives the notification but does not take the bits
+    /// uses this to decide whether to pass it on.
     pub fn any(&self) -> bool {
         self.pending.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Host, before it sleeps: lets the next message notify. Whatever was posted before and did not is visible to the
-    /// [`Posted::take`] that follows.
+    /// Host, before it sleeps: allows the next notification. Whatever was posted without one before
+    /// is visible to the [`Posted::take`] that follows.
     #[inline]
     pub fn allow(&self) {
         self.set_allowed();
         fence(Ordering::SeqCst);
     }
 
-    /// [`Posted::allow`] without its fence: for a mutant.
+    /// [`Posted::allow`] without its fence, for a negative test.
     pub(crate) fn set_allowed(&self) {
         self.outstanding.store(false, Ordering::Relaxed);
     }
 }
 
-/// What ends a thread's sleep, also one that begins later: an eventfd.
+/// Ends a thread's sleep, even one that begins later. An eventfd.
 pub trait Signal {
     /// Ends the sleep.
     fn signal(&self);
 
-    /// How often it was given so far. `None`: it cannot be told.
+    /// Signals so far. `None`: not countable.
     fn count(&self) -> Option<u64>;
 }
 
-/// The vectors of one controller. The device sends messages, the host arms, masks and sleeps.
+/// The vectors of one controller. The device sends messages; the host arms, masks and sleeps.
 ///
-/// Where a vector's messages go may change while one is on its way:
-///
-/// ```text
-///   host:    route   arm (flag; fence; next notification allowed)   check   sleep where messages go now
-///   device:  publish an entry   (fence; flag)   where?   signal, or post
-/// ```
-///
-/// A message whose fence comes before the host's may go the old way, and its entry is there for the check. Any other goes the new way.
-///
-/// A message that meets a masked vector leaves the vector's Pending bit, and the two sides meet over that as over a [`WakeFlag`]:
+/// The route of a vector may change while one of its messages is being sent:
 ///
 /// ```text
-///   host:    arm (flag; fence)     pending: tell the device
-///   device:  pending; fence        armed: send
-///   device, told, or at any time:  armed: clear the bit, and send where that is due
+///   host:    route   arm (flag; fence; allow the next notification)   check   sleep on the new route
+///   device:  publish an entry   (fence; read flag)   read route   signal, or post
 /// ```
 ///
-/// The device alone sets and clears the bit, because it alone knows whether the event behind it is satisfied.
+/// If the device's fence comes before the host's, the message may take the old route, but the
+/// host's check finds its entry. Otherwise it takes the new route.
+///
+/// A message sent while its vector is masked sets the vector's Pending bit. The two sides
+/// synchronise over that bit as over a [`WakeFlag`]:
+///
+/// ```text
+///   host:    arm (flag; fence)   read Pending   set: notify the device that the vector is unmasked
+///   device:  set Pending; fence  read flag      armed: clear Pending, send
+///   device, once notified, or at any time:      armed: clear Pending, send if it is due
+/// ```
+///
+/// Only the device sets and clears the bit, because only the device knows whether the event behind
+/// it is still due.
 #[derive(Debug)]
 pub struct Vectors<S> {
-    wires: Box<[Wire<S>]>,
-    /// Masks hold messages back.
+    vectors: Box<[Vector<S>]>,
+    /// Masks suppress messages. Under VFIO they do not.
     masks: bool,
 }
 
-/// Apart from the neighbours' lines: the device reads the mask for every CQE.
+/// A cache line of its own: the device reads the mask for every CQE.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Wire<S> {
+struct Vector<S> {
     flag: WakeFlag,
-    /// A message met the mask.
+    /// The Pending bit: a message was sent while the vector was masked.
     pending: AtomicBool,
     signal: S,
-    /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own signal.
+    /// The vector whose descriptor this vector's messages are posted into. [`DIRECT`]: they signal
+    /// this vector's own signal.
     route: AtomicU32,
-    /// The descriptor of the vectors that post here, and how often its notification, which is this vector's signal, was given.
+    /// The descriptor that other vectors post into; its notification is this vector's signal.
     posted: Posted,
+    /// Notifications of `posted` so far.
     notified: AtomicU64,
     /// Messages of this vector that were posted.
     posts: AtomicU64,
 }
 
-/// Messages are not posted.
+/// The route of a vector whose messages are not posted.
 const DIRECT: u32 = u32::MAX;
 
 impl<S: Signal> Vectors<S> {
-    /// A vector for each signal, masked. Where `masks` is false masks are without effect, as under VFIO: every message is sent.
+    /// A masked vector for each signal. `masks`: whether a mask suppresses messages; under VFIO it
+    /// does not, and every message is sent.
     pub fn new(signals: impl IntoIterator<Item = S>, masks: bool) -> Vectors<S> {
-        let wire = |signal| Wire {
+        let entry = |signal| Vector {
             flag: WakeFlag::new(),
             pending: AtomicBool::new(false),
             signal,
@@ -142,135 +168,150 @@ impl<S: Signal> Vectors<S> {
             notified: AtomicU64::new(0),
             posts: AtomicU64::new(0),
         };
-        Vectors { wires: signals.into_iter().map(wire).collect(), masks }
+        Vectors { vectors: signals.into_iter().map(entry).collect(), masks }
     }
 
-    /// How many there are.
+    /// Number of vectors.
     #[allow(clippy::len_without_is_empty)] // emptiness is no question here
     pub fn len(&self) -> u16 {
-        self.wires.len() as u16
+        self.vectors.len() as u16
     }
 
-    /// Host: the mask of a vector, to arm before sleeping and to mask when awake. `None`: there is no such vector.
+    /// Host: the mask of a vector. Arm it before sleeping, mask it when awake. `None`: no such
+    /// vector.
     #[inline]
     pub fn flag(&self, vector: u16) -> Option<&WakeFlag> {
-        self.wire(vector).map(|wire| &wire.flag)
+        self.entry(vector).map(|entry| &entry.flag)
     }
 
-    /// Host: what a vector's messages signal.
+    /// Host: the signal of a vector's messages.
     pub fn signal(&self, vector: u16) -> Option<&S> {
-        self.wire(vector).map(|wire| &wire.signal)
+        self.entry(vector).map(|entry| &entry.signal)
     }
 
-    /// Device, having stored every entry that the message announces: fences, reads the mask, signals. Returns whether a
-    /// message went out; one that did not has set the vector's Pending bit. A vector that does not exist sends none.
+    /// Device, after publishing the entries: sends a message if the vector is unmasked. Returns
+    /// whether it was sent; if not, the Pending bit is set. A vector that does not exist sends
+    /// none.
     #[inline]
     pub fn message(&self, vector: u16) -> bool {
-        let Some(wire) = self.wire(vector) else { return false };
-        if wire.flag.should_wake() || !self.masks {
-            self.send(vector, wire);
+        let Some(entry) = self.entry(vector) else { return false };
+        if entry.flag.should_wake() || !self.masks {
+            self.send(vector, entry);
             return true;
         }
-        // A bit that is set already has been since before the fence: a host that unmasks from now on sees it.
-        !wire.pending.load(Ordering::Relaxed) && self.pend(wire, vector)
+        // A Pending bit that is set already was set before this fence: a host that unmasks from now
+        // on sees it, so nothing is left to do.
+        !entry.pending.load(Ordering::Relaxed) && self.pend(entry, vector)
     }
 
-    fn send(&self, vector: u16, wire: &Wire<S>) {
-        match wire.route.load(Ordering::Relaxed) {
-            DIRECT => wire.signal.signal(),
-            home => {
-                wire.posts.fetch_add(1, Ordering::Relaxed);
-                self.post(vector, home);
+    fn send(&self, vector: u16, entry: &Vector<S>) {
+        match entry.route.load(Ordering::Relaxed) {
+            DIRECT => entry.signal.signal(),
+            target => {
+                entry.posts.fetch_add(1, Ordering::Relaxed);
+                self.post(vector, target);
             }
         }
     }
 
-    /// The first message to meet the mask: sets the bit. Where the host has unmasked meanwhile the message goes out.
-    fn pend(&self, wire: &Wire<S>, vector: u16) -> bool {
-        wire.pending.store(true, Ordering::Relaxed);
+    /// The first message while masked: sets the Pending bit. If the host has unmasked in the
+    /// meantime, the message is sent after all.
+    fn pend(&self, entry: &Vector<S>, vector: u16) -> bool {
+        // The second half of the handshake with `arm`: store Pending, fence, read the flag. One
+        // side sees the other's store, so no message is lost.
+        entry.pending.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let unmasked = wire.flag.is_armed();
+        let unmasked = entry.flag.is_armed();
         if unmasked {
-            wire.pending.store(false, Ordering::Relaxed);
-            self.send(vector, wire);
+            entry.pending.store(false, Ordering::Relaxed);
+            self.send(vector, entry);
         }
         unmasked
     }
 
-    /// Device: whether a vector whose Pending bit is set is masked still.
+    /// Device: whether a vector is masked.
     #[inline]
     pub fn is_masked(&self, vector: u16) -> bool {
         self.masks && !self.flag(vector).is_some_and(WakeFlag::is_armed)
     }
 
-    /// Device: clears a vector's Pending bit. Where its message is due [`Vectors::message`] follows.
+    /// Device: clears a vector's Pending bit. If its message is still due, call
+    /// [`Vectors::message`] next.
     pub fn clear_pending(&self, vector: u16) {
-        if let Some(wire) = self.wire(vector) {
-            wire.pending.store(false, Ordering::Relaxed);
+        if let Some(entry) = self.entry(vector) {
+            entry.pending.store(false, Ordering::Relaxed);
         }
     }
 
-    fn post(&self, vector: u16, home: u32) {
-        if let Some(home) = self.wires.get(home as usize)
-            && home.posted.post(vector)
+    fn post(&self, vector: u16, target: u32) {
+        if let Some(target) = self.vectors.get(target as usize)
+            && target.posted.post(vector)
         {
-            home.notified.fetch_add(1, Ordering::Relaxed);
-            home.signal.signal();
+            // Counted before the signal, so that `messages` never takes it for a message.
+            target.notified.fetch_add(1, Ordering::Relaxed);
+            target.signal.signal();
         }
     }
 
-    /// Host: from now on messages of `vector` are posted into the descriptor of `home`, whose signal is its notification;
-    /// `None`: they signal the vector's own. Arming and a check follow: a message that is on its way may still go
-    /// the old one.
-    pub fn route(&self, vector: u16, home: Option<u16>) {
-        if let Some(wire) = self.wire(vector) {
-            wire.route.store(home.map_or(DIRECT, u32::from), Ordering::Relaxed);
+    /// Host: from now on messages of `vector` are posted into the descriptor of `target`, whose
+    /// signal is its notification. `None`: they signal the vector's own. Arm and check afterwards:
+    /// a message being sent may still take the old route.
+    pub fn route(&self, vector: u16, target: Option<u16>) {
+        if let Some(entry) = self.entry(vector) {
+            entry.route.store(target.map_or(DIRECT, u32::from), Ordering::Relaxed);
         }
     }
 
-    /// Host, before it sleeps: allows messages of a vector, and, where they are posted, the next notification. Whatever came
-    /// before and did not notify is visible to the check that follows. True: the vector's Pending bit is set, and the
-    /// device is to be told of the unmasking, should it sleep.
+    /// Host, before it sleeps: allows messages of a vector and, where they are posted, the next
+    /// notification. What was published before without a signal is visible to the check that
+    /// follows.
+    ///
+    /// Returns true if the vector's Pending bit is set. The device must then be notified of the
+    /// unmasking, because it may be asleep.
     #[inline]
     #[must_use = "a device that sleeps does not see that its vector was unmasked"]
     pub fn arm(&self, vector: u16) -> bool {
-        let Some(wire) = self.wire(vector) else { return false };
-        wire.flag.arm();
-        match wire.route.load(Ordering::Relaxed) {
+        let Some(entry) = self.entry(vector) else { return false };
+        entry.flag.arm();
+        match entry.route.load(Ordering::Relaxed) {
             DIRECT => {}
-            home => self.posted(home as u16).into_iter().for_each(Posted::allow),
+            target => self.posted(target as u16).into_iter().for_each(Posted::allow),
         }
-        wire.pending.load(Ordering::Relaxed)
+        // After the fence of `arm`: the second half of the handshake in `pend`.
+        entry.pending.load(Ordering::Relaxed)
     }
 
-    /// Host: the descriptor of `home`.
+    /// Host: the descriptor that vectors routed to `target` post into.
     #[inline]
-    pub fn posted(&self, home: u16) -> Option<&Posted> {
-        self.wire(home).map(|wire| &wire.posted)
+    pub fn posted(&self, target: u16) -> Option<&Posted> {
+        self.entry(target).map(|entry| &entry.posted)
     }
 
-    /// Whether signals can tell how often they were given, so that [`Vectors::messages`] and [`Vectors::notifications`] say something.
+    /// Whether signals are countable, so that [`Vectors::messages`] and [`Vectors::notifications`]
+    /// are meaningful.
     pub fn are_counted(&self) -> bool {
-        self.wires.first().is_some_and(|wire| wire.signal.count().is_some())
+        self.vectors.first().is_some_and(|entry| entry.signal.count().is_some())
     }
 
-    /// Notifications received so far: as many as messages, or, where they are posted into this vector's descriptor, fewer. 0 where signals
-    /// do not count themselves.
+    /// Notifications received so far: one per message, or fewer where messages are posted into this
+    /// vector's descriptor. 0 if signals are not countable.
     pub fn notifications(&self, vector: u16) -> u64 {
-        self.wire(vector).and_then(|wire| wire.signal.count()).unwrap_or(0)
+        self.entry(vector).and_then(|entry| entry.signal.count()).unwrap_or(0)
     }
 
-    /// Messages received so far; a posted one that is on its way at this moment may be missing. As [`Vectors::notifications`].
+    /// Messages received so far. A posted message that is being sent may be missing. 0 if signals
+    /// are not countable.
     pub fn messages(&self, vector: u16) -> u64 {
-        // The count of signals first: what of it is no message has been counted as a notification before.
+        // Signals first: a notification is counted before it is signalled, so the difference never
+        // counts one as a message.
         let signals = self.notifications(vector);
-        self.wire(vector)
-            .map_or(0, |wire| signals.saturating_sub(wire.notified.load(Ordering::Relaxed)) + wire.posts.load(Ordering::Relaxed))
+        self.entry(vector)
+            .map_or(0, |entry| signals.saturating_sub(entry.notified.load(Ordering::Relaxed)) + entry.posts.load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn wire(&self, vector: u16) -> Option<&Wire<S>> {
-        self.wires.get(usize::from(vector))
+    fn entry(&self, vector: u16) -> Option<&Vector<S>> {
+        self.vectors.get(usize::from(vector))
     }
 }
 

@@ -1,21 +1,26 @@
 //! Synchronisation between threads, and between host and device. One page of primitives:
 //!
-//! | primitive | what it settles |
+//! | primitive | purpose |
 //! | --- | --- |
 //! | [`WakeFlag`], [`sleep`] | one side arms, checks and blocks; the other publishes, and signals if the flag is armed |
 //! | [`PollLock`] | one thread polls a completion queue; others try the lock and do not wait |
-//! | [`NotificationRole`] | which of the threads that sleep on a shared queue blocks on its vector and polls for all |
-//! | [`Inbox`] | completions, from the thread that reaped them to the software queue they belong to |
-//! | [`TagWaitList`] | queues that wait for a tag |
-//! | [`ModeCell`] | a mode, from the thread that asks for it to the one that runs it |
+//! | [`NotificationRole`] | selects the thread of a shared queue that blocks on its vector and polls for all |
+//! | [`Inbox`] | completions, from the thread that reaped them to the software queue that submitted them |
+//! | [`TagWaitList`] | software queues that wait for a tag |
+//! | [`ModeCell`] | a mode, requested by any thread and adopted by one |
 //! | [`Vectors`], [`Posted`] | interrupt vectors with masks; posted interrupts |
 //! | [`shadow`] | a doorbell in memory, from a host that writes it to a controller that sleeps |
-//! | [`lease`] | memory that a device uses for a moment at a time, until the host takes it back |
+//! | [`lease`] | memory that a device uses for short accesses until the host takes it back |
 //! | [`Gate`] | the same for all of a host's memory at once |
 //!
-//! Each is written over the atomics and locks of this module: std's and parking_lot's (an uncontended lock costs half of std's), or
-//! under `--cfg loom` loom's. So the code that runs is the code that loom checks (the command is in `docs/testing.md`), and each model
-//! has mutants, the same code less one step, that it must catch.
+//! Most of them solve the same problem, store buffering: each side stores its own word, executes a
+//! sequentially consistent fence, and loads the other's word. Then at least one side sees the
+//! other's store, and no wake-up is lost.
+//!
+//! The primitives use the atomics and locks of this module: those of std and parking_lot (an
+//! uncontended lock costs half of std's), or loom's under `--cfg loom`. So loom checks the code
+//! that runs (the command is in `docs/testing.md`). Each model has negative tests: the same code
+//! with one step removed, which the model must reject.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -49,7 +54,8 @@ mod primitives {
     pub use std::sync::{Arc, atomic};
     pub use std::thread;
 
-    /// Locks. After another thread's panic too: what these mutexes guard is consistent between statements.
+    /// Locks, also after another thread's panic: what these mutexes guard is consistent between
+    /// statements.
     #[inline]
     pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock()

@@ -1,51 +1,58 @@
-//! Doorbells in memory: when a host that has written one has to write the register as well.
+//! Shadow doorbells (Base 5.2.5, Doorbell Buffer Config): the host writes a doorbell to memory, and
+//! writes the register only if the controller has asked for it.
 
 use std::convert::Infallible;
 
 use crate::atomic::{Ordering, fence};
 
-/// One doorbell of a host that writes it to memory (Base 5.2.5, Doorbell Buffer Config): its shadow, which the host writes, and its EventIdx,
-/// which the controller does. Each side writes its own word, fences, and reads the other's, so at least one of them sees the other:
+/// One shadow doorbell: a word that the host writes, and its EventIdx, which the controller writes.
+/// Each side writes its own word, fences, and reads the other's, so at least one of them sees the
+/// other:
 ///
 /// ```text
-///   controller:  arm (EventIdx = what it has seen; fence; read the shadow)   nothing new: sleep
-///   host:        announce (shadow = the new value; fence; read EventIdx)     passed it: ring the register
+///   controller:  arm (EventIdx = last value seen; fence; read the shadow)   no new value: sleep
+///   host:        announce (shadow = new value; fence; read EventIdx)        passed it: ring the register
 /// ```
 ///
-/// A register that is rung is a trap, or a message, and wakes a controller that sleeps. So a controller that is awake costs its host none.
+/// A register write is a VM exit or a message, and wakes a sleeping controller. While the
+/// controller polls the shadow, it leaves EventIdx behind and the host writes no register.
 pub trait ShadowDoorbell {
-    /// Why a word cannot be reached.
+    /// The error when a word cannot be accessed.
     type Fault;
 
-    /// What the host wrote last. An acquire: entries that it announces can be loaded afterwards.
+    /// The value that the host wrote last. An acquire: entries that it announces can be loaded
+    /// afterwards.
     fn value(&self) -> Result<u32, Self::Fault>;
 
-    /// Host: a release.
+    /// Host: stores the doorbell with release ordering.
     fn set_value(&self, value: u32) -> Result<(), Self::Fault>;
 
-    /// After which value the host is to ring the register.
+    /// EventIdx: the host rings the register when the doorbell passes this value.
     fn event(&self) -> Result<u32, Self::Fault>;
 
-    /// Controller.
+    /// Controller: stores EventIdx.
     fn set_event(&self, value: u32) -> Result<(), Self::Fault>;
 }
 
-/// All doorbells of a host that are kept in memory.
+/// All shadow doorbells of a host.
 pub trait ShadowDoorbells {
-    /// One of them. The host's own memory is always within its reach.
+    /// One doorbell. The host's own memory is always accessible.
     type Doorbell<'a>: ShadowDoorbell<Fault = Infallible>
     where
         Self: 'a;
 
-    /// The n-th: the tail of queue 0, its head, the tail of queue 1, and so on. `None`: there is no place for it.
+    /// The n-th doorbell: the tail of queue 0, its head, the tail of queue 1, and so on. `None`:
+    /// the page has no room for it.
     fn doorbell(&self, n: usize) -> Option<Self::Doorbell<'_>>;
 }
 
-/// Controller, before it sleeps: has the host ring the register once it goes on from `seen`. What the doorbell says now: if that is not `seen`
-/// the host may not have known, and the controller must not sleep.
+/// Controller, before it sleeps: asks the host to ring the register once the doorbell passes
+/// `seen`. Returns the doorbell's value. If that is not `seen`, the host may not have seen the
+/// request, and the controller must not sleep.
 ///
 /// # Errors
-/// A word cannot be reached.
+///
+/// A word cannot be accessed.
 #[inline]
 pub fn arm<D: ShadowDoorbell>(doorbell: &D, seen: u32) -> Result<u32, D::Fault> {
     doorbell.set_event(seen)?;
@@ -53,20 +60,27 @@ pub fn arm<D: ShadowDoorbell>(doorbell: &D, seen: u32) -> Result<u32, D::Fault> 
     doorbell.value()
 }
 
-/// Host: moves the doorbell from `old` to `new`. Whether it has to ring the register.
+/// Host: moves the doorbell from `old` to `new`. Returns whether it must ring the register.
 ///
 /// # Errors
-/// A word cannot be reached.
+///
+/// A word cannot be accessed.
 #[inline]
 pub fn announce<D: ShadowDoorbell>(doorbell: &D, old: u32, new: u32) -> Result<bool, D::Fault> {
     doorbell.set_value(new)?;
+    // The fence of the pair: without it `event` may be read before `set_value` is visible, and a
+    // controller that armed in between sleeps with entries pending.
     fence(Ordering::SeqCst);
     Ok(passes(doorbell.event()?, old, new))
 }
 
-/// Whether a doorbell that moves from `old` to `new` goes on from `event`. Doorbells have 16 bits, and go round before that.
+/// Whether a doorbell that moves from `old` to `new` passes `event`. Doorbell values wrap at the
+/// ring's size, which is at most 2^16.
 #[inline]
 pub fn passes(event: u32, old: u32, new: u32) -> bool {
+    // The virtio rule (`vring_need_event`): distances modulo 2^16, back from `new`. It holds for
+    // smaller rings too: a doorbell that wraps from `old` to `new` covers the range from `old`
+    // through 2^16 to `new`.
     let from = |start: u32| (new as u16).wrapping_sub(start as u16);
     from(event).wrapping_sub(1) < from(old)
 }

@@ -1,21 +1,22 @@
-//! Queues that wait for a tag of the hardware queue that they share.
+//! Software queues that wait for a tag of the hardware queue they share, as blk-mq's
+//! `hctx->dispatch_wait` does.
 
 use crate::{Mutex, WakeFlag, lock};
 
-/// Queues that have found no tag, by number. Tags come back without a lock of this list, so a tag that comes back may be seen by neither
-/// side, unless both check what the other may have met:
+/// The waiting software queues, by number. Tags are returned without this list's lock, so a
+/// returned tag could be missed by both sides unless each checks what the other may have stored:
 ///
 /// ```text
-///   a queue's thread     no tag: joins (flag armed; fence)   tries again; no tag: arms its own flag, checks its notice, sleeps
-///   who returns tags     returns them                        fence; is the flag armed? yes: leaves each that waits a notice, and wakes it
+///   waiting thread   no tag: join (flag armed; fence)   try again   no tag: arm own flag, check, sleep
+///   returning side   return the tags                    fence       flag armed? notify and wake each waiter
 /// ```
 ///
-/// Nothing is posted for another thread's queue. While there are as many tags as queues, a thread that does not come for its tags keeps none
-/// from the others.
+/// A thread posts only for its own software queue. While there are as many tags as queues, a thread
+/// that does not take its tags keeps none from the others.
 #[derive(Debug, Default)]
 pub struct TagWaitList {
-    /// Armed while a queue waits: masked under the lock of `waiting`, so that a listed queue never finds it masked. Returning
-    /// tags is the announcing side.
+    /// Armed while a queue waits. It is masked under the lock of `waiting`, so it is never masked
+    /// while a queue is listed. The side that returns tags is the announcer.
     flag: WakeFlag,
     waiting: Mutex<Vec<u8>>,
 }
@@ -32,7 +33,8 @@ impl TagWaitList {
         self.flag.is_armed()
     }
 
-    /// The thread of a queue that has found no tag. It tries again afterwards: a tag may have come back before the wait was known.
+    /// Adds a queue that has found no tag. Its thread tries again afterwards: a tag may have been
+    /// returned before the wait was visible.
     #[cold]
     pub fn join(&self, queue: u8) {
         let mut waiting = lock(&self.waiting);
@@ -42,25 +44,30 @@ impl TagWaitList {
         self.flag.arm();
     }
 
-    /// Whether a queue is one of the first `places` that wait: while there are fewer tags than queues, those are the next to have one.
+    /// Whether a queue is among the first `places` that wait. While there are fewer tags than
+    /// queues, those take the next tags, first come, first served.
     #[cold]
     pub fn is_among_first(&self, queue: u8, places: u32) -> bool {
         lock(&self.waiting).iter().take(places as usize).any(|&other| other == queue)
     }
 
-    /// The thread of a queue: it waits for no tag any more. If it has taken none, [`TagWaitList::returned`] follows: others may be next now.
+    /// Removes a queue that no longer waits. If it has taken no tag, call [`TagWaitList::returned`]
+    /// next: other queues may have moved up.
     #[cold]
     pub fn leave(&self, queue: u8) {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|&other| other != queue);
+        // Under the lock: `join` lists the queue and arms the flag as one step.
         if waiting.is_empty() {
             self.flag.mask();
         }
     }
 
-    /// Tags came back, or may have: `wake` leaves the thread of each queue that waits a notice, and wakes it. It runs under the list's lock.
+    /// Tags were returned, or may have been: calls `wake` for each waiting queue, under the list's
+    /// lock.
     #[inline]
     pub fn returned(&self, wake: impl FnMut(u8)) {
+        // One fence and one load on the completion path while no queue waits.
         if self.flag.should_wake() {
             self.wake_all(wake);
         }
@@ -71,7 +78,7 @@ impl TagWaitList {
         lock(&self.waiting).iter().copied().for_each(wake);
     }
 
-    /// [`TagWaitList::returned`] without its fence: for a mutant.
+    /// [`TagWaitList::returned`] without its fence, for a negative test.
     #[cfg(loom)]
     pub fn returned_unfenced(&self, wake: impl FnMut(u8)) {
         if self.flag.is_armed() {

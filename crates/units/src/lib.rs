@@ -1,8 +1,8 @@
-//! What every crate shares: instants and spans of time, kinds of operation, size classes, lists of CPUs, and suggestions for
-//! misspelled names.
+//! Types that every crate shares: instants and spans of time, kinds of operation, size classes,
+//! lists of CPUs, and suggestions for misspelled names.
 //!
-//! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
-//! simulator's virtual time, and the code cannot tell which.
+//! Crates without I/O have no clock. Time comes in as [`Nanos`], from the engine's one clock read
+//! per batch or from the simulator's virtual time.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,8 @@ use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates, so that "never"
-/// ([`Nanos::MAX`]) stays never and a clock that steps back yields zero rather than a panic.
+/// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates: "never"
+/// ([`Nanos::MAX`]) plus a span stays "never", and a clock that steps back yields zero.
 ///
 /// With the feature `serde` it is read and written as a plain number.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,19 +50,24 @@ impl Nanos {
 impl FromStr for Nanos {
     type Err = String;
 
-    /// A decimal number and its unit, exactly: `30s`, `1.5ms`, `50us`, `100ns`. None has a fraction of a nanosecond.
+    /// A decimal number and its unit, exactly: `30s`, `1.5ms`, `50us`, `100ns`. None has a fraction
+    /// of a nanosecond.
     fn from_str(text: &str) -> Result<Nanos, String> {
+        // "s" comes last: it is a suffix of all the others.
         const UNITS: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
         let span = || {
             let (number, unit) = UNITS.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
             let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
             let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            // `parse` would accept a sign. Nine digits of a second are a nanosecond, and keep
+            // `scale` within 64 bits.
             if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
                 return None;
             }
             let scale = 10u64.pow(fraction.len() as u32);
             let part = fraction.parse::<u64>().ok()?.checked_mul(unit)?;
             let nanos = whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(part / scale)?;
+            // 0.5ns is refused rather than rounded.
             part.is_multiple_of(scale).then_some(Nanos(nanos))
         };
         span().ok_or_else(|| format!("`{text}` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
@@ -70,7 +75,7 @@ impl FromStr for Nanos {
 }
 
 impl From<Duration> for Nanos {
-    /// What does not fit is [`Nanos::MAX`], 584 years.
+    /// A span that does not fit (more than 584 years) becomes [`Nanos::MAX`].
     fn from(span: Duration) -> Nanos {
         Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -112,6 +117,7 @@ impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             u64::MAX => f.write_str("never"),
+            // Up to four digits of the smaller unit: 9999 ns rather than 10.0 µs.
             n if n < 10_000 => write!(f, "{n} ns"),
             n if n < 10_000_000 => write!(f, "{:.1} µs", n as f64 / 1e3),
             n if n < 10_000_000_000 => write!(f, "{:.1} ms", n as f64 / 1e6),
@@ -120,24 +126,24 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// What a command does, as far as waiting for it is concerned.
+/// The operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Moves data to the host.
     Read,
     /// Moves data to the device.
     Write,
-    /// Moves nothing; makes earlier writes durable.
+    /// Moves no data; makes earlier writes durable.
     Flush,
-    /// Moves nothing; makes blocks read as zeroes.
+    /// Moves no data; makes blocks read as zeroes.
     WriteZeroes,
-    /// Moves no data; tells the device that what blocks hold is not needed any more.
+    /// Moves no data; hints that the blocks' contents are no longer needed (TRIM).
     Deallocate,
-    /// Has the device compare data of the host's with what blocks hold; changes neither.
+    /// Moves data to the device, which compares it with the blocks' contents. Changes neither.
     Compare,
-    /// Moves nothing; has the device make sure that blocks can be read.
+    /// Moves no data; the device checks that blocks are readable.
     Verify,
-    /// Moves nothing; makes blocks unreadable until they are written again.
+    /// Moves no data; makes blocks unreadable until they are written again.
     WriteUncorrectable,
 }
 
@@ -146,7 +152,7 @@ impl Op {
     pub const ALL: [Op; 8] =
         [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Compare, Op::Verify, Op::WriteUncorrectable];
 
-    /// What the NVMe specification calls it.
+    /// Its name in the NVMe specification.
     pub fn name(self) -> &'static str {
         match self {
             Op::Read => "Read",
@@ -160,35 +166,38 @@ impl Op {
         }
     }
 
-    /// Whether it moves data, between a buffer and blocks. A Compare moves its data no further than to the device.
+    /// Whether it moves data between a buffer and blocks. Compare does not: its data goes no
+    /// further than to the device.
     pub fn moves_data(self) -> bool {
         matches!(self, Op::Read | Op::Write)
     }
 
-    /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
+    /// Whether it changes the blocks' contents. Executed late, after another write to the same
+    /// blocks, it destroys newer data.
     pub fn changes_blocks(self) -> bool {
         matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable)
     }
 }
 
-/// Commands whose device times are alike: one operation and one power-of-two band of sizes. What moves no data, and a
-/// Compare, is one class for each operation, whatever it names.
+/// Commands with similar device times: one operation and one power-of-two band of sizes. Compare
+/// and each operation that moves no data are one class each, for any number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class(u8);
 
 impl Class {
-    /// How many classes there are; every [`Class::index`] is below it.
+    /// Number of classes. Every [`Class::index`] is below it.
     pub const COUNT: usize = Self::DATALESS + 6;
     const BANDS: usize = 12;
-    /// The first class of those that move no data.
+    /// The first class without data.
     const DATALESS: usize = 2 * Self::BANDS;
 
-    /// The class of a command of `bytes` bytes, which count where it moves data. Bands: up to 512 B, up to 1 KiB, … up to
-    /// 512 KiB, larger.
+    /// The class of a command of `bytes` bytes. Bands: up to 512 B, up to 1 KiB, … up to 512 KiB,
+    /// larger. `bytes` is ignored for operations that move no data.
     pub fn new(op: Op, bytes: u32) -> Class {
         if !op.moves_data() {
             return Class((Self::DATALESS + op as usize - Op::Flush as usize) as u8);
         }
+        // Minus 1 so that a power of two belongs to the band that it ends.
         let band = match bytes.saturating_sub(1) >> 9 {
             0 => 0,
             n => ((32 - n.leading_zeros()) as usize).min(Self::BANDS - 1),
@@ -196,15 +205,17 @@ impl Class {
         Class((op as usize * Self::BANDS + band) as u8)
     }
 
-    /// The class of an index, which [`Class::index`] gave.
+    /// The class of an index from [`Class::index`].
     pub fn of_index(index: u8) -> Class {
+        // An index out of range must not panic: it comes back from a packed token.
         Class(index.min(Self::COUNT as u8 - 1))
     }
 
-    /// The most bytes that a command of the class moves, or where there is no such limit, half of what it moves at least. Of one
-    /// that moves none, what the smallest moves: it is work all the same.
+    /// The largest size of the class in bytes. The last band has no upper limit and counts as 1
+    /// MiB, a class without data as 512.
     pub fn most_bytes(self) -> u32 {
         if usize::from(self.0) >= Self::DATALESS {
+            // Never 0: callers use it as a weight.
             return 512;
         }
         512 << (usize::from(self.0) % Self::BANDS)
@@ -216,12 +227,13 @@ impl Class {
     }
 }
 
-/// The CPUs of a list such as `0-3,8,10-11`: ascending, no doubles.
+/// Parses a list of CPUs such as `0-3,8,10-11`. Returns them in ascending order without duplicates.
 ///
 /// # Errors
-/// It is no such list: why, in words.
+///
+/// The text is not such a list; the message says why.
 pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
-    /// More than any machine has.
+    /// Bounds the result of a range such as 0-4294967295. More than any machine has.
     const MOST: u32 = 4096;
     let mut cpus = BTreeSet::new();
     let cpu = |text: &str| match text.trim().parse::<u32>() {
@@ -249,7 +261,7 @@ pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpus.into_iter().collect())
 }
 
-/// The list of ascending `cpus`, as [`cpus`] reads it.
+/// Formats ascending `cpus` as a list that [`cpus`] parses.
 pub fn cpu_ranges(cpus: &[u32]) -> String {
     let runs = cpus.chunk_by(|cpu, next| cpu.checked_add(1) == Some(*next));
     let run = |run: &[u32]| match run {
@@ -259,8 +271,9 @@ pub fn cpu_ranges(cpus: &[u32]) -> String {
     runs.map(run).collect::<Vec<_>>().join(",")
 }
 
-/// The name most like what was given, whatever its case, if one is like it: at most half of it, and at most four letters,
-/// inserted, left out, replaced or swapped. None for more than 64 bytes: nobody mistypes a name at that length.
+/// The name closest to `given`, ignoring case, if one is close enough: at most four edits (insert,
+/// delete, replace, swap), and at most half of its length. `None` for more than 64 bytes: no name
+/// is that long, and the distance takes quadratic time.
 pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > 64 {
         return None;
@@ -268,7 +281,8 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     let given = given.to_lowercase();
     let length = given.chars().count();
     let most = length.div_ceil(2).min(4);
-    // The distance takes the product of both lengths, and is no less than their difference.
+    // The distance takes the product of both lengths. It is at least their difference, so names of
+    // other lengths are skipped first.
     let near = names.into_iter().filter(|name| name.chars().count().abs_diff(length) <= most);
     let distances = near.map(|name| (strsim::damerau_levenshtein(&given, name), name));
     distances.filter(|&(distance, _)| distance <= most).min().map(|(_, name)| name)

@@ -9,7 +9,7 @@ fn only_lent_pieces_are_used() {
     grant(&mark, KIND);
     assert!(acquire(&mark, KIND + 1).is_none(), "lent as another kind");
     let used = acquire(&mark, KIND).unwrap();
-    assert_eq!((kind_of(&mark), try_acquire(&mark, KIND).err()), (KIND, Some(Refused::Used)));
+    assert_eq!((kind_of(&mark), try_acquire(&mark, KIND).err()), (KIND, Some(AcquireError::InUse)));
     drop(used);
     revoke(&mark);
     assert_eq!((kind_of(&mark), acquire(&mark, KIND).is_none()), (PRIVATE, true));
@@ -23,10 +23,10 @@ fn owner_regains_piece_after_use() {
     let mark = AtomicU8::new(PRIVATE);
     grant(&mark, KIND);
     let used = acquire(&mark, KIND).unwrap();
-    assert!(!begin_revoke(&mark) && !is_left(&mark) && acquire(&mark, KIND).is_none());
+    assert!(!begin_revoke(&mark) && !is_released(&mark) && acquire(&mark, KIND).is_none());
     drop(used);
     assert!(acquire(&mark, KIND).is_none() && kind_of(&mark) == PRIVATE, "it is being taken back");
-    assert!(is_left(&mark) && !is_left(&mark));
+    assert!(is_released(&mark) && !is_released(&mark));
     grant(&mark, KIND);
     assert!(acquire(&mark, KIND).is_some());
 }

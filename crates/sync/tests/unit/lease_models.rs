@@ -34,8 +34,8 @@ fn uses(mark: &AtomicU8, memory: &AtomicU32, what: u32, omit: Omit) -> bool {
     memory.store(memory.load(Relaxed) + what, Relaxed);
     if omit == Omit::Release {
         std::mem::forget(used);
-        if mark.compare_exchange(KIND | USED, KIND, Relaxed, Relaxed).is_err() {
-            mark.store(LEFT, Relaxed);
+        if mark.compare_exchange(KIND | IN_USE, KIND, Relaxed, Relaxed).is_err() {
+            mark.store(RELEASED, Relaxed);
         }
     }
     true
@@ -48,8 +48,8 @@ fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
             mark.store(PRIVATE, Release);
             true
         }
-        Omit::Acquire => mark.swap(PRIVATE, Relaxed) & USED == 0 || mark.load(Relaxed) == LEFT,
-        _ => begin_revoke(mark) || is_left(mark),
+        Omit::Acquire => mark.swap(PRIVATE, Relaxed) & IN_USE == 0 || mark.load(Relaxed) == RELEASED,
+        _ => begin_revoke(mark) || is_released(mark),
     }
 }
 
@@ -66,7 +66,7 @@ fn memory_is_the_owners(omit: Omit) {
         let found = takes_back(&mark, omit).then(|| memory.load(Relaxed));
         let wrote: u32 = users.into_iter().map(|user| user.join().unwrap()).sum();
         assert_eq!(memory.load(Relaxed), 100 + wrote, "two used it at once");
-        assert!(found.is_some() || mark.load(Relaxed) == LEFT || omit != Omit::Nothing, "the owner would wait for ever");
+        assert!(found.is_some() || mark.load(Relaxed) == RELEASED || omit != Omit::Nothing, "the owner would wait for ever");
         assert!(found.is_none_or(|found| found == 100 + wrote), "it was written to after it was taken back");
     });
 }

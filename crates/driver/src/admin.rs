@@ -1,31 +1,33 @@
-//! Admin commands as the state machines of this crate ask for them, and what an admin token says.
+//! Admin commands that the state machines of this crate ask their executor to post, and the tokens
+//! that identify them.
 
 use nvme::{Cid, QueueId, Sqe, Status};
 
 /// A command to post on the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminCommand {
-    /// The command. If `page` is set, its PRP1 is still to be filled in.
+    /// The command. If `page` is set, the executor fills in PRP1.
     pub sqe: Sqe,
-    /// It returns 4096 bytes: give it a page-aligned buffer of that size as PRP1, and the reply what is in there.
+    /// The command returns 4096 bytes. The executor passes a page-aligned buffer of that size as
+    /// PRP1, and its contents in the reply.
     pub page: bool,
 }
 
 /// The answer to an [`AdminCommand`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdminReply<'a> {
-    /// How it ended.
+    /// Status of the completion.
     pub status: Status,
     /// DW0 of the completion.
     pub result: u32,
-    /// The page that it filled; empty if it asked for none.
+    /// The page that the command filled; empty if `page` was not set.
     pub page: &'a [u8],
 }
 
-/// Who an admin command belongs to: the token it is posted with.
+/// Which part of the driver posted an admin command. It is posted with this as its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The state machine that is at work: bring-up, recovery or shutdown.
+    /// The state machine in progress: bring-up, recovery or shutdown.
     Sequence,
     /// An Abort of this command.
     Abort {
@@ -34,20 +36,22 @@ pub enum Purpose {
         /// The command.
         cid: Cid,
     },
-    /// An Asynchronous Event Request: it completes when there is an event, maybe never, and has no time-out.
+    /// An Asynchronous Event Request. It completes when there is an event, possibly never, and has
+    /// no time-out.
     AsyncEvent,
     /// Keep Alive.
     KeepAlive,
-    /// Whatever the owner of the queue wants, by a number of its own (56 bits).
+    /// A command of the queue's owner, by a number of its own (56 bits).
     Own(u64),
 }
 
 const KIND: u32 = 56;
 
 impl Purpose {
-    /// As a token.
+    /// Packs it into a token.
     pub fn to_token(self) -> u64 {
         match self {
+            // 0 is left for `Own`, so a token that was never set is one of the owner's.
             Purpose::Sequence => 1 << KIND,
             Purpose::Abort { queue, cid } => 2 << KIND | u64::from(queue.0) << 16 | u64::from(cid.0),
             Purpose::AsyncEvent => 3 << KIND,
@@ -56,18 +60,19 @@ impl Purpose {
         }
     }
 
-    /// What a token says.
+    /// Unpacks a token.
     pub fn from_token(token: u64) -> Purpose {
         match token >> KIND {
             1 => Purpose::Sequence,
             2 => Purpose::Abort { queue: QueueId((token >> 16) as u16), cid: Cid(token as u16) },
             3 => Purpose::AsyncEvent,
             4 => Purpose::KeepAlive,
+            // Tokens come back through the command table, so none is invalid.
             _ => Purpose::Own(token & ((1 << KIND) - 1)),
         }
     }
 
-    /// Whether a command may stay unanswered for ever.
+    /// Whether the command may legitimately stay in flight for ever, so that no time-out applies.
     pub fn may_wait_for_ever(self) -> bool {
         self == Purpose::AsyncEvent
     }

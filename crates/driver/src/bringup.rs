@@ -1,6 +1,17 @@
-//! Bring-up: from whatever state a controller is in to one whose namespaces are known and whose I/O queues exist, by the
-//! sequence of the specification (Base 3.5.1). A state machine without I/O: it is stepped with the time and the
-//! controller's properties, and asks its executor for everything else.
+//! Bring-up: takes a controller from any state to one whose namespaces are known and whose I/O
+//! queues exist, by the initialisation sequence of the specification (Base 3.5.1).
+//!
+//! The machine does no I/O. The executor steps it with the time and the controller's properties,
+//! and carries out the [`BringupAsk`] that each step returns:
+//!
+//! ```text
+//!   read CAP, VS     stop (CC.EN = 0, RDY = 0)     enable (CC.EN = 1, RDY = 1)
+//!   Identify Controller (01h, 06h)     active namespaces (02h)     per namespace: 00h, 05h, 03h
+//!   Number of Queues     Async Event Configuration     Doorbell Buffer Config
+//!   per queue pair: Create CQ, Create SQ     Keep Alive Timer     ready
+//! ```
+//!
+//! It ends in `Ready` or `Failed`. Each wait has a deadline, and the whole has one too.
 
 mod replies;
 
@@ -18,7 +29,7 @@ use crate::{
     Ticket, Unusable,
 };
 
-/// What bring-up is to make of a controller.
+/// Configuration of a bring-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BringupConfig {
     /// Bus address of the admin submission queue.
@@ -31,55 +42,58 @@ pub struct BringupConfig {
     pub queues: WantedQueues,
     /// How long an admin command may take.
     pub admin_timeout: Nanos,
-    /// The keep-alive time-out (KATO) to set, rounded up to what the controller can do; zero: none. A host that asks for one sends Keep
-    /// Alive, at least twice in [`Inventory::keep_alive`].
+    /// The keep-alive time-out (KATO) to set, rounded up to the controller's granularity. Zero:
+    /// none. A host that sets one sends Keep Alive at least twice in [`Inventory::keep_alive`].
     pub keep_alive: Nanos,
-    /// Bus addresses of two zeroed pages, where the host can keep doorbells: theirs, and that of their EventIdx. `None`: it keeps none.
+    /// Bus addresses of two zeroed pages for shadow doorbells and their EventIdx. `None`: the host
+    /// uses none.
     pub doorbells: Option<(u64, u64)>,
 }
 
-/// What bring-up asks of its executor. Each is to be carried out before the next step.
+/// An action for the executor, to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BringupAsk {
-    /// Step again when the reply or the answer has come, and at `until` at the latest.
+    /// Step again when the reply or the property value has arrived, and at `until` at the latest.
     Wait {
         /// When.
         until: Nanos,
     },
-    /// Post this on the admin queue, and hand the answer to [`Bringup::completed`].
+    /// Post this on the admin queue, and pass the reply to [`Bringup::completed`].
     Admin(AdminCommand),
-    /// The controller has stopped without having answered the last command, and is enabled next: [`crate::Exclusive::abandon`] and
-    /// [`crate::Exclusive::reopen`] the admin queue pair. The page of the command is the host's again.
+    /// The controller has stopped without completing the last command, and is enabled next:
+    /// [`crate::Exclusive::abandon`] and [`crate::Exclusive::reopen`] the admin queue pair. The
+    /// command's page belongs to the host again.
     ReopenAdmin,
-    /// Make the memory of this queue pair, and hand its addresses to [`Bringup::rings`].
+    /// Allocate the memory of this queue pair, and pass its addresses to [`Bringup::rings`].
     Rings {
         /// The queue.
         id: QueueId,
         /// Its sizes.
         sizes: QueueSizes,
     },
-    /// The controller is ready. Said from now on.
+    /// The controller is ready. Every later step returns this too.
     Ready(Box<Inventory>),
-    /// It is not, and will not be. Said from now on. It may be enabled: a [`crate::Shutdown`] of what is known of it (an
-    /// empty [`Inventory`] will do) has to stop it before its memory is freed.
+    /// Bring-up has failed. Every later step returns this too. The controller may be enabled: stop
+    /// it by a [`crate::Shutdown`] (an empty [`Inventory`] will do) before its memory is freed.
     Failed(BringupError),
 }
 
 /// The I/O queue pairs wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedQueues {
-    /// New ones, as far as the controller grants them.
+    /// New queue pairs, as many as the controller grants.
     New {
         /// Commands in flight on each, as far as the controller allows.
         depth: u32,
-        /// One for each queue pair: the vector that its completions raise, or `None` for a queue that is only polled.
+        /// One entry for each queue pair: its interrupt vector, or `None` for a polled queue.
         vectors: Vec<Option<Vector>>,
     },
-    /// After a reset: the ones that there were, with the same memory. If the controller now grants less, that is an error.
+    /// After a reset: the same queue pairs with the same memory. It is an error if the controller
+    /// now grants fewer.
     Again(Vec<QueueLayout>),
 }
 
-/// An I/O queue pair as it is created.
+/// An I/O queue pair to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLayout {
     /// Identifier of both queues.
@@ -90,7 +104,7 @@ pub struct QueueLayout {
     pub sq: u64,
     /// Bus address of the completion queue, zeroed.
     pub cq: u64,
-    /// The vector that completions raise.
+    /// The interrupt vector of its completions.
     pub vector: Option<Vector>,
 }
 
@@ -101,35 +115,36 @@ pub struct Inventory {
     pub cap: Cap,
     /// VS.
     pub version: Version,
-    /// Which controller it is.
+    /// Model, serial number and firmware.
     pub model: Model,
-    /// The subsystem that it belongs to.
+    /// The NVM subsystem.
     pub subsystem: Subsystem,
-    /// What its commands and queues have to keep to. Always there once bring-up is ready.
+    /// Limits of its commands and queues. Always `Some` once bring-up is ready.
     pub limits: Option<Limits>,
-    /// The active namespaces that can be used.
+    /// The active namespaces that this driver can use.
     pub namespaces: Vec<Namespace>,
-    /// The active namespaces that cannot, and why.
+    /// The active namespaces that it cannot use, and why.
     pub refused: Vec<RefusedFormat>,
-    /// How many I/O submission and completion queues the controller grants.
+    /// I/O submission and completion queues granted.
     pub granted: (u32, u32),
-    /// The I/O queue pairs that exist.
+    /// The I/O queue pairs created.
     pub queues: Vec<QueueLayout>,
     /// The keep-alive time-out in force; zero: none.
     pub keep_alive: Nanos,
-    /// OAES: which asynchronous events can be enabled.
+    /// OAES: the asynchronous events supported.
     pub async_events_offered: u32,
-    /// LPA: log pages can be read from an offset on.
+    /// LPA: log pages can be read from an offset.
     pub log_offsets: bool,
-    /// OACS: the host may keep doorbells in memory (Doorbell Buffer Config).
+    /// OACS: Doorbell Buffer Config is supported.
     pub doorbells_offered: bool,
-    /// It does, in the pages of [`crate::BringupConfig::doorbells`], until the controller is reset.
+    /// Shadow doorbells are in use, in the pages of [`crate::BringupConfig::doorbells`], until the
+    /// controller is reset.
     pub doorbells_kept: bool,
-    /// RTD3E in microseconds: how long a shutdown may take; 0: not said.
+    /// RTD3E in microseconds: how long a shutdown may take; 0: not reported.
     pub shutdown_micros: u32,
 }
 
-/// Which controller it is, as it says.
+/// Model, serial number and firmware of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     /// MN.
@@ -140,22 +155,23 @@ pub struct Model {
     pub firmware: String,
 }
 
-/// The subsystem that a controller belongs to, and what of it matters where there are several paths.
+/// The NVM subsystem of a controller, and the fields that matter with several paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subsystem {
     /// SUBNQN.
     pub nqn: String,
-    /// CNTLID: which of its controllers this is.
+    /// CNTLID of this controller.
     pub controller: u16,
-    /// ANATT, if asymmetric namespace access is reported (CMIC.ANARS): how long a change of state takes at most.
+    /// ANATT, if the controller reports asymmetric namespace access (CMIC.ANARS): the longest that
+    /// an ANA state change takes.
     pub ana_transition: Option<Nanos>,
-    /// ANAGRPMAX: the max_nsid ANA group; 0 without ANA.
+    /// ANAGRPMAX: the highest ANA group; 0 without ANA.
     pub ana_groups: u32,
-    /// KAS: the steps in which a keep-alive time-out can be set; zero: it cannot.
+    /// KAS: the granularity of the keep-alive time-out; zero: keep-alive is not supported.
     pub keep_alive_step: Nanos,
     /// CTRATT.TBKAS: any traffic counts as keep-alive.
     pub traffic_keep_alive: bool,
-    /// CQT: how long after its keep-alive time-out the controller may still be at work.
+    /// CQT: how long after its keep-alive time-out the controller may still execute commands.
     pub quiesce_time: Nanos,
 }
 
@@ -167,6 +183,7 @@ impl Subsystem {
             controller: controller.cntlid,
             ana_transition: ana.then(|| Nanos::from_secs(controller.anatt.into())),
             ana_groups: if ana { controller.anagrpmax } else { 0 },
+            // KAS counts units of 100 ms.
             keep_alive_step: Nanos::from_millis(u64::from(controller.kas) * 100),
             traffic_keep_alive: controller.ctratt & identify::Controller::CTRATT_TBKAS != 0,
             quiesce_time: Nanos::from_millis(controller.cqt.into()),
@@ -174,20 +191,20 @@ impl Subsystem {
     }
 }
 
-/// Bring-up failed: where, why, and what the registers said then.
+/// Bring-up failed: the phase, the cause and the registers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the controller cannot be brought up; {phase}: {cause} ({registers})")]
 #[non_exhaustive]
 pub struct BringupError {
-    /// Where in the sequence.
+    /// The phase that failed.
     pub phase: BringupPhase,
-    /// Why.
+    /// The cause.
     pub cause: BringupCause,
-    /// The registers, as they were seen last.
+    /// The registers as last read or written.
     pub registers: RegisterValues,
 }
 
-/// Where in the sequence (Base 3.5.1).
+/// A phase of the sequence (Base 3.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BringupPhase {
@@ -270,7 +287,7 @@ pub enum BringupCause {
         /// For how long.
         waited: Nanos,
     },
-    /// An admin command was not answered.
+    /// An admin command did not complete.
     #[error("no completion after {waited}")]
     NoReply {
         /// For how long.
@@ -279,13 +296,13 @@ pub enum BringupCause {
     /// The controller broke the protocol on the admin queue.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
-    /// Each command was answered in its time, and there was no end to them.
+    /// Each command completed within its time-out, but the sequence as a whole takes too long.
     #[error("it is not ready {waited} after CSTS.RDY became 1, although it answers; it may have too many namespaces, or be too slow")]
     TooLong {
         /// For how long.
         waited: Nanos,
     },
-    /// An admin command that bring-up cannot do without was refused.
+    /// A required admin command was rejected.
     #[error("the controller answered {status}")]
     Rejected {
         /// Its status.
@@ -294,13 +311,13 @@ pub enum BringupCause {
     /// A property could not be read or written.
     #[error(transparent)]
     Property(#[from] PropertyError),
-    /// A controller that this driver cannot use.
+    /// This driver cannot use the controller.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// The executor gave fewer bytes than an Identify page has.
+    /// The executor passed fewer bytes than an Identify page has.
     #[error(transparent)]
     ShortPage(TooShort),
-    /// A namespace list that is not in ascending order.
+    /// The active namespace list is not in ascending order.
     #[error("the list of active namespaces names {nsid} after {after}: it has to ascend")]
     BadNamespaceList {
         /// The namespace.
@@ -308,46 +325,47 @@ pub enum BringupCause {
         /// The one before.
         after: Nsid,
     },
-    /// More namespaces than this driver deals with.
+    /// More namespaces than this driver supports.
     #[error("more than {most} namespaces")]
     TooManyNamespaces {
         /// The most.
         most: usize,
     },
-    /// The admin queue wanted is larger than AQA can say.
+    /// The configured admin queue is larger than AQA can express.
     #[error("an admin queue has at most {most} entries")]
     AdminQueueTooLarge {
         /// The most.
         most: u32,
     },
-    /// After a reset the controller no longer grants the queues that it had.
+    /// After a reset the controller no longer grants the queues that existed.
     #[error("after the reset the controller allows fewer or smaller queues than before")]
     Changed,
 }
 
-/// How long a controller that is ready (CSTS.RDY) may take to answer everything. Each command has its deadline, but the controller says
-/// how many there are: three for each of up to 16,384 namespaces.
+/// How long everything after CSTS.RDY = 1 may take. Each command has its own time-out, but the
+/// controller controls their number: three for each of up to 16,384 namespaces.
 const BRINGUP_TIMEOUT: Nanos = Nanos::from_secs(60);
 
-/// The state machine.
+/// The bring-up state machine.
 #[derive(Clone, Debug)]
 pub struct Bringup {
     config: BringupConfig,
     state: BringupState,
     ready_timeout: Nanos,
-    /// Since when it is ready, and asked.
+    /// When CSTS.RDY became 1. [`BRINGUP_TIMEOUT`] counts from here.
     commands_since: Nanos,
     inventory: Inventory,
-    /// Namespaces to ask about.
+    /// Namespaces to identify.
     nsids: Vec<Nsid>,
-    /// These are all identifiers that there may be (NN), because the controller has no list of the active ones.
+    /// `nsids` is 1 to NN, active or not: the controller has no list of active namespaces (CNS
+    /// 02h).
     sequential_scan: bool,
-    /// The list was asked for and not answered: the controller is brought up again without it.
+    /// CNS 02h did not complete: the controller is brought up again without that command.
     skip_nsid_list: bool,
-    /// NN: the max_nsid namespace identifier.
+    /// NN: the highest namespace identifier.
     max_nsid: u32,
     accesses: Accesses,
-    /// While a command is out.
+    /// Polls CSTS while a command is in flight.
     status_poll: StatusPoll,
     step_timer: StepTimer,
 }
@@ -362,18 +380,18 @@ enum BringupState {
         backoff: Backoff,
         fatal: bool,
     },
-    /// To be posted, then waiting for the reply.
+    /// An admin command: to be posted while `deadline` is `None`, then waiting for its reply.
     Admin {
         command: BringupCommand,
         deadline: Option<Nanos>,
     },
-    /// Waiting for the addresses of the n-th queue pair.
+    /// Waiting for the ring addresses of the n-th queue pair.
     Rings(usize),
     Ready,
     Failed(BringupError),
 }
 
-/// The admin commands of bring-up; the numbers count namespaces and queue pairs.
+/// The admin commands of bring-up. A `usize` is an index into `nsids` or into the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BringupCommand {
     Controller,
@@ -397,7 +415,7 @@ enum BringupCommand {
 }
 
 impl Bringup {
-    /// From the start.
+    /// Begins at the first phase.
     pub fn new(config: BringupConfig) -> Bringup {
         Bringup {
             config,
@@ -415,7 +433,8 @@ impl Bringup {
         }
     }
 
-    /// Goes on as far as it can. Time for which it is stepped later than it asked for counts towards no deadline.
+    /// Advances as far as possible. If the executor steps later than it was asked to, the excess
+    /// counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         let overrun = self.step_timer.overrun(now);
         self.extend(overrun);
@@ -426,7 +445,7 @@ impl Bringup {
         ask
     }
 
-    /// Nobody looked for so long.
+    /// Moves every deadline by `overrun`, for which the executor was not running.
     fn extend(&mut self, overrun: Nanos) {
         self.commands_since += overrun;
         match &mut self.state {
@@ -439,6 +458,7 @@ impl Bringup {
 
     fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         loop {
+            // Transitions that need nothing from the executor follow each other at once.
             let asked = match self.advance(now, properties) {
                 Err(AccessError::WouldBlock(until)) => return BringupAsk::Wait { until },
                 Err(AccessError::Failed(error)) => {
@@ -447,6 +467,7 @@ impl Bringup {
                 }
                 Ok(asked) => asked,
             };
+            // The transition is complete: its accesses must not be replayed by the next one.
             self.accesses.end_round();
             if let BringupState::Failed(error) = &self.state {
                 return BringupAsk::Failed(error.clone());
@@ -457,7 +478,7 @@ impl Bringup {
         }
     }
 
-    /// One transition; an answer if the executor has something to do.
+    /// Makes one transition. Returns an action if the executor has something to do.
     fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, AccessError> {
         let timeout = self.config.admin_timeout;
         let mut round = self.accesses.round(now, timeout, properties);
@@ -468,6 +489,7 @@ impl Bringup {
                 StopStatus::Wait(until) => return Err(AccessError::WouldBlock(until)),
                 StopStatus::Stopped => {
                     self.state = BringupState::Enabling;
+                    // Only this retry has left a command on the admin queue.
                     return Ok(self.skip_nsid_list.then_some(BringupAsk::ReopenAdmin));
                 }
                 StopStatus::TimedOut(waited) => self.fail(BringupCause::NotStopped { waited }),
@@ -477,9 +499,11 @@ impl Bringup {
             BringupState::Enabling => self.enable(now, properties)?,
             BringupState::Enabled { backoff, fatal } => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
-                // A status of before EN became 1 may not have been cleared yet: it says nothing of this attempt.
+                // CFS of before EN = 1 may not have been cleared yet. It counts only if it stays
+                // until the time-out.
                 *fatal &= csts.cfs() && !csts.rdy();
                 match (csts.is_gone(), csts.cfs() && !*fatal, csts.rdy()) {
+                    // All ones also reads as CFS = 1 and RDY = 1, so removal is tested first.
                     (true, ..) => self.fail(BringupCause::Gone),
                     (_, true, _) => self.fail(BringupCause::Fatal),
                     (_, _, true) => {
@@ -493,6 +517,7 @@ impl Bringup {
                     },
                 }
             }
+            // Tested between commands only: one in flight has its own deadline.
             BringupState::Admin { deadline: None, .. } if now - self.commands_since >= BRINGUP_TIMEOUT => {
                 self.fail(BringupCause::TooLong { waited: now - self.commands_since });
             }
@@ -509,6 +534,7 @@ impl Bringup {
                 let n = *n;
                 match self.inventory.queues.get(n) {
                     Some(layout) => return Ok(Some(BringupAsk::Rings { id: layout.id, sizes: layout.sizes })),
+                    // Cannot happen: `next_queue` checks the index. Not worth a panic.
                     None => self.state = BringupState::Ready,
                 }
             }
@@ -521,6 +547,7 @@ impl Bringup {
     fn start(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), AccessError> {
         let mut round = self.accesses.round(now, self.config.admin_timeout, properties);
         let cap = Cap::from_bits(round.get64(Property::Cap)?);
+        // A removed PCIe device reads as all ones.
         if cap.into_bits() == u64::MAX || Csts::from_bits(round.get32(Property::Csts)?).is_gone() {
             self.fail(BringupCause::Gone);
             return Ok(());
@@ -536,6 +563,7 @@ impl Bringup {
         let version = Version::from_bits(round.get32(Property::Vs)?);
         self.ready_timeout = ready_timeout(&mut round, cap)?;
         self.inventory = Inventory { cap, version, ..Inventory::default() };
+        // Firmware, a boot loader or a killed process may have left it enabled.
         self.state = BringupState::Stopping(StopSequence::started(now, self.ready_timeout));
         Ok(())
     }
@@ -543,23 +571,26 @@ impl Bringup {
     fn enable(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), AccessError> {
         let mut round = self.accesses.round(now, self.config.admin_timeout, properties);
         let sizes = self.config.admin_sizes;
+        // Read before EN = 1: see `Enabled`.
         let fatal = Csts::from_bits(round.get32(Property::Csts)?).cfs();
         round.set(Property::Aqa, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits())?;
         round.set(Property::Asq, self.config.admin_sq)?;
         round.set(Property::Acq, self.config.admin_cq)?;
-        // One that names none has the NVM command set: there was no other when it was made.
+        // CAP.CSS = 0: a controller from before the field existed has the NVM command set only.
         let offered = self.inventory.cap.css();
         let css = if offered == 0 || offered & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
+        // MPS = 0 is 4 KiB pages, as `check_cap` requires; every controller has round robin (AMS =
+        // 0).
         let cc = Cc::new().with_css(css).with_mps(0).with_ams(Cc::AMS_ROUND_ROBIN);
         let cc = cc.with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2);
-        // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).
+        // CSS, MPS and AMS may change only while EN is 0 (Base 3.1.4.5), hence two writes.
         round.set(Property::Cc, cc.into_bits())?;
         round.set(Property::Cc, cc.with_en(true).into_bits())?;
         self.state = BringupState::Enabled { backoff: Backoff::new(now, self.ready_timeout), fatal };
         Ok(())
     }
 
-    /// Nothing but the reply is waited for, unless the controller breaks meanwhile.
+    /// Waits for the reply, and fails early if CSTS shows that none will come.
     fn poll_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, AccessError> {
         let timeout = self.config.admin_timeout;
         let (csts, until) =
@@ -570,7 +601,8 @@ impl Bringup {
         } else if csts.is_some_and(|csts| csts.cfs()) {
             self.fail(BringupCause::Fatal);
         } else if now >= deadline && self.may_skip_nsid_list() {
-            // The list may still be written to its page: nothing else is asked for before the controller has stopped.
+            // The list may still be written to its page. The controller is stopped before that page
+            // is reused.
             self.skip_nsid_list = true;
             self.state = BringupState::Start;
         } else if now >= deadline {
@@ -594,10 +626,12 @@ impl Bringup {
             BringupCommand::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, self.nsid(n)),
             BringupCommand::NumberOfQueues => {
                 let queues = self.wanted_queues() as u32;
+                // Sent before any I/O queue is created, as the specification requires.
                 plain(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(queues, queues)).to_sqe())
             }
             BringupCommand::AsyncEvents => {
                 let offered = AsyncEventConfig::from_bits(self.inventory.async_events_offered);
+                // Only what the driver handles: SMART warnings, namespace attributes and ANA.
                 let wanted = AsyncEventConfig::new().with_smart(0x1f).with_namespace_attribute(offered.namespace_attribute());
                 let wanted = wanted.with_ana_change(offered.ana_change());
                 plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
@@ -612,7 +646,7 @@ impl Bringup {
         }
     }
 
-    /// The answer to the command that was asked for last. One that comes when none is awaited is ignored.
+    /// The reply to the last command. Ignored if no command is in flight.
     pub fn completed(&mut self, reply: &AdminReply) {
         let BringupState::Admin { command, deadline: Some(_) } = self.state else { return };
         let next = if reply.status.is_success() { self.handle_reply(command, reply) } else { self.handle_error(command, reply.status) };
@@ -622,21 +656,22 @@ impl Bringup {
         }
     }
 
-    /// The controller broke the protocol on the admin queue: what [`crate::Reaped::violation`] said.
-    /// Its queue yields nothing more, so that the answer that is waited for would never come.
+    /// The controller broke the protocol on the admin queue ([`crate::Reaped::violation`]). The
+    /// queue takes no more entries, so the pending reply would never arrive.
     pub fn violated(&mut self, violation: ProtocolViolation) {
         if !matches!(self.state, BringupState::Ready | BringupState::Failed(_)) {
             self.fail(BringupCause::Violation(violation));
         }
     }
 
-    /// The answer to an access that was under way. One that nobody waits for is ignored.
+    /// The value of a property access in progress. Ignored if the access is no longer pending.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         self.accesses.answered(ticket, answer);
+        // Tickets are unique, so at most one of the two takes it.
         self.status_poll.answered(ticket, answer);
     }
 
-    /// The memory of the queue pair that was asked for.
+    /// The ring memory of the queue pair that [`BringupAsk::Rings`] named.
     pub fn rings(&mut self, sq: u64, cq: u64) {
         if let BringupState::Rings(n) = self.state
             && let Some(layout) = self.inventory.queues.get_mut(n)
@@ -653,14 +688,14 @@ impl Bringup {
         }
     }
 
-    /// KATO in milliseconds: what is wanted, in steps of KAS.
+    /// KATO in milliseconds, rounded up to the granularity of KAS.
     fn wanted_keep_alive(&self) -> u32 {
         let step = (self.inventory.subsystem.keep_alive_step.0 / 1_000_000).max(1);
         let millis = self.config.keep_alive.0.div_ceil(1_000_000).checked_next_multiple_of(step);
         millis.and_then(|millis| u32::try_from(millis).ok()).unwrap_or(u32::MAX)
     }
 
-    /// Whatever is wrong: where, what, and what the registers said.
+    /// Ends in `Failed`, with the current phase and the registers.
     fn fail(&mut self, cause: BringupCause) {
         self.state = BringupState::Failed(self.error(cause));
     }
@@ -669,7 +704,7 @@ impl Bringup {
         BringupError { phase: self.phase(), cause, registers: self.accesses.registers() }
     }
 
-    /// Where it stands.
+    /// The current phase.
     pub fn phase(&self) -> BringupPhase {
         match &self.state {
             BringupState::Start => BringupPhase::Capabilities,

@@ -1,13 +1,15 @@
-//! What can go wrong, each as a type that says what was seen.
+//! Errors of a queue pair: no tag, an impossible size, and completions that no correct controller
+//! posts.
 
 use nvme::{Cid, QueueId};
 
-/// The queue has no free tag, or is closed for a reset: the request waits until one returns, first come, first served.
+/// The queue has no free tag, or is closed for a reset. The request waits until a tag is returned,
+/// first come, first served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no free tag: every command slot of the queue is in use, or the queue is closed for a reset")]
 pub struct NoTag;
 
-/// A queue pair of impossible size.
+/// A queue pair cannot have this size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueSizeError {
     /// A ring has 2 to 65,536 entries (Base 3.3.1.4, MQES).
@@ -17,29 +19,29 @@ pub enum QueueSizeError {
         id: QueueId,
         /// "submission queue" or "completion queue".
         ring: &'static str,
-        /// What was asked for.
+        /// The size requested.
         entries: u32,
     },
-    /// More commands than the rings hold, so that one could overrun, or than their identifiers tell apart; or none at all.
+    /// Too many tags: the rings could overrun, or identifiers would not be unique. Or no tag.
     #[error(
         "queue {id} with {tags} tags: a ring of N entries holds N-1, and identifiers tell 4095 apart, so {most} is the most and 1 the least"
     )]
     Tags {
         /// The queue.
         id: QueueId,
-        /// What was asked for.
+        /// The number requested.
         tags: u32,
-        /// The most that there can be.
+        /// The maximum for these rings.
         most: u32,
     },
 }
 
-/// The controller posted something that no correct controller posts. The queue takes no further entries: the
-/// controller has to be reset, because nobody can say which buffers it still writes to.
+/// The controller posted an entry that no correct controller posts. The queue takes no further
+/// entries. The controller must be reset, because it is unknown which buffers it still writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolViolation {
-    /// A command identifier that this queue has no command under: never issued, or completed already.
+    /// The command identifier is not in flight on this queue: never issued, or completed already.
     #[error(
         "queue {queue}: completion for command {cid:#06x}, which is not in flight (the slot was last used by {last:#06x}); reset the controller"
     )]
@@ -48,10 +50,11 @@ pub enum ProtocolViolation {
         queue: QueueId,
         /// The identifier in the entry.
         cid: u16,
-        /// The identifier that the slot's present or last command has; FFFFh if there is no such slot.
+        /// The identifier that the slot's current or last command has; FFFFh if there is no such
+        /// slot.
         last: u16,
     },
-    /// A completion of a command that was already completed, while its Abort is still out.
+    /// A second completion of a command whose Abort is still in flight.
     #[error("queue {queue}: second completion for command {cid}; reset the controller")]
     Doubled {
         /// The queue.
@@ -59,7 +62,7 @@ pub enum ProtocolViolation {
         /// The identifier in the entry.
         cid: Cid,
     },
-    /// More completions than commands were announced by the doorbell.
+    /// More completions than commands announced by the SQ doorbell.
     #[error("queue {queue}: completion for command {cid} although nothing that was announced is in flight; reset the controller")]
     Unannounced {
         /// The queue.

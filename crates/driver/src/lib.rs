@@ -1,5 +1,10 @@
-//! The host side of NVMe as state machines: queue pairs, tags and their command table, splitting, bring-up, time-outs, abort, reset,
-//! recovery, path selection and failover. No clock, no thread, no I/O: time, properties and ring memory come from the caller.
+//! The host side of NVMe: queue pairs, tags and their command table, splitting, bring-up,
+//! time-outs, abort, reset, path selection and failover.
+//!
+//! Everything is a state machine or a data structure without clock, thread or I/O. The caller (the
+//! *executor*) supplies the time, the controller properties and the ring memory. It steps each
+//! machine and carries out the actions that the machine returns. So tests and the simulator run the
+//! same code in virtual time.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 #![cfg_attr(not(test), warn(unreachable_pub))]
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
-//! What a controller and its namespaces allow, from CAP, Identify Controller and Identify Namespace. Everything here is
-//! untrusted: each value is checked, and what cannot be used is refused with the reason.
+//! Limits of a controller and its namespaces, from CAP, Identify Controller and Identify Namespace.
+//! The data is untrusted: each value is checked, and what this driver cannot use is refused with
+//! the reason.
 
 use nvme::identify::{self, DescriptorList, ExtendedFormat, descriptor};
 use nvme::prp::PageSize;
@@ -8,14 +9,14 @@ use nvme::{Nsid, Sqe, admin};
 
 use crate::{QueueSizes, SplitError, Splitter};
 
-/// What every command and every queue of a controller has to keep to.
+/// Limits of the commands and queues of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of data per command (MDTS, in units of CAP.MPSMIN); `None`: not limited.
+    /// Most bytes of data per command (MDTS, in units of CAP.MPSMIN); `None`: no limit.
     pub max_transfer: Option<u64>,
     /// Most entries of an I/O queue, 2 to 65,536 (CAP.MQES + 1).
     pub max_entries: u32,
-    /// Most commands that the controller works on per queue (MAXCMD); `None`: not said.
+    /// Most commands in flight per queue (MAXCMD); `None`: not reported.
     pub max_commands: Option<u32>,
     /// Bytes of a memory page, the unit of PRPs (CC.MPS).
     pub page_size: u64,
@@ -23,26 +24,29 @@ pub struct Limits {
     pub aborts: u32,
     /// Most Asynchronous Event Requests in flight (AERL + 1).
     pub async_events: u32,
-    /// There is a volatile write cache: a write is durable only after Flush or with FUA (VWC).
+    /// A volatile write cache is present (VWC): a write is durable only after Flush or with FUA.
     pub volatile_cache: bool,
-    /// Most bytes of a Write Zeroes (WZSL, in units of CAP.MPSMIN; where that is not said, as many as a Write moves, although MDTS
-    /// does not count there: controllers take it for less); `None`: there is no such command (ONCS bit 3).
+    /// Most bytes of a Write Zeroes (WZSL, in units of CAP.MPSMIN). If not reported, MDTS: the
+    /// specification exempts this command, but some controllers enforce MDTS. `None`: the command
+    /// is not supported (ONCS bit 3).
     pub write_zeroes: Option<u64>,
-    /// I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords (SGLS).
+    /// I/O commands may use SGLs whose data blocks are dword aligned and a multiple of a dword
+    /// (SGLS).
     pub sgls: bool,
-    /// What a Deallocate may name; `None`: there is no Dataset Management (ONCS bit 2).
+    /// Limits of a Deallocate; `None`: Dataset Management is not supported (ONCS bit 2).
     pub deallocate: Option<DeallocateLimits>,
-    /// There is Compare (ONCS bit 0), of at most `max_transfer`.
+    /// Compare is supported (ONCS bit 0), for at most `max_transfer` bytes.
     pub compare: bool,
-    /// Most bytes of a Verify (VSL, in units of CAP.MPSMIN; where that is not said, as many as a Read moves); `None`: there is no such
-    /// command (ONCS bit 7).
+    /// Most bytes of a Verify (VSL, in units of CAP.MPSMIN; if not reported, MDTS); `None`: the
+    /// command is not supported (ONCS bit 7).
     pub verify: Option<u64>,
-    /// Most bytes of a Write Uncorrectable (WUSL, in units of CAP.MPSMIN; where that is not said, as many as a Write moves); `None`: there
-    /// is no such command (ONCS bit 1).
+    /// Most bytes of a Write Uncorrectable (WUSL, in units of CAP.MPSMIN; if not reported, MDTS);
+    /// `None`: the command is not supported (ONCS bit 1).
     pub uncorrectable: Option<u64>,
 }
 
-/// What one Dataset Management command may name (NVM 4.1.5.4). Where the controller does not say, what the command can say.
+/// Limits of one Dataset Management command (NVM 4.1.5.4). If not reported, what the command format
+/// allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeallocateLimits {
     /// Ranges (DMRL).
@@ -54,31 +58,31 @@ pub struct DeallocateLimits {
 }
 
 impl DeallocateLimits {
-    /// What the command can say.
+    /// What the command format allows.
     pub const UNSAID: DeallocateLimits = DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
 }
 
-/// A controller that this driver cannot use.
+/// Why this driver cannot use a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// MQES of 0: a ring of one entry holds nothing (Base 3.1.4.1: the least is 1h).
+    /// MQES of 0: a ring of one entry holds no command (Base 3.1.4.1: the minimum is 1h).
     #[error("CAP.MQES is 0: the controller's queues could hold no command")]
     NoEntries,
-    /// The memory page of this driver is not among those that the controller supports.
+    /// The controller does not support the memory page size of this driver.
     #[error("the controller supports memory pages of {min} to {max} bytes (CAP.MPSMIN, MPSMAX); this driver uses {page}")]
     PageSize {
         /// CAP.MPSMIN in bytes.
         min: u64,
         /// CAP.MPSMAX in bytes.
         max: u64,
-        /// What the driver uses.
+        /// The page size of this driver.
         page: u64,
     },
     /// The NVM command set is not supported.
     #[error("CAP.CSS is {0:#04x}: the controller does not support the NVM command set")]
     CommandSet(u8),
-    /// Entries of another size.
+    /// The controller does not support the standard queue entry sizes.
     #[error("SQES is {sqes:#04x} and CQES {cqes:#04x}: the controller does not support entries of 64 and 16 bytes")]
     EntrySize {
         /// Identify Controller SQES.
@@ -86,7 +90,7 @@ pub enum Unusable {
         /// Identify Controller CQES.
         cqes: u8,
     },
-    /// A discovery or administrative controller.
+    /// A discovery or administrative controller, which has no I/O queues.
     #[error("CNTRLTYPE is {0}: a controller without I/O queues (1 is an I/O controller)")]
     ControllerType(u8),
 }
@@ -95,7 +99,7 @@ pub enum Unusable {
 pub(crate) const PAGE: u64 = 4096;
 
 impl Limits {
-    /// What CAP says by itself, before anything can be asked.
+    /// Checks CAP, before any command can be sent.
     pub fn check_cap(cap: Cap) -> Result<(), Unusable> {
         if cap.mqes() == 0 {
             return Err(Unusable::NoEntries);
@@ -104,17 +108,18 @@ impl Limits {
         if !(min..=max).contains(&PAGE) {
             return Err(Unusable::PageSize { min, max, page: PAGE });
         }
-        // Controllers of before 2.0 may name no command set at all; SPDK and Linux take these for what they are as well.
+        // Controllers from before 2.0 may set no bit of CSS. SPDK and Linux accept them as NVM
+        // controllers too.
         if cap.css() != 0 && cap.css() & (Cap::CSS_NVM | Cap::CSS_ALL) == 0 {
             return Err(Unusable::CommandSet(cap.css()));
         }
         Ok(())
     }
 
-    /// The limits of a controller.
+    /// The limits of a controller, or why it cannot be used.
     pub fn new(cap: Cap, controller: &identify::Controller) -> Result<Limits, Unusable> {
         Limits::check_cap(cap)?;
-        // 0: a controller of before 1.4, which does not say.
+        // 0: a controller from before 1.4, which does not report its type.
         if !matches!(controller.cntrltype, 0 | identify::Controller::TYPE_IO) {
             return Err(Unusable::ControllerType(controller.cntrltype));
         }
@@ -125,6 +130,7 @@ impl Limits {
         Ok(Limits {
             max_transfer: controller.max_transfer(cap),
             max_entries: cap.max_entries(),
+            // MAXCMD = 0: not reported.
             max_commands: (controller.maxcmd != 0).then_some(controller.maxcmd.into()),
             page_size: PAGE,
             aborts: controller.abort_limit(),
@@ -139,10 +145,11 @@ impl Limits {
         })
     }
 
-    /// The same with what the NVM command set adds (NVM 4.1.5.4); of a command that there is not, nothing.
+    /// Adds the limits of the NVM command set's Identify Controller page (NVM 4.1.5.4). They apply
+    /// only to supported commands.
     pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
         let said = |n: u64| (n != 0).then_some(n);
-        // Of more than 64 bits: as good as no limit.
+        // A shift of 64 or more, or a result of 0, is more than 64 bits: no limit.
         let shifted = |log2: u64| PageSize::from_mps(cap.mpsmin()).bytes().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX);
         let pages = |log2: u8| said(log2.into()).map(shifted);
         let unsaid = DeallocateLimits::UNSAID;
@@ -160,15 +167,18 @@ impl Limits {
         }
     }
 
-    /// The largest queue pair of at most `depth` commands in flight (0 counts as 1; more than [`QueueSizes::MOST_TAGS`] as those). A ring of N entries holds N − 1, and
-    /// the completion queue holds as many entries as there can be commands, so neither overruns.
+    /// The largest queue pair with at most `depth` commands in flight, clamped to
+    /// 1..=[`QueueSizes::MOST_TAGS`] and to the controller's limits. A ring of N entries holds N −
+    /// 1. The completion queue has as many entries as there can be commands, so neither ring
+    /// overruns.
     pub fn queue_sizes(&self, depth: u32) -> QueueSizes {
+        // `max_entries` is at least 2: `check_cap` refuses MQES = 0.
         let tags = depth.clamp(1, QueueSizes::MOST_TAGS).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
         QueueSizes { sq_entries: tags + 1, cq_entries: tags + 1, tags }
     }
 }
 
-/// A namespace as the host uses it.
+/// A namespace that this driver can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Its identifier.
@@ -177,29 +187,30 @@ pub struct Namespace {
     pub blocks: u64,
     /// Logical blocks have 2^`block_log2` bytes (LBADS), 512 to 64 KiB or more.
     pub block_log2: u8,
-    /// Commands that cross a multiple of this many blocks are slower (NOIOB); 0: there is no such boundary.
+    /// Commands that cross a multiple of this number of blocks are slower (NOIOB); 0: no boundary.
     pub boundary: u32,
-    /// The controller refuses writes (NSATTR bit 0).
+    /// The namespace is write protected (NSATTR bit 0).
     pub read_only: bool,
-    /// Write Zeroes takes the Deallocate bit (DLFEAT bit 3). Elsewhere it may be an invalid field.
+    /// Write Zeroes supports the Deallocate bit (DLFEAT bit 3). If not, the bit may be an invalid
+    /// field.
     pub frees_zeroes: bool,
-    /// Several controllers of the subsystem may be attached to it (NMIC bit 0).
+    /// The namespace may be attached to several controllers (NMIC bit 0).
     pub shared: bool,
-    /// The ANA group that it is in (ANAGRPID); 0: none.
+    /// ANA group (ANAGRPID); 0: none.
     pub ana_group: u32,
-    /// NGUID, or 0s.
+    /// NGUID, or zeroes.
     pub nguid: [u8; 16],
-    /// EUI64, or 0s.
+    /// EUI64, or zeroes.
     pub eui64: [u8; 8],
-    /// UUID, or 0s.
+    /// UUID, or zeroes.
     pub uuid: [u8; 16],
 }
 
-/// A namespace that this driver cannot use, and why.
+/// Why this driver cannot use a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusedFormat {
-    /// Metadata, with the data or in a buffer of its own.
+    /// The format has metadata, interleaved or in a separate buffer.
     #[error(
         "namespace {nsid} is formatted with {bytes} bytes of metadata per logical block (LBA format {format}); this driver reads and writes formats without metadata only: reformat it, or use another namespace"
     )]
@@ -211,7 +222,7 @@ pub enum RefusedFormat {
         /// LBAF.MS.
         bytes: u16,
     },
-    /// Protection information.
+    /// The format has protection information.
     #[error(
         "namespace {nsid} is formatted with protection information of type {kind}, {guard} (DPS, ELBAF {format}); this driver does not check or make any: reformat it, or use another namespace",
         guard = extended.guard()
@@ -223,10 +234,11 @@ pub enum RefusedFormat {
         format: usize,
         /// DPS.PIT.
         kind: u8,
-        /// ELBAF: its guard and storage tag.
+        /// ELBAF: guard format and storage tag size.
         extended: ExtendedFormat,
     },
-    /// An extended LBA format: hosts that have not enabled those (LBAFEE) are refused every command.
+    /// An extended LBA format: a host that has not enabled them (LBAFEE) gets an error for every
+    /// command.
     #[error(
         "namespace {nsid} has LBA format {format} with a storage tag of {tag} bits and {guard} (ELBAF); this driver uses no extended LBA formats: reformat it, or use another namespace",
         tag = extended.sts(), guard = extended.guard()
@@ -239,7 +251,7 @@ pub enum RefusedFormat {
         /// ELBAF.
         extended: ExtendedFormat,
     },
-    /// An LBA format that is not available, or of a size that no block has.
+    /// An LBA format that is not available, or of an invalid block size.
     #[error("namespace {nsid} has LBA format {format} with LBADS {lbads}: logical blocks have 2^9 to 2^31 bytes")]
     BlockSize {
         /// The namespace.
@@ -249,7 +261,7 @@ pub enum RefusedFormat {
         /// LBAF.LBADS.
         lbads: u8,
     },
-    /// More bytes than 64 bits count.
+    /// The namespace has more than 2^64 bytes.
     #[error("namespace {nsid} has {blocks} logical blocks of 2^{lbads} bytes: more than 64 bits can address")]
     TooLarge {
         /// The namespace.
@@ -259,7 +271,7 @@ pub enum RefusedFormat {
         /// LBAF.LBADS.
         lbads: u8,
     },
-    /// No blocks.
+    /// The namespace is inactive: it has no blocks.
     #[error("namespace {nsid} is not active: its size is 0")]
     Inactive {
         /// The namespace.
@@ -276,7 +288,7 @@ pub enum RefusedFormat {
 }
 
 impl RefusedFormat {
-    /// The same with what the NVM command set adds to the LBA format, where it has to do with the reason.
+    /// Adds the extended LBA format, if it belongs to the reason.
     pub fn with_extended(self, extended: ExtendedFormat) -> RefusedFormat {
         match self {
             RefusedFormat::Protection { nsid, format, kind, .. } => RefusedFormat::Protection { nsid, format, kind, extended },
@@ -286,7 +298,7 @@ impl RefusedFormat {
 }
 
 impl Namespace {
-    /// The namespace that `identify` describes, if its format can be used.
+    /// The namespace that `identify` describes, or why it cannot be used.
     pub fn new(nsid: Nsid, identify: &identify::Namespace) -> Result<Namespace, RefusedFormat> {
         let (format, index) = (identify.format(), identify.format_index());
         let (blocks, lbads) = (identify.nsze, format.lbads());
@@ -296,6 +308,7 @@ impl Namespace {
         if format.block_size().is_none() {
             return Err(RefusedFormat::BlockSize { nsid, format: index, lbads });
         }
+        // Protection before metadata: it always implies metadata, and is the better explanation.
         if identify.protection_type() != 0 {
             let (kind, extended) = (identify.protection_type(), ExtendedFormat::new());
             return Err(RefusedFormat::Protection { nsid, format: index, kind, extended });
@@ -303,6 +316,7 @@ impl Namespace {
         if format.ms() != 0 {
             return Err(RefusedFormat::Metadata { nsid, format: index, bytes: format.ms() });
         }
+        // So that `bytes` and every byte offset fit in 64 bits.
         if blocks > u64::MAX >> lbads {
             return Err(RefusedFormat::TooLarge { nsid, blocks, lbads });
         }
@@ -321,7 +335,7 @@ impl Namespace {
         })
     }
 
-    /// The same with what the NVM command set adds to its LBA format, the one of index `format` (NVM 4.1.5.3, ELBAF).
+    /// Adds the extended part of LBA format `format` (NVM 4.1.5.3, ELBAF).
     pub fn with_extended(self, format: usize, extended: ExtendedFormat) -> Result<Namespace, RefusedFormat> {
         match extended.into_bits() {
             0 => Ok(self),
@@ -329,21 +343,23 @@ impl Namespace {
         }
     }
 
-    /// The same with what its identification descriptors add (Base 5.1.13.2.3), if it is of the NVM command set.
+    /// Adds the identification descriptors (Base 5.1.13.2.3). The namespace must be of the NVM
+    /// command set.
     pub fn with_descriptors(mut self, list: &DescriptorList) -> Result<Namespace, RefusedFormat> {
         if let Some(&[csi]) = list.find(descriptor::CSI)
             && csi != admin::csi::NVM
         {
             return Err(RefusedFormat::CommandSet { nsid: self.nsid, csi });
         }
+        // A descriptor of another length is invalid, and ignored.
         if let Some(uuid) = list.find(descriptor::UUID).and_then(|id| id.try_into().ok()) {
             self.uuid = uuid;
         }
         Ok(self)
     }
 
-    /// Whether what was `before` under the same identifier may be taken for this, whatever its size: another format or another name is
-    /// another namespace.
+    /// Whether this is the same namespace as `before`, which had the same identifier. The size may
+    /// differ. Another format or another identifier (NGUID, EUI64, UUID) means another namespace.
     pub fn is_still(&self, before: &Namespace) -> bool {
         let who = |ns: &Namespace| (ns.block_log2, ns.nguid, ns.eui64, ns.uuid);
         who(self) == who(before)
@@ -359,8 +375,9 @@ impl Namespace {
         self.blocks << self.block_log2
     }
 
-    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less, and at NOIOB; those that neither
-    /// read nor write by limits of their own, each part of a Deallocate being one range.
+    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less,
+    /// and at NOIOB. Commands that neither read nor write have limits of their own; each part of a
+    /// Deallocate is one range.
     pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
         let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);

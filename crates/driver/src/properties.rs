@@ -1,8 +1,9 @@
-//! Controller properties as the state machines of this crate reach them: asked for, and answered at once or later. Over
-//! memory a register is a load; over fabrics a property is a command with a completion of its own (Base 6.2, 6.3).
+//! Controller properties as the state machines of this crate access them. Over PCI Express a
+//! property is a register, and a read returns at once. Over fabrics it is a command (Property Get
+//! or Set) whose completion comes later (Base 6.2, 6.3).
 //!
-//! A machine has one access under way at a time. Each waits for the answer and has a deadline. An answer is known by its
-//! ticket, so that one that comes after its asker has turned to something else changes nothing.
+//! A machine has one access in progress at a time, with a deadline. Each access has a ticket, so a
+//! late answer to an access that was given up changes nothing.
 
 use nvme::regs::{self, Csts};
 use nvme::{Registers, Status};
@@ -30,7 +31,7 @@ pub enum Property {
 }
 
 impl Property {
-    /// Where it is.
+    /// Its offset in the register space.
     pub fn offset(self) -> u32 {
         match self {
             Property::Cap => regs::CAP,
@@ -50,17 +51,17 @@ impl Property {
     }
 }
 
-/// What is asked of a property.
+/// An access to a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Its value.
+    /// Reads it.
     Get(Property),
-    /// To be set to this value.
+    /// Sets it to this value.
     Set(Property, u64),
 }
 
 impl Access {
-    /// Carries it out where properties are registers. The value read; zero for a write.
+    /// Performs the access on registers. Returns the value read; zero for a write.
     pub fn carry_out(self, registers: &(impl Registers + ?Sized)) -> u64 {
         match self {
             Access::Get(property) if property.width() == 8 => registers.read64(property.offset()),
@@ -86,37 +87,40 @@ impl std::fmt::Display for Access {
     }
 }
 
-/// Names one access that is answered later.
+/// Identifies an access whose answer comes later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// How an access ends: with the value read (zero for a write), or with the status by which it was refused.
+/// The result of an access: the value read (zero for a write), or the error status.
 pub type Answer = Result<u64, Status>;
 
-/// What becomes of an access.
+/// How an access was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The answer is there.
+    /// It is complete.
     Now(Answer),
-    /// It comes later: the executor hands it to the machine that asked, with this ticket.
+    /// Its answer comes later. The executor passes it to the machine that made the access, with
+    /// this ticket.
     Later(Ticket),
 }
 
-/// The controller's properties, as a link reaches them.
+/// Access to the controller's properties over a transport.
 pub trait Properties {
-    /// Begins an access. A link gives no ticket twice.
+    /// Begins an access. A transport never reuses a ticket.
     fn ask(&self, access: Access) -> Asked;
 
-    /// Resets the controller's PCI function (Base 3.7.2), and returns once that is done: the controller has stopped, and is as after
-    /// power-on but for what the transport has set up. False: the transport has no such reset, or it failed.
+    /// Resets the controller's PCI function (Base 3.7.2, FLR) and returns when that is complete:
+    /// the controller has stopped, and is as after power-on except for what the transport has
+    /// configured. Returns false if the transport has no such reset, or if it failed.
     fn reset_function(&self) -> bool {
         false
     }
 }
 
-/// Registers in memory answer at once.
+/// Memory-mapped registers answer at once.
 impl<R: Registers> Properties for R {
     fn ask(&self, access: Access) -> Asked {
+        // A register access cannot fail: a removed device reads as all ones.
         Asked::Now(Ok(access.carry_out(self)))
     }
 }
@@ -125,37 +129,37 @@ impl<R: Registers> Properties for R {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PropertyError {
-    /// The controller refused.
+    /// The controller returned an error.
     #[error("{access}: the controller answered {status}")]
     Refused {
-        /// What was asked.
+        /// The access.
         access: Access,
         /// Its status.
         status: Status,
     },
-    /// It did not answer.
+    /// No answer in time.
     #[error("{access}: no answer after {waited}")]
     NoAnswer {
-        /// What was asked.
+        /// The access.
         access: Access,
-        /// For how long.
+        /// The time waited.
         waited: Nanos,
     },
 }
 
-/// What the registers said last, when something went wrong.
+/// The registers as last read or written, for error messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterValues {
     /// CAP.
     pub cap: u64,
-    /// CC, as it was read or written.
+    /// CC, as last read or written.
     pub cc: u32,
     /// CSTS.
     pub csts: u32,
 }
 
 impl RegisterValues {
-    /// Takes in an access that has been answered.
+    /// Records a completed access.
     fn record(&mut self, access: Access, answered: u64) {
         match access {
             Access::Get(Property::Cap) => self.cap = answered,
@@ -173,11 +177,19 @@ impl std::fmt::Display for RegisterValues {
     }
 }
 
-/// A machine's accesses: the one under way, and those of this round that have been answered.
+/// A machine's property accesses: the one in progress, and the completed ones of the current round.
 ///
-/// A *round* is a stretch of a machine's code that asks for several properties and decides by their answers. Where an
-/// answer is late the stretch ends early, and is run from its beginning when the answer has come: what was answered before
-/// is told from here. So such a stretch changes its machine only behind its last access.
+/// A *round* is a section of a machine's code that makes several accesses and decides by their
+/// values. If an access is still pending, the section returns early. It is run from its beginning
+/// once the answer has arrived; completed accesses are then replayed from here:
+///
+/// ```text
+///   1st run:  get CSTS = pending   return WouldBlock
+///   2nd run:  get CSTS -> answer   get CC = pending   return WouldBlock
+///   3rd run:  get CSTS -> replayed get CC -> answer   decide, change state, end_round
+/// ```
+///
+/// So such a section must change its machine only after its last access.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accesses {
     answered: Vec<(Access, u64)>,
@@ -185,7 +197,7 @@ pub(crate) struct Accesses {
     registers: RegisterValues,
 }
 
-/// An access whose answer was not there at once.
+/// The access in progress.
 #[derive(Clone, Copy, Debug)]
 struct PendingAccess {
     ticket: Ticket,
@@ -195,66 +207,67 @@ struct PendingAccess {
 }
 
 impl Accesses {
-    /// Begins a round, or goes on with one.
+    /// Begins or continues a round.
     pub(crate) fn round<'a, P: Properties>(&'a mut self, now: Nanos, timeout: Nanos, properties: &'a P) -> Round<'a, P> {
         Round { accesses: self, properties, now, timeout, replayed: 0 }
     }
 
-    /// The round is over: its answers are used up, and one that is still to come has no taker.
+    /// Ends the round: forgets its values, and the access in progress if there is one.
     pub(crate) fn end_round(&mut self) {
         self.answered.clear();
         self.pending = None;
     }
 
-    /// An answer has come. It is this one's only by its ticket.
+    /// Delivers an answer. Ignored unless the ticket matches the access in progress.
     pub(crate) fn answered(&mut self, ticket: Ticket, answer: Answer) {
         if let Some(pending) = self.pending.as_mut().filter(|pending| pending.ticket == ticket) {
             pending.answer = Some(answer);
         }
     }
 
-    /// CSTS was registers beside the rounds.
+    /// Records a CSTS value that was read outside a round.
     pub(crate) fn record_csts(&mut self, csts: Csts) {
         self.registers.csts = csts.into_bits();
     }
 
-    /// What was registers last, whenever that was.
+    /// The registers as last read or written.
     pub(crate) fn registers(&self) -> RegisterValues {
         self.registers
     }
 }
 
-/// A round under way.
+/// A round in progress.
 pub(crate) struct Round<'a, P> {
     accesses: &'a mut Accesses,
     properties: &'a P,
     pub(crate) now: Nanos,
     timeout: Nanos,
-    /// How many of the round's answers this run has been told.
+    /// Number of completed accesses that this run has replayed.
     replayed: usize,
 }
 
-/// A round goes no further for now.
+/// Why a round returned early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessError {
-    /// Until an answer has come, and until then at the latest.
+    /// An access is pending. Step again when its answer has arrived, and at this time at the
+    /// latest.
     WouldBlock(Nanos),
-    /// For good.
+    /// An access failed or timed out.
     Failed(PropertyError),
 }
 
 impl<P: Properties> Round<'_, P> {
-    /// A property of 64 bits.
+    /// Reads a 64-bit property.
     pub(crate) fn get64(&mut self, property: Property) -> Result<u64, AccessError> {
         self.access(Access::Get(property))
     }
 
-    /// A property of 32 bits.
+    /// Reads a 32-bit property.
     pub(crate) fn get32(&mut self, property: Property) -> Result<u32, AccessError> {
         self.access(Access::Get(property)).map(|value| value as u32)
     }
 
-    /// Sets a property. It is set once this has returned.
+    /// Sets a property. The controller has it once this has returned `Ok`.
     pub(crate) fn set(&mut self, property: Property, value: impl Into<u64>) -> Result<(), AccessError> {
         self.access(Access::Set(property, value.into())).map(drop)
     }
@@ -269,11 +282,13 @@ impl<P: Properties> Round<'_, P> {
     }
 
     fn access(&mut self, access: Access) -> Result<u64, AccessError> {
+        // Replay. A write must not be repeated: setting CC twice would be two resets.
         if let Some(&(_, value)) = self.accesses.answered.get(self.replayed).filter(|(earlier, _)| *earlier == access) {
             self.replayed += 1;
             return Ok(value);
         }
-        // Another way than in the last run: what was answered on that one is out of date.
+        // The code took another branch than in the last run: the values recorded for that branch
+        // are stale.
         self.accesses.answered.truncate(self.replayed);
         let value = self.answer(access)?;
         self.accesses.registers.record(access, value);
@@ -284,7 +299,10 @@ impl<P: Properties> Round<'_, P> {
 
     fn answer(&mut self, access: Access) -> Result<u64, AccessError> {
         let answer = match self.accesses.pending.take().filter(|pending| pending.access == access) {
+            // `take` above: an access that this run does not repeat is given up here.
             Some(PendingAccess { answer: Some(answer), .. }) => answer,
+            // The answer is tested before the deadline: one that has arrived in time counts,
+            // however late the step.
             Some(pending) if self.now >= pending.since + self.timeout => {
                 return Err(AccessError::Failed(PropertyError::NoAnswer { access, waited: self.now - pending.since }));
             }
@@ -303,30 +321,30 @@ impl<P: Properties> Round<'_, P> {
     }
 }
 
-/// Looks at CSTS at every step where that is free, and every so often where the answer is late.
+/// Polls CSTS: at every step if a read is free, and at an interval if the answer comes later.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatusPoll {
     accesses: Accesses,
-    /// Not before that.
+    /// Earliest time of the next read.
     next: Nanos,
 }
 
-/// How to look.
+/// Time-out and interval of a [`StatusPoll`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollTiming {
-    /// How long an answer may take.
+    /// Time-out of one read.
     pub(crate) timeout: Nanos,
-    /// From an answer that was late to the next look.
+    /// Time from a delayed answer to the next read.
     pub(crate) interval: Nanos,
 }
 
 impl StatusPoll {
-    /// Looks first at that instant.
+    /// The first read is at `first`.
     pub(crate) fn starting_at(first: Nanos) -> StatusPoll {
         StatusPoll { next: first, ..StatusPoll::default() }
     }
 
-    /// CSTS if there is news of it, and when to step again for the next at the latest.
+    /// Returns CSTS if it was read now, and when to step again at the latest for the next value.
     pub(crate) fn poll(
         &mut self,
         now: Nanos,
@@ -336,6 +354,7 @@ impl StatusPoll {
         if now < self.next {
             return Ok((None, self.next));
         }
+        // Asynchronous if the answer did not come with the access: then each read costs a command.
         let late = self.accesses.pending.is_some();
         match self.accesses.round(now, timing.timeout, properties).get32(Property::Csts) {
             Ok(bits) => {

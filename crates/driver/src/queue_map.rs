@@ -1,22 +1,24 @@
-//! The map from software queues (one per submitting thread) to hardware queues (queue pairs of the controller).
+//! Maps software queues (one per submitting thread) to hardware queues (queue pairs of the
+//! controller), as blk-mq does.
 
 use std::ops::Range;
 
-/// Which hardware queue each software queue posts to. One to one while there are enough hardware queues; otherwise
-/// neighbours share one, and the groups differ by at most one in size.
+/// The hardware queue of each software queue. One to one while there are enough hardware queues;
+/// otherwise neighbours share one, and the groups differ by at most one in size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueMap {
     software: usize,
     hardware: usize,
 }
 
-/// A map that cannot be.
+/// The map is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// No software queue, or more than 65,535.
     #[error("{0} software queues: there have to be 1 to 65535")]
     Software(usize),
-    /// No hardware queue, or more than the 65,535 that NVMe can number (Base 3.3.1, queue 0 is the admin queue).
+    /// No hardware queue, or more than the 65,535 that NVMe can number (Base 3.3.1, queue 0 is the
+    /// admin queue).
     #[error("{0} hardware queues: there have to be 1 to 65535")]
     Hardware(usize),
 }
@@ -34,31 +36,36 @@ impl QueueMap {
         Ok(QueueMap { software, hardware: hardware.min(software) })
     }
 
-    /// How many software queues there are.
+    /// Number of software queues.
     pub fn software_queues(&self) -> usize {
         self.software
     }
 
-    /// How many hardware queues are used: no more than there are software queues.
+    /// Number of hardware queues in use: no more than software queues.
     pub fn hardware_queues(&self) -> usize {
         self.hardware
     }
 
-    /// The hardware queue of a software queue; numbers past the last go round again.
+    /// The hardware queue of a software queue. Larger numbers wrap around.
     pub fn hardware_of(&self, software: usize) -> usize {
+        // Multiply before dividing, or neighbours would not spread evenly. No overflow: both are 16
+        // bits.
         software % self.software * self.hardware / self.software
     }
 
-    /// The software queues of a hardware queue: neighbours, and at least one. Empty past the last hardware queue.
+    /// The software queues of a hardware queue: neighbours, and at least one. Empty past the last
+    /// hardware queue.
     pub fn software_of(&self, hardware: usize) -> Range<usize> {
         if hardware >= self.hardware {
             return self.software..self.software;
         }
+        // The inverse of `hardware_of`, hence rounding up.
         let first = |hardware: usize| (hardware * self.software).div_ceil(self.hardware);
         first(hardware)..first(hardware + 1)
     }
 
-    /// Whether several software queues share this hardware queue, so that one thread may reap another's entries (law 6).
+    /// Whether several software queues share this hardware queue, so that one thread may reap
+    /// another's completions.
     pub fn is_shared(&self, hardware: usize) -> bool {
         self.software_of(hardware).len() > 1
     }

@@ -1,48 +1,51 @@
-//! Doorbells that the host keeps in memory, so that it writes few registers (Base 5.2.5, Doorbell Buffer Config): for a controller whose registers
-//! are messages, or trap.
+//! Shadow doorbells (Base 5.2.5, Doorbell Buffer Config): the host writes doorbells to memory and
+//! few registers. Useful for a controller whose register writes are messages or VM exits.
 
 use nvme::{Doorbells, QueueId};
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicBool, AtomicU64};
 use sync::shadow::{self, ShadowDoorbell, ShadowDoorbells};
 
-/// A host's doorbells in memory, and when it writes their registers as well. A register is written by who has its queue's lock.
+/// A host's shadow doorbells, and the decision whether to write the register as well. A queue's
+/// doorbell is written under that queue's lock.
 #[derive(Debug)]
 pub struct Shadow<W> {
     words: W,
-    /// The controller reads them.
+    /// The controller uses them.
     kept: AtomicBool,
     rung: AtomicU64,
 }
 
 impl<W: ShadowDoorbells> Shadow<W> {
-    /// Over zeroed memory, which no controller knows of yet.
+    /// Over zeroed memory that no controller uses yet.
     pub fn new(words: W) -> Shadow<W> {
         Shadow { words, kept: AtomicBool::new(false), rung: AtomicU64::new(0) }
     }
 
-    /// Where they are.
+    /// The doorbells' memory.
     pub fn words(&self) -> &W {
         &self.words
     }
 
-    /// Whether the controller reads those of I/O queues, after its bring-up or once it has stopped. Nobody posts or reaps meanwhile.
+    /// Sets whether the controller uses the shadow doorbells of I/O queues: after bring-up, or once
+    /// it has stopped. No thread may post or reap during the call.
     pub fn keep(&self, kept: bool) {
-        // Relaxed: who uses a queue takes its lock, which was let go, or made, after this.
+        // Relaxed: a thread that uses a queue takes its lock afterwards, which orders the two.
         self.kept.store(kept, Relaxed);
     }
 
-    /// Whether it does.
+    /// Whether the controller uses them.
     pub fn is_kept(&self) -> bool {
         self.kept.load(Relaxed)
     }
 
-    /// Registers that were written although doorbells were kept in memory: of I/O queues, since this was made.
+    /// Register writes of I/O queues while shadow doorbells were in use, since this was created.
     pub fn rung(&self) -> u64 {
         self.rung.load(Relaxed)
     }
 
-    /// Moves the tail of a submission queue, and writes its register among `registers` if the controller may not see that.
+    /// Moves the tail of a submission queue. Writes its register in `registers` if the controller
+    /// would not see the shadow.
     #[inline]
     pub fn ring_sq(&self, registers: &impl Doorbells, queue: QueueId, tail: u32) {
         if self.must_ring(queue, false, tail) {
@@ -58,15 +61,17 @@ impl<W: ShadowDoorbells> Shadow<W> {
         }
     }
 
-    /// The admin queue's doorbells are written to both, from the beginning: some controllers read neither but the register, and the
-    /// specification lets others read the memory.
+    /// Whether to write the register. The admin queue's doorbells are always written to both: some
+    /// controllers read only the register, and the specification lets others read the memory.
     #[inline]
     fn must_ring(&self, queue: QueueId, completion: bool, value: u32) -> bool {
         let admin = queue == QueueId::ADMIN;
         if !admin && !self.kept.load(Relaxed) {
             return true;
         }
+        // A queue beyond the page has a register only.
         let Some(doorbell) = self.words.doorbell(2 * usize::from(queue.0) + usize::from(completion)) else { return true };
+        // The host's own last value: read back rather than kept twice.
         let Ok(old) = doorbell.value();
         let Ok(passed) = shadow::announce(&doorbell, old, value);
         if passed && !admin {

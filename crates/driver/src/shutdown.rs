@@ -1,5 +1,12 @@
-//! Shutdown: the I/O queues are deleted, the controller is told, and then stopped (Base 3.6.1). A state machine like
-//! bring-up: stepped with the time and the controller's properties.
+//! Orderly shutdown (Base 3.6.1): delete the I/O queues, request a normal shutdown (CC.SHN), then
+//! stop the controller. A state machine like bring-up.
+//!
+//! ```text
+//!   Delete SQ …, Delete CQ …   CC.SHN = normal   wait for CSTS.SHST = complete   stop   -> Stopped
+//!   on any failure:            skip to the stop                                        -> or Failed
+//! ```
+//!
+//! Only the last step is essential: memory may be freed once the controller has stopped.
 
 use nvme::QueueId;
 use nvme::admin::{delete_cq, delete_sq};
@@ -10,19 +17,21 @@ use crate::properties::{AccessError, Accesses, PollTiming, Properties, Property,
 use crate::stop::{Backoff, StepTimer, StopSequence, StopStatus};
 use crate::{AdminCommand, AdminReply, Answer, Inventory, PropertyError, RegisterValues, Ticket};
 
-/// What shutdown asks of its executor. Each is to be carried out before the next step.
+/// An action for the executor, to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShutdownAsk {
-    /// Step again when the reply or the answer has come, and at `until` at the latest.
+    /// Step again when the reply or the property value has arrived, and at `until` at the latest.
     Wait {
         /// When.
         until: Nanos,
     },
-    /// Post this on the admin queue, and hand the answer to [`Shutdown::completed`].
+    /// Post this on the admin queue, and pass the reply to [`Shutdown::completed`].
     Admin(AdminCommand),
-    /// The controller has shut down and stopped: all memory is the host's again. Said from now on.
+    /// The controller has stopped: all memory belongs to the host again. Every later step returns
+    /// this too.
     Stopped,
-    /// It has not: memory that it may still write to has to be leaked. Said from now on.
+    /// The controller may not have stopped: leak the memory that it may still write to. Every later
+    /// step returns this too.
     Failed(ShutdownError),
 }
 
@@ -35,7 +44,7 @@ pub enum ShutdownError {
     /// CSTS.RDY did not become 0.
     #[error("CSTS.RDY is still 1 after {waited}: the controller may still write to memory ({registers})")]
     NotStopped {
-        /// For how long.
+        /// The time waited.
         waited: Nanos,
         /// The registers, as they were seen last.
         registers: RegisterValues,
@@ -43,30 +52,31 @@ pub enum ShutdownError {
     /// A property could not be read or written.
     #[error("{error}: the controller may still write to memory ({registers})")]
     Property {
-        /// Which, and why.
+        /// The access, and why it failed.
         error: PropertyError,
         /// The registers, as they were seen last.
         registers: RegisterValues,
     },
 }
 
-/// The state machine.
+/// The shutdown state machine.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     state: ShutdownState,
     queues: Vec<QueueId>,
-    /// For the admin commands, and for CSTS.SHST.
+    /// Time-out of an admin command.
     admin_timeout: Nanos,
+    /// Time-out of CSTS.SHST.
     timeout: Nanos,
     accesses: Accesses,
-    /// While a command is out.
+    /// Polls CSTS while a command is in flight.
     status_poll: StatusPoll,
     step_timer: StepTimer,
 }
 
 #[derive(Clone, Debug)]
 enum ShutdownState {
-    /// Deleting: first each submission queue, then each completion queue, by this count.
+    /// Deletes the submission queues, then the completion queues. `n` counts both.
     Delete {
         n: usize,
         deadline: Option<Nanos>,
@@ -79,10 +89,11 @@ enum ShutdownState {
 }
 
 impl Shutdown {
-    /// A host waits as long as the controller says (RTD3E), and this long if it does not say.
+    /// The least time to wait for CSTS.SHST. A controller may report more (RTD3E).
     const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-    /// A shutdown of a controller that was brought up so. Nothing may be posted on its I/O queues any more.
+    /// Shuts down the controller that `inventory` describes. Nothing may be posted on its I/O
+    /// queues any more.
     pub fn new(inventory: &Inventory, admin_timeout: Nanos) -> Shutdown {
         let timeout = Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
         let queues = inventory.queues.iter().map(|layout| layout.id).collect();
@@ -98,7 +109,8 @@ impl Shutdown {
         }
     }
 
-    /// Goes on as far as it can. Time for which it is stepped later than it asked for counts towards no deadline.
+    /// Advances as far as possible. If the executor steps later than it was asked to, the excess
+    /// counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
         let overrun = self.step_timer.overrun(now);
         match &mut self.state {
@@ -118,7 +130,7 @@ impl Shutdown {
         loop {
             let asked = match self.advance(now, properties) {
                 Err(AccessError::WouldBlock(until)) => return ShutdownAsk::Wait { until },
-                // Whatever comes before the stop is a courtesy.
+                // Everything before the stop is best effort.
                 Err(AccessError::Failed(_)) => {
                     self.state = ShutdownState::Stopping(StopSequence::Start);
                     None
@@ -144,6 +156,7 @@ impl Shutdown {
                 let (csts, until) = self.status_poll.poll(now, timing, properties).map_err(AccessError::Failed)?;
                 if csts.is_some_and(Csts::is_gone) {
                     self.state = ShutdownState::Failed(ShutdownError::Gone);
+                // A controller that stopped or failed will complete no deletion.
                 } else if now >= deadline || csts.is_some_and(|csts| csts.cfs() || !csts.rdy()) {
                     self.state = ShutdownState::Notify;
                 } else {
@@ -153,6 +166,7 @@ impl Shutdown {
             ShutdownState::Notify => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 let cc = Cc::from_bits(round.get32(Property::Cc)?);
+                // SHN has an effect only while the controller is enabled and ready.
                 if !csts.is_gone() && cc.en() && csts.rdy() && !csts.cfs() {
                     round.set(Property::Cc, cc.with_shn(Cc::SHN_NORMAL).into_bits())?;
                     self.state = ShutdownState::Notified(Backoff::new(now, self.timeout));
@@ -163,6 +177,7 @@ impl Shutdown {
             ShutdownState::Notified(backoff) => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 match backoff.next(now) {
+                    // A time-out is no error: the stop that follows decides.
                     Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAsk::Wait { until })),
                     _ => self.state = ShutdownState::Stopping(StopSequence::Start),
                 }
@@ -185,7 +200,8 @@ impl Shutdown {
         Ok(None)
     }
 
-    /// Each deletion is a courtesy: a controller that does not answer is notified and stopped all the same.
+    /// Posts the next deletion. Deletions are best effort: a controller that rejects or ignores one
+    /// is shut down and stopped anyway.
     fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAsk> {
         let ShutdownState::Delete { n, deadline } = &mut self.state else { return None };
         let works = csts.rdy() && !csts.cfs() && !csts.is_gone();
@@ -197,29 +213,29 @@ impl Shutdown {
         Some(ShutdownAsk::Admin(command))
     }
 
-    /// The answer to the command that was asked for last, whatever it says.
+    /// The reply to the last command, whatever its status.
     pub fn completed(&mut self, _: &AdminReply) {
         if let ShutdownState::Delete { n, deadline: deadline @ Some(_) } = &mut self.state {
             (*n, *deadline) = (*n + 1, None);
         }
     }
 
-    /// The controller broke the protocol on the admin queue: what [`crate::Reaped::violation`] said. Nothing more is taken from that
-    /// queue, so that no deletion would be answered: they are left out.
+    /// The controller broke the protocol on the admin queue ([`crate::Reaped::violation`]). The
+    /// queue takes no more entries, so the remaining deletions are skipped.
     pub fn violated(&mut self) {
         if let ShutdownState::Delete { .. } = self.state {
             self.state = ShutdownState::Notify;
         }
     }
 
-    /// The answer to an access that was under way. One that nobody waits for is ignored.
+    /// The value of a property access in progress. Ignored if the access is no longer pending.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         self.accesses.answered(ticket, answer);
         self.status_poll.answered(ticket, answer);
     }
 }
 
-/// The n-th deletion: a completion queue may go only after its submission queue (Base 5.2.3).
+/// The n-th deletion. A completion queue must be deleted after its submission queues (Base 5.2.3).
 fn delete(queues: &[QueueId], n: usize) -> Option<AdminCommand> {
     let sqe = match queues.get(n) {
         Some(&queue) => delete_sq(queue),

@@ -1,51 +1,57 @@
-//! StopStatus a controller: CC.EN = 0, then CSTS.RDY = 0. Bring-up, recovery and shutdown all pass through it, because
-//! only a controller that has provably stopped writes to no buffer any more.
+//! Stops a controller: CC.EN = 0, then waits for CSTS.RDY = 0. Bring-up, recovery and shutdown all
+//! do this, because only a controller that has provably stopped writes to no buffer any more.
 
 use nvme::regs::{Cap, Cc, Crto, Csts};
 use units::Nanos;
 
 use crate::properties::{AccessError, Properties, Property, PropertyError, Round};
 
-/// How long a change of CSTS.RDY may take: CAP.TO, or CRTO.CRWMT where that is longer and valid (Base 3.1.4.21).
+/// How long a change of CSTS.RDY may take: CAP.TO, or CRTO.CRWMT if that is longer and valid (Base
+/// 3.1.4.21). Both count units of 500 ms.
 pub(crate) fn ready_timeout(round: &mut Round<'_, impl Properties>, cap: Cap) -> Result<Nanos, AccessError> {
     let crto = if cap.crms() & 1 != 0 { u64::from(Crto::from_bits(round.get32(Property::Crto)?).crwmt()) * 500 } else { 0 };
+    // At least one unit: CAP.TO = 0 occurs, and cannot be meant.
     Ok(Nanos::from_millis(cap.timeout_ms().max(crto).max(500)))
 }
 
-/// How much later than it asked for a state machine may be stepped before its executor counts as overrun.
+/// A step that comes later than requested by more than this counts as an overrun. Below it is
+/// ordinary scheduling delay.
 const OVERRUN_TOLERANCE: Nanos = Nanos::from_millis(20);
 
-/// A machine asks to be stepped after so long at the latest while it waits for an answer: an absence within a wait shows, too.
+/// The longest wait that a machine requests while a reply is pending. An overrun within a longer
+/// wait would go unnoticed.
 const MAX_WAIT: Nanos = Nanos::from_millis(100);
 
-/// How long a reset controller may take to clear CSTS.CFS once CSTS.RDY is 0. One that keeps it is tried all the same.
+/// How long a controller may take to clear CSTS.CFS once CSTS.RDY is 0. One that keeps it set is
+/// enabled anyway.
 const CFS_CLEAR_TIMEOUT: Nanos = Nanos::from_millis(500);
 
-/// Whether the executor comes when it was asked to. Time in which it was away counts towards no deadline: it could not have seen an answer
-/// meanwhile, and whatever kept it away, a machine that stands still for one, may have kept the controller from answering too.
+/// Measures whether the executor steps a machine when requested. The excess counts towards no
+/// deadline: the machine could not have seen an answer in that time, and what delayed the executor
+/// (a suspended VM, say) may have delayed the controller too.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StepTimer(Option<Nanos>);
 
 impl StepTimer {
-    /// A step: for how long the executor was away before it.
+    /// Called at each step. Returns by how much it is too late; zero within [`OVERRUN_TOLERANCE`].
     pub(crate) fn overrun(&mut self, now: Nanos) -> Nanos {
         let late = self.0.take().map_or(Nanos::ZERO, |due| now - due);
         if late > OVERRUN_TOLERANCE { late } else { Nanos::ZERO }
     }
 
-    /// It was asked to come back then at the latest.
+    /// The executor was asked to step again at `until` at the latest.
     pub(crate) fn schedule(&mut self, until: Nanos) {
         self.0 = Some(until);
     }
 
-    /// It is asked to come back then, or sooner, so that an absence shows.
+    /// The same, shortening `until` to [`MAX_WAIT`] from now.
     pub(crate) fn schedule_within(&mut self, now: Nanos, until: &mut Nanos) {
         *until = (*until).min(now + MAX_WAIT);
         self.schedule(*until);
     }
 }
 
-/// Waits for a register: looks often at first, then ever more rarely, and until a deadline.
+/// Exponential back-off with a deadline, for polling a register.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     since: Nanos,
@@ -61,55 +67,67 @@ impl Backoff {
         Backoff { since: now, deadline: now + timeout, interval: Backoff::MIN_INTERVAL }
     }
 
-    /// When to look next; the time waited in vain once the deadline has passed.
+    /// When to poll next. `Err`: the deadline has passed; the time waited.
     pub(crate) fn next(&mut self, now: Nanos) -> Result<Nanos, Nanos> {
         if now >= self.deadline {
             return Err(now - self.since);
         }
         let until = (now + self.interval).min(self.deadline);
+        // A fast controller is ready within microseconds; a slow one must not be polled a million
+        // times.
         self.interval = (self.interval + self.interval).min(Backoff::MAX_INTERVAL);
         Ok(until)
     }
 
-    /// It lasts so much longer: nobody looked for so long.
+    /// Moves the deadline by an overrun of the executor.
     pub(crate) fn extend(&mut self, overrun: Nanos) {
         self.deadline += overrun;
     }
 }
 
-/// The sequence that stops a controller (Base 3.7.2): a controller reset by CC.EN and, where that does not end, a reset of the function.
-/// An NVM subsystem reset is never tried: it stops the controllers of other hosts too, and a drive on the bus loses its configuration space.
+/// The sequence that stops a controller (Base 3.7.2): a controller reset by CC.EN, and if CSTS.RDY
+/// stays 1, a reset of the PCI function.
+///
+/// ```text
+///   read CSTS, CAP, CRTO    EN = 1 and RDY = 0: wait for RDY = 1 (or CFS, or time-out)
+///   write CC.EN = 0         wait for RDY = 0      -> Stopped
+///                           time-out: FLR, once   wait again   -> Stopped, or TimedOut
+/// ```
+///
+/// An NVM subsystem reset is never tried. It would stop the controllers of other hosts too, and a
+/// drive on the bus would lose its configuration space.
 #[derive(Clone, Debug)]
 pub(crate) enum StopSequence {
-    /// How long it may take is to be read first.
+    /// The time-out has not been read yet.
     Start,
     Started {
         timeout: Nanos,
         backoff: Backoff,
         en_cleared: bool,
-        /// The function was reset, or cannot be.
+        /// A reset of the PCI function was tried.
         function_reset: bool,
     },
 }
 
-/// What [`StopSequence::step`] answers.
+/// Result of [`StopSequence::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopStatus {
     /// Step again at once.
     Again,
     Wait(Nanos),
-    /// CSTS.RDY is 0: no buffer and no ring is touched any more.
+    /// CSTS.RDY is 0: the controller accesses no buffer and no ring any more.
     Stopped,
-    /// RDY did not become 0 for so long, and a reset of the function was not possible or did not help.
+    /// RDY is still 1 after this time, and a reset of the PCI function was impossible or did not
+    /// help.
     TimedOut(Nanos),
     /// The registers read as all ones.
     Gone,
-    /// Nobody can say whether it has stopped.
+    /// A property access failed: it is unknown whether the controller has stopped.
     Failed(PropertyError),
 }
 
 impl StopSequence {
-    /// Of a controller that may take this long.
+    /// With a known time-out.
     pub(crate) fn started(now: Nanos, timeout: Nanos) -> StopSequence {
         StopSequence::Started { timeout, backoff: Backoff::new(now, timeout), en_cleared: false, function_reset: false }
     }
@@ -133,6 +151,7 @@ impl StopSequence {
 
     fn advance(&mut self, round: &mut Round<'_, impl Properties>) -> Result<StopStatus, AccessError> {
         let csts = Csts::from_bits(round.get32(Property::Csts)?);
+        // Gone is not stopped: a device behind a failed link may still be running.
         if csts.is_gone() {
             return Ok(StopStatus::Gone);
         }
@@ -141,22 +160,27 @@ impl StopSequence {
             *self = StopSequence::started(round.now, ready_timeout(round, cap)?);
             return Ok(StopStatus::Again);
         };
+        // EN is known to be 0 then, and over fabrics the read would cost a command.
         let cc = if *en_cleared { Cc::new() } else { Cc::from_bits(round.get32(Property::Cc)?) };
         if cc.en() {
-            // EN must not be en_cleared while RDY is still to follow its setting (Base 3.1.4.5), unless it never will.
+            // EN must not be cleared between EN = 1 and RDY = 1 (Base 3.1.4.5), unless RDY never
+            // becomes 1.
             if !csts.rdy()
                 && !csts.cfs()
                 && let Ok(until) = backoff.next(round.now)
             {
                 return Ok(StopStatus::Wait(until));
             }
+            // SHN is cleared too, or the next enable would find a shutdown still requested.
             round.set(Property::Cc, cc.with_en(false).with_shn(Cc::SHN_NONE).into_bits())?;
+            // The time for RDY = 0 counts from here, not from the wait for RDY = 1.
             (*backoff, *en_cleared) = (Backoff::new(round.now, *timeout), true);
             return Ok(StopStatus::Wait(round.now));
         }
         if !csts.rdy() {
-            // A fatal controller that was to become ready has RDY = 0 before it has seen EN = 0, and would not see that EN was 0 at all if
-            // it was enabled again at once. The reset takes CFS away, where nothing else is wrong.
+            // A controller that failed while becoming ready has RDY = 0 before it has noticed EN =
+            // 0. Enabled again at once, it would miss the reset. A controller reset clears CFS if
+            // nothing else is wrong.
             if csts.cfs()
                 && *en_cleared
                 && round.now < backoff.since + CFS_CLEAR_TIMEOUT
@@ -168,6 +192,7 @@ impl StopSequence {
         }
         Ok(match backoff.next(round.now) {
             Ok(until) => StopStatus::Wait(until),
+            // Once only. `replace` also marks a reset that the transport does not have.
             Err(_) if !std::mem::replace(function_reset, true) && round.reset_function() => {
                 *backoff = Backoff::new(round.now, *timeout);
                 StopStatus::Wait(round.now)

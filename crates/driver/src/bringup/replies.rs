@@ -1,4 +1,5 @@
-//! What bring-up learns of a controller, reply by reply.
+//! Handles the replies to bring-up's admin commands: checks each, stores what it says in the
+//! inventory, and chooses the next command.
 
 use nvme::features::NumberOfQueues;
 use nvme::identify::{self, DescriptorList, ExtendedFormat, NamespaceList, NvmController, NvmNamespace};
@@ -9,11 +10,11 @@ use units::Nanos;
 use super::{Bringup, BringupCause, BringupCommand, BringupState, Model, QueueLayout, Subsystem, WantedQueues, post};
 use crate::{AdminReply, Limits, Namespace};
 
-/// More namespaces than any controller has: a list that goes on for ever has to end somewhere.
+/// Most namespaces accepted. A malicious list could otherwise go on for ever.
 const MAX_NAMESPACES: usize = 16_384;
 
 impl Bringup {
-    /// Takes in the reply to a command; the state that comes next.
+    /// Handles a successful reply. Returns the next state.
     pub(super) fn handle_reply(&mut self, command: BringupCommand, reply: &AdminReply) -> Result<BringupState, BringupCause> {
         Ok(match command {
             BringupCommand::Controller => {
@@ -53,10 +54,11 @@ impl Bringup {
         })
     }
 
-    /// A command was refused: some of them are not needed.
+    /// Handles an error status: some commands are optional.
     pub(super) fn handle_error(&mut self, command: BringupCommand, status: Status) -> Result<BringupState, BringupCause> {
         match command {
-            // What it cannot say at this moment it may well know, and a namespace without its identifiers looks like another one.
+            // A transient error is not "unsupported": without its identifiers a namespace would
+            // look like another one after a reset.
             BringupCommand::NvmController | BringupCommand::NvmNamespace { .. } | BringupCommand::Descriptors(_)
                 if !is_unsupported(status) =>
             {
@@ -64,16 +66,18 @@ impl Bringup {
             }
             BringupCommand::NvmController => self.list_namespaces(),
             BringupCommand::ActiveNamespaces { after: Nsid(0) } if is_unsupported(status) => self.scan_sequentially(),
-            // Then its formats are not extended.
+            // No CNS 05h: the controller has no extended LBA formats.
             BringupCommand::NvmNamespace { n, format } => Ok(self.handle_extended(n, format, ExtendedFormat::new())),
             BringupCommand::Descriptors(n) => Ok(self.next_namespace(n + 1)),
             BringupCommand::AsyncEvents => Ok(self.before_queues()),
-            // There are registers still.
+            // Shadow doorbells are an optimisation: the registers still work.
             BringupCommand::Doorbells => Ok(self.next_queue(0)),
+            // Keep-alive is optional: CSTS and command time-outs still find a lost controller.
             BringupCommand::KeepAlive => Ok(BringupState::Ready),
             // Detached since it was listed.
             BringupCommand::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
-            // One that is not active. Controllers of before 1.2 have several words for that.
+            // An inactive identifier of the sequential scan. Controllers from before 1.2 report it
+            // by various statuses.
             BringupCommand::Namespace(n) if self.sequential_scan && is_unsupported(status) => Ok(self.next_namespace(n + 1)),
             _ => Err(BringupCause::Rejected { status }),
         }
@@ -93,7 +97,7 @@ impl Bringup {
         Ok(())
     }
 
-    /// CNS 02h came with version 1.1; some controllers report no version (0) at all.
+    /// CNS 02h exists since version 1.1. Some controllers report version 0.
     fn list_namespaces(&mut self) -> Result<BringupState, BringupCause> {
         match self.inventory.version >= Version::new().with_major(1).with_minor(1) && !self.skip_nsid_list {
             true => Ok(post(BringupCommand::ActiveNamespaces { after: Nsid(0) })),
@@ -101,13 +105,14 @@ impl Bringup {
         }
     }
 
-    /// Controllers of before 1.3 may leave the list unanswered.
+    /// Whether the command in flight is a first CNS 02h that the controller may have dropped: some
+    /// from before 1.3 never complete it.
     pub(super) fn may_skip_nsid_list(&self) -> bool {
         let asked = matches!(self.state, BringupState::Admin { command: BringupCommand::ActiveNamespaces { after: Nsid(0) }, .. });
         asked && !self.skip_nsid_list && self.inventory.version < Version::new().with_major(1).with_minor(3)
     }
 
-    /// Without a list each identifier up to NN is asked about, as Linux (`nvme_scan_ns_sequential`) and SPDK do.
+    /// Identifies each namespace from 1 to NN, as Linux (`nvme_scan_ns_sequential`) and SPDK do.
     fn scan_sequentially(&mut self) -> Result<BringupState, BringupCause> {
         if self.max_nsid as usize > MAX_NAMESPACES {
             return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
@@ -117,11 +122,12 @@ impl Bringup {
         Ok(self.next_namespace(0))
     }
 
-    /// A list is in ascending order, above where it was asked to start; a full one may go on.
+    /// A list ascends from `after`. A full list may have a continuation.
     fn handle_list(&mut self, after: Nsid, list: &NamespaceList) -> Result<BringupState, BringupCause> {
         let mut last = after;
         let before = self.nsids.len();
         for nsid in list.iter() {
+            // A list that does not ascend could make this loop endless.
             if nsid <= last || nsid == Nsid::ALL {
                 return Err(BringupCause::BadNamespaceList { nsid, after: last });
             }
@@ -131,12 +137,14 @@ impl Bringup {
         if self.nsids.len() > MAX_NAMESPACES {
             return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
         }
-        // FFFFFFFEh is the last there can be, and nothing may be asked for after it (Base 5.1.13.2.2).
+        // FFFFFFFEh is the highest identifier, and none may be requested after it (Base
+        // 5.1.13.2.2).
         let full = self.nsids.len() - before == NamespaceList::CAPACITY && last.0 < u32::MAX - 2;
         Ok(if full { post(BringupCommand::ActiveNamespaces { after: last }) } else { self.next_namespace(0) })
     }
 
     fn handle_namespace(&mut self, n: usize, identify: &identify::Namespace) -> BringupState {
+        // Identify of an inactive namespace returns zeroes.
         if self.sequential_scan && identify.nsze == 0 {
             return self.next_namespace(n + 1);
         }
@@ -150,8 +158,9 @@ impl Bringup {
         }
     }
 
-    /// What is extended of the format of the namespace that was learnt of last, taken or refused.
+    /// Adds the extended LBA format to the namespace identified last, usable or refused.
     fn handle_extended(&mut self, n: usize, format: usize, extended: ExtendedFormat) -> BringupState {
+        // The last entry is this namespace only if its format was accepted.
         match self.inventory.namespaces.pop_if(|last| last.nsid == self.nsids.get(n).copied().unwrap_or_default()) {
             Some(namespace) => match namespace.with_extended(format, extended) {
                 Ok(namespace) => self.inventory.namespaces.push(namespace),
@@ -165,7 +174,7 @@ impl Bringup {
         self.after_format(n)
     }
 
-    /// CNS 03h came with version 1.3. Of a namespace that is refused nothing more is asked.
+    /// CNS 03h exists since version 1.3. It is skipped for a refused namespace.
     fn after_format(&self, n: usize) -> BringupState {
         let taken = self.inventory.namespaces.last().is_some_and(|last| last.nsid == self.nsid(n));
         match taken && self.inventory.version >= Version::new().with_major(1).with_minor(3) {
@@ -174,7 +183,7 @@ impl Bringup {
         }
     }
 
-    /// CNS 05h and 06h came with version 2.0 (Base 5.1.13.1).
+    /// CNS 05h and 06h exist since version 2.0 (Base 5.1.13.1).
     fn has_command_set_pages(&self) -> bool {
         self.inventory.version >= Version::new().with_major(2)
     }
@@ -193,14 +202,15 @@ impl Bringup {
         post(if n < self.nsids.len() { BringupCommand::Namespace(n) } else { BringupCommand::NumberOfQueues })
     }
 
-    /// The timer is started last: until the controller is up nobody sends it a Keep Alive, however long its queues take. One without such
-    /// a timer says so (KAS), and is not asked for one.
+    /// The Keep Alive Timer is started last: no Keep Alive is sent before bring-up ends, however
+    /// long queue creation takes. A controller without the timer (KAS = 0) is not asked.
     fn after_queues(&self) -> BringupState {
         let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
         if wanted { post(BringupCommand::KeepAlive) } else { BringupState::Ready }
     }
 
-    /// Doorbells are kept in memory before the first of a queue is rung, so that none has moved elsewhere.
+    /// Shadow doorbells are configured before the first I/O doorbell moves, so the zeroed pages
+    /// match the registers.
     fn before_queues(&self) -> BringupState {
         let keeps = self.config.doorbells.is_some() && self.inventory.doorbells_offered;
         if keeps { post(BringupCommand::Doorbells) } else { self.next_queue(0) }
@@ -210,23 +220,28 @@ impl Bringup {
         match (&self.config.queues, n < self.inventory.queues.len()) {
             (_, false) => self.after_queues(),
             (WantedQueues::New { .. }, true) => BringupState::Rings(n),
+            // The rings exist already.
             (WantedQueues::Again(_), true) => post(BringupCommand::CreateCq(n)),
         }
     }
 
-    /// Decides on the queue pairs, now that the limits and the number granted are known.
+    /// Decides on the queue pairs, once the limits and the number granted are known.
     fn plan_queues(&mut self) -> Result<(), BringupCause> {
+        // A pair needs one queue of each type; the controller grants them separately.
         let granted = self.inventory.granted.0.min(self.inventory.granted.1) as usize;
         let Some(limits) = self.inventory.limits else { return Err(BringupCause::Changed) };
         self.inventory.queues = match &self.config.queues {
             WantedQueues::New { depth, vectors } => {
                 let sizes = limits.queue_sizes(*depth);
+                // 0 is the admin queue.
                 let ids = (1..).map(QueueId);
                 let layout = |(id, &vector)| QueueLayout { id, sizes, sq: 0, cq: 0, vector };
                 ids.zip(vectors).take(granted).map(layout).collect()
             }
             WantedQueues::Again(layouts) => {
                 let allowed = |layout: &QueueLayout| limits.queue_sizes(layout.sizes.tags).tags == layout.sizes.tags;
+                // The executor's queues and their requests exist: fewer or smaller ones cannot
+                // replace them.
                 if layouts.len() > granted || !layouts.iter().all(allowed) {
                     return Err(BringupCause::Changed);
                 }
@@ -241,8 +256,8 @@ fn page<T: Page>(reply: &AdminReply) -> Result<T, BringupCause> {
     T::from_page(reply.page).map_err(BringupCause::ShortPage)
 }
 
-/// Whether a controller that answers so to an Identify does not have the structure, as those of before the version that brought it.
-/// A refusal without Do Not Retry may pass (Base 4.2.3).
+/// Whether this status of an Identify command means that the controller does not support it.
+/// Without Do Not Retry other errors may be transient (Base 4.2.3).
 fn is_unsupported(status: Status) -> bool {
     let unknown = [Status::INVALID_FIELD, Status::INVALID_OPCODE, Status::INVALID_NAMESPACE_OR_FORMAT];
     status.do_not_retry() || unknown.contains(&status.kind())

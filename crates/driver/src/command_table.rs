@@ -1,9 +1,16 @@
-//! The command table: turns the CID of a completion back into the token that the command was posted with, exactly once.
+//! The command table: maps the CID of a completion back to the token of its command, exactly once.
 //!
-//! A CID is a generation above a tag: the slot's next command has another CID, so a late or repeated completion of the
-//! last one is recognised. Who may write a slot: the thread that took its tag (under the SQ lock) fills it; the thread that has
-//! the [`Finisher`] (under the CQ lock) ends it and returns the tag. No slot ever needs a locked instruction. Anybody
-//! may read: [`CommandTable::expired`] does, without a lock.
+//! A CID is a generation number above a tag: the slot's next command has another CID, so a late or
+//! repeated completion of the last one is recognised.
+//!
+//! ```text
+//!          15          log2(tags) .. 0
+//!    CID  | generation |     tag      |
+//! ```
+//!
+//! A slot has one writer at a time. The thread that took its tag (under the SQ lock) fills it. The
+//! thread with the [`Finisher`] (under the CQ lock) ends it and returns the tag. So no slot needs a
+//! locked instruction. Any thread may read without a lock, as [`CommandTable::expired`] does.
 
 use nvme::Cid;
 use units::Nanos;
@@ -17,15 +24,15 @@ use sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) struct CommandTable {
     slots: Box<[Slot]>,
     tag_mask: u16,
-    /// From one generation of a slot to the next.
+    /// Added to a CID for the slot's next generation.
     step: u16,
 }
 
-/// The right to end commands; there is one per [`CommandTable`], kept under the CQ lock.
+/// The right to end commands. There is one per [`CommandTable`], kept under the CQ lock.
 #[derive(Debug)]
 pub(crate) struct Finisher(());
 
-/// 32 bytes, so that no slot straddles two cache lines.
+/// 32 bytes, so no slot straddles two cache lines.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(crate) struct Slot {
@@ -35,45 +42,46 @@ pub(crate) struct Slot {
     posted_at: AtomicU64,
 }
 
-/// Where a command slot stands.
+/// State of a command slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// No command.
     Free,
-    /// Posted, and not completed.
+    /// Posted and not completed.
     InFlight,
-    /// In flight, and an Abort for it too: the CID stays reserved until both have completed.
+    /// In flight, and so is an Abort for it: the CID stays reserved until both have completed.
     Aborting,
-    /// In flight although an Abort for it has completed.
+    /// Still in flight after its Abort has completed.
     Aborted,
-    /// Completed; the Abort for it has not.
+    /// Completed, but its Abort has not.
     Held,
 }
 
-/// A command as it was posted.
+/// A command in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its identifier.
     pub cid: Cid,
-    /// What it was posted with.
+    /// The token that it was posted with.
     pub token: u64,
     /// When it was posted.
     pub posted_at: Nanos,
 }
 
-/// A command that is in flight for too long.
+/// A command in flight for longer than a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// The command.
     pub command: Command,
-    /// Whether an Abort for it is in flight ([`Stage::Aborting`]) or has completed ([`Stage::Aborted`]).
+    /// Whether an Abort for it is in flight ([`Stage::Aborting`]) or has completed
+    /// ([`Stage::Aborted`]).
     pub stage: Stage,
 }
 
-/// Why a CID cannot be ended.
+/// Why a CID cannot be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionError {
-    /// Not in flight; the slot's present or last CID.
+    /// Not in flight; the slot's current or last CID.
     Unknown { last: u16 },
     /// Completed already, and reserved for its Abort.
     Duplicate,
@@ -94,16 +102,18 @@ impl Stage {
         }
     }
 
-    /// Whether the controller still owes the command's completion.
+    /// Whether the command has not completed.
     pub fn is_in_flight(self) -> bool {
         matches!(self, Stage::InFlight | Stage::Aborting | Stage::Aborted)
     }
 }
 
 impl CommandTable {
-    /// A table for `tags` commands (1 to 65,535; a queue pair has no more than leave room for generations), and the right to end them.
+    /// A table for `tags` commands (1 to 65,535; a queue pair uses at most
+    /// [`crate::QueueSizes::MOST_TAGS`], to leave bits for generations).
     pub(crate) fn new(tags: u32) -> (CommandTable, Finisher) {
-        // No tag is all ones, and so no CID is FFFFh, which stands for "no command" (Base 5.1.12.1.2).
+        // `tags + 1`: no tag is all ones, so no CID is FFFFh, which means "no command" (Base
+        // 5.1.12.1.2).
         let tag_mask = ((tags + 1).next_power_of_two() - 1) as u16;
         CommandTable::with_step(tags, tag_mask, tag_mask.wrapping_add(1))
     }
@@ -113,24 +123,29 @@ impl CommandTable {
         (CommandTable { slots, tag_mask, step }, Finisher(()))
     }
 
-    /// Enters a command under a tag that the caller has taken, and names it.
+    /// Records a command under a tag that the caller has taken. Returns its CID.
     #[inline]
     pub(crate) fn begin(&self, tag: Tag, token: u64, now: Nanos) -> Cid {
         let slot = &self.slots[usize::from(tag.0)];
+        // Relaxed: taking the tag was the acquire.
         let cid = self.next_cid(slot.state.load(Relaxed) as u16);
-        // Release, here too: a reader that sees one of them also sees that the slot's last command has ended.
+        // Release on each store: a lockless reader that sees one of them also sees that the slot's
+        // last command has ended, so its snapshot fails.
         slot.token.store(token, Release);
         slot.posted_at.store(now.0, Release);
         slot.state.store(Stage::InFlight.bits(cid), Release);
         Cid(cid)
     }
 
-    /// Ends the command `cid` wherever it stands. Its tag may be returned, unless an Abort still holds it (`None`).
+    /// Completes the command `cid` in any state. Returns its tag if that may be returned; `None`:
+    /// an Abort still reserves it.
     pub(crate) fn complete_slow(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), CompletionError> {
         let slot = self.slot(cid).ok_or(CompletionError::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
         let ended = match Stage::of(state) {
+            // A stale generation: a completion posted twice, or after the tag's next command.
             _ if state as u16 != cid.0 => return Err(CompletionError::Unknown { last: state as u16 }),
+            // The last generation itself: completed already.
             Stage::Free => return Err(CompletionError::Unknown { last: state as u16 }),
             Stage::Held => return Err(CompletionError::Duplicate),
             Stage::Aborting => Stage::Held,
@@ -140,10 +155,11 @@ impl CommandTable {
         Ok((slot.command(cid), (ended == Stage::Free).then_some(self.tag(cid))))
     }
 
-    /// Reserves the CID of a command for which an Abort is about to be posted. False: it has completed meanwhile.
+    /// Reserves the CID of a command for which an Abort is about to be posted. False: it has
+    /// completed.
     pub(crate) fn begin_abort(&self, _: &mut Finisher, command: &Command) -> bool {
         let Some(slot) = self.slot(command.cid) else { return false };
-        // Time and token too: after enough generations a CID comes back.
+        // Compare time and token too: a CID comes back after 16 generations or more.
         let same = slot.state.load(Acquire) == Stage::InFlight.bits(command.cid.0) && slot.command(command.cid) == *command;
         if same {
             slot.state.store(Stage::Aborting.bits(command.cid.0), Relaxed);
@@ -151,7 +167,7 @@ impl CommandTable {
         same
     }
 
-    /// The Abort for `cid` has completed. Returns the tag if the command itself had already.
+    /// The Abort for `cid` has completed. Returns the tag if the command had completed before.
     pub(crate) fn end_abort(&self, _: &mut Finisher, cid: Cid) -> Option<Tag> {
         let slot = self.slot(cid)?;
         let state = slot.state.load(Acquire);
@@ -159,14 +175,16 @@ impl CommandTable {
             slot.state.store(Stage::Free.bits(cid.0), Relaxed);
             return Some(self.tag(cid));
         }
+        // The completion may still come, or never: recovery decides after a grace period.
         if state == Stage::Aborting.bits(cid.0) {
             slot.state.store(Stage::Aborted.bits(cid.0), Relaxed);
         }
         None
     }
 
-    /// Appends the commands that were posted `timeout` or longer before `now`. Takes no lock: a command that completes
-    /// meanwhile may or may not be listed, but a listed one was in flight, with that token and that time.
+    /// Appends the commands posted `timeout` or longer before `now`. Takes no lock. A command that
+    /// completes during the call may or may not be listed; a listed one was in flight with that
+    /// token and time.
     pub(crate) fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
         for slot in &self.slots {
             if let Some((command, stage)) = slot.snapshot()
@@ -177,8 +195,8 @@ impl CommandTable {
         }
     }
 
-    /// Ends every command, for a reset: the caller holds both locks and makes every tag free. Generations go on, so
-    /// that an answer to any of these is still recognised as stale.
+    /// Ends every command, for a reset. The caller holds both locks and frees every tag.
+    /// Generations continue, so a completion of any of these is still recognised as stale.
     pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(Command)) {
         for slot in &self.slots {
             let state = slot.state.load(Acquire);
@@ -189,7 +207,7 @@ impl CommandTable {
         }
     }
 
-    /// Where the slot of `cid` stands, if its present or last command is `cid`.
+    /// State of the slot of `cid`, if its current or last command is `cid`.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn stage(&self, cid: Cid) -> Option<Stage> {
         let state = self.slot(cid)?.state.load(Acquire);
@@ -206,12 +224,12 @@ impl CommandTable {
         last.wrapping_add(self.step)
     }
 
-    /// The slot of the command `cid` and its tag, if it is simply in flight.
+    /// The slot and tag of the command `cid`, if it is in flight without an Abort.
     #[inline]
     pub(crate) fn in_flight(&self, cid: Cid) -> Option<(&Slot, Tag)> {
         let tag = self.tag(cid);
         let slot = self.slots.get(usize::from(tag.0))?;
-        // Acquire: the entry may name a command that this thread has not heard of through the doorbell.
+        // Acquire: the entry may name a command whose announcement this thread has not seen yet.
         (slot.state.load(Acquire) == Stage::InFlight.bits(cid.0)).then_some((slot, tag))
     }
 
@@ -223,13 +241,14 @@ impl CommandTable {
 }
 
 impl Slot {
-    /// What the command in flight was posted with, and when.
+    /// Token and time of the command in flight.
     #[inline]
     pub(crate) fn token_and_time(&self) -> (u64, Nanos) {
         (self.token.load(Relaxed), Nanos(self.posted_at.load(Relaxed)))
     }
 
-    /// Ends the command in flight. Its tag is free then; returning it is the release.
+    /// Ends the command in flight. Its tag is free then. Returning the tag is the release, so this
+    /// store is relaxed.
     #[inline]
     pub(crate) fn end(&self, cid: Cid, _: &mut Finisher) {
         self.state.store(Stage::Free.bits(cid.0), Relaxed);
@@ -240,7 +259,8 @@ impl Slot {
         Command { cid, token: self.token.load(Acquire), posted_at: Nanos(self.posted_at.load(Acquire)) }
     }
 
-    /// The command in flight, read without a lock: what was read between two equal states belongs to that state.
+    /// The command in flight, read without a lock as by a seqlock: what was read between two equal
+    /// states belongs to that state.
     fn snapshot(&self) -> Option<(Command, Stage)> {
         let state = self.state.load(Acquire);
         let stage = Stage::of(state);

@@ -1,5 +1,5 @@
-//! Asynchronous events: requests that wait in the controller until it has something to say (Base 5.1.2). And what has to be read
-//! from it because of them.
+//! Asynchronous events (Base 5.1.2): keeps Asynchronous Event Requests in the controller, and reads
+//! the log page that each event names. Reading the page also re-enables events of its type.
 
 use std::collections::VecDeque;
 
@@ -11,32 +11,33 @@ use units::Nanos;
 
 use crate::{AdminCommand, Inventory, Purpose};
 
-/// Requests kept in the controller, so that no event waits for another to be handled.
+/// Requests kept in flight: an event need not wait until the one before it has been handled.
 const MAX_OUTSTANDING: u32 = 4;
 
-/// Most requests posted within [`RATE_PERIOD`]: each may be answered at once, and costs the reading of a log page.
+/// Most requests posted within [`RATE_PERIOD`]. A broken controller may complete each at once, and
+/// each costs the read of a log page.
 const RATE_BURST: usize = 8;
 
 /// See [`RATE_BURST`].
 const RATE_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// Something to be read from the controller.
+/// A data structure to read from the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// A log page, by its identifier: what of it one page of memory holds.
+    /// A log page, by its identifier: its first page of memory.
     Log(u8),
-    /// The same from this byte of it on: what did not fit.
+    /// The continuation of a log page, from this byte offset.
     Rest(u8, u32),
     /// Identify Namespace.
     Namespace(Nsid),
 }
 
-/// Tell the numbers of the kinds apart.
+/// The kind of a [`Reading`] in its number; a log page has no bit.
 const NAMESPACE: u64 = 1 << 40;
 const LOG_REST: u64 = 1 << 41;
 
 impl Reading {
-    /// As a number for [`Purpose::Own`].
+    /// Packs it into a number for [`Purpose::Own`].
     pub fn to_number(self) -> u64 {
         match self {
             Reading::Log(page) => page.into(),
@@ -45,7 +46,7 @@ impl Reading {
         }
     }
 
-    /// What a number says.
+    /// Unpacks a number.
     pub fn from_number(number: u64) -> Reading {
         match number {
             _ if number & LOG_REST != 0 => Reading::Rest(number as u8, (number >> 8) as u32),
@@ -69,28 +70,31 @@ impl Reading {
     }
 }
 
-/// The ANA log, as its pieces come. It begins anew with its first: what changes between two of them raises another event, for which all
-/// of it is read again.
+/// Assembles the ANA log page from pieces. The first piece starts again from the beginning. A
+/// change between two pieces raises another event, after which the whole log is read again.
 #[derive(Clone, Debug, Default)]
 pub struct AnaPieces {
     bytes: Vec<u8>,
-    /// Groups of which all has come, and where they end behind the header: a long log is not looked through again for each of its pieces.
+    /// Group descriptors received completely, and where they end after the header: earlier groups
+    /// are not parsed again for each piece.
     complete_groups: usize,
     end: usize,
 }
 
 impl AnaPieces {
-    /// Most bytes of it: 65,535 groups without namespaces, and a piece more.
+    /// Most bytes: 65,535 groups without namespaces, plus one piece. Bounds what a malicious
+    /// controller can make the host allocate.
     const MAX_BYTES: usize = AnaHeader::LEN + ana::AnaGroup::LEN * u16::MAX as usize + PAGE_BYTES;
 
-    /// What `what` has brought, and nothing if it was refused: the log, or, where the controller reads logs from an offset on
-    /// (`offsets`, LPA), what to read next.
+    /// Adds the data of `what` (empty if it was rejected). Returns the log if it is complete, or
+    /// what to read next. `offsets`: the controller reads logs from an offset (LPA).
     pub fn add(&mut self, what: Reading, piece: &[u8], offsets: bool) -> Result<AnaLog, Reading> {
         if let Reading::Log(_) = what {
             self.bytes.clear();
             (self.complete_groups, self.end) = (0, 0);
         }
         self.bytes.extend_from_slice(piece);
+        // An empty piece is an error: parse what there is rather than ask for ever.
         let more = offsets && !piece.is_empty() && self.bytes.len() < AnaPieces::MAX_BYTES;
         if more && !self.is_complete() {
             return Err(Reading::Rest(nvme::log::lid::ANA, self.bytes.len() as u32));
@@ -98,7 +102,8 @@ impl AnaPieces {
         Ok(AnaLog::from_bytes(&self.bytes).unwrap_or_default())
     }
 
-    /// Whether all groups that the header announces have come. They may list namespaces all the same.
+    /// Whether all groups of the header have been received. A controller may list namespaces
+    /// although groups only were requested.
     fn is_complete(&mut self) -> bool {
         let Ok(header) = AnaHeader::from_page(&self.bytes) else { return false };
         let groups = usize::from(header.groups);
@@ -115,15 +120,15 @@ impl AnaPieces {
     }
 }
 
-/// What is outstanding, and what an event has left to do.
+/// The event requests in flight, and the data to read.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     wanted: u32,
     outstanding: u32,
-    /// In order. The reading of a log page allows the controller to send the next event of that kind.
+    /// In order. Reading a log page allows the controller to send the next event of that type.
     to_read: VecDeque<Reading>,
     reading: bool,
-    /// When the latest requests for events were posted, the latest first.
+    /// When the latest event requests were posted, the latest first.
     posted: VecDeque<Nanos>,
 }
 
@@ -134,16 +139,18 @@ impl Events {
         Events { wanted: MAX_OUTSTANDING.min(limit), ..Events::default() }
     }
 
-    /// A reset took everything back.
+    /// A reset has ended every command.
     pub fn forget(&mut self) {
         (self.outstanding, self.reading) = (0, false);
         self.to_read.clear();
     }
 
-    /// A request has completed: the event; `None`: the controller takes no more requests.
+    /// An event request has completed. Returns the event; `None`: the controller accepts no more
+    /// requests.
     pub fn happened(&mut self, status: Status, result: u32) -> Option<AsyncEvent> {
         self.outstanding = self.outstanding.saturating_sub(1);
         if !status.is_success() {
+            // Do not repeat a rejected request: the controller supports fewer than it claims.
             self.wanted = self.outstanding;
             return None;
         }
@@ -152,25 +159,27 @@ impl Events {
         Some(event)
     }
 
-    /// What was asked for has been read.
+    /// The read in progress has completed.
     pub fn was_read(&mut self) {
         self.reading = false;
     }
 
-    /// Something is to be read before anything else.
+    /// Queues a read before all others.
     pub fn read_next(&mut self, what: Reading) {
         self.to_read.push_front(what);
     }
 
-    /// Something is to be read.
+    /// Queues a read, once.
     pub fn read(&mut self, what: Reading) {
         if !self.to_read.contains(&what) {
             self.to_read.push_back(what);
         }
     }
 
-    /// The next command to post, and what for: a request for events, or, by its number as [`Purpose::Own`], a [`Reading`].
+    /// The next command to post, and its purpose: an event request, or a [`Reading`] by its number
+    /// as [`Purpose::Own`].
     pub fn next_command(&mut self, now: Nanos) -> Option<(AdminCommand, Purpose)> {
+        // One read at a time: the pieces of a log must arrive in order.
         if !self.reading
             && let Some(what) = self.to_read.pop_front()
         {
@@ -186,18 +195,18 @@ impl Events {
         Some((AdminCommand { sqe: async_event_request(), page: false }, Purpose::AsyncEvent))
     }
 
-    /// When there may be another request. A controller that answers each at once would have its host do nothing else.
+    /// Earliest time of the next request; see [`RATE_BURST`].
     fn next_at(&self) -> Nanos {
         self.posted.get(RATE_BURST - 1).map_or(Nanos::ZERO, |&oldest| oldest + RATE_PERIOD)
     }
 
-    /// When a request for events that is held back may be posted; `MAX`: none is.
+    /// When an event request that is being rate limited may be posted; `MAX`: none is.
     pub fn until(&self, now: Nanos) -> Nanos {
         let at = self.next_at();
         if self.outstanding < self.wanted && now < at { at } else { Nanos::MAX }
     }
 
-    /// There was no room for it: it is asked for again later.
+    /// The command could not be posted; [`Events::next_command`] returns it again.
     pub fn not_posted(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Own(number) => {
@@ -209,17 +218,17 @@ impl Events {
     }
 }
 
-/// LSP of a log page. Of ANA the groups are read, and not which namespaces they have: Identify Namespace tells that.
+/// LSP of a log page. For ANA, groups only: Identify Namespace reports a namespace's group.
 fn log_specific_field(page: u8) -> u8 {
     if page == nvme::log::lid::ANA { ana::GROUPS_ONLY } else { 0 }
 }
 
-/// How much of a log page is read: all of the page that the controller writes to, where a part may not be enough.
+/// Bytes to read of a log page: a full page where 512 bytes may not be enough.
 fn read_length(page: u8) -> u64 {
     if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) { PAGE_BYTES as u64 } else { 512 }
 }
 
-/// Bytes of an admin command's page of memory.
+/// Bytes of an admin command's buffer.
 const PAGE_BYTES: usize = 4096;
 
 #[cfg(all(test, not(loom)))]

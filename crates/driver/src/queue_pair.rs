@@ -1,7 +1,17 @@
-//! One submission queue and its completion queue: posting, the doorbells, reaping.
+//! A queue pair: one submission queue and its completion queue, their doorbells, tags and command
+//! table.
 //!
-//! The two rings have a lock each, so that a thread that submits never waits for one that reaps. [`QueuePair::pending`]
-//! looks at the completion queue without either.
+//! The two sides have a lock each, so a thread that submits never waits for one that reaps. Tags
+//! and counters travel between them without a lock:
+//!
+//! ```text
+//!   SQ lock   post: take a tag, fill its command slot, store the SQE
+//!             commit: announced += posted (release), ring the SQ doorbell
+//!   device    consumes SQEs, posts CQEs
+//!   CQ lock   reap: load CQEs by phase tag, end their commands, finished += taken,
+//!             ring the CQ doorbell, return the tags (release)
+//!   no lock   pending: is the next CQE new?   in_flight   expired
+//! ```
 
 use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status};
 use units::Nanos;
@@ -13,30 +23,32 @@ use sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sync::atomic::{AtomicU64, fence};
 use sync::{Mutex, MutexGuard, PollLock, Polled, lock, try_lock};
 
-/// The sizes of a queue pair.
+/// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSizes {
     /// Entries of the submission queue, 2 to 65,536.
     pub sq_entries: u32,
     /// Entries of the completion queue, 2 to 65,536.
     pub cq_entries: u32,
-    /// Most commands in flight: at most one less than the entries of either ring, so that neither can overrun, and at most
-    /// [`QueueSizes::MOST_TAGS`].
+    /// Most commands in flight: at most one less than the entries of either ring, so that neither
+    /// overruns, and at most [`QueueSizes::MOST_TAGS`].
     pub tags: u32,
 }
 
 impl QueueSizes {
-    /// Most tags of a queue pair: what 12 of the 16 bits of a CID tell apart. The other 4 count generations, so that an answer that
-    /// comes once more is known for stale while the tag's next fifteen commands come and go.
+    /// Most tags of a queue pair: 12 of the 16 bits of a CID. The other 4 count generations, so a
+    /// repeated completion is recognised as stale while the tag's next fifteen commands come and
+    /// go.
     pub const MOST_TAGS: u32 = (1 << 12) - 1;
 }
 
-/// A queue pair over ring memory `S` and `C`. Shared by reference among all who submit and reap.
+/// A queue pair over ring memory `S` and `C`. Shared by reference between the threads that submit
+/// and reap.
 #[derive(Debug)]
 pub struct QueuePair<S, C> {
     id: QueueId,
     sizes: QueueSizes,
-    /// SQID and SQHD of its entries, as the specification lays them out in one double word (Base 4.2.1), if SQHD is 0.
+    /// SQID and SQHD of this queue's CQEs as one double word (Base 4.2.1), with SQHD = 0.
     sqid_word: u32,
     sq: S,
     cq: C,
@@ -44,11 +56,12 @@ pub struct QueuePair<S, C> {
     commands: CommandTable,
     sq_side: Mutex<SqSide>,
     cq_side: PollLock<CqSide>,
-    /// What the doorbell has announced since the queue was made; written under the SQ lock.
+    /// Commands announced by the SQ doorbell since creation; written under the SQ lock.
     announced: AtomicU64,
-    /// What has been reaped, or abandoned, since then; written under the CQ lock.
+    /// Commands reaped or abandoned since creation; written under the CQ lock.
     finished: AtomicU64,
-    /// Where a lockless look looks: the slot in bits 31:0, the phase in bit 32, [`STOPPED`] in bit 33.
+    /// The next CQE, for a check without the lock: its slot in bits 31:0, its phase in bit 32,
+    /// [`STOPPED`] in bit 33.
     poll_position: AtomicU64,
     sq_doorbells: Counter,
     cq_doorbells: Counter,
@@ -56,14 +69,14 @@ pub struct QueuePair<S, C> {
     bad_heads: Counter,
 }
 
-/// Nothing more is taken from this queue: a violation was seen, or it is closed.
+/// The queue takes no entries: a violation was seen, or it is closed.
 const STOPPED: u64 = 1 << 33;
 
 #[derive(Debug)]
 struct SqSide {
     producer: RingIndex,
     taker: Taker,
-    /// The tail that was last announced.
+    /// The tail last written to the doorbell.
     announced: u32,
     closed: bool,
 }
@@ -73,40 +86,43 @@ struct CqSide {
     consumer: RingIndex,
     finisher: Finisher,
     returner: Returner,
-    /// Took a [`ProtocolViolation`]: where the ring stands is no longer known.
+    /// A [`ProtocolViolation`] was seen, or the queue was abandoned: the ring's position is no
+    /// longer known.
     stopped: bool,
 }
 
-/// A completed command, as the controller ended it.
+/// A completed command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
-    /// What it was posted with.
+    /// The token that it was posted with.
     pub token: u64,
     /// Its identifier.
     pub cid: Cid,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
-    /// DW0 of the entry, by command.
+    /// DW0 of the entry; its meaning depends on the command.
     pub result: u32,
     /// When it was posted.
     pub posted_at: Nanos,
 }
 
-/// What one reap saw. Of two words, so that it comes back in registers.
+/// Result of one reap. Two words, so that it is returned in registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
     /// Entries taken.
     pub found: u32,
-    /// It ended because the budget, or the room in `out`, did.
+    /// It ended because the budget, or the capacity of `out`, was used up.
     pub budget_used_up: bool,
-    /// After the lock was released there was an entry: somebody has to look again (law 6).
+    /// An entry was pending after the lock was released: some thread must poll again, or a
+    /// completion is missed.
     pub more: bool,
-    /// The controller broke the protocol: reset it. Reported once; from then on this queue yields nothing.
+    /// The controller broke the protocol and must be reset. Reported once; from then on this queue
+    /// takes no entries.
     pub violation: Option<Box<ProtocolViolation>>,
 }
 
 impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
-    /// A queue pair over ring memory whose completion entries are all of phase 0 (zeroed).
+    /// Creates a queue pair. The completion entries must all have phase 0 (zeroed memory).
     pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
         sizes.check(id)?;
         let (tags, taker, returner) = Tags::new(sizes.tags);
@@ -132,7 +148,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         })
     }
 
-    /// Its identifier; submission and completion queue have the same.
+    /// Its identifier: SQ and CQ have the same.
     pub fn id(&self) -> QueueId {
         self.id
     }
@@ -142,40 +158,40 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.sizes
     }
 
-    /// Waits for the submission side.
+    /// Locks the submission side.
     #[inline]
     pub fn lock_sq(&self) -> SqGuard<'_, S, C> {
         SqGuard { pair: self, side: lock(&self.sq_side) }
     }
 
-    /// The submission side, if nobody has it: for a thread that must not wait for those who submit.
+    /// Locks the submission side if it is free, for a thread that must not wait.
     pub fn try_lock_sq(&self) -> Option<SqGuard<'_, S, C>> {
         Some(SqGuard { pair: self, side: try_lock(&self.sq_side)? })
     }
 
-    /// Whether an entry waits in the completion queue, without a lock. May be true although another thread has just
-    /// taken the entry; false only if there was none, or the queue is stopped.
+    /// Whether the next completion entry is new, without a lock. A true may be stale: another
+    /// thread may just have taken the entry. A false is exact, or the queue is stopped.
     #[inline]
     pub fn pending(&self) -> bool {
-        // Relaxed: a stale slot is one that was taken since, and it still has the phase that was looked for.
+        // Relaxed: a stale position is a slot that was taken since, and still has the phase tested.
         let position = self.poll_position.load(Relaxed);
         position & STOPPED == 0 && self.cq.is_new(position as u32, position >> 32 & 1 == 1)
     }
 
-    /// Whether it takes nothing more: after a violation of the protocol, and while it is closed.
+    /// Whether the queue takes no entries: after a protocol violation, and while it is closed.
     pub fn is_stopped(&self) -> bool {
         self.poll_position.load(Relaxed) & STOPPED != 0
     }
 
-    /// Takes as many entries as `out` has places, its budget, into the first [`Reaped::found`] of them. `None`: another thread is
-    /// reaping, and looks once more after it has released the lock.
+    /// Reaps up to `out.len()` entries into the first [`Reaped::found`] slots of `out`. `None`:
+    /// another thread is reaping, and checks once more after it has released the lock.
     #[inline(never)] // One call for all of a look under the lock, and little to carry back.
     pub fn try_reap_into(&self, doorbells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
         let Polled { found, more } = self.cq_side.try_poll(|side| self.reap_locked(side, doorbells, out), || self.pending())?;
         Some(Reaped { more, ..found })
     }
 
-    /// The same, for at most `budget` entries, appended to `out` as far as it has room without growing.
+    /// The same for at most `budget` entries, appended to `out` within its capacity.
     pub fn try_reap(&self, doorbells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
         self.append(budget, out, |places| self.try_reap_into(doorbells, places))
     }
@@ -184,6 +200,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     pub fn reap(&self, doorbells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
         let reap = |places: &mut [Completed]| {
             let found = self.reap_locked(&mut self.cq_side.lock(), doorbells, places);
+            // Orders the release of the lock before the check, as `PollLock::try_poll` does.
             fence(SeqCst);
             Some(Reaped { more: self.pending(), ..found })
         };
@@ -193,7 +210,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Lets `reap` append at most `budget` entries to `out`, which does not grow.
     fn append(&self, budget: u32, out: &mut Vec<Completed>, reap: impl FnOnce(&mut [Completed]) -> Option<Reaped>) -> Option<Reaped> {
         let (before, budget) = (out.len(), budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX)));
-        // One more than are in flight is enough to see an entry that nobody asked for.
+        // One slot more than commands in flight is enough to see an entry without a command.
         out.resize(before + budget.min(self.in_flight() + 1) as usize, Completed::default());
         let reaped = out.get_mut(before..).and_then(reap);
         out.truncate(before + reaped.as_ref().map_or(0, |reaped| reaped.found as usize));
@@ -210,22 +227,28 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let (found, violation) = self.reap_entries(side, finished, out);
         (reaped.found, reaped.violation) = (found as u32, violation);
         reaped.budget_used_up = found == out.len();
+        // After a violation no entry can be trusted, nor the ring's position.
         side.stopped = reaped.violation.is_some();
         if found > 0 {
+            // Plain store: the CQ lock makes this the only writer.
             self.finished.store(finished + found as u64, Release);
             doorbells.ring_cq(self.id, side.consumer.slot());
             self.cq_doorbells.add(1);
-            // After the doorbell: a command posted under one of these tags finds room in the completion queue.
+            // After the doorbell: a command posted under one of these tags finds room in the
+            // completion queue.
             side.returner.flush(&self.tags);
         } else {
             self.empty_looks.add(1);
         }
+        // Last: until now a check without the lock sees the old slot, which errs on the side of
+        // polling.
         self.poll_position.store(position_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
         reaped
     }
 
-    /// Takes entries into `out` until it is full; and no more than are in flight, so that a controller that posts for ever is not
-    /// listened to for ever. How many, and what was wrong with the next.
+    /// Reaps entries until `out` is full, but no more than are in flight: a controller that posts
+    /// endlessly must not keep this thread here. Returns the number, and what was wrong with the
+    /// next entry.
     #[inline(always)]
     fn reap_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<Box<ProtocolViolation>>) {
         let mut in_flight = (self.announced.load(Relaxed) - finished) as usize;
@@ -233,8 +256,10 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             if !self.is_new(side) {
                 return (0, None);
             }
-            // The entry was stored after the announcement of its command: that is visible now, if there was one.
+            // The CQE was posted after its command was announced: if there was one, this load sees
+            // it.
             in_flight = (self.announced.load(Acquire) - finished) as usize;
+            // A CQE without a command: the device writes to memory that it was not given.
             if in_flight == 0 {
                 return (0, Some(self.unannounced(side)));
             }
@@ -242,12 +267,13 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let most = in_flight.min(out.len());
         let mut taken = 0;
         while taken < most {
-            // As far as the ring's end, where the phase changes.
+            // Up to the end of the ring, where the phase changes.
             let run = (most - taken).min((self.sizes.cq_entries - side.consumer.slot()) as usize);
             let Some(run) = out.get_mut(taken..taken + run) else { break };
             let found = self.reap_run(side, run);
             taken += found;
             if let Some(place) = run.get_mut(found) {
+                // The run ended at an empty slot, the usual case, or at an entry of the slow path.
                 if !self.is_new(side) {
                     break;
                 }
@@ -266,18 +292,19 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.cq.is_new(side.consumer.slot(), side.consumer.phase())
     }
 
-    /// Takes entries from consecutive slots until `out` is full, or one is empty or odd: wrong, or of a command that is
-    /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing, and reads
-    /// what it needs where that is, because it has no registers for more than a batch of one needs as well.
+    /// Reaps entries from consecutive slots until `out` is full, or a slot is empty or needs
+    /// [`QueuePair::reap_slow`]. Returns the number. Every completion passes through this loop. It
+    /// makes no calls and keeps few values, because a batch of one has no registers to spare.
     #[inline(always)] // Once on the data path.
     fn reap_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
         let (first, phase) = (side.consumer.slot(), side.consumer.phase());
         let (finisher, mut back) = (&mut side.finisher, side.returner.batch(&self.tags));
         let taken = self.cq.load_run(first, phase, out, |cqe, place| {
-            // SQID is this queue's, and SQHD lies in it: both in one comparison.
+            // One comparison for two checks: SQID is this queue's, and SQHD is within the queue.
             if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.sqid_word >= self.sizes.sq_entries {
                 return false;
             }
+            // Checked before anything of the entry is used: the CID comes from the device.
             let Some((command, tag)) = self.commands.in_flight(cqe.cid()) else { return false };
             let (token, posted_at) = command.token_and_time();
             *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
@@ -290,7 +317,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         taken as usize
     }
 
-    /// Takes an entry of a command that is being aborted, or says what is wrong with it.
+    /// Reaps an entry that the fast path does not handle: its command is being aborted, its SQHD is
+    /// invalid, or it is a violation.
     #[cold]
     #[inline(never)]
     fn reap_slow(&self, side: &mut CqSide) -> Result<Completed, Box<ProtocolViolation>> {
@@ -301,7 +329,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             return Err(ProtocolViolation::WrongQueue { queue, cid, named }.into());
         }
         if u32::from(head) >= self.sizes.sq_entries {
-            // Real controllers report such heads, and Linux does not read them. Room in the submission queue comes from the tags.
+            // Real controllers report such heads, and Linux ignores SQHD too. Tags, not SQHD, make
+            // sure that the submission queue has room.
             self.bad_heads.add(1);
         }
         let (Command { cid, token, posted_at }, tag) =
@@ -309,6 +338,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 CompletionError::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
                 CompletionError::Duplicate => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
             })?;
+        // No tag: the Abort still holds the CID. `Exclusive::end_abort` returns the tag.
         if let Some(tag) = tag {
             side.returner.add(&self.tags, tag);
         }
@@ -326,17 +356,17 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Commands announced and not yet reaped.
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        // In this order, so that the difference is never negative.
+        // In this order, or the difference could be negative.
         let finished = self.finished.load(Acquire);
         (self.announced.load(Acquire) - finished) as u32
     }
 
-    /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
+    /// Appends the commands posted `timeout` or longer before `now` to `out`; takes no lock.
     pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
         self.commands.expired(now, timeout, out);
     }
 
-    /// What has been counted since the queue was made.
+    /// Counters since creation.
     pub fn counters(&self) -> Counters {
         Counters {
             announced: self.announced.load(Relaxed),
@@ -357,11 +387,11 @@ pub struct SqGuard<'a, S, C> {
 }
 
 impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
-    /// Stores a command, under a CID of its own, where the next [`SqGuard::commit`] announces it.
+    /// Stores a command under a new CID in the next slot. [`SqGuard::commit`] announces it.
     #[inline(always)] // Built in registers, the entry is written once, into the ring.
     pub fn post(&mut self, mut sqe: Sqe, token: u64, now: Nanos) -> Result<Cid, NoTag> {
         let (pair, side) = (self.pair, &mut *self.side);
-        // A closed queue knows of no free tag.
+        // `close` makes the taker forget its free tags, so the usual path need not test `closed`.
         let tag = match side.taker.take_known(&pair.tags) {
             Some(tag) => tag,
             None if side.closed => return Err(NoTag),
@@ -369,13 +399,15 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
         };
         let cid = pair.commands.begin(tag, token, now);
         sqe.cid = cid.0;
+        // Always free: there are fewer tags than slots.
         let slot = side.producer.slot();
         side.producer.advance();
         pair.sq.store(slot, &sqe);
         Ok(cid)
     }
 
-    /// Rings the doorbell if anything was posted since it was last rung. Returns how many commands that announced.
+    /// Rings the doorbell if anything was posted since the last ring. Returns the number of
+    /// commands announced.
     #[inline(always)] // Once on the data path.
     pub fn commit(&mut self, doorbells: &impl Doorbells) -> u32 {
         let posted = self.posted();
@@ -384,13 +416,15 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
         }
         self.side.announced = self.side.producer.slot();
         let announced = &self.pair.announced;
+        // Before the doorbell: a reaper must not see a CQE whose command was not counted.
         announced.store(announced.load(Relaxed) + u64::from(posted), Release);
         doorbells.ring_sq(self.pair.id, self.side.producer.slot());
         self.pair.sq_doorbells.add(1);
         posted
     }
 
-    /// Whether there is no tag for another command now: `Taker::exhausted` says how to wait for one.
+    /// Whether there is no tag for another command now. See `Taker::exhausted` for how to wait for
+    /// one.
     pub fn exhausted(&self) -> bool {
         self.side.closed || self.side.taker.exhausted(&self.pair.tags)
     }
@@ -399,6 +433,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
     #[inline]
     pub fn posted(&self) -> u32 {
         let (tail, announced) = (self.side.producer.slot(), self.side.announced);
+        // The tail has wrapped at the end of the ring otherwise.
         if tail >= announced { tail - announced } else { tail + self.pair.sizes.sq_entries - announced }
     }
 }
@@ -422,7 +457,8 @@ fn position_word(consumer: &RingIndex) -> u64 {
     u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
 }
 
-/// A queue pair with both locks held: nobody posts and nobody reaps. Once it is let go, ask [`QueuePair::look_again`].
+/// A queue pair with both locks held: no thread posts or reaps. After dropping it, call
+/// [`QueuePair::look_again`].
 #[derive(Debug)]
 pub struct Exclusive<'a, S, C> {
     pair: &'a QueuePair<S, C>,
@@ -431,19 +467,21 @@ pub struct Exclusive<'a, S, C> {
 }
 
 impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
-    /// Waits for both sides.
+    /// Locks both sides.
     pub fn exclusive(&self) -> Exclusive<'_, S, C> {
+        // SQ before CQ, as in `try_exclusive`: one lock order.
         let sq = lock(&self.sq_side);
         Exclusive { pair: self, sq, cq: self.cq_side.lock() }
     }
 
-    /// Both sides, if nobody has either: for a thread that must not wait for those who submit and reap.
+    /// Locks both sides if both are free, for a thread that must not wait.
     pub fn try_exclusive(&self) -> Option<Exclusive<'_, S, C>> {
         let sq = try_lock(&self.sq_side)?;
         Some(Exclusive { pair: self, sq, cq: self.cq_side.try_lock()? })
     }
 
-    /// After [`Exclusive`]: whether an entry is pending. A thread may have found the lock busy, and gone to sleep.
+    /// After [`Exclusive`] was dropped: whether an entry is pending. A thread may have found the CQ
+    /// lock held and gone to sleep.
     pub fn look_again(&self) -> bool {
         fence(SeqCst);
         self.pending()
@@ -451,57 +489,64 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 }
 
 impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
-    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have completed. False: the
-    /// command has completed meanwhile.
+    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have
+    /// completed. False: the command has completed.
     pub fn begin_abort(&mut self, command: &Command) -> bool {
         self.pair.commands.begin_abort(&mut self.cq.finisher, command)
     }
 
-    /// The Abort for `cid` has completed, whatever it says.
+    /// The Abort for `cid` has completed, with any status.
     pub fn end_abort(&mut self, cid: Cid) {
-        // Under the lock, so that a reset cannot free the same tag in between.
+        // Under the lock: a reset cannot free the same tag at the same time.
         if let Some(tag) = self.pair.commands.end_abort(&mut self.cq.finisher, cid) {
             self.cq.returner.add(&self.pair.tags, tag);
             self.cq.returner.flush(&self.pair.tags);
         }
     }
 
-    /// Stops posting: from now on [`SqGuard::post`] answers [`NoTag`] and no doorbell is rung. Reaping goes on.
+    /// Stops posting: [`SqGuard::post`] now returns [`NoTag`], and no doorbell is rung. Reaping
+    /// goes on.
     pub fn close(&mut self) {
         self.sq.closed = true;
         self.sq.taker.forget();
     }
 
-    /// Ends every command without an answer, returns what they were posted with, and empties both rings, the completion
-    /// entries back at phase 0. The queue stays closed until [`Exclusive::reopen`]. Only after the controller has
-    /// provably stopped (CSTS.RDY = 0) may anybody touch the commands' buffers, or the rings be given to it again.
+    /// Ends every command without a completion and returns them. Empties both rings; the completion
+    /// entries get phase 0. The queue stays closed until [`Exclusive::reopen`].
+    ///
+    /// The caller must not reuse the commands' buffers or the rings before the controller has
+    /// provably stopped (CSTS.RDY = 0).
     pub fn abandon(&mut self) -> Vec<Command> {
         let (pair, sq, cq) = (self.pair, &mut *self.sq, &mut *self.cq);
         (sq.closed, cq.stopped) = (true, true);
+        // Before the slots change: a check without the lock stops here.
         pair.poll_position.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         pair.commands.abandon(&mut cq.finisher, |command| abandoned.push(command));
+        // All tags are free again, and then forgotten so that `post` keeps refusing.
         sq.taker.reset(&mut cq.returner, &pair.tags);
         sq.taker.forget();
         sq.announced = 0;
         sq.producer = RingIndex::new(pair.sizes.sq_entries);
         cq.consumer = RingIndex::new(pair.sizes.cq_entries);
+        // A recreated queue starts with phase 1, so old entries must not look new.
         for slot in 0..pair.sizes.cq_entries {
             pair.cq.store(slot, &Cqe::default());
         }
+        // Never backwards: threads without a lock compute `in_flight` from both.
         pair.finished.store(pair.announced.load(Relaxed), Release);
         abandoned
     }
 
-    /// Opens it again after [`Exclusive::abandon`]: for the admin queue before the controller is enabled, for an I/O queue
-    /// once it has been created again.
+    /// Reopens the queue after [`Exclusive::abandon`]: the admin queue before the controller is
+    /// enabled, an I/O queue once it has been created again.
     pub fn reopen(&mut self) {
         (self.sq.closed, self.cq.stopped) = (false, false);
         self.pair.poll_position.store(position_word(&self.cq.consumer), Release);
     }
 }
 
-/// What a queue pair has counted since it was made.
+/// Counters of a queue pair since creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands announced by the SQ doorbell.
@@ -510,15 +555,16 @@ pub struct Counters {
     pub finished: u64,
     /// Writes to the SQ doorbell.
     pub sq_doorbells: u64,
-    /// Writes to the CQ doorbell: looks under the CQ lock that found something.
+    /// Writes to the CQ doorbell: one for each poll under the CQ lock that found entries.
     pub cq_doorbells: u64,
-    /// Looks under the CQ lock that found nothing.
+    /// Empty polls: polls under the CQ lock that found no entry.
     pub empty_looks: u64,
-    /// Completions whose SQ Head Pointer lies outside of the queue: a fault of the controller's without consequences.
+    /// Completions whose SQ Head Pointer is outside the queue: a controller fault without
+    /// consequences.
     pub bad_heads: u64,
 }
 
-/// Plain addition: the holder of the lock is the only writer.
+/// A counter with one writer, the holder of the lock: no locked instruction.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 

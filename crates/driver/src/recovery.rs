@@ -1,10 +1,21 @@
-//! Recovery: what happens when a command does not come back, or the controller breaks. A state machine like bring-up,
-//! stepped for as long as the controller is in use.
+//! Recovery: command time-outs, Abort, controller reset, and giving a controller up. A state
+//! machine like bring-up, stepped for as long as the controller is in use.
 //!
-//! A command past its time-out is aborted, best effort. One that is still not back after a grace, a controller that is
-//! fatal or breaks the protocol, and an admin queue that does not answer all lead to a reset: the queues are closed, the
-//! controller is stopped, every command is taken back, and the controller is brought up again. Buffers return only once
-//! CSTS.RDY = 0 has been seen; otherwise they are leaked. Every wait has a deadline.
+//! ```text
+//!                time-out: Abort (best effort)
+//!   Running --------------------------------------------> Running
+//!      | grace over, CFS, removed, protocol violation, reset requested
+//!      v
+//!   ResetDue --Close--> Stopping --Abandon(Returned)--> Stopped --> BringingUp --Restored--> Running
+//!      ^                 |    ^                                         |
+//!      |   does not stop |    | answers again                           | failed: stop, try again
+//!      |                 v    |                                         |
+//!      |                  Lost --------patience over---> Dead           |
+//!      +----------------------------------------------------------------+--attempts used up--> Dead
+//! ```
+//!
+//! Buffers return to the host only once CSTS.RDY = 0 has been seen. If that never happens they are
+//! leaked, because the controller may still write to them. Every wait has a deadline.
 
 use std::collections::HashMap;
 
@@ -19,30 +30,30 @@ use crate::{
     ProtocolViolation, Purpose, QueuePair, QueueSizes, Stage, Ticket,
 };
 
-/// How patient to be.
+/// Time-outs and limits of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryConfig {
     /// An I/O command older than this is aborted.
     pub command_timeout: Nanos,
-    /// One that is older by this much more leads to a reset. So does an admin command of this age, and so does a look at CSTS that is
-    /// not answered for so long.
+    /// A command that is this much older than `command_timeout` causes a reset. So does an admin
+    /// command of this age, and a CSTS read that is not answered for this long.
     pub grace: Nanos,
-    /// How often bring-up is tried after a reset before the controller is given up.
+    /// Bring-up attempts after a reset before the controller is given up.
     pub attempts: u32,
-    /// The longest between two looks at CSTS.
+    /// The longest interval between two polls of CSTS.
     pub health_interval: Nanos,
-    /// How long a controller that does not answer, gone or unwilling to stop, is waited for before it is given up. Zero: it is
-    /// given up at once. Worth while where there are other paths meanwhile.
+    /// How long to wait for a controller that does not answer, is gone, or does not stop, before it
+    /// is given up. Zero: it is given up at once. Useful if there are other paths.
     pub lost_patience: Nanos,
 }
 
-/// Between two looks at the status of a controller that does not answer.
+/// Interval of CSTS polls while the controller is lost.
 const LOST_POLL_INTERVAL: Nanos = Nanos::from_millis(10);
 
 /// Why the controller is reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResetCause {
-    /// A command did not come back, aborted or not.
+    /// A command did not complete, aborted or not.
     #[error("command {} on queue {queue} did not complete for {waited}", command.cid)]
     Unanswered {
         /// Its queue.
@@ -61,84 +72,88 @@ pub enum ResetCause {
     /// The registers read as all ones.
     #[error("the controller is gone: its registers read as all ones")]
     Gone,
-    /// CC.EN or CSTS.RDY became 0 although nobody asked for it.
+    /// CC.EN or CSTS.RDY became 0 without a request from this host.
     #[error("the controller stopped by itself (CSTS {csts:#010x})")]
     Stopped {
         /// CSTS.
         csts: u32,
     },
-    /// A look at CSTS failed.
+    /// Reading CSTS failed.
     #[error("the controller's status cannot be had: {0}")]
     Property(#[from] PropertyError),
     /// The controller broke the protocol.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
-    /// Somebody asked for it.
+    /// The host requested it.
     #[error("a reset was asked for")]
     Asked,
 }
 
 impl ResetCause {
-    /// Whether the controller has left something unanswered, so that it may not answer a reset either.
+    /// Whether the controller left a command or an access unanswered, so that it may not react to a
+    /// reset either.
     pub fn is_silence(&self) -> bool {
         matches!(self, ResetCause::Unanswered { .. } | ResetCause::Property(PropertyError::NoAnswer { .. }))
     }
 }
 
-/// The controller is given up. Every command has been taken back; whatever waits is to fail with this.
+/// The controller is given up. Every command has been taken back; waiting requests must fail with
+/// this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Dead {
     /// It was removed.
     #[error("the controller is gone: its registers read as all ones")]
     Gone,
-    /// It could not be stopped. The buffers of its commands are leaked, because it may still write to them.
+    /// It could not be stopped. The buffers of its commands are leaked, because it may still write
+    /// to them.
     #[error(
         "the controller does not stop: CSTS.RDY is still 1 after {waited}, and no reset of its function helped (reset because: {cause})"
     )]
     NotStopped {
-        /// For how long.
+        /// The time waited.
         waited: Nanos,
-        /// Why it was to be stopped.
+        /// Why it was being stopped.
         cause: ResetCause,
     },
-    /// Nobody can say whether it stops. The buffers of its commands are leaked.
+    /// It is unknown whether it has stopped. The buffers of its commands are leaked.
     #[error("the controller cannot be stopped: {error} (reset because: {cause})")]
     Property {
-        /// What it did not answer, or refused.
+        /// The access that failed.
         error: PropertyError,
-        /// Why it was to be stopped.
+        /// Why it was being stopped.
         cause: ResetCause,
     },
-    /// It stopped, but did not come up again.
+    /// It stopped, but bring-up failed.
     #[error("the controller does not come up again after a reset (reset because: {cause}): {error}")]
     NotBroughtUp {
         /// Why it was reset.
         cause: ResetCause,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         error: BringupError,
     },
 }
 
-/// What becomes of the buffers of the commands that a reset takes back.
+/// What happens to the buffers of the commands that a reset takes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
-    /// The controller has provably stopped: they are the host's again.
+    /// The controller has provably stopped: the buffers belong to the host again.
     Returned,
-    /// It may still write to them: they have to be leaked, and counted.
+    /// The controller may still write to them: they must be leaked, and counted.
     Leaked,
 }
 
-/// What recovery asks of its executor. Each is to be carried out before the next step.
+/// An action for the executor, to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecoveryAsk {
-    /// Step again when something happened, and at `until` at the latest.
+    /// Step again when an event occurs, and at `until` at the latest.
     Wait {
         /// When.
         until: Nanos,
     },
-    /// [`crate::Exclusive::begin_abort`] this command; if that says true, post `sqe` on the admin queue as
-    /// [`crate::Purpose::Abort`]. When that has completed call [`crate::Exclusive::end_abort`] and
-    /// [`Recovery::abort_ended`]. If it says false, or no admin tag is free, only the latter two, at once.
+    /// Abort a command: call [`crate::Exclusive::begin_abort`]; if it returns true, post `sqe` on
+    /// the admin queue as [`crate::Purpose::Abort`]. When the Abort has completed, call
+    /// [`crate::Exclusive::end_abort`] and [`Recovery::abort_ended`]. If `begin_abort` returns
+    /// false, or there is no free admin tag, call only the latter two, at once.
     Abort {
         /// The queue of the command.
         queue: QueueId,
@@ -147,67 +162,73 @@ pub enum RecoveryAsk {
         /// The Abort.
         sqe: Sqe,
     },
-    /// [`crate::Exclusive::close`] every queue pair, the admin one too. Requests wait, completions are still taken.
+    /// [`crate::Exclusive::close`] every queue pair, including the admin one. New requests wait;
+    /// completions are still reaped.
     Close(ResetCause),
-    /// The controller does not answer, and is waited for. Commands inside may still be carried out: nothing is taken back and no
-    /// buffer returned yet. `Abandon` follows when it has come back and stopped, or when backoff is at an end.
+    /// The controller does not answer, and recovery waits for it. Its commands may still be
+    /// executed: no command is taken back and no buffer returned yet. `Abandon` follows when it has
+    /// come back and stopped, or when the wait has timed out.
     Lost(Dead),
-    /// [`crate::Exclusive::abandon`] every queue pair and keep the commands, of which none will complete, until `Restored`
-    /// or `Dead`. If the buffers are returned, [`crate::Exclusive::reopen`] the admin pair for the bring-up that follows.
+    /// [`crate::Exclusive::abandon`] every queue pair and keep the commands, none of which will
+    /// complete, until `Restored` or `Dead`. If the buffers are returned,
+    /// [`crate::Exclusive::reopen`] the admin pair for the bring-up that follows.
     Abandon(Buffers),
     /// As [`BringupAsk::Admin`].
     Admin(AdminCommand),
-    /// As [`BringupAsk::Rings`]; only when bring-up was configured to make new queues.
+    /// As [`BringupAsk::Rings`]; only if bring-up was configured to create new queues.
     Rings {
         /// The queue.
         id: QueueId,
         /// Its sizes.
         sizes: QueueSizes,
     },
-    /// The controller is up again: [`crate::Exclusive::reopen`] the I/O pairs, and post again what [`RetryPolicy`] says.
+    /// The controller is ready again: [`crate::Exclusive::reopen`] the I/O pairs, and post the
+    /// commands again that [`RetryPolicy`] allows.
     Restored(Box<Inventory>),
-    /// The controller is given up. Said from now on.
+    /// The controller is given up. Every later step returns this too.
     Dead(Dead),
 }
 
-/// How often a request is posted again.
+/// Limits how often a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// At most this often, after resets and after statuses that invite it, taken together.
+    /// Most retries of a request, after resets and after error statuses together.
     pub limit: u8,
 }
 
-/// What becomes of a request.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Post it again: it is not known to have been carried out, and doing so twice is as good as once.
+    /// Post it again: executing it twice has the same effect as once.
     Again,
-    /// It fails, and its buffer returns.
+    /// Fail it, and return its buffer.
     Fail,
-    /// It fails, and its buffer is leaked.
+    /// Fail it, and leak its buffer.
     FailLeaked,
 }
 
 impl RetryPolicy {
-    /// After a reset took the request back. `idempotent`: carrying it out twice is as good as once, which holds for
-    /// Read, Write and Flush as long as the caller has not been answered.
+    /// Decides for a request that a reset took back. `idempotent`: executing it twice has the same
+    /// effect as once, which holds for Read, Write and Flush until the caller has been answered.
     pub fn after_reset(&self, buffers: Buffers, retries: u8, idempotent: bool) -> Fate {
         match buffers {
+            // The old controller may still write to the buffer: a retry would share it.
             Buffers::Leaked => Fate::FailLeaked,
             Buffers::Returned if idempotent && retries < self.limit => Fate::Again,
             Buffers::Returned => Fate::Fail,
         }
     }
 
-    /// After the controller answered with an error. Again only for statuses that speak of circumstances rather than of
-    /// the command or the medium, and without Do Not Retry (Base 4.2.3).
+    /// Decides for a request that completed with an error. It is retried only for statuses that
+    /// describe circumstances rather than the command or the medium, and without Do Not Retry (Base
+    /// 4.2.3).
     pub fn after_status(&self, status: Status, retries: u8, idempotent: bool) -> Fate {
         let passes = verdict(status) == Verdict::Again;
         if passes && idempotent && retries < self.limit { Fate::Again } else { Fate::Fail }
     }
 }
 
-/// The state machine.
+/// The recovery state machine.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     config: RecoveryConfig,
@@ -215,12 +236,12 @@ pub struct Recovery {
     state: RecoveryState,
     aborts_allowed: u32,
     aborts: u32,
-    /// Since when the controller has not answered, and is waited for.
+    /// Since when the controller has been lost. Kept while a returning controller is being stopped.
     lost_since: Option<Nanos>,
-    /// For stopping.
+    /// Property accesses of [`StopSequence`].
     accesses: Accesses,
     step_timer: StepTimer,
-    /// Attempts at bringing up since the last success, and what the last one said.
+    /// Bring-up attempts since the last success, and the error of the last one.
     attempts: u32,
     error: Option<BringupError>,
 }
@@ -228,7 +249,7 @@ pub struct Recovery {
 #[derive(Clone, Debug)]
 enum RecoveryState {
     Running(StatusPoll),
-    /// A reset is due; closing comes first.
+    /// A reset is due; the queues are closed first.
     ResetDue(ResetCause),
     Stopping {
         cause: ResetCause,
@@ -240,7 +261,7 @@ enum RecoveryState {
         dead: Dead,
         status_poll: StatusPoll,
     },
-    /// Stopped, and the commands have been taken back.
+    /// Stopped, and every command has been taken back.
     Stopped {
         cause: ResetCause,
     },
@@ -248,20 +269,22 @@ enum RecoveryState {
         cause: ResetCause,
         bringup: Box<Bringup>,
     },
-    /// To be said once everything has been taken back.
+    /// Given up; every command has been taken back.
     Dead(Dead),
 }
 
 impl Recovery {
-    /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
+    /// Monitors a controller. `bringup` configures bring-up after a reset, usually with the queues
+    /// of `inventory`.
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
+        // ACL: more Aborts than that would be rejected (Base 5.1.1).
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
         let (state, accesses, step_timer) = (RecoveryState::Running(StatusPoll::default()), Accesses::default(), StepTimer::default());
         Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, accesses, step_timer, attempts: 0, error: None }
     }
 
-    /// Goes on as far as it can. `watch` has looked at every queue pair just now. Time for which it is stepped later than it asked for
-    /// counts towards no deadline of a reset.
+    /// Advances as far as possible. `watch` must have scanned every queue pair just before. If the
+    /// executor steps later than it was asked to, the excess counts towards no deadline of a reset.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> RecoveryAsk {
         let overrun = self.step_timer.overrun(now);
         if let RecoveryState::Stopping { stop, .. } = &mut self.state {
@@ -278,10 +301,10 @@ impl Recovery {
         ask
     }
 
-    /// The controller broke the protocol: what [`crate::Reaped::violation`] said.
+    /// The controller broke the protocol ([`crate::Reaped::violation`]).
     pub fn violated(&mut self, violation: ProtocolViolation) {
         match &mut self.state {
-            // What is told of I/O queues meanwhile is of before the reset.
+            // A violation reported for an I/O queue now is from before the reset.
             RecoveryState::BringingUp { bringup, .. } if violation.queue() == QueueId::ADMIN => bringup.violated(violation),
             _ => self.request_reset(ResetCause::Violation(violation)),
         }
@@ -292,31 +315,32 @@ impl Recovery {
         self.request_reset(ResetCause::Asked);
     }
 
-    /// Waits no longer for a controller that does not answer, now or later: a host that closes it has no use for its return.
+    /// Stops waiting for a lost controller, now and later: a host that closes the device has no use
+    /// for it.
     pub fn lose_patience(&mut self) {
         self.config.lost_patience = Nanos::ZERO;
     }
 
     fn request_reset(&mut self, cause: ResetCause) {
-        // While a reset is under way already this changes nothing.
+        // No effect while a reset is in progress.
         if self.is_watching() {
             self.state = RecoveryState::ResetDue(cause);
         }
     }
 
-    /// An Abort that was asked for has completed, or was not posted.
+    /// A requested Abort has completed, or was not posted.
     pub fn abort_ended(&mut self) {
         self.aborts = self.aborts.saturating_sub(1);
     }
 
-    /// The answer to an admin command that was asked for.
+    /// The reply to a requested admin command.
     pub fn completed(&mut self, reply: &AdminReply) {
         if let RecoveryState::BringingUp { bringup, .. } = &mut self.state {
             bringup.completed(reply);
         }
     }
 
-    /// The answer to an access that was under way. One that nobody waits for is ignored.
+    /// The value of a property access in progress. Ignored if the access is no longer pending.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         match &mut self.state {
             RecoveryState::Running(status_poll) | RecoveryState::Lost { status_poll, .. } => status_poll.answered(ticket, answer),
@@ -326,7 +350,7 @@ impl Recovery {
         }
     }
 
-    /// The memory of a queue pair that was asked for.
+    /// The ring memory of the queue pair that [`RecoveryAsk::Rings`] named.
     pub fn rings(&mut self, sq: u64, cq: u64) {
         if let RecoveryState::BringingUp { bringup, .. } = &mut self.state {
             bringup.rings(sq, cq);
@@ -338,13 +362,14 @@ impl Recovery {
         matches!(self.state, RecoveryState::Running(_))
     }
 
-    /// Since when the controller has not answered, if it is waited for at this moment. Nothing is sent to it.
+    /// Since when the controller has been lost, if recovery is waiting for it now. Nothing is sent
+    /// to it.
     pub fn lost_since(&self) -> Option<Nanos> {
         self.lost_since.filter(|_| matches!(self.state, RecoveryState::Lost { .. }))
     }
 
     fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> Option<RecoveryAsk> {
-        // Each arm puts back the state that is next.
+        // The state is moved out so that each arm owns its cause. Each arm stores the next state.
         match std::mem::replace(&mut self.state, RecoveryState::Running(StatusPoll::default())) {
             RecoveryState::Running(status_poll) => return self.check_health(now, properties, status_poll, watch),
             RecoveryState::ResetDue(cause) => {
@@ -359,6 +384,7 @@ impl Recovery {
                         return Some(RecoveryAsk::Wait { until });
                     }
                     StopStatus::Stopped => {
+                        // The controller has forgotten its Aborts.
                         (self.aborts, self.lost_since) = (0, None);
                         self.state = RecoveryState::Stopped { cause };
                         return Some(RecoveryAsk::Abandon(Buffers::Returned));
@@ -367,6 +393,7 @@ impl Recovery {
                         let dead = Dead::NotStopped { waited, cause: cause.clone() };
                         return self.enter_lost(now, cause, dead);
                     }
+                    // A path may come back: removal is fatal only if the configured wait is zero.
                     StopStatus::Gone => return self.enter_lost(now, cause, Dead::Gone),
                     StopStatus::Failed(error) => {
                         let dead = Dead::Property { error, cause: cause.clone() };
@@ -401,7 +428,7 @@ impl Recovery {
         match asked {
             BringupAsk::Wait { until } => Some(RecoveryAsk::Wait { until }),
             BringupAsk::Admin(command) => Some(RecoveryAsk::Admin(command)),
-            // There is nothing on the other queue pairs.
+            // The other queue pairs are empty: abandoning them again does nothing.
             BringupAsk::ReopenAdmin => Some(RecoveryAsk::Abandon(Buffers::Returned)),
             BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
             BringupAsk::Ready(inventory) => {
@@ -410,7 +437,7 @@ impl Recovery {
                 Some(RecoveryAsk::Restored(inventory))
             }
             BringupAsk::Failed(error) => {
-                // However far it came: stopped first, and then either tried again or given up.
+                // It may be enabled, at any phase: it is stopped before the next attempt.
                 self.error = Some(error);
                 self.state = RecoveryState::ResetDue(cause);
                 None
@@ -418,20 +445,24 @@ impl Recovery {
         }
     }
 
-    /// The controller does not answer: it is waited for, which is said once, or given up.
+    /// The controller does not answer: waits for it and reports that once, or gives it up.
     fn enter_lost(&mut self, now: Nanos, cause: ResetCause, dead: Dead) -> Option<RecoveryAsk> {
         if self.config.lost_patience == Nanos::ZERO {
             return Some(self.give_up(dead));
         }
+        // A controller that comes back gets all its attempts.
         (self.attempts, self.error) = (0, None);
-        // Its status may well be had while another access is refused again and again.
+        // Delay the first poll: CSTS may be readable while another property keeps failing, and the
+        // machine would alternate between the two states without a pause.
         let first = if matches!(dead, Dead::Property { .. }) { now + LOST_POLL_INTERVAL } else { now };
         self.state = RecoveryState::Lost { cause, dead: dead.clone(), status_poll: StatusPoll::starting_at(first) };
+        // Already set if a controller came back and was lost again while stopping: the wait counts
+        // from the first loss.
         let reported = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
         (!reported).then_some(RecoveryAsk::Lost(dead))
     }
 
-    /// Once its status can be read again the controller is stopped like any other.
+    /// Polls CSTS. Once it can be read the controller is stopped like any other.
     fn wait_for_return(
         &mut self,
         now: Nanos,
@@ -452,6 +483,7 @@ impl Recovery {
             }
             Ok((Some(_), _)) => again,
             Ok((None, until)) => until,
+            // A failed read is no news: poll again after the interval.
             Err(_) => {
                 status_poll = StatusPoll::starting_at(again);
                 again
@@ -465,7 +497,7 @@ impl Recovery {
         PollTiming { timeout: self.config.grace, interval }
     }
 
-    /// Nobody can say whether the controller still writes to memory.
+    /// Gives the controller up. It is unknown whether it still writes to memory.
     fn give_up(&mut self, dead: Dead) -> RecoveryAsk {
         self.aborts = 0;
         self.state = RecoveryState::Dead(dead);
@@ -479,12 +511,14 @@ impl Recovery {
         mut status_poll: StatusPoll,
         watch: &Watch,
     ) -> Option<RecoveryAsk> {
+        // CSTS before the commands: it names the cause more exactly than a time-out.
         let polled = status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
         let next_poll = polled.map_or(now, |(_, until)| until);
         self.state = match polled.map(|(csts, _)| csts) {
             Err(error) => RecoveryState::ResetDue(ResetCause::Property(error)),
             Ok(Some(csts)) if csts.is_gone() => RecoveryState::ResetDue(ResetCause::Gone),
             Ok(Some(csts)) if csts.cfs() => RecoveryState::ResetDue(ResetCause::Fatal { csts: csts.into_bits() }),
+            // Another host, a firmware update or a power loss has disabled it.
             Ok(Some(csts)) if !csts.rdy() => RecoveryState::ResetDue(ResetCause::Stopped { csts: csts.into_bits() }),
             Ok(_) => match watch.overdue(now, &self.config) {
                 Some((queue, command, waited)) => RecoveryState::ResetDue(ResetCause::Unanswered { queue, command, waited }),
@@ -494,6 +528,7 @@ impl Recovery {
         if !self.is_watching() {
             return None;
         }
+        // One Abort per step: `watch` is scanned anew before the next.
         if let Some(late) = watch.to_abort()
             && self.aborts < self.aborts_allowed
         {
@@ -507,61 +542,68 @@ impl Recovery {
     }
 }
 
-/// The commands past their time-out, over all the queue pairs of a controller. Kept, so that looking allocates rarely.
+/// The commands past their time-out, over all queue pairs of a controller. Kept between scans, so
+/// that they rarely allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     late: Vec<LateCommand>,
-    /// When the next command that is in flight now will be past its time-out.
+    /// When the next command in flight reaches its time-out.
     next: Option<Nanos>,
     scratch: Vec<Expired>,
-    /// When each queue pair was last looked at.
+    /// When each queue pair was last scanned.
     last_scan: HashMap<QueueId, Nanos>,
-    /// What was in flight then, since when it counts, and since when its Abort has been answered.
+    /// The commands in flight then: since when each counts, and when its Abort was first seen
+    /// completed.
     known: HashMap<(QueueId, Cid), (Command, Nanos, Option<Nanos>)>,
-    /// Made while a pair is looked at: what is in flight now.
+    /// The same for the queue pair being scanned.
     present: Vec<(Command, Nanos, Option<Nanos>)>,
 }
 
-/// How long a command is waited for once its Abort has been answered and it was looked for again: a controller that says
-/// "aborted" has posted its completion (Base 2.1, 5.1.1), and one that says "not aborted" has nothing else to offer than a reset.
+/// How long to wait for a command after its Abort has completed. A controller that reports
+/// "aborted" has posted the command's completion (Base 2.1, 5.1.1); after "not aborted" only a
+/// reset is left.
 const ABORTED_GRACE: Nanos = Nanos::from_secs(1);
 
-/// A command past its time-out. Its own word of when it was posted stays as it is, because an Abort names the command by all of it.
+/// A command past its time-out. `expired` keeps the posted time, even if implausible, because an
+/// Abort identifies the command by it.
 #[derive(Clone, Copy, Debug)]
 struct LateCommand {
     queue: QueueId,
     expired: Expired,
-    /// Since when it counts.
+    /// Since when its time-out counts.
     since: Nanos,
-    /// When its Abort was first seen to be answered.
+    /// When its Abort was first seen completed.
     aborted: Option<Nanos>,
 }
 
 impl LateCommand {
-    /// When waiting for it ends.
+    /// When it causes a reset.
     fn due(&self, config: &RecoveryConfig) -> Nanos {
         let due = self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace };
+        // An answered Abort can only shorten the wait.
         self.aborted.map_or(due, |at| due.min(at + ABORTED_GRACE.min(config.grace)))
     }
 }
 
 impl Watch {
-    /// Has looked at nothing.
+    /// With no scan.
     pub fn new() -> Watch {
         Watch::default()
     }
 
-    /// Forgets what it saw.
+    /// Clears the results of the last scan. Call it before scanning all queue pairs.
     pub fn clear(&mut self) {
         self.late.clear();
         self.next = None;
     }
 
-    /// Looks at a queue pair, without a lock. The tokens of queue 0, the admin queue, have to be those of [`Purpose`].
+    /// Scans a queue pair, without a lock. Tokens of queue 0, the admin queue, must be those of
+    /// [`Purpose`].
     pub fn look<S: SqSlots, C: CqSlots>(&mut self, pair: &QueuePair<S, C>, now: Nanos, config: &RecoveryConfig) {
         let admin = pair.id() == QueueId::ADMIN;
         let timeout = if admin { config.grace } else { config.command_timeout };
         self.scratch.clear();
+        // Every command in flight, not only late ones: their first sighting bounds the posted time.
         pair.expired(now, Nanos::ZERO, &mut self.scratch);
         let before = self.last_scan.insert(pair.id(), now);
         self.present.clear();
@@ -571,6 +613,7 @@ impl Watch {
             }
             let command = expired.command;
             let (since, aborted) = match self.known.get(&(pair.id(), command.cid)) {
+                // Compared as a whole: the CID may have been reused since the last scan.
                 Some(&(known, since, aborted)) if known == command => (since, aborted),
                 _ => (believable(command.posted_at, before, now), None),
             };
@@ -587,27 +630,29 @@ impl Watch {
         self.known.extend(self.present.iter().map(|&known| ((pair.id(), known.0.cid), known)));
     }
 
-    /// A command past its time-out that no Abort has been sent for.
+    /// A command past its time-out without an Abort. Admin commands are not aborted: a reset
+    /// follows.
     fn to_abort(&self) -> Option<&LateCommand> {
         self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.stage == Stage::InFlight)
     }
 
-    /// A command that no longer may be waited for, and how long it has been.
+    /// A command that causes a reset, and its age.
     fn overdue(&self, now: Nanos, config: &RecoveryConfig) -> Option<(QueueId, Command, Nanos)> {
         let late = self.late.iter().find(|late| late.due(config) <= now)?;
         Some((late.queue, late.expired.command, now - late.since))
     }
 
-    /// When to look again: a command posted after this look cannot be past its time-out earlier.
+    /// When to scan again: a command posted after this scan cannot reach its time-out earlier.
     fn next_deadline(&self, now: Nanos, config: &RecoveryConfig) -> Nanos {
         let due = self.late.iter().map(|late| late.due(config));
         due.chain(self.next).min().unwrap_or(Nanos::MAX).min(now + config.command_timeout.min(config.grace))
     }
 }
 
-/// Since when a command counts that is seen for the first time, at `now`. The thread that posts says when that was, and may have another
-/// clock. A command that was not there at the last look (`before`) was not posted before it, and none is posted after `now`. A wrong word
-/// would make a command late that is not, or keep it for ever.
+/// Since when a command first seen at `now` counts towards its time-out. The posting thread reports
+/// `posted_at`, possibly from another clock. A command that the last scan (`before`) did not see
+/// was not posted before it, and none is posted after `now`: an implausible time is replaced by
+/// `now`. Otherwise a wrong clock would time out a command early, or never.
 pub fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
     if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
 }

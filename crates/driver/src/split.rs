@@ -1,36 +1,45 @@
-//! Splitting: a request that is larger than the controller takes, or that crosses a boundary which the namespace would
-//! rather not have crossed, goes out as several commands.
+//! Splits a request into commands: by the controller's transfer limit (MDTS), and at a boundary
+//! that the namespace prefers not to be crossed (NOIOB). Linux does the same in the block layer
+//! (`max_sectors`, `chunk_sectors`).
 
 use units::Op;
 
-/// How requests to one namespace are split.
+/// The limits by which requests to one namespace are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splitter(
-    /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
-    /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
-    /// Deallocate, by powers of 4; bits 36:32 log2 of the most blocks of a Verify, plus 1, 0 if there is none; bit 37: there is
-    /// Compare; bits 42:38 the most blocks of a Write Uncorrectable, as those of a Verify; bits 46:43
-    /// log2 of the most ranges of a Deallocate; bits 63:47 the boundary in blocks, 0 if there is none, or [`UNBOUND`].
+    /// One word, because every request carries a copy:
+    ///
+    /// | bits | content |
+    /// | --- | --- |
+    /// | 15:0 | most blocks of a part, minus 1, as NLB counts |
+    /// | 23:16 | log2 of the block size |
+    /// | 27:24 | log2 of the most blocks of a Write Zeroes; 0: not supported |
+    /// | 31:28 | log4 of the most blocks of a Deallocate; 0: not supported |
+    /// | 36:32 | log2 of the most blocks of a Verify, plus 1; 0: not supported |
+    /// | 37 | Compare is supported |
+    /// | 42:38 | log2 of the most blocks of a Write Uncorrectable, plus 1; 0: not supported |
+    /// | 46:43 | log2 of the most ranges of a Deallocate |
+    /// | 63:47 | the boundary in blocks; 0: none; or [`UNBOUND`] |
     u64,
 );
 
-/// In the place of a boundary, which has 16 bits: requests that neither read nor write. What they ask is found where a boundary is, so
-/// that requests without one, which are nearly all, pay nothing for it.
+/// In place of a boundary, which has 16 bits: the request neither reads nor writes. Encoded there,
+/// the test costs nothing for the usual request, which has no boundary.
 const UNBOUND: u32 = 1 << 16;
 
-/// Where the boundary is.
+/// Lowest bit of the boundary.
 const BOUNDARY: u32 = 47;
 
-/// Where the most blocks of a Verify are, and their bits.
+/// Lowest bit and mask of the most blocks of a Verify.
 const VERIFY: (u32, u64) = (32, 0x1f);
 
-/// Where the most blocks of a Write Uncorrectable are, and their bits.
+/// Lowest bit and mask of the most blocks of a Write Uncorrectable.
 const UNCORRECTABLE: (u32, u64) = (38, 0x1f);
 
-/// Where the most ranges of a Deallocate are, and their bits.
+/// Lowest bit and mask of the most ranges of a Deallocate.
 const RANGES: (u32, u64) = (43, 0xf);
 
-/// There is Compare.
+/// Compare is supported.
 const COMPARE: u64 = 1 << 37;
 
 /// One command's share of a request.
@@ -40,11 +49,11 @@ pub struct Part {
     pub lba: u64,
     /// Logical blocks, 1 to 65,536 (the command's NLB is one less).
     pub blocks: u32,
-    /// Where its data starts in the request's buffer, in bytes.
+    /// Offset of its data in the request's buffer, in bytes.
     pub offset: u64,
 }
 
-/// The parts of a request, in order. Nothing is allocated.
+/// Iterator over the parts of a request, in order. It does not allocate.
 #[derive(Clone, Debug)]
 pub struct Split {
     splitter: Splitter,
@@ -53,10 +62,10 @@ pub struct Split {
     offset: u64,
 }
 
-/// A request that names no whole number of blocks, or limits that allow none.
+/// A request that cannot be split, or limits that allow no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    /// Offset or length are not multiples of the logical block size.
+    /// Offset or length is not a multiple of the logical block size.
     #[error("offset {offset} and length {len} have to be multiples of the logical block size, {block} bytes")]
     Unaligned {
         /// Byte offset on the namespace.
@@ -72,7 +81,7 @@ pub enum SplitError {
         /// Byte offset on the namespace.
         offset: u64,
     },
-    /// Past the end of the namespace, or more blocks than a request can count.
+    /// Past the end of the namespace, or more than 2^32 - 1 blocks.
     #[error("{len} bytes at offset {offset} do not lie within the namespace of {capacity} bytes")]
     OutOfRange {
         /// Byte offset on the namespace.
@@ -82,7 +91,7 @@ pub enum SplitError {
         /// Bytes of the namespace.
         capacity: u64,
     },
-    /// Not even one block may be transferred.
+    /// The transfer limit is less than one block.
     #[error("the controller transfers at most {max_bytes} bytes per command, less than one logical block of {block}")]
     NoBlockFits {
         /// Most bytes per command.
@@ -92,7 +101,7 @@ pub enum SplitError {
     },
 }
 
-/// One block of 512 bytes at a time: what every controller takes.
+/// One block of 512 bytes at a time, which every controller accepts.
 impl Default for Splitter {
     fn default() -> Splitter {
         Splitter(9 << 16)
@@ -100,9 +109,9 @@ impl Default for Splitter {
 }
 
 impl Splitter {
-    /// Parts of at most `max_bytes` bytes (the controller's MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4), none of
-    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0, or more bits: no such boundary). Logical blocks have
-    /// 2^`block_log2` bytes (LBADS).
+    /// Parts of at most `max_bytes` bytes (MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4) that
+    /// do not cross a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0 or a larger
+    /// value: none). Logical blocks have 2^`block_log2` bytes (LBADS).
     pub fn new(block_log2: u8, max_bytes: u64, boundary: u32) -> Result<Splitter, SplitError> {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
         match (max_bytes / block).min(65_536) as u32 {
@@ -113,43 +122,43 @@ impl Splitter {
         }
     }
 
-    /// The same of a namespace with these commands, which name at most this many blocks each; `None`: there is no such command. What
-    /// is left of the limit is a power of two for a Write Zeroes, at most 2^15, and of four for a Deallocate, at most 2^30; with
-    /// less than 2 or 4 it is as if there were none.
+    /// Adds the most blocks of a Write Zeroes and a Deallocate; `None`: not supported. The limit is
+    /// rounded down: to a power of 2, at most 2^15, for Write Zeroes; to a power of 4, at most
+    /// 4^15, for Deallocate. A limit below 2 or 4 counts as not supported.
     pub fn with_dataless(self, zeroes: Option<u64>, deallocate: Option<u64>) -> Splitter {
         let log2 = |most: Option<u64>| most.and_then(u64::checked_ilog2).unwrap_or(0).into();
         let (zeroes, deallocate): (u64, u64) = (log2(zeroes), log2(deallocate));
         Splitter(self.0 & !(0xff << 24) | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
     }
 
-    /// The same of a namespace that has Compare, whose parts are as large as those of a Read, and Verify, which names at most so
-    /// many blocks; `None`: there is no such command. What is left of the limit is a power of two, at most 2^16.
+    /// Adds Compare, with parts as large as those of a Read, and the most blocks of a Verify;
+    /// `None`: not supported. The limit is rounded down to a power of 2, at most 2^16.
     #[must_use]
     pub fn with_checks(self, compare: bool, verify: Option<u64>) -> Splitter {
         let Splitter(rest) = self.with_power(VERIFY, verify);
         Splitter(rest & !COMPARE | if compare { COMPARE } else { 0 })
     }
 
-    /// The same of a namespace that has Write Uncorrectable, which names at most this many blocks; `None`: there is no such command.
-    /// What is left of the limit is a power of two, at most 2^16.
+    /// Adds the most blocks of a Write Uncorrectable; `None`: not supported. The limit is rounded
+    /// down to a power of 2, at most 2^16.
     #[must_use]
     pub fn with_uncorrectable(self, most: Option<u64>) -> Splitter {
         self.with_power(UNCORRECTABLE, most)
     }
 
-    /// The same of a namespace whose Deallocate has at most this many ranges. What is left of the limit is a power of two, from 1 to 256.
+    /// Adds the most ranges of a Deallocate, rounded down to a power of 2 from 1 to 256.
     #[must_use]
     pub fn with_ranges(self, most: u32) -> Splitter {
         let (at, bits) = RANGES;
         Splitter(self.0 & !(bits << at) | u64::from(most.clamp(1, 256).ilog2()) << at)
     }
 
-    /// The most ranges of one Deallocate, where there is one.
+    /// The most ranges of one Deallocate, if it is supported.
     pub fn most_ranges(&self) -> u32 {
         1 << (self.0 >> RANGES.0 & RANGES.1)
     }
 
-    /// The same with a limit as a power of two, plus 1, so that 0 is none.
+    /// Stores the log2 of a limit, plus 1, so that 0 means "not supported".
     fn with_power(self, (at, bits): (u32, u64), most: Option<u64>) -> Splitter {
         let power = most.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
         Splitter(self.0 & !(bits << at) | power << at)
@@ -159,7 +168,8 @@ impl Splitter {
         (self.0 >> at & bits).checked_sub(1).map(|log2| 1 << log2)
     }
 
-    /// The most blocks of one command that neither reads nor writes; `None`: the namespace does not have it, or it names no blocks.
+    /// The most blocks of one command that neither reads nor writes. `None`: it is not supported,
+    /// or has no blocks.
     pub fn most_blocks(&self, op: Op) -> Option<u32> {
         let log2 = match op {
             Op::WriteZeroes => self.0 >> 24 & 15,
@@ -172,29 +182,33 @@ impl Splitter {
         (log2 > 0).then(|| 1 << log2)
     }
 
-    /// How requests of this kind are split: without regard to the boundary, where they neither read nor write. Parts of more than
-    /// 65,536 blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
+    /// The limits for requests of this operation. Those that neither read nor write ignore the
+    /// boundary. A Deallocate may exceed 65,536 blocks per part: use [`Splitter::most_blocks`] for
+    /// it.
     #[must_use]
     pub fn of(self, op: Op) -> Splitter {
         if op.moves_data() {
             return self;
         }
+        // The field for blocks per part holds 1 to 65,536.
         let most = self.most_blocks(op).unwrap_or(1).min(65_536);
         Splitter(self.0 & ((1 << BOUNDARY) - 0x1_0000) | u64::from(most - 1) | u64::from(UNBOUND) << BOUNDARY)
     }
 
-    /// For reads and writes that are not to be taken for one part at first sight, as few as they may be: [`Splitter::fits_one`] says no.
-    /// Without regard to the boundary.
+    /// Makes [`Splitter::fits_one`] always return false, so that reads and writes take the general
+    /// path. The boundary is ignored.
     #[must_use]
     pub fn one_by_one(self) -> Splitter {
         Splitter(self.0 & ((1 << BOUNDARY) - 1) | u64::from(UNBOUND) << BOUNDARY)
     }
 
-    /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
+    /// Restricts the optional commands to what `other` supports too, for requests that may go to
+    /// either namespace. Block size, blocks per part and boundary stay.
     #[must_use]
     pub fn and_optional(self, other: Splitter) -> Splitter {
         let least = |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
         let powers = [VERIFY, UNCORRECTABLE, RANGES];
+        // The minimum works on the packed fields: all are logarithms, and 0 is "not supported".
         let rest = powers.iter().fold(self.0 & !(0xff << 24 | COMPARE), |rest, (at, bits)| rest & !(bits << at));
         let powers = powers.iter().fold(0, |all, &(at, bits)| all | least(at, bits));
         Splitter(rest | least(24, 15) | least(28, 15) | powers | self.0 & other.0 & COMPARE)
@@ -212,7 +226,7 @@ impl Splitter {
         1 << self.block_log2()
     }
 
-    /// In blocks; 0: none.
+    /// Boundary in blocks; 0: none.
     #[inline]
     fn boundary(&self) -> u32 {
         (self.0 >> BOUNDARY) as u32
@@ -228,6 +242,7 @@ impl Splitter {
     #[inline]
     pub fn split_bytes(&self, offset: u64, len: u64, blocks: u64) -> Result<Split, SplitError> {
         let log2 = self.block_log2();
+        // One test for both: a bit below the block size is set in either.
         if (offset | len) & (self.block_size() - 1) != 0 {
             return Err(SplitError::Unaligned { offset, len, block: self.block_size() });
         }
@@ -236,13 +251,14 @@ impl Splitter {
         }
         let lba = offset >> log2;
         match u32::try_from(len >> log2) {
+            // `blocks - lba` rather than `lba + count`, which could overflow.
             Ok(count) if lba < blocks && u64::from(count) <= blocks - lba => Ok(self.split(lba, count)),
             _ => Err(SplitError::OutOfRange { offset, len, capacity: blocks.saturating_mul(self.block_size()) }),
         }
     }
 
-    /// Whether `blocks` logical blocks at `lba` are one part that moves data; of no blocks, too. What [`Splitter::of`] gives for
-    /// requests that neither read nor write never is.
+    /// Whether `blocks` logical blocks at `lba` are one part of a Read or Write; true for 0 blocks.
+    /// Always false for the result of [`Splitter::of`] for other operations.
     #[inline]
     pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
         // The usual namespace has no boundary, and the usual request needs no division.
@@ -254,7 +270,8 @@ impl Splitter {
         self.boundary() != UNBOUND && self.split(lba, blocks).next_len() == blocks
     }
 
-    /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
+    /// Splits `blocks` logical blocks at `lba`. The caller has checked that the range is within the
+    /// namespace.
     #[inline]
     pub fn split(&self, lba: u64, blocks: u32) -> Split {
         Split { splitter: *self, lba, left: blocks, offset: 0 }
@@ -262,7 +279,7 @@ impl Splitter {
 }
 
 impl Split {
-    /// How many parts are left.
+    /// Number of parts left.
     #[inline]
     pub fn parts(&self) -> u32 {
         // The usual request needs no division.
@@ -277,6 +294,7 @@ impl Split {
         let most = self.left.min(self.splitter.max_blocks());
         match self.splitter.boundary() {
             0 | UNBOUND => most,
+            // A mask instead of a division. The low 32 bits of the LBA are enough.
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }
@@ -304,7 +322,8 @@ impl Iterator for Split {
     }
 }
 
-/// Gathers the results of a request's parts into one. It belongs to the request's owner, so it is no atomic.
+/// Combines the results of a request's parts. Only the request's owner uses it, so it is not
+/// atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<E> {
     left: u32,
@@ -317,8 +336,8 @@ impl<E> Parts<E> {
         Parts { left: parts, first_error: None }
     }
 
-    /// One part has completed. With the last one comes the result of the request: the error that came first, if any.
-    /// Whatever comes after the last is ignored.
+    /// One part has completed. After the last part, returns the result of the request: the first
+    /// error, if any. Later calls are ignored.
     #[inline]
     pub fn complete(&mut self, result: Result<(), E>) -> Option<Result<(), E>> {
         self.left = self.left.checked_sub(1)?;

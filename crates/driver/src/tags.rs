@@ -1,22 +1,30 @@
-//! Tags: which of a queue's command slots are free.
+//! Tags: the free command slots of a queue pair.
 //!
-//! One thread at a time takes (the holder of the SQ lock, with the [`Taker`]), one returns (the holder of the CQ lock,
-//! with the [`Returner`]), and the two never share a lock. So the free tags travel through a ring with one producer and
-//! one consumer: a reaper stores each tag of a batch and then publishes all of them with one store, the taker loads
-//! until it comes to the end that it knows of, and only then looks how far the other is. No locked instruction anywhere.
-//! Tags are taken in the order in which they came back, so that each rests for as long as there are others.
+//! One thread at a time takes tags (the holder of the SQ lock, with the [`Taker`]), and one returns
+//! them (the holder of the CQ lock, with the [`Returner`]). They share no lock. So free tags travel
+//! through a ring with one producer and one consumer:
+//!
+//! ```text
+//!   returner:  ring[stored++] = tag, for each of a batch     returned = stored (release)
+//!   taker:     tag = ring[taken++], until taken == known     then known = returned (acquire)
+//! ```
+//!
+//! There is no locked instruction, and the taker reads the shared counter only when it has used up
+//! the tags it knows of. Tags are taken in the order in which they were returned, so each stays
+//! free for as long as possible. A repeated completion then most often finds its tag free.
 
 use sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use sync::atomic::{AtomicU16, AtomicU32};
 
-/// One of a queue's command slots: below their number.
+/// The number of a command slot, below the number of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tag(pub(crate) u16);
 
-/// The free tags of one hardware queue.
+/// The free tags of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Tags {
-    /// As many places as tags or more, a power of two: a returned tag never meets one that was not taken.
+    /// At least one place per tag, a power of two: a returned tag never overwrites one that was not
+    /// taken.
     ring: Box<[AtomicU16]>,
     mask: u32,
     /// Tags returned so far, modulo 2^32.
@@ -24,23 +32,24 @@ pub(crate) struct Tags {
     count: u32,
 }
 
-/// The right to take tags; there is one per [`Tags`], kept under the SQ lock.
+/// The right to take tags. There is one per [`Tags`], kept under the SQ lock.
 #[derive(Debug)]
 pub(crate) struct Taker {
     /// Tags taken so far, modulo 2^32.
     taken: u32,
-    /// [`Tags::returned`], as last read.
+    /// [`Tags::returned`] as last read.
     known: u32,
 }
 
-/// The right to return tags; there is one per [`Tags`], kept under the CQ lock.
+/// The right to return tags. There is one per [`Tags`], kept under the CQ lock.
 #[derive(Debug)]
 pub(crate) struct Returner {
     /// Tags stored so far, published or not.
     stored: u32,
 }
 
-/// The tags of a batch: the count of them, by value, so that it stays in a register of the loop.
+/// A batch of tags to return. It holds the count by value, so that the reaping loop keeps it in a
+/// register.
 #[derive(Debug)]
 pub(crate) struct ReturnBatch<'a> {
     tags: &'a Tags,
@@ -48,10 +57,11 @@ pub(crate) struct ReturnBatch<'a> {
 }
 
 impl Tags {
-    /// `count` tags (1 to 65,535), all free, and the rights to take and to return them.
+    /// `count` free tags (1 to 65,535), and the rights to take and to return them.
     ///
     /// # Panics
-    /// If `count` is 0 or above 65,535: tags are numbered with 16 bits and CID FFFFh is never used.
+    ///
+    /// If `count` is 0 or above 65,535: tags have 16 bits, and CID FFFFh is never used.
     pub(crate) fn new(count: u32) -> (Tags, Taker, Returner) {
         assert!((1..=65_535).contains(&count), "a queue has 1 to 65535 tags, not {count}");
         let ring = (0..count.next_power_of_two()).map(|tag| AtomicU16::new(tag as u16)).collect();
@@ -59,7 +69,7 @@ impl Tags {
         (tags, Taker { taken: 0, known: count }, Returner { stored: count })
     }
 
-    /// The place of the tag that is the `n`-th ever; the ring has one more than `mask`.
+    /// The place of the `n`-th tag ever returned; the ring has `mask + 1` places.
     #[inline]
     fn place(&self, n: u32) -> &AtomicU16 {
         &self.ring[(n & self.mask) as usize]
@@ -67,16 +77,16 @@ impl Tags {
 }
 
 impl Taker {
-    /// Takes a free tag; `None`: all are in use.
+    /// Takes a free tag. `None`: all are in use.
     pub(crate) fn take(&mut self, tags: &Tags) -> Option<Tag> {
         if self.taken == self.known {
-            // Acquire: whatever was read of a slot was read before this side writes it.
+            // Acquire: the reaper's reads of the command slot come before this side's writes to it.
             self.known = tags.returned.load(Acquire);
         }
         self.take_known(tags)
     }
 
-    /// Takes a free tag that this side knows of; `None`: [`Taker::take`] may know more.
+    /// Takes a free tag that this side knows of. `None`: [`Taker::take`] may find more.
     #[inline]
     pub(crate) fn take_known(&mut self, tags: &Tags) -> Option<Tag> {
         if self.taken == self.known {
@@ -87,18 +97,18 @@ impl Taker {
         Some(Tag(tag))
     }
 
-    /// Knows of no free tag any more, until it looks.
+    /// Forgets the free tags that this side knows of; [`Taker::take`] finds them again.
     pub(crate) fn forget(&mut self) {
         self.known = self.taken;
     }
 
-    /// Whether no tag is free now. Somebody who then waits for one must look again after making the wait known, because
-    /// tags come back without a lock.
+    /// Whether no tag is free now. A thread that waits for one must check again after making its
+    /// wait visible, because tags are returned without a lock.
     pub(crate) fn exhausted(&self, tags: &Tags) -> bool {
         self.taken == tags.returned.load(Relaxed)
     }
 
-    /// Makes every tag free again, in use or not. For a reset: nobody may still hold a tag.
+    /// Makes every tag free, for a reset. No thread may still use one.
     pub(crate) fn reset(&mut self, returner: &mut Returner, tags: &Tags) {
         for (tag, place) in (0..).zip(&tags.ring) {
             place.store(tag, Relaxed);
@@ -118,29 +128,30 @@ impl<'a> ReturnBatch<'a> {
 }
 
 impl Returner {
-    /// Begins to note the tags of a batch; [`Returner::end`] it.
+    /// Begins a batch; [`Returner::end`] it.
     #[inline]
     pub(crate) fn batch<'a>(&self, tags: &'a Tags) -> ReturnBatch<'a> {
         ReturnBatch { tags, stored: self.stored }
     }
 
-    /// The tags of the batch are noted.
+    /// Ends a batch.
     #[inline]
     pub(crate) fn end(&mut self, batch: ReturnBatch<'_>) {
         self.stored = batch.stored;
     }
 
-    /// Notes a tag to be returned by the next [`Returner::flush`]; its holder no longer uses it.
+    /// Adds a tag for the next [`Returner::flush`]; its command has ended.
     #[inline]
     pub(crate) fn add(&mut self, tags: &Tags, tag: Tag) {
         tags.place(self.stored).store(tag.0, Relaxed);
         self.stored = self.stored.wrapping_add(1);
     }
 
-    /// Returns what was noted.
+    /// Returns the tags added.
     #[inline]
     pub(crate) fn flush(&mut self, tags: &Tags) {
-        // Release: the tags, and whatever was read of their slots, are there before the taker comes.
+        // Release: the tags are in the ring, and the reads of their slots are done, before the
+        // taker sees the count.
         tags.returned.store(self.stored, Release);
     }
 }

@@ -1,9 +1,9 @@
-//! Paths by number, and sets of them.
+//! Path numbers and sets of them, as bits of one word.
 
 use std::fmt;
 
-/// One way to a namespace: a controller of its subsystem. Numbered in the order in which the paths were given, below
-/// [`PathSet::MOST`].
+/// A path to a namespace: one controller of its subsystem. Numbered in the order in which the paths
+/// were given, below [`PathSet::MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u8);
 
@@ -21,13 +21,13 @@ impl fmt::Display for PathId {
     }
 }
 
-/// Some of the paths, as bits. What a selector chooses from: the ones that are up, in the best ANA state that any of them
-/// is in.
+/// A set of paths. A selector chooses from the paths that are up and in the best ANA state that any
+/// of them has.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PathSet(pub u64);
 
 impl PathSet {
-    /// The most paths that a namespace can have.
+    /// The most paths of a namespace.
     pub const MOST: usize = 64;
     /// No path.
     pub const NONE: PathSet = PathSet(0);
@@ -35,73 +35,75 @@ impl PathSet {
     /// One path.
     #[inline]
     pub const fn of(path: PathId) -> PathSet {
+        // Masked: a shift by 64 or more would panic in a debug build.
         PathSet(1 << (path.0 & 63))
     }
 
-    /// The first `paths` of them, [`PathSet::MOST`] at most.
+    /// The first `paths` paths, at most [`PathSet::MOST`].
     pub const fn below(paths: usize) -> PathSet {
         PathSet(if paths >= PathSet::MOST { u64::MAX } else { (1 << paths) - 1 })
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether there is nothing to choose from.
+    /// Whether there is nothing to choose: at most one path.
     #[inline]
     pub const fn is_at_most_one(self) -> bool {
+        // Clears the lowest bit; cheaper than a population count.
         self.0 & self.0.wrapping_sub(1) == 0
     }
 
-    /// How many.
+    /// Number of paths.
     #[inline]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether `path` is one of them.
+    /// Whether `path` is in the set.
     #[inline]
     pub const fn contains(self, path: PathId) -> bool {
         self.0 & PathSet::of(path).0 != 0
     }
 
-    /// The one with the lowest number.
+    /// The path with the lowest number.
     #[inline]
     pub const fn first(self) -> Option<PathId> {
         if self.0 == 0 { None } else { Some(PathId(self.0.trailing_zeros() as u8)) }
     }
 
-    /// With `path`.
+    /// The set with `path`.
     #[inline]
     #[must_use]
     pub const fn with(self, path: PathId) -> PathSet {
         PathSet(self.0 | PathSet::of(path).0)
     }
 
-    /// Without these.
+    /// The set without the paths of `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: PathSet) -> PathSet {
         PathSet(self.0 & !other.0)
     }
 
-    /// Those that are in both.
+    /// The paths in both sets.
     #[inline]
     #[must_use]
     pub const fn and(self, other: PathSet) -> PathSet {
         PathSet(self.0 & other.0)
     }
 
-    /// In ascending order.
+    /// The paths in ascending order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = PathId> {
         self.iter_from(0)
     }
 
-    /// In ascending order from `first` on, and then from 0: so that not everybody who finds all paths alike takes the
-    /// same one.
+    /// The paths in ascending order from `first`, then from 0. Threads that see all paths as equal
+    /// start at different ones.
     #[inline]
     pub fn iter_from(self, first: u8) -> impl Iterator<Item = PathId> {
         let mut left = self.0.rotate_right(u32::from(first));
@@ -128,7 +130,7 @@ impl fmt::Debug for PathSet {
     }
 }
 
-/// More paths than there can be, or none.
+/// No path, or more than [`PathSet::MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} paths: there have to be 1 to {most}", most = PathSet::MOST)]
 pub struct TooManyPaths(pub usize);

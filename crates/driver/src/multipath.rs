@@ -1,11 +1,12 @@
-//! Multipath: several controllers of one subsystem as ways to one namespace.
+//! Multipath: one namespace reached through several controllers of its subsystem.
 //!
-//! [`join`] judges whether controllers lead to the same namespace. [`Failover`] then decides, as a state machine without
-//! I/O, what becomes of each request: which paths it may be sent on, whether it is sent again when one fails, when that is
-//! safe, and when to give it up. Who chooses among the paths that it allows is a selector's business ([`crate::paths`]).
+//! [`join`] checks whether controllers lead to the same namespace. [`Failover`], a state machine
+//! without I/O, decides about each request: the paths it may be sent on, whether it is sent again
+//! after a failure, when that is safe, and when to give it up. A selector ([`crate::paths`])
+//! chooses among the paths that it allows.
 //!
-//! Each software queue has a [`Failover`] of its own, and is told of every path event; what concerns all of them, which
-//! paths have unflushed writes, lies in [`WriteMarks`].
+//! Each software queue has its own [`Failover`] and receives every path event. Only [`WriteMarks`]
+//! is shared: the paths with unflushed writes.
 
 mod actions;
 mod failover;

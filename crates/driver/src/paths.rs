@@ -1,13 +1,19 @@
-//! Which of several paths a request takes.
+//! Chooses the path of each request of a namespace with several controllers.
 //!
-//! A [`Paths`] belongs to one namespace that several controllers lead to, and is shared by every thread that uses it: the [`Policy`], and
-//! what the policy `latency` has found out for all. Each thread chooses by a [`Selector`] of its own: [`Selector::begin`] a batch, for
-//! each request [`Selector::send_next`] among the paths that can be used now, [`Selector::commit`], and [`Selector::end`] with the
-//! request's [`Token`]. The token says what the request was counted as, so that the policy may change while requests are in flight and
-//! every count still comes back to zero.
+//! A [`Paths`] belongs to one namespace and is shared by its threads: the [`Policy`], and the
+//! results that the policy `latency` shares. Each thread chooses with a [`Selector`] of its own,
+//! batch by batch:
 //!
-//! A thread counts what it has in flight itself, so that a choice touches no cache line that another CPU writes; a count for each
-//! controller, which all threads write, is what `queue-depth` of post 004 costs. Pure: the caller says when it is.
+//! ```text
+//!   begin   send_next (per request) -> Token   commit   …   end(Token, latency)
+//! ```
+//!
+//! The token records how the request was counted. So the policy may change while requests are in
+//! flight, and every count still returns to zero.
+//!
+//! A thread counts its own requests in flight, so a choice touches no cache line that another CPU
+//! writes. (Linux's `queue-depth` counts per controller for all threads.) No clock: the caller
+//! supplies the time.
 
 mod latency;
 mod set;
@@ -31,7 +37,7 @@ pub use set::{PathId, PathSet, TooManyPaths};
 pub enum Policy {
     /// The path nearest to the CPU's memory node.
     Numa,
-    /// One after the other.
+    /// Each path in turn.
     RoundRobin,
     /// The path with the fewest requests of this thread in flight.
     QueueDepth,
@@ -39,21 +45,21 @@ pub enum Policy {
     Latency,
 }
 
-/// No policy has that name.
+/// Unknown policy name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no path policy `{name}`; {hint}")]
 pub struct PolicyError {
-    /// As given.
+    /// The name given.
     pub name: String,
-    /// What was probably meant, or what there is.
+    /// The closest name, or the names known.
     pub hint: String,
 }
 
 impl Policy {
-    /// All of them, by the numbers that `Policy::from_bits` reads.
+    /// All policies, in the order of their numbers.
     pub const ALL: [Policy; 4] = [Policy::Numa, Policy::RoundRobin, Policy::QueueDepth, Policy::Latency];
 
-    /// Its name, as [`FromStr`] reads it.
+    /// Its name, as [`FromStr`] parses it.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Numa => "numa",
@@ -63,13 +69,13 @@ impl Policy {
         }
     }
 
-    /// The policy of a number (`as u8`); of any other, the first.
+    /// The policy of a number (`as u8`). An invalid number is the first.
     #[inline]
     fn from_bits(bits: u8) -> Policy {
         Policy::ALL.get(usize::from(bits)).copied().unwrap_or(Policy::Numa)
     }
 
-    /// What a request is counted as: one, or for `latency` this many times 4 KiB; 0: nothing is counted.
+    /// How much a request counts: 1, or for `latency` its size in units of 4 KiB; 0: not counted.
     #[inline]
     fn weight(self, class: Class) -> u32 {
         match self {
@@ -100,22 +106,23 @@ impl FromStr for Policy {
     }
 }
 
-/// For `numa`: how far each path's controller is from each memory node, in the units of the firmware's table (10: the same node).
+/// For `numa`: the distance of each path's controller from each memory node, in ACPI SLIT units
+/// (10: the same node). Indexed by node, then path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distances(pub Vec<Vec<u8>>);
 
 impl Distances {
-    /// What a distance that is not given counts as: farther than any.
+    /// The value of a distance that is not given: farther than any.
     pub const UNKNOWN: u8 = u8::MAX;
 
-    /// The nearest; of several, the first.
+    /// The nearest path; of several, the first.
     fn nearest(&self, usable: PathSet, node: u16) -> Option<PathId> {
         let row = self.0.get(usize::from(node));
         usable.iter().min_by_key(|&path| row.and_then(|row| row.get(path.index())).copied().unwrap_or(Distances::UNKNOWN))
     }
 }
 
-/// The paths to a namespace, as its threads share them.
+/// The paths to a namespace, shared by its threads.
 pub struct Paths {
     policy: AtomicU8,
     count: u8,
@@ -130,10 +137,11 @@ impl fmt::Debug for Paths {
 }
 
 impl Paths {
-    /// This many paths.
+    /// Creates `count` paths.
     ///
     /// # Errors
-    /// None, or more than [`PathSet::MOST`].
+    ///
+    /// No path, or more than [`PathSet::MOST`].
     pub fn new(count: usize, distances: Distances, policy: Policy) -> Result<Paths, TooManyPaths> {
         if !(1..=PathSet::MOST).contains(&count) {
             return Err(TooManyPaths(count));
@@ -147,21 +155,23 @@ impl Paths {
         Policy::from_bits(self.policy.load(Relaxed))
     }
 
-    /// From the next batch on, another policy. What is in flight stays counted as it was counted.
+    /// Changes the policy from the next batch on. Requests in flight stay counted as they were.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy as u8, Relaxed);
     }
 
-    /// All paths there are.
+    /// The set of all paths.
     pub fn all(&self) -> PathSet {
         PathSet::below(self.count.into())
     }
 }
 
-/// What a request was counted as. It goes with the request, and back by [`Selector::end`] or [`Selector::abandon`], once.
+/// How a request was counted. It travels with the request, and is passed to [`Selector::end`] or
+/// [`Selector::abandon`] once.
 ///
-/// One word, because it is kept for every request. From the lowest bit: weight (32 bits; 0: the policy does not count), path and class
-/// (8 each), whether `latency` chose it, and a 1.
+/// One word, because it is stored for every request. From the lowest bit: weight (32 bits; 0: not
+/// counted), path and class (8 each), whether `latency` chose it, and in bit 63 a 1, so that
+/// `Option<Token>` is one word too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use = "what is counted has to be taken back"]
 pub struct Token(NonZeroU64);
@@ -201,61 +211,74 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where a path stands among the ranked: its tier, its load in that, and its place in the list. The least has its entry.
+/// A path among those to choose from. Its rank is one number, so that the lowest is found without a
+/// branch per path:
 ///
-/// What is chosen by is one number, so that the least is found without a branch for each path, and whatever a policy knows
-/// beyond the load is in it once for the whole batch.
+/// ```text
+///   bits 63:40   tier: 0 probe, 1 as good as the fastest, 2 slower
+///   bits 39:8    load
+///   bits 7:0     position in the list, which breaks ties
+/// ```
+///
+/// The lowest rank is chosen, and `step` is added to it. Whatever a policy knows beyond the load
+/// enters the rank once per batch.
 #[derive(Clone, Copy, Debug)]
 struct RankedPath {
     rank: u64,
-    /// What it is given for each request: the load that this is, and for one that is to have no other, the last tier.
+    /// Added to the rank for each request: the request's load. For a path that may get one request
+    /// only: the last tier.
     step: u64,
     token: Token,
     /// Its load before the batch.
     before: u32,
-    /// For `latency`: how long a request is expected to take (ns); 0: not known, and one is to find out.
+    /// For `latency`: the expected latency of a request (ns); 0: unknown, and one request is to
+    /// measure it.
     expected_ns: f32,
 }
 
-/// The load begins at this bit, and the tier at that one.
+/// Lowest bits of the load and the tier.
 const LOAD: u32 = 8;
 const TIER: u32 = LOAD + u32::BITS;
-/// The tiers: 0, a path of which one request is to find out; one that is as good as any; one that is worse.
+/// The tiers. 0: a path that one request is to probe. [`GOOD`]: as good as the fastest. [`LAST`]:
+/// slower.
 const GOOD: u64 = 1 << TIER;
 const LAST: u64 = 2 << TIER;
 
-/// No class.
+/// No class: the paths are not ranked.
 const UNRANKED: u16 = u16::MAX;
-/// No place.
+/// Choose by the lowest rank instead of in turn.
 const BY_RANK: usize = usize::MAX;
 
-/// One thread's choices, batch by batch: the paths are ranked once for a batch, and each choice then knows of the ones before it.
+/// One thread's choices. The paths are ranked once per batch; each choice takes the ones before it
+/// into account.
 #[derive(Debug)]
 pub struct Selector {
     shared: Arc<Paths>,
     /// The memory node of the thread's CPU.
     node: u16,
-    /// Which path it takes first where all are alike.
+    /// The path that it takes first if all are equal.
     first: u8,
-    /// What is in flight, by path: requests, or load.
+    /// Requests, or load, in flight by path.
     counts: Vec<u32>,
     estimates: LatencyEstimates,
-    /// The ranked; those among which the next request chooses, in the order of their places.
+    /// The paths to choose from.
     ranked: Vec<RankedPath>,
-    /// What they were ranked among and for. The class's index; [`UNRANKED`]: they have to be ranked before the next request.
+    /// What they were ranked for: the set, the class, and the class's index; [`UNRANKED`]: they
+    /// must be ranked before the next request.
     among: PathSet,
     class: Class,
     ranked_for: u16,
     /// The policy that they are ranked by.
     policy: Policy,
-    /// The place whose turn it is, where they are taken one after the other; else [`BY_RANK`]: the one with the least rank is.
+    /// Index of the next path, if they are taken in turn; [`BY_RANK`] otherwise.
     next: usize,
-    /// Where `round-robin` goes on.
+    /// Where `round-robin` continues.
     cursor: u8,
 }
 
 impl Selector {
-    /// For a thread. `number` tells the threads apart, so that they do not all begin with the same path.
+    /// Creates the selector of a thread. `number` distinguishes the threads, so that they do not
+    /// all begin with the same path.
     pub fn new(shared: Arc<Paths>, number: usize) -> Selector {
         let paths = usize::from(shared.count);
         Selector {
@@ -274,28 +297,31 @@ impl Selector {
         }
     }
 
-    /// The thread runs on a CPU of this memory node now.
+    /// Records that the thread runs on a CPU of memory node `node` now.
     pub fn set_node(&mut self, node: u16) {
         if self.node != node {
             (self.node, self.among, self.ranked_for) = (node, PathSet::NONE, UNRANKED);
         }
     }
 
-    /// A batch begins: it is sent by the policy that is in force now.
+    /// Begins a batch, with the policy that is in force now.
     #[inline]
     pub fn begin(&mut self, now: Nanos) {
         let policy = self.shared.policy();
         if self.policy != policy {
+            // The old policy's choices are counted by its weights.
+            // The old policy's choices are counted by its weights.
             self.commit(now);
             (self.policy, self.among, self.ranked_for) = (policy, PathSet::NONE, UNRANKED);
         }
     }
 
-    /// Chooses a path for a request of `class`, among `usable`; `None` if that is empty. Where there is a choice the request is counted
-    /// when the batch is committed.
+    /// Chooses a path from `usable` for a request of `class`. `None` if the set is empty. If there
+    /// was a choice, the request is counted when the batch is committed.
     #[inline(always)] // As little as a call of it would cost.
     pub fn send_next(&mut self, usable: PathSet, class: Class, now: Nanos) -> Option<Token> {
         if self.among != usable || usize::from(self.ranked_for) != class.index() {
+            // Without a choice ranking would be wasted.
             if usable.is_at_most_one() {
                 return usable.first().map(|path| self.start_by(self.policy, path, class, now));
             }
@@ -308,15 +334,16 @@ impl Selector {
             }
             return Some(entry.token);
         }
-        // Two are what most have, and all there are to choose between then.
+        // Most namespaces have two paths, and with fewer there is no choice.
         let [first, second, others @ ..] = self.ranked.as_slice() else { return None };
+        // The position in the low bits makes each rank unique.
         let least = others.iter().map(|entry| entry.rank).fold(first.rank.min(second.rank), u64::min);
         let entry = self.ranked.get_mut(least as usize % (1 << LOAD))?;
         entry.rank += entry.step;
         Some(entry.token)
     }
 
-    /// Counts a request that is sent by `path`, chosen or not.
+    /// Counts a request that is sent on `path` without a choice.
     pub fn start(&mut self, path: PathId, class: Class, now: Nanos) -> Token {
         self.start_by(self.shared.policy(), path, class, now)
     }
@@ -337,8 +364,8 @@ impl Selector {
         *count = count.wrapping_add(weight);
     }
 
-    /// Counts what the batch has sent. To be called before anything of it can have been answered; without anything sent it
-    /// costs nothing.
+    /// Counts the requests of the batch. Call it before any of them can complete. Without a request
+    /// it costs nothing.
     #[inline]
     pub fn commit(&mut self, now: Nanos) {
         if self.ranked_for != UNRANKED && self.next == BY_RANK {
@@ -352,6 +379,7 @@ impl Selector {
         let mut sent = 0;
         for n in 0..self.ranked.len() {
             let Some(entry) = self.ranked.get(n) else { break };
+            // The load in the rank has grown by what was sent. The cast drops the tier.
             let added = ((entry.rank >> LOAD) as u32).wrapping_sub(entry.before);
             sent += added;
             self.count(entry.token.path(), added, self.policy, now);
@@ -359,7 +387,7 @@ impl Selector {
         self.estimates.count_choices(sent / self.policy.weight(self.class).max(1));
     }
 
-    /// The request was answered at `now`, `latency` after it was sent: what it was counted as is taken back.
+    /// The request completed at `now`, `latency` after it was sent.
     #[inline]
     pub fn end(&mut self, token: Token, latency: Nanos, now: Nanos) {
         self.abandon(token);
@@ -368,25 +396,28 @@ impl Selector {
         }
     }
 
-    /// The request was taken back from its path: it counts no more, and nothing is learnt from it.
+    /// The request was taken back from its path. It is no longer counted, and no latency is
+    /// recorded.
     #[inline]
     pub fn abandon(&mut self, token: Token) {
         if let Some(count) = self.counts.get_mut(token.path().index()) {
+            // Wrapping, as in `count`: a token used twice costs a wrong choice, not a panic.
             *count = count.wrapping_sub(token.weight());
         }
     }
 
-    /// The path has been away: what was learnt of it holds no more.
+    /// Forgets the latencies of a path that was down.
     pub fn forget(&mut self, path: PathId) {
         self.estimates.forget(path);
     }
 
-    /// What is counted of `path`: requests in flight, by `latency` as load; `numa` and `round-robin` do not count.
+    /// The count of `path`: requests in flight, or for `latency` load. `numa` and `round-robin` do
+    /// not count.
     pub fn in_flight(&self, path: PathId) -> u32 {
         self.counts.get(path.index()).copied().unwrap_or(0)
     }
 
-    /// Ranks `usable`; what was sent by the last ranking is counted.
+    /// Ranks `usable`, after counting what the last ranking has sent.
     #[inline(never)]
     fn rank(&mut self, usable: PathSet, class: Class, now: Nanos) {
         self.commit(now);
@@ -402,6 +433,7 @@ impl Selector {
     }
 
     fn rank_anew(&mut self, usable: PathSet, class: Class) {
+        // Before the list is replaced: round robin continues where it was.
         if let Some(entry) = self.ranked.get(self.next) {
             self.cursor = entry.token.path().0;
         }
@@ -419,7 +451,7 @@ impl Selector {
         self.next = if step > 0 { BY_RANK } else { 0 };
     }
 
-    /// All that there is to know is the load.
+    /// Ranks by load alone.
     fn rank_by_load(&mut self) {
         for (place, entry) in self.ranked.iter_mut().enumerate() {
             entry.before = self.counts.get(entry.token.path().index()).copied().unwrap_or(0);
@@ -427,8 +459,9 @@ impl Selector {
         }
     }
 
-    /// The paths that count as equal to the fastest are told apart by load; before them comes one of which nothing is known, or that has
-    /// not answered for long, for one request; behind them, the others.
+    /// Ranks by expected latency. Paths about as fast as the fastest are ordered by load. Before
+    /// them comes a path of unknown latency, or one that has not completed a request for long, for
+    /// one request. After them come the slower ones.
     fn rank_by_latency(&mut self, now: Nanos) {
         self.rank_by_load();
         let Selector { estimates, shared, ranked, counts, among, class, .. } = self;
@@ -442,10 +475,11 @@ impl Selector {
         }
         let explored = estimates.pick_unexplored(counts, *among, *class, now);
         for entry in ranked {
+            // The last batch may have left a probe's step.
             entry.step &= GOOD - 1;
             entry.rank |= if entry.expected_ns <= fastest * near { GOOD } else { LAST };
             if entry.expected_ns == 0.0 || Some(entry.token.path()) == explored {
-                // One request goes there before all others, and no second one.
+                // A probe: tier 0 wins once, then the step moves the path to the last tier.
                 entry.rank &= GOOD - 1;
                 entry.step |= LAST;
             }

@@ -1,30 +1,32 @@
-//! What a [`Failover`](super::Failover) is configured with, says and counts, and what a status says about the path.
+//! Configuration, actions and counters of a [`Failover`](super::Failover), and the classification
+//! of error statuses.
 
 use nvme::Status;
 use units::Nanos;
 
 use super::{PathId, RequestId};
 
-/// How patient to be.
+/// Time-outs and limits of failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverConfig {
-    /// How long a request waits while no path is usable before it fails.
+    /// How long a request waits for a usable path before it fails.
     pub no_path_timeout: Nanos,
-    /// How many requests wait so at most; further ones fail at once.
+    /// Most requests that wait; further ones fail at once.
     pub no_path_limit: usize,
-    /// How often a request is sent again because of a status. Paths that are lost do not count, and ANA's statuses count by
-    /// time: they end a request that has been in trouble for `no_path_timeout`.
+    /// Most retries of a request after error statuses. Lost paths do not count. ANA statuses are
+    /// limited by time instead: `no_path_timeout` after the first failure the request fails.
     pub retries: u8,
-    /// How long a write whose outcome is unknown is held, if nothing says when its controller has come to rest.
-    /// [`Nanos::MAX`]: for ever. A write that fails because of this may still be carried out, and may then undo a later one.
+    /// How long a write of unknown outcome is held if its controller has no known quiesce time.
+    /// [`Nanos::MAX`]: for ever. A write that fails because of this may still be executed, and may
+    /// overwrite a later one.
     pub held_timeout: Nanos,
-    /// Send such a write again at once. It may then be carried out twice, the first time last: **a later write to the
-    /// same blocks can be undone**.
+    /// Send such a write again at once. It may then be executed twice, the first time last: **a
+    /// later write to the same blocks can be undone**.
     pub unsafe_fast_failover: bool,
 }
 
 impl Default for FailoverConfig {
-    /// 30 s for a path, as many requests as there are; four retries; held for ever.
+    /// 30 s for a path, no limit of waiting requests, four retries, held for ever.
     fn default() -> FailoverConfig {
         FailoverConfig {
             no_path_timeout: Nanos::from_secs(30),
@@ -42,10 +44,10 @@ pub enum Failure {
     /// No path was usable for too long.
     #[error("no path was usable for {waited}")]
     NoPath {
-        /// How long it waited.
+        /// The time waited.
         waited: Nanos,
     },
-    /// No path is usable, and as many requests wait for one as may.
+    /// No path is usable, and `no_path_limit` requests wait already.
     #[error("no path is usable, and {waiting} requests wait for one already")]
     TooManyWaiting {
         /// How many.
@@ -58,18 +60,18 @@ pub enum Failure {
     Unsettled {
         /// The path.
         path: PathId,
-        /// How long it was held.
+        /// The time held.
         waited: Nanos,
     },
-    /// A Flush that could not be sent where it was needed.
+    /// A Flush could not be sent on a path that needs it.
     #[error("writes that completed on path {path} cannot be flushed: the path has not been usable for {waited}")]
     NotCovered {
         /// The path.
         path: PathId,
-        /// How long the Flush waited.
+        /// The time waited.
         waited: Nanos,
     },
-    /// Writes that were to be flushed are gone.
+    /// Writes that were to be flushed are lost.
     #[error("path {path} lost its volatile cache before writes that completed on it were flushed: they may be lost")]
     CacheLost {
         /// The path.
@@ -77,96 +79,99 @@ pub enum Failure {
     },
 }
 
-/// What to do.
+/// An action for the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the request on this path, and say [`super::Failover::ended`] when its completion has come. A Flush may be sent on
-    /// several paths at one time.
+    /// Send the request on this path, and call [`super::Failover::ended`] when it has completed. A
+    /// Flush may be sent on several paths at a time.
     Send {
         /// The request.
         request: RequestId,
-        /// Its caller's name for it.
+        /// The token it was submitted with.
         token: u64,
-        /// Where.
+        /// The path.
         path: PathId,
     },
-    /// The request is over, with a status that a controller gave earlier.
+    /// The request has completed with a status that a controller gave earlier.
     End {
-        /// Its caller's name for it.
+        /// The token it was submitted with.
         token: u64,
-        /// How.
+        /// Its status.
         status: Status,
     },
-    /// The request is over, without a controller's status.
+    /// The request has failed without a controller's status.
     Fail {
-        /// Its caller's name for it.
+        /// The token it was submitted with.
         token: u64,
         /// Why.
         failure: Failure,
     },
-    /// Read the ANA log page of this path, and say [`super::Failover::ana_changed`]: a status told of a change.
+    /// Read the ANA log page of this path, and call [`super::Failover::ana_changed`]: a status
+    /// indicated a change.
     ReadAna(PathId),
-    /// Reset this path: its ANA state has been Change for longer than ANATT, or it has a write inside that the host gave up.
+    /// Reset this path: its ANA state has been Change for longer than ANATT, or its controller has
+    /// a write that the host gave up.
     Reset(PathId),
 }
 
-/// What became of a request that was submitted.
+/// Result of submitting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
     /// Send it on this path now.
     Send {
         /// The request.
         request: RequestId,
-        /// Where.
+        /// The path.
         path: PathId,
     },
-    /// [`super::Failover::poll`] will tell, now or later.
+    /// Queued: [`super::Failover::poll`] returns its actions.
     Queued,
     /// It has failed.
     Refused(Failure),
 }
 
-/// What became of a request whose completion has come.
+/// Result of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is over.
+    /// The request has completed.
     Done {
-        /// Its caller's name for it.
+        /// The token it was submitted with.
         token: u64,
-        /// How.
+        /// Its status.
         status: Status,
     },
-    /// It goes on: [`super::Failover::poll`] will tell.
+    /// The request is not complete: [`super::Failover::poll`] returns its actions.
     GoesOn,
-    /// The completion is of no request that is out on this path: it has been taken back, or was never sent.
+    /// The completion belongs to no request in flight on this path: it was taken back, or never
+    /// sent.
     Stale,
 }
 
-/// What happened, for reports.
+/// Counters for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests sent again because of a status.
     pub retried: u64,
     /// Requests sent again because their path was lost or reset.
     pub failed_over: u64,
-    /// Writes that waited until the controller of their path, lost or being reset, had come to rest.
+    /// Writes held until the controller of their path had stopped.
     pub held: u64,
-    /// The longest that one waited so.
+    /// The longest time that one was held.
     pub longest_hold: Nanos,
-    /// Writes that were sent again without waiting ([`FailoverConfig::unsafe_fast_failover`]).
+    /// Writes sent again without waiting ([`FailoverConfig::unsafe_fast_failover`]).
     pub unsafe_resends: u64,
-    /// Requests that had to wait because no path was usable.
+    /// Requests that waited because no path was usable.
     pub waited: u64,
-    /// The longest from the first thing that went wrong with a request until it was over.
+    /// The longest time from a request's first failure until it completed.
     pub longest_stall: Nanos,
     /// Requests that failed without a controller's status.
     pub failed: u64,
-    /// Completions of no request that was out.
+    /// Completions that belong to no request in flight.
     pub stale: u64,
 }
 
 impl Counters {
-    /// Of both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Counters) -> Counters {
         Counters {
@@ -183,20 +188,21 @@ impl Counters {
     }
 }
 
-/// What a completion means for the request.
+/// What an error status means for a request, as Linux's `enum nvme_disposition`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is over, well or badly: no path would do better.
+    /// Final, whether success or error: no path would do better.
     Over,
-    /// The path failed, not the command: another path may succeed.
+    /// Retry on another path: the path failed, not the command.
     Elsewhere,
-    /// Circumstances that pass: any path may succeed later, the same one too.
+    /// Retry on any path: the cause is transient.
     Again,
 }
 
-/// Judges a status (Base 4.2.3). Path-related ones (type 3h, ANA's among them) are [`Verdict::Elsewhere`]. Aborts, interruptions and
-/// transport errors are [`Verdict::Again`]: they say nothing of the command itself. Everything else, media errors
-/// and invalid fields included, would be the same on any path. So would anything with Do Not Retry, which speaks for every
+/// Classifies a status (Base 4.2.3). Path-related statuses (type 3h, which includes ANA) are
+/// [`Verdict::Elsewhere`]. Aborts, interruptions and transport errors are [`Verdict::Again`]: they
+/// say nothing about the command itself. Other errors, such as media errors and invalid fields,
+/// would occur on any path. So would any error with Do Not Retry, which is valid for every
 /// controller of the subsystem.
 #[inline]
 pub fn verdict(status: Status) -> Verdict {

@@ -1,4 +1,23 @@
-//! The failover of one software queue: events in, actions out.
+//! Failover of one software queue: events in, actions out.
+//!
+//! The difficult case is a write on a path that was lost: its controller may still execute it. If
+//! it were sent again at once, the first copy could be executed last and destroy newer data. So
+//! such writes are held until their controller provably executes nothing more:
+//!
+//! ```text
+//!   Ready    a path is usable ------------------> Sent
+//!            no path is usable -----------------> Waiting
+//!   Waiting  a path is usable ------------------> Ready
+//!            no_path_timeout -------------------> failed
+//!   Sent     success, or a final error ---------> done
+//!            other errors; path lost: a read ---> Ready
+//!            path lost: a write ----------------> Held
+//!   Held     path stopped, or quiesce time over > Ready
+//!            late completion -------------------> done, or Ready
+//!            held_timeout, no quiesce time -----> failed
+//! ```
+//!
+//! A Flush is sent to every controller with unflushed writes; see [`WriteMarks`].
 
 use std::collections::VecDeque;
 
@@ -13,8 +32,8 @@ use super::{
     TooManyPaths, Verdict, WriteMarks, verdict,
 };
 
-/// The state machine. After every event, and when [`Failover::next_deadline`] has come ([`Failover::tick`]),
-/// [`Failover::poll`] is asked until it has no more to say.
+/// The state machine. After each event, and when [`Failover::next_deadline`] has passed
+/// ([`Failover::tick`]), call [`Failover::poll`] until it returns `None`.
 #[derive(Debug)]
 pub struct Failover {
     pub(super) config: FailoverConfig,
@@ -22,13 +41,13 @@ pub struct Failover {
     pub(super) slots: Slots,
     pub(super) flushes: Flushes,
     pub(super) marks: WriteMarks,
-    /// Which of the queues of `marks` this is.
+    /// This queue's number in `marks`.
     pub(super) queue: usize,
-    /// Paths whose writes need a Flush.
+    /// Paths with a volatile write cache.
     pub(super) volatile: PathSet,
-    /// To be sent, Flushes among them.
+    /// Requests to send, Flushes included.
     pub(super) ready: VecDeque<RequestId>,
-    /// Without a path, in the order in which their time is up.
+    /// Requests without a path, in the order in which they time out.
     waiting: VecDeque<RequestId>,
     /// Writes of unknown outcome.
     held: Vec<RequestId>,
@@ -37,8 +56,8 @@ pub struct Failover {
 }
 
 impl Failover {
-    /// For paths of which none is up yet, with room for `requests` at one time (more are allowed, and allocate). `queue`
-    /// numbers the software queues that share `marks`, from 0.
+    /// Creates the failover for paths that are not up yet, with capacity for `requests` (more
+    /// allocate). `queue` numbers the software queues that share `marks`, from 0.
     pub fn new(
         config: FailoverConfig,
         traits: &[PathTraits],
@@ -67,31 +86,33 @@ impl Failover {
         })
     }
 
-    /// The paths that a request may be sent on now: Optimized ones, Non-Optimized ones only if there is none of those.
+    /// The paths that a request may be sent on now: Optimized ones, or Non-Optimized ones if there
+    /// are none.
     #[inline]
     pub fn candidates(&self) -> PathSet {
         self.paths.best
     }
 
-    /// How a path stands.
+    /// Status of a path.
     pub fn status(&self, path: PathId) -> Option<PathStatus> {
         self.paths.get(path).map(|p| PathStatus { link: p.link, ana: p.ana, fits: p.fits })
     }
 
-    /// What happened so far.
+    /// Counters since creation.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Whether nothing is open: no request waits, is held or is on its way.
+    /// Whether there is no request.
     pub fn is_idle(&self) -> bool {
         self.slots.iter().next().is_none()
     }
 
-    /// A request of the caller's, which `choose` finds a path for among those given.
+    /// Submits a request. `choose` selects one of the given paths.
     #[inline]
     pub fn submit(&mut self, now: Nanos, token: u64, op: Op, choose: impl FnOnce(PathSet) -> PathId) -> Submitted {
         let best = self.paths.best;
+        // The usual request takes one branch.
         if best.is_empty() || op == Op::Flush {
             return self.submit_slow(now, token, op);
         }
@@ -104,6 +125,8 @@ impl Failover {
         if op == Op::Flush {
             return self.submit_flush(now, token);
         }
+        // Bounds memory while no path is up.
+        // Bounds memory while no path is up.
         if self.waiting.len() >= self.config.no_path_limit {
             self.counters.failed += 1;
             return Submitted::Refused(Failure::TooManyWaiting { waiting: self.waiting.len() });
@@ -113,10 +136,11 @@ impl Failover {
         Submitted::Queued
     }
 
-    /// The completion of a request that was sent on `path`.
+    /// A request that was sent on `path` has completed.
     #[inline]
     pub fn ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
         if status.is_success()
+            // One lookup for the usual completion: sent on this path, and never retried.
             && let Some((token, op)) = self.slots.take_sent(request, path)
         {
             if op.changes_blocks() && self.volatile.contains(path) {
@@ -132,7 +156,8 @@ impl Failover {
         let state = self.slots.get(request).map(|slot| slot.state);
         match state {
             Some(RequestState::Flush(_)) => return self.flush_ended(now, request, path, status),
-            // A lost path may answer after all, if its completion was on the way: then the outcome is known.
+            // The completion of a held write was already on its way: the outcome is known after
+            // all.
             Some(RequestState::Sent(p) | RequestState::Held(p)) if p == path => {}
             _ => {
                 self.counters.stale += 1;
@@ -143,9 +168,11 @@ impl Failover {
             self.held.retain(|&held| held != request);
         }
         let verdict = verdict(status);
+        // A path-related status also says something about the path.
         if verdict == Verdict::Elsewhere {
             self.apply_ana_status(now, path, status);
         }
+        // Such a status does not say whether the controller still has the command.
         if is_host_generated(status) && self.hold_write(now, request, path) {
             return Ended::GoesOn;
         }
@@ -160,8 +187,9 @@ impl Failover {
         Ended::GoesOn
     }
 
-    /// Whether a request that `path` has failed is sent again. ANA statuses count by time: the path is not used until its
-    /// state has changed, so there is no haste. All others count one by one.
+    /// Whether to send a request again that failed on `path`. ANA statuses are limited by time: the
+    /// path is not used until its state has changed, so there is no retry loop. Other statuses are
+    /// limited by number.
     pub(super) fn may_retry(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> bool {
         let FailoverConfig { retries, no_path_timeout, .. } = self.config;
         let Some((_, retry)) = self.slots.ensure_retry(request, now) else { return false };
@@ -174,8 +202,8 @@ impl Failover {
         may
     }
 
-    /// A write that the host gave up: no controller says that it will not be carried out. It is held until its path
-    /// has been reset.
+    /// Holds a write that the host gave up, until its path has been reset: no controller has
+    /// confirmed that it will not be executed. Returns whether it is held.
     fn hold_write(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
         let held = !self.config.unsafe_fast_failover;
         let Some((slot, retry)) = self.slots.ensure_retry(request, now).filter(|(slot, _)| slot.op.changes_blocks() && held) else {
@@ -184,18 +212,20 @@ impl Failover {
         (slot.state, retry.waiting_since) = (RequestState::Held(path), now);
         self.held.push(request);
         self.counters.held += 1;
+        // Only a reset ends the uncertainty: the path itself may be healthy.
+        // Only a reset ends the uncertainty: the path itself may be healthy.
         self.push_action(Action::Reset(path));
         true
     }
 
-    /// Asks for something once.
+    /// Queues an action, once.
     fn push_action(&mut self, action: Action) {
         if !self.actions.contains(&action) {
             self.actions.push_back(action);
         }
     }
 
-    /// A request is over, with the status of the controller that had it last.
+    /// Ends a request with a controller's status.
     fn finish(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
         let Some(slot) = self.slots.get(request) else { return Ended::Stale };
         let (token, op) = (slot.token, slot.op);
@@ -206,12 +236,12 @@ impl Failover {
         Ended::Done { token, status }
     }
 
-    /// A write has completed in the cache of a path.
+    /// Records a write that completed in the volatile cache of a path.
     fn note_write(&self, path: PathId) {
         self.marks.note_write(self.queue, path, self.paths.get(path).map_or(0, |p| p.losses));
     }
 
-    /// Forgets a request, and remembers how long it was in retry.
+    /// Removes a request, and updates `longest_stall`.
     pub(super) fn close(&mut self, now: Nanos, request: RequestId) {
         if let Some(retry) = self.slots.retry_of(request) {
             self.counters.longest_stall = self.counters.longest_stall.max(now - retry.since);
@@ -219,7 +249,7 @@ impl Failover {
         self.slots.remove(request);
     }
 
-    /// A request fails without a controller's status.
+    /// Fails a request without a controller's status.
     pub(super) fn fail(&mut self, now: Nanos, request: RequestId, failure: Failure) {
         let Some(slot) = self.slots.get(request) else { return };
         self.actions.push_back(Action::Fail { token: slot.token, failure });
@@ -227,7 +257,7 @@ impl Failover {
         self.close(now, request);
     }
 
-    /// A status told of the path: until the log page has been read, it is believed.
+    /// Applies the ANA state that a status implies, until the log page has been read.
     pub(super) fn apply_ana_status(&mut self, now: Nanos, path: PathId, status: Status) {
         if let Some(state) = AnaState::of_status(status) {
             self.set_ana(now, path, state);
@@ -238,28 +268,31 @@ impl Failover {
     fn set_ana(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.paths.change(path, |p: &mut Path| {
             let was = std::mem::replace(&mut p.ana, state);
+            // A repeated Change must not extend the deadline for ever.
             let since = if was == AnaState::CHANGE { p.ana_deadline } else { now + p.traits.ana_transition };
             p.ana_deadline = if state == AnaState::CHANGE { since } else { Nanos::MAX };
         });
     }
 
-    /// The ANA log page of a path says this of the namespace's group.
+    /// The ANA log page of a path reports this state for the namespace's group.
     pub fn ana_changed(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.set_ana(now, path, state);
         self.resume_waiting(now);
     }
 
-    /// Whether the path's controller shows the namespace in the size that it has. One that does not is not used for requests:
-    /// only Flushes of what it holds go there.
+    /// Sets whether the path's controller reports the expected size of the namespace. If not, the
+    /// path is used only for Flushes of writes that it has cached.
     pub fn size_fits(&mut self, now: Nanos, path: PathId, fits: bool) {
         self.paths.change(path, |p| p.fits = fits);
         self.resume_waiting(now);
     }
 
-    /// The path has been brought up, with this ANA state. Nothing of ours is inside any more.
+    /// The path has been brought up, with this ANA state. Its controller has none of this host's
+    /// commands any more.
     pub fn path_up(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.resolve_outstanding(now, path);
-        // Before a write of ours can hide that those of before are gone.
+        // Check for lost writes first: a new write to the path would hide that earlier ones are
+        // gone.
         self.marks.lost_writes();
         let losses = self.marks.losses(path);
         self.paths.change(path, |p| {
@@ -269,21 +302,24 @@ impl Failover {
         self.resume_waiting(now);
     }
 
-    /// The path is being reset. Its commands may still complete; what is out when it has stopped
-    /// ([`Failover::quiesced`]) is sent again.
+    /// The path is being reset. Its commands may still complete; the others are sent again when it
+    /// has stopped ([`Failover::quiesced`]).
     pub fn path_resetting(&mut self, now: Nanos, path: PathId) {
         self.paths.change(path, |p| {
             if p.link != Link::Lost {
                 p.down_since = now;
             }
-            // It answers, so that its Keep Alive Timer may have started again: only the reset's end counts from here.
+            // The controller answers, so its Keep Alive Timer may have restarted: only the end of
+            // the reset counts from here.
             (p.link, p.quiesced_at) = (Link::Resetting, Nanos::MAX);
         });
     }
 
-    /// The path does not answer any more. Reads are sent again at once; writes are held, as the controller may still carry
-    /// them out. A host that sends a read again lends its buffer to another controller: the lost one must be unable
-    /// to reach it, as one is whose link is down.
+    /// The path does not answer any more. Reads are sent again at once. Writes are held, because
+    /// the controller may still execute them.
+    ///
+    /// Sending a read again gives its buffer to a second controller. So the lost controller must be
+    /// unable to write to it, for example because its connection is down.
     pub fn path_lost(&mut self, now: Nanos, path: PathId) {
         let lost = self.paths.change(path, |p| {
             if p.link == Link::Lost {
@@ -296,6 +332,7 @@ impl Failover {
             p.quiesced_at = p.traits.quiesce_after.map_or(Nanos::MAX, |after| now + after);
             true
         });
+        // A repeated report must not restart the quiesce time.
         if lost != Some(true) {
             return;
         }
@@ -308,6 +345,7 @@ impl Failover {
                 self.counters.held += 1;
                 continue;
             }
+            // Reads, and writes if the user has chosen speed over safety.
             self.counters.unsafe_resends += u64::from(slot.op.changes_blocks());
             self.counters.failed_over += 1;
             slot.state = RequestState::Ready;
@@ -317,14 +355,15 @@ impl Failover {
         self.resume_waiting(now);
     }
 
-    /// The controller of this path has provably stopped (CSTS.RDY = 0): it carries out nothing more.
+    /// The controller of this path has provably stopped (CSTS.RDY = 0): it executes no command any
+    /// more.
     pub fn quiesced(&mut self, now: Nanos, path: PathId) {
         self.resolve_outstanding(now, path);
         self.paths.change(path, |p| p.link = Link::Connecting);
         self.resume_waiting(now);
     }
 
-    /// Whatever is inside a path's controller will not be carried out any more: it may be sent again.
+    /// A path's controller executes no command any more: sends its requests again.
     fn resolve_outstanding(&mut self, now: Nanos, path: PathId) {
         let down_since = self.paths.change(path, |p| {
             p.quiesced_at = Nanos::MAX;
@@ -348,7 +387,7 @@ impl Failover {
         self.flush_lost(now, path);
     }
 
-    /// Paths have changed: each request that waited for one has another look.
+    /// Paths have changed: sends the requests that waited for one.
     fn resume_waiting(&mut self, now: Nanos) {
         if !self.paths.best.is_empty() {
             while let Some(request) = self.waiting.pop_front() {
@@ -361,7 +400,7 @@ impl Failover {
         self.release_flushes(now);
     }
 
-    /// No path: waits for one.
+    /// Puts a request in the queue for a path.
     fn wait_for_path(&mut self, now: Nanos, request: RequestId) {
         let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { return };
         (slot.state, retry.waiting_since) = (RequestState::Waiting, now);
@@ -369,12 +408,13 @@ impl Failover {
         self.waiting.push_back(request);
     }
 
-    /// Time has passed.
+    /// Handles the deadlines that have passed.
     pub fn tick(&mut self, now: Nanos) {
         for path in (0..PathSet::MOST as u8).map(PathId) {
             let Some(p) = self.paths.get(path) else { break };
             let (change_is_over, quiet) = (p.ana_deadline <= now, p.quiesced_at <= now);
             if change_is_over {
+                // ANATT is over, and the state is still Change (Base 8.1.1): only a reset helps.
                 self.paths.change(path, |p| p.ana_deadline = Nanos::MAX);
                 self.push_action(Action::Reset(path));
             }
@@ -384,6 +424,7 @@ impl Failover {
         }
         let timeout = self.config.no_path_timeout;
         while let Some(&request) = self.waiting.front() {
+            // In order of time, so the first that is not due ends the loop.
             let waiting_since = self.slots.retry_of(request).map_or(Nanos::ZERO, |retry| retry.waiting_since);
             if waiting_since + timeout > now {
                 break;
@@ -395,14 +436,14 @@ impl Failover {
         self.give_up_flushes(now);
     }
 
-    /// From now on nothing waits for what may never come, and nothing is tried again: what has no path fails, and so do held writes
-    /// of controllers of which nobody knows when they come to rest.
+    /// From now on no request waits or is retried. Requests without a path fail, and so do held
+    /// writes whose controller has no known quiesce time.
     pub fn lose_patience(&mut self, now: Nanos) {
         (self.config.no_path_timeout, self.config.held_timeout, self.config.retries) = (Nanos::ZERO, Nanos::ZERO, 0);
         self.tick(now);
     }
 
-    /// Held writes of controllers of which nobody knows when they come to rest.
+    /// Fails held writes whose time is over.
     fn give_up_held(&mut self, now: Nanos) {
         let mut n = 0;
         while let Some(&request) = self.held.get(n) {
@@ -422,11 +463,12 @@ impl Failover {
     fn held_until(&self, request: RequestId) -> Option<(PathId, Nanos, Nanos)> {
         let RequestState::Held(path) = self.slots.get(request)?.state else { return None };
         let waiting_since = self.slots.retry_of(request)?.waiting_since;
+        // With a known quiesce time the write is never given up: it will be sent again.
         let known = self.paths.get(path).is_some_and(|p| p.quiesced_at < Nanos::MAX);
         Some((path, waiting_since, if known { Nanos::MAX } else { waiting_since + self.config.held_timeout }))
     }
 
-    /// When [`Failover::tick`] matters next.
+    /// When [`Failover::tick`] is due.
     pub fn next_deadline(&self) -> Nanos {
         let waiting_since =
             |request: &RequestId| self.slots.retry_of(*request).map(|retry| retry.waiting_since + self.config.no_path_timeout);
@@ -435,7 +477,8 @@ impl Failover {
         held.fold(self.paths.deadline.min(waiting).min(self.next_flush_deadline()), Nanos::min)
     }
 
-    /// The next thing to do, until there is none. `choose` finds a path for a request, by its token, among those given.
+    /// Returns the next action, until there is none. `choose` selects one of the given paths for
+    /// the request with this token.
     #[inline]
     pub fn poll(&mut self, now: Nanos, choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
         if self.ready.is_empty() && self.actions.is_empty() {
@@ -447,6 +490,7 @@ impl Failover {
     fn poll_slow(&mut self, now: Nanos, mut choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
         while self.actions.is_empty() {
             let request = self.ready.pop_front()?;
+            // The request may have ended since it was queued.
             let Some(slot) = self.slots.get(request) else { continue };
             let token = slot.token;
             let path = match slot.state {
@@ -472,10 +516,11 @@ impl Failover {
         self.actions.pop_front()
     }
 
-    /// Where a request may be sent again: on a path that has not failed it yet, if there is one.
+    /// The paths for a retry: those that have not failed the request yet, if possible.
     fn alternatives(&mut self, request: RequestId) -> Option<PathSet> {
         let (best, usable) = (self.paths.best, self.paths.usable);
         let avoid = self.slots.retry_of(request).map_or(PathSet::NONE, |retry| retry.avoid);
+        // A Non-Optimized path that has not failed is better than an Optimized one that has.
         [best.without(avoid), usable.without(avoid), best].into_iter().find(|set| !set.is_empty())
     }
 
@@ -488,7 +533,8 @@ impl Failover {
 }
 
 impl Failover {
-    /// How `path` stands now, where it was told last what `seen` says. `drained`: nothing that was sent there is on its way.
+    /// Updates a path's state. `seen` is the state applied last, `standing` the current one.
+    /// `drained`: every completion of the path has been reaped, so none can arrive late.
     pub fn hear(&mut self, now: Nanos, path: PathId, seen: &mut Standing, standing: Standing, drained: impl FnOnce() -> bool) -> Heard {
         if standing == *seen {
             return Heard::All;
@@ -497,13 +543,14 @@ impl Failover {
             self.size_fits(now, path, standing.fits);
             seen.fits = standing.fits;
         }
+        // The connection is the same: only the ANA state can differ.
         if standing.life == seen.life {
             self.ana_changed(now, path, standing.ana);
             *seen = standing;
             return Heard::All;
         }
         if seen.link == Link::Live || standing.link == Link::Resetting {
-            // Whatever it has become since: nothing more is sent there before it is known.
+            // Whatever its state is by now: send nothing more on it until the completions are in.
             self.path_resetting(now, path);
             seen.link = Link::Resetting;
         }
@@ -524,9 +571,10 @@ impl Failover {
     }
 }
 
-/// Flushes: one for each controller that has completed writes since its last.
+/// Flush requests: one command for each controller with writes since its last Flush.
 impl Failover {
     pub(super) fn submit_flush(&mut self, now: Nanos, token: u64) -> Submitted {
+        // A Flush must not report success for writes that are gone.
         if let Some(path) = self.marks.lost_writes().first() {
             self.counters.failed += 1;
             return Submitted::Refused(Failure::CacheLost { path });
@@ -537,6 +585,7 @@ impl Failover {
         });
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return Submitted::Queued };
         let mut snapshot = std::mem::take(&mut flush.snapshot);
+        // A controller without a volatile cache has nothing to flush.
         let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
         let need = PathSet(dirty.0 | self.marks.never_flushed().and(self.volatile).0);
         *flush = Flush { need, dirty, queued: true, waiting_since: now, snapshot, ..Flush::default() };
@@ -546,7 +595,7 @@ impl Failover {
         Submitted::Queued
     }
 
-    /// The next path that a Flush is to be sent on; it stays in line if there are more.
+    /// The next path for a Flush. It stays in the ready queue if there are more.
     pub(super) fn next_part(&mut self, request: RequestId, part: u32, choose: impl FnOnce(PathSet) -> PathId) -> Option<PathId> {
         let (best, usable) = (self.paths.best, self.paths.reachable);
         let avoid = self.slots.retry_of(request).map_or(PathSet::NONE, |retry| retry.avoid);
@@ -555,6 +604,7 @@ impl Failover {
         if flush.failed.is_some() {
             return None;
         }
+        // Paths that are only flushed as a precaution are dropped while unreachable.
         flush.need = flush.need.and(PathSet(flush.dirty.0 | usable.0));
         if flush.any_path_suffices() {
             let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
@@ -569,6 +619,7 @@ impl Failover {
         (flush.need, flush.out) = (flush.need.without(PathSet::of(path)), flush.out.with(path));
         if !flush.need.and(usable).is_empty() {
             flush.queued = true;
+            // First in the queue, so that all its commands go out together.
             self.ready.push_front(request);
         }
         Some(path)
@@ -583,6 +634,7 @@ impl Failover {
         flush.out = flush.out.without(PathSet::of(path));
         let disposition = verdict(status);
         if status.is_success() {
+            // Covers only writes that had completed when the Flush was submitted.
             self.marks.flushed(path, &flush.snapshot);
             flush.done = true;
         } else if disposition == Verdict::Over || !self.may_retry(now, request, path, status) {
@@ -597,7 +649,7 @@ impl Failover {
         self.finish_flush(now, request, part)
     }
 
-    /// A part has to be sent again, as soon as its path is usable.
+    /// Marks a path to be flushed again as soon as it is usable.
     fn resend_part(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return };
         flush.need = PathSet(flush.need.0 | PathSet::of(path).and(flush.dirty).0);
@@ -627,7 +679,7 @@ impl Failover {
         }
     }
 
-    /// Ends a Flush of which nothing is out any more and nothing, or nothing that matters, is left to send.
+    /// Ends a Flush if no command is in flight, and none that matters is left to send.
     fn finish_flush(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
         let Some(flush) = self.flushes.list.get(part as usize) else { return Ended::Stale };
         if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
@@ -653,7 +705,7 @@ impl Failover {
         }
     }
 
-    /// A path was lost or stopped: what is out on it will not be answered.
+    /// A path was lost or has stopped: its Flush commands will not complete.
     pub(super) fn flush_lost(&mut self, now: Nanos, path: PathId) {
         for request in self.flushes.open.clone() {
             let Some(part) = self.part_of(request) else { continue };
@@ -665,14 +717,15 @@ impl Failover {
         }
     }
 
-    /// As [`Failover::conclude`], where no caller waits for an answer: a status too becomes an action.
+    /// As [`Failover::finish_flush`], but outside a completion: a status becomes an action.
     fn finish_flush_by_action(&mut self, now: Nanos, request: RequestId, part: u32) {
         if let Ended::Done { token, status } = self.finish_flush(now, request, part) {
             self.actions.push_back(Action::End { token, status });
         }
     }
 
-    /// Paths have changed: parts that waited for one are sent. Where a cache was lost there is nothing left to flush.
+    /// Paths have changed: sends Flush commands that waited for one. If a cache was lost there is
+    /// nothing left to flush.
     pub(super) fn release_flushes(&mut self, now: Nanos) {
         let lost = self.marks.lost_writes().first();
         for request in self.flushes.open.clone() {
@@ -687,7 +740,7 @@ impl Failover {
         }
     }
 
-    /// Which path a Flush waits for in vain, and since when.
+    /// The path that a Flush is waiting for, and since when.
     fn blocked_on(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
         let part = self.part_of(request)?;
         let flush = self.flushes.list.get(part as usize)?;
@@ -696,7 +749,7 @@ impl Failover {
         (waits && flush.failed.is_none()).then_some((part, unreachable, flush.waiting_since))
     }
 
-    /// Flushes that have waited too long, or for what is gone.
+    /// Fails Flushes that have waited too long.
     pub(super) fn give_up_flushes(&mut self, now: Nanos) {
         for request in self.flushes.open.clone() {
             let Some((part, path, waiting_since)) = self.blocked_on(request) else { continue };
@@ -717,13 +770,14 @@ impl Failover {
     }
 }
 
-/// What a selector chose, or the first of the set should it have chosen none of it.
+/// The path that a selector chose, or the first of the set if it chose none of them.
 #[inline]
 pub(super) fn member(among: PathSet, chosen: PathId) -> PathId {
     if among.contains(chosen) { chosen } else { among.first().unwrap_or(chosen) }
 }
 
-/// Statuses that no controller gives: what became of the command is unknown (Base 4.2.3.4).
+/// Statuses that the host itself generates: whether the command was executed is unknown (Base
+/// 4.2.3.4).
 fn is_host_generated(status: Status) -> bool {
     matches!(status.kind(), Status::HOST_PATHING_ERROR | Status::ABORTED_BY_HOST)
 }

@@ -1,5 +1,9 @@
-//! Flushes: one for each controller that has completed writes since its last. Which paths these are the software queues of a
-//! namespace count in common ([`WriteMarks`]).
+//! Flush over several paths, and [`WriteMarks`], which counts for all software queues of a
+//! namespace which paths have unflushed writes.
+//!
+//! A write that completes on a controller with a volatile cache is durable only after a Flush on
+//! *that* controller. So a Flush of the namespace becomes one command per controller with writes
+//! since its last Flush.
 
 use nvme::Status;
 use sync::Arc;
@@ -9,28 +13,29 @@ use units::Nanos;
 
 use super::{Failure, PathId, PathSet, RequestId};
 
-/// A Flush under way.
+/// A Flush in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flush {
-    /// Paths that it still has to be sent on.
+    /// Paths that it must still be sent on.
     pub(super) need: PathSet,
-    /// Paths that it is out on.
+    /// Paths on which it is in flight.
     pub(super) out: PathSet,
-    /// Paths that it has to cover. It is sent on others out of courtesy, if that can be done now.
+    /// Paths with unflushed writes, which it must cover. Others in `need` are a precaution, taken
+    /// only if they are reachable.
     pub(super) dirty: PathSet,
-    /// It has succeeded somewhere.
+    /// It has succeeded on a path.
     pub(super) done: bool,
-    /// It waits in the ready list.
+    /// It is in the ready queue.
     pub(super) queued: bool,
-    /// Since when a part has been waiting for its path.
+    /// Since when it has been waiting for a path.
     pub(super) waiting_since: Nanos,
-    /// FlushError it will fail once nothing is out any more.
+    /// Why it will fail, once no command is in flight.
     pub(super) failed: Option<FlushError>,
     pub(super) snapshot: Snapshot,
 }
 
 impl Flush {
-    /// No controller has to be covered and none has been: any one will do.
+    /// No controller needs it and none has executed it: any one will do.
     pub(super) fn any_path_suffices(&self) -> bool {
         self.need.is_empty() && self.out.is_empty() && !self.done && self.failed.is_none()
     }
@@ -42,19 +47,19 @@ pub(super) enum FlushError {
     Failure(Failure),
 }
 
-/// The Flushes of a queue; entries are used again.
+/// The Flushes of a queue; entries are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flushes {
     pub(super) list: Vec<Flush>,
     pub(super) free: Vec<u32>,
-    /// In the order of submission.
+    /// In order of submission.
     pub(super) open: Vec<RequestId>,
 }
 
-/// Counters in a cache line, and in the one that is fetched along with it.
+/// Counters in two cache lines, which the adjacent-line prefetcher fetches together.
 const COUNTERS: usize = 16;
 
-/// Counts that one queue writes.
+/// Counts that only one queue writes.
 #[derive(Debug)]
 #[repr(align(128))]
 struct PathCounters([AtomicU64; COUNTERS]);
@@ -68,30 +73,43 @@ impl PathCounters {
 #[derive(Debug)]
 struct SharedMarks {
     paths: usize,
-    /// For each queue, writes completed by path, on lines of its own.
+    /// For each queue, completed writes by path, on cache lines of its own.
     written: Vec<PathCounters>,
-    /// The same counts as they were when a Flush that has succeeded since was sent.
+    /// The counts as of the submission of a Flush that has succeeded.
     flushed: Vec<PathCounters>,
-    /// Paths that nothing has been flushed on: what was written before our time is not durable either.
+    /// Paths without a Flush yet: writes of an earlier process may not be durable either.
     never_flushed: AtomicU64,
-    /// By path, how often its controller has lost what its cache held.
+    /// By path, how often its controller has lost its volatile cache.
     losses: Vec<AtomicU64>,
-    /// Paths whose cache was lost with writes of ours in it.
+    /// Paths whose cache was lost with unflushed writes of this process in it.
     lost: AtomicU64,
 }
 
-/// A count's upper bits say how often the path's cache had been lost when the last of its writes was sent. So every count is
-/// less than those of after the next loss, and one that is not flushed and says less than the path is of writes that are gone.
+/// Lowest bit of a count's upper part, the losses of the path that were known when the write
+/// completed:
+///
+/// ```text
+///    63        48 47                        0
+///   | losses     | writes completed          |
+/// ```
+///
+/// Counts of before a loss are less than all counts after it. So a count that is unflushed, with
+/// fewer losses than the path has, belongs to lost writes.
 const LOSSES: u32 = 48;
 
-/// Completed writes by queue and path. Clones are handles on the same counts.
+/// Completed writes by queue and path. Clones share the counts.
 ///
-/// The writer counts before it lets the request complete (release); a Flush that is submitted afterwards, on any thread, sees
-/// the count (acquire), remembers it with the Flush, and notes it as flushed when that has succeeded. A write that
-/// completes meanwhile is not covered by that Flush, and its count says so.
+/// ```text
+///   writer   write completes   count (release)   complete the request to the caller
+///   flusher  snapshot the counts (acquire)   send Flush   success: flushed = snapshot
+/// ```
 ///
-/// A cache that is lost is told of by the keeper that brings the path up, before any queue is told that it is up. A queue may still
-/// count writes that completed before: it counts them as of the losses that it knew of when it learnt that the path was up.
+/// A Flush submitted after a write has completed sees its count. A write that completes later is
+/// not in the snapshot, and stays unflushed.
+///
+/// The task that brings a path up reports a lost cache first, before any queue sees the path up. A
+/// queue may still count writes that completed before the loss: it uses the number of losses that
+/// it read when it saw the path up.
 #[derive(Clone, Debug)]
 pub struct WriteMarks(Arc<SharedMarks>);
 
@@ -99,8 +117,8 @@ pub struct WriteMarks(Arc<SharedMarks>);
 pub(super) type Snapshot = Vec<u64>;
 
 impl WriteMarks {
-    /// Nothing written yet, on `paths` paths by `queues` software queues. The first Flush goes to every path that is usable all the
-    /// same: there may have been writes before this process.
+    /// No writes, for `queues` software queues and `paths` paths. The first Flush still goes to
+    /// every usable path: there may be writes from before this process.
     pub fn new(queues: usize, paths: usize) -> WriteMarks {
         let paths = paths.min(PathSet::MOST);
         let lines = |_| PathCounters::new();
@@ -120,11 +138,12 @@ impl WriteMarks {
         of.get(queue * self.0.paths.div_ceil(COUNTERS) + path.index() / COUNTERS)?.0.get(path.index() % COUNTERS)
     }
 
-    /// A write has completed well, on `path`, in `queue`, which no other thread counts for, and which knew of this many `losses`.
+    /// A write of `queue` has completed on `path`. Only one thread calls this for a queue.
+    /// `losses`: the path's losses known to the queue.
     #[inline]
     pub(super) fn note_write(&self, queue: usize, path: PathId, losses: u64) {
         if let Some(count) = self.count(&self.0.written, queue, path) {
-            // One writer, so a load and a store count.
+            // One writer: no locked instruction.
             let writes = count.load(Relaxed).wrapping_add(1) & ((1 << LOSSES) - 1);
             count.store(losses << LOSSES | writes, Release);
         }
@@ -140,17 +159,19 @@ impl WriteMarks {
         (0..queues).flat_map(move |queue| (0..paths).map(move |path| (queue, PathId(path as u8))))
     }
 
-    /// The paths that nothing has been flushed on yet.
+    /// The paths without a Flush yet.
     pub(super) fn never_flushed(&self) -> PathSet {
         PathSet(self.0.never_flushed.load(Acquire))
     }
 
-    /// The paths that a Flush submitted now has to cover, and the counts that it covers then.
+    /// The paths that a Flush submitted now must cover. Stores the counts that it covers in
+    /// `snapshot`.
     pub(super) fn uncovered(&self, snapshot: &mut Snapshot) -> PathSet {
         snapshot.clear();
         let mut dirty = PathSet::NONE;
         for (queue, path) in self.all() {
-            // In this order: a write that completes in between is not covered, and not missed.
+            // In this order: a write that completes in between is not in the snapshot, but marks
+            // the path.
             snapshot.push(self.written(queue, path));
             if self.has_unflushed(queue, path) {
                 dirty = dirty.with(path);
@@ -163,12 +184,12 @@ impl WriteMarks {
         self.count(&self.0.written, queue, path).map_or(0, |count| count.load(Acquire))
     }
 
-    /// Whether a queue has written to a path since its last Flush.
+    /// Whether a queue has unflushed writes on a path.
     fn has_unflushed(&self, queue: usize, path: PathId) -> bool {
         self.written(queue, path) > self.count(&self.0.flushed, queue, path).map_or(0, |count| count.load(Acquire))
     }
 
-    /// Looks for writes that were not flushed when the cache that they were in was lost.
+    /// Records paths whose cache was lost with unflushed writes in it.
     fn record_lost_writes(&self) {
         let lost =
             |&(queue, path): &(usize, PathId)| self.has_unflushed(queue, path) && self.written(queue, path) >> LOSSES < self.losses(path);
@@ -178,28 +199,30 @@ impl WriteMarks {
         }
     }
 
-    /// A Flush on `path`, submitted when the counts were these, has succeeded.
+    /// A Flush on `path`, submitted with this snapshot, has succeeded.
     pub(super) fn flushed(&self, path: PathId, snapshot: &Snapshot) {
         for ((queue, of), &count) in self.all().zip(snapshot) {
             if of == path
                 && let Some(flushed) = self.count(&self.0.flushed, queue, path)
             {
+                // Maximum: an older Flush may complete after a newer one, on another thread.
                 flushed.fetch_max(count, AcqRel);
             }
         }
         self.0.never_flushed.fetch_and(!PathSet::of(path).0, AcqRel);
     }
 
-    /// The controller of `path` has lost what its volatile cache held (its power, say). To be said once, before any queue is
-    /// told that the path is up. If writes of ours were in there, no Flush succeeds any more: nothing can bring
-    /// them back, and an application that was told so once may not be told otherwise later.
+    /// The controller of `path` has lost its volatile cache (a power loss, say). Call this once,
+    /// before any queue sees the path up. If unflushed writes were in the cache, every later Flush
+    /// fails: nothing can restore them, and an application that missed the first error must not be
+    /// told that all is well.
     pub fn cache_lost(&self, path: PathId) {
         if let Some(losses) = self.0.losses.get(path.index()) {
             losses.fetch_add(1, AcqRel);
         }
     }
 
-    /// The paths whose cache was lost with writes of ours in it.
+    /// The paths whose cache was lost with unflushed writes of this process in it.
     pub fn lost_writes(&self) -> PathSet {
         self.record_lost_writes();
         PathSet(self.0.lost.load(Acquire))

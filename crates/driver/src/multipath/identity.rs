@@ -1,11 +1,12 @@
-//! Whether controllers lead to the same namespace.
+//! Checks whether controllers lead to the same namespace. Sending requests to two different ones
+//! would destroy data, so every identifier is compared.
 
 use std::fmt;
 
 use super::{PathId, PathSet};
 use crate::{Inventory, Namespace};
 
-/// What a path leads to, as its controller says.
+/// The namespace behind a path, as its controller identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathIdentity {
     /// SUBNQN (Identify Controller).
@@ -17,13 +18,13 @@ pub struct PathIdentity {
 }
 
 impl PathIdentity {
-    /// Namespace `namespace` of the controller that was brought up so.
+    /// Namespace `namespace` of a controller.
     pub fn new(inventory: &Inventory, namespace: &Namespace) -> PathIdentity {
         let subsystem = &inventory.subsystem;
         PathIdentity { nqn: subsystem.nqn.clone(), controller: subsystem.controller, namespace: *namespace }
     }
 
-    /// The value of a field that has to be the same on every path, as people write it.
+    /// The value of a field, formatted for messages.
     fn value(&self, field: Field) -> String {
         let ns = &self.namespace;
         match field {
@@ -38,14 +39,14 @@ impl PathIdentity {
         }
     }
 
-    /// Whether the namespace says which it is: not all of NGUID, EUI64 and UUID are zero.
+    /// Whether the namespace has an identifier: NGUID, EUI64 and UUID are not all zero.
     fn is_identified(&self) -> bool {
         let ns = &self.namespace;
         ns.nguid != [0; 16] || ns.eui64 != [0; 8] || ns.uuid != [0; 16]
     }
 }
 
-/// What has to be the same on every path.
+/// A field that must be the same on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The subsystem's name.
@@ -85,7 +86,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Paths that do not lead to one namespace, or may not be used as if they did.
+/// Why paths cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// No path.
@@ -94,10 +95,10 @@ pub enum JoinError {
     /// More paths than a [`PathSet`] holds.
     #[error("{given} paths are too many: a namespace has {} at most", PathSet::MOST)]
     TooMany {
-        /// How many.
+        /// The number given.
         given: usize,
     },
-    /// A namespace that does not say which it is: two of them would look the same.
+    /// A namespace without an identifier: two of them would look the same.
     #[error(
         "path {path}: namespace {nsid} has no identifier (NGUID, EUI64 and UUID are all zero), so nothing proves that two paths lead to the same data"
     )]
@@ -107,7 +108,7 @@ pub enum JoinError {
         /// Its namespace.
         nsid: nvme::Nsid,
     },
-    /// NMIC bit 0 is clear: no other controller is attached to the namespace.
+    /// NMIC bit 0 is clear: the namespace can be attached to one controller only.
     #[error("path {path}: namespace {nsid} is private to its controller (NMIC bit 0 is 0): another path cannot lead to the same namespace")]
     Private {
         /// The path.
@@ -115,12 +116,12 @@ pub enum JoinError {
         /// Its namespace.
         nsid: nvme::Nsid,
     },
-    /// Two paths through one controller.
+    /// Two paths to one controller.
     #[error("path {path} and path {first} are the same controller (CNTLID {controller:#06x}): each path needs one of its own")]
     SameController {
         /// The later path.
         path: PathId,
-        /// The earlier.
+        /// The earlier path.
         first: PathId,
         /// CNTLID.
         controller: u16,
@@ -130,9 +131,9 @@ pub enum JoinError {
     Differs {
         /// The path.
         path: PathId,
-        /// The path that it was compared with.
+        /// The path it was compared with.
         first: PathId,
-        /// Which field.
+        /// The field.
         field: Field,
         /// Its value on `path`.
         found: String,
@@ -141,8 +142,9 @@ pub enum JoinError {
     },
 }
 
-/// Joins paths in the order given: the namespace that they lead to, as the first shows it; the same on all, but for what is a
-/// controller's own (boundaries, say). A single private namespace is fine as long as it is the only path.
+/// Joins paths. Returns their namespace as the first path reports it. Fields that may differ
+/// between controllers, such as boundaries, are not compared. A single path may lead to a private
+/// namespace.
 pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
     let namespace = paths.first().ok_or(JoinError::None)?.namespace;
     if paths.len() > PathSet::MOST {
@@ -151,6 +153,7 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
     let several = paths.len() > 1;
     for (n, path) in paths.iter().enumerate() {
         let (id, nsid) = (PathId(n as u8), path.namespace.nsid);
+        // One path needs no proof.
         if !path.is_identified() && several {
             return Err(JoinError::Anonymous { path: id, nsid });
         }
@@ -163,6 +166,7 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
         if !path.namespace.shared && several {
             return Err(JoinError::Private { path: id, nsid });
         }
+        // Two connections to one controller fail together, and share its CNTLID.
         if let Some(at) = earlier.iter().position(|other| other.controller == path.controller) {
             return Err(JoinError::SameController { path: id, first: PathId(at as u8), controller: path.controller });
         }
@@ -170,7 +174,7 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
     Ok(namespace)
 }
 
-/// The first field in which two paths differ, with the value of each.
+/// The first field in which two paths differ, and both values.
 fn difference(found: &PathIdentity, expected: &PathIdentity) -> Option<(Field, String, String)> {
     let field = Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field))?;
     Some((field, found.value(field), expected.value(field)))
@@ -180,7 +184,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// As RFC 9562 writes it.
+/// Formats a UUID as RFC 9562 does.
 fn uuid(bytes: &[u8; 16]) -> String {
     let all = hex(bytes);
     [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| all.get(range).unwrap_or_default().to_owned()).join("-")

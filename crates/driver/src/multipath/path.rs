@@ -1,4 +1,5 @@
-//! What is known of each path, the sets that follow from it, and how it stands as its controller's task reports it.
+//! The state of each path, the path sets derived from it, and the state as the controller's task
+//! reports it.
 
 use nvme::AnaState;
 use units::Nanos;
@@ -6,20 +7,21 @@ use units::Nanos;
 use super::{PathId, PathSet};
 use crate::Inventory;
 
-/// What bring-up learnt of a path.
+/// Properties of a path, from bring-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathTraits {
-    /// How long after a path was lost its controller can still carry out commands that it took; `None`: only a reset that
-    /// was acknowledged ends that. See [`PathTraits::quiesce_after`].
+    /// How long after a path was lost its controller may still execute commands. `None`: until a
+    /// reset has completed. See [`PathTraits::quiesce_after`].
     pub quiesce_after: Option<Nanos>,
-    /// ANATT: the longest that the state Change lasts.
+    /// ANATT: the longest duration of the ANA state Change.
     pub ana_transition: Nanos,
-    /// The controller has a volatile write cache: writes that completed here are durable only after a Flush here.
+    /// The controller has a volatile write cache: its writes are durable only after a Flush on this
+    /// path.
     pub volatile_cache: bool,
 }
 
 impl PathTraits {
-    /// Of a controller that has come up.
+    /// The properties of a controller that has been brought up.
     pub fn of(inventory: &Inventory) -> PathTraits {
         let subsystem = &inventory.subsystem;
         PathTraits {
@@ -29,29 +31,30 @@ impl PathTraits {
         }
     }
 
-    /// How long a host has to wait after it lost a controller (Base 9.6): the Keep Alive Timer that started with the last
-    /// Keep Alive has to have run out for certain, which takes two of its time-outs, three if any traffic restarts it
-    /// (CTRATT.TBKAS); and then the Command Quiesce Time (CQT) has to pass. Without keep-alive there is no such time.
+    /// How long a host must wait after it lost a controller (Base 9.6). The Keep Alive Timer must
+    /// have expired with certainty since the last Keep Alive, which takes two time-outs, or three
+    /// if any traffic restarts it (CTRATT.TBKAS). Then the Command Quiesce Time (CQT) must pass.
+    /// `None`: without keep-alive there is no bound.
     pub fn quiesce_after(keep_alive: Nanos, traffic_based: bool, quiesce_time: Nanos) -> Option<Nanos> {
         let timeouts = if traffic_based { 3 } else { 2 };
         (keep_alive > Nanos::ZERO).then(|| Nanos(keep_alive.0.saturating_mul(timeouts)) + quiesce_time)
     }
 }
 
-/// The link to a controller.
+/// State of the connection to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// It is being brought up for the first time, or again; nothing of ours is inside.
+    /// Being brought up. The controller has no commands of this host.
     Connecting,
-    /// It takes commands.
+    /// Up: it accepts commands.
     Live,
-    /// It is being reset: it takes no commands, those inside may still complete or be carried out.
+    /// Being reset: it accepts no commands; those in flight may still complete or be executed.
     Resetting,
-    /// It does not answer; commands inside may still be carried out.
+    /// It does not answer; commands in flight may still be executed.
     Lost,
 }
 
-/// How good an ANA state is for sending, best first.
+/// Preference of an ANA state, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnaRank {
     /// Optimized.
@@ -72,14 +75,14 @@ impl AnaRank {
     }
 }
 
-/// A path as a report shows it.
+/// Status of a path, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathStatus {
-    /// The link.
+    /// State of the connection.
     pub link: Link,
-    /// The ANA state of the namespace's group, as far as known.
+    /// ANA state of the namespace's group, as far as known.
     pub ana: AnaState,
-    /// Its controller shows the namespace in the size that it has.
+    /// Its controller reports the expected size of the namespace.
     pub fits: bool,
 }
 
@@ -100,13 +103,13 @@ pub(super) struct Path {
     pub(super) traits: PathTraits,
     pub(super) link: Link,
     pub(super) ana: AnaState,
-    /// Its controller shows the namespace in the size that it has.
+    /// Its controller reports the expected size of the namespace.
     pub(super) fits: bool,
-    /// How often its cache had been lost when it was last brought up.
+    /// [`super::WriteMarks::losses`] when the path was last brought up.
     pub(super) losses: u64,
-    /// When the state Change has lasted too long.
+    /// When the state Change exceeds ANATT; MAX: not in that state.
     pub(super) ana_deadline: Nanos,
-    /// When the controller of a lost path can carry out nothing more; MAX: unknown.
+    /// When the controller of a lost path executes no more commands; MAX: unknown.
     pub(super) quiesced_at: Nanos,
     /// When it was lost, or its reset began.
     pub(super) down_since: Nanos,
@@ -116,22 +119,23 @@ pub(super) struct Path {
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     list: Vec<Path>,
-    /// Live and accessible: a Flush can be sent there.
+    /// Up and accessible: a Flush can be sent.
     pub(super) reachable: PathSet,
-    /// Those of them that show the namespace in its size.
+    /// Of these, the paths with the expected size.
     pub(super) usable: PathSet,
-    /// The best of them: Optimized, else Non-Optimized. What a request is sent on.
+    /// Of these, the best: Optimized, or else Non-Optimized. Requests are sent on these.
     pub(super) best: PathSet,
-    /// The earliest instant at which a path changes by itself.
+    /// The earliest time at which a path changes without an event.
     pub(super) deadline: Nanos,
 }
 
 impl Paths {
-    /// None of them is up yet.
+    /// No path is up yet.
     pub(super) fn new(traits: &[PathTraits]) -> Paths {
         let path = |&traits| Path {
             traits,
             link: Link::Connecting,
+            // No requests until bring-up has read the log page.
             ana: AnaState::CHANGE,
             fits: true,
             losses: 0,
@@ -156,13 +160,14 @@ impl Paths {
         (0..).map(PathId).zip(&self.list)
     }
 
-    /// Changes a path and what follows from all of them. `None`: there is no such path.
+    /// Changes a path and recomputes the sets. `None`: no such path.
     pub(super) fn change<T>(&mut self, path: PathId, change: impl FnOnce(&mut Path) -> T) -> Option<T> {
         let changed = change(self.list.get_mut(path.index())?);
         let those = |wanted: &dyn Fn(&Path) -> bool| {
             let live = self.iter().filter(|(_, p)| p.link == Link::Live && wanted(p));
             live.fold(PathSet::NONE, |set, (id, _)| set.with(id))
         };
+        // Recomputed on each change, so that submitting reads one word.
         let ranked = |rank| those(&|p| p.fits && AnaRank::of(p.ana) == rank);
         let (optimized, other) = (ranked(AnaRank::Best), ranked(AnaRank::Second));
         let reachable = those(&|p| p.ana.is_accessible());
@@ -173,35 +178,35 @@ impl Paths {
     }
 }
 
-/// How a path stands.
+/// The state of a path, as its controller's task publishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Changes of the link so far.
+    /// Number of changes of `link`. A queue that has seen fewer must drain the path first.
     pub life: u32,
-    /// The link.
+    /// State of the connection.
     pub link: Link,
-    /// The ANA state of the namespace's group.
+    /// ANA state of the namespace's group.
     pub ana: AnaState,
-    /// Its controller shows the namespace in the size that it has.
+    /// Its controller reports the expected size of the namespace.
     pub fits: bool,
 }
 
-/// What a failover has made of a path's new standing.
+/// Result of [`super::Failover::hear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It knows.
+    /// Applied.
     All,
-    /// It knows, and the path has come up: what was learnt of it before holds no more.
+    /// Applied, and the path has come up: latencies measured before are obsolete.
     Up,
-    /// It has to be told again when everything that was sent there has come back.
+    /// Not applied yet: call again when every command sent on the path has completed.
     Later,
 }
 
 impl Standing {
-    /// Of a path that was never up.
+    /// A path that was never up.
     pub const NEVER_UP: Standing = Standing { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED, fits: true };
 
-    /// The same after a change of the link.
+    /// The state after a change of `link`.
     #[must_use]
     pub fn with_link(self, link: Link) -> Standing {
         Standing { life: self.life.wrapping_add(1), link, ..self }

@@ -1,10 +1,11 @@
-//! The requests of a software queue and where each stands. As many slots as there ever were requests at one time.
+//! The requests of a software queue and their states. Slots are reused; there are as many as the
+//! most requests at one time.
 
 use units::{Nanos, Op};
 
 use super::{PathId, PathSet};
 
-/// A request, from its submission until it has completed. Never used again, as slots count their uses.
+/// Identifies a request until it has completed. Never reused, because each slot counts its uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId {
     slot: u32,
@@ -12,12 +13,12 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// As a number, for a token.
+    /// Packs it into a number, for a token.
     pub fn to_bits(self) -> u64 {
         u64::from(self.uses) << 32 | u64::from(self.slot)
     }
 
-    /// The request of a number.
+    /// Unpacks a number.
     pub fn from_bits(bits: u64) -> RequestId {
         RequestId { slot: bits as u32, uses: (bits >> 32) as u32 }
     }
@@ -25,17 +26,18 @@ impl RequestId {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
-    /// Not a request; the next free slot.
+    /// No request; the next free slot.
     Free(u32),
-    /// On its way.
+    /// In flight.
     Sent(PathId),
-    /// A write whose outcome on a lost path is unknown, until the controller can no longer carry it out.
+    /// A write of unknown outcome on a lost path, held until the controller can no longer execute
+    /// it.
     Held(PathId),
     /// To be sent at the next poll.
     Ready,
-    /// No path is usable.
+    /// Waiting for a usable path.
     Waiting,
-    /// A Flush: it has parts, by this number.
+    /// A Flush: index into [`super::flush::Flushes`].
     Flush(u32),
 }
 
@@ -45,20 +47,20 @@ pub(super) struct Slot {
     pub(super) state: RequestState,
     uses: u32,
     pub(super) op: Op,
-    /// Something went wrong: see [`RetryState`].
+    /// It has failed at least once: its [`RetryState`] is valid.
     pub(super) retrying: bool,
 }
 
-/// What is remembered of a request that did not complete at once.
+/// State of a request that did not complete at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RetryState {
-    /// Since when.
+    /// When it first failed, or found no path.
     pub(super) since: Nanos,
     /// Since when it has been waiting for a path, or held.
     pub(super) waiting_since: Nanos,
-    /// Paths that failed it.
+    /// Paths on which it failed.
     pub(super) avoid: PathSet,
-    /// How often it was sent again because of a status.
+    /// Retries after error statuses.
     pub(super) tries: u8,
 }
 
@@ -93,14 +95,14 @@ impl Slots {
         self.list.len()
     }
 
-    /// A new request.
+    /// Adds a request.
     #[inline]
     pub(super) fn insert(&mut self, token: u64, op: Op, state: RequestState) -> RequestId {
         if self.free == END {
             self.grow();
         }
         let id = self.free;
-        // A free slot is one of the list: `grow` and `remove` put nothing else there.
+        // Cannot fail: only `grow` and `remove` change the free list. Not worth a panic.
         let Some(slot) = self.list.get_mut(id as usize) else { return RequestId { slot: END, uses: 0 } };
         if let RequestState::Free(next) = slot.state {
             self.free = next;
@@ -119,7 +121,7 @@ impl Slots {
         self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
     }
 
-    /// A request that is in trouble from `now` on, unless it was before.
+    /// The slot and retry state of a request; a new retry state begins at `now`.
     pub(super) fn ensure_retry(&mut self, id: RequestId, now: Nanos) -> Option<(&mut Slot, &mut RetryState)> {
         let slot =
             self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))?;
@@ -130,13 +132,13 @@ impl Slots {
         Some((slot, retry))
     }
 
-    /// What is remembered of a request that is in retry.
+    /// The retry state of a request, if it has one.
     pub(super) fn retry_of(&self, id: RequestId) -> Option<&RetryState> {
         self.get(id).filter(|slot| slot.retrying)?;
         self.retries.get(id.slot as usize)
     }
 
-    /// Takes out a request that is on its way on this path and has never been in trouble: what most completions are of.
+    /// Removes a request that is in flight on this path and has never failed: the usual completion.
     #[inline]
     pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
         let slot = self.list.get_mut(id.slot as usize)?;
@@ -148,17 +150,18 @@ impl Slots {
         Some((slot.token, slot.op))
     }
 
-    /// The request has completed.
+    /// Removes a request.
     #[inline]
     pub(super) fn remove(&mut self, id: RequestId) {
         let free = self.free;
         if let Some(slot) = self.get_mut(id) {
+            // A new generation: a late completion of this request finds none.
             (slot.state, slot.uses) = (RequestState::Free(free), slot.uses.wrapping_add(1));
             self.free = id.slot;
         }
     }
 
-    /// Every request there is.
+    /// All requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Slot)> {
         let open = |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
         self.list.iter().enumerate().filter(move |&at| !matches!(open(at).1, RequestState::Free(_))).map(move |at| (open(at).0, at.1))

@@ -73,8 +73,8 @@ fn done(token: u64, status: Status) -> Ended {
     Ended::Done { token, status }
 }
 
-/// Every status that this crate knows: those of type 3h go elsewhere, a few speak of circumstances, the rest are the
-/// command's own.
+/// Every status that this crate knows: those of type 3h go elsewhere, a few speak of circumstances,
+/// the rest are the command's own.
 #[test]
 fn path_statuses_have_their_verdict() {
     let again = [0x007, 0x005, 0x008, 0x021, 0x022, 0x082];
@@ -235,7 +235,8 @@ fn requests_wait_for_a_path() {
     assert_eq!(failover.counters().longest_stall, Nanos::from_secs(3));
 }
 
-/// A caller that stops waits for nothing that may never come, neither for requests that are out nor for those that it still sends.
+/// A caller that stops waits for nothing that may never come, neither for requests that are out nor
+/// for those that it still sends.
 #[test]
 fn closing_fails_waiting_requests() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };
@@ -289,7 +290,8 @@ fn aborted_write_waits_for_reset() {
     }
 }
 
-/// Without keep-alive nothing but a reset ends the wait, unless the user would rather have an error than wait.
+/// Without keep-alive nothing but a reset ends the wait, unless the user would rather have an error
+/// than wait.
 #[test]
 fn held_timeout_fails_held_write() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };
@@ -371,7 +373,8 @@ fn flush_fails_if_path_stays_uncovered() {
     failover.tick(over);
     let failure = Failure::NotCovered { path: PathId(0), waited: Nanos::from_secs(3) };
     assert_eq!(poll(&mut failover, over), [Action::Fail { token: 3, failure }]);
-    // If the path comes back in time it is covered after all; where it has been covered it is not asked again.
+    // If the path comes back in time it is covered after all; where it has been covered it is not
+    // asked again.
     let open = {
         assert_eq!(failover.submit(over, 4, Op::Flush, first), Submitted::Queued);
         assert_eq!(poll(&mut failover, over), []);
@@ -458,7 +461,8 @@ fn queues_share_their_marks() {
     flush(&mut b, 4, &[0]);
 }
 
-/// The first Flush of a process covers what was written before its time, where it can; it does not fail for that.
+/// The first Flush of a process covers what was written before its time, where it can; it does not
+/// fail for that.
 #[test]
 fn first_flush_covers_usable_paths() {
     let mut failover = up(3, FailoverConfig::default());
@@ -466,7 +470,8 @@ fn first_flush_covers_usable_paths() {
     let open = begin_flush(&mut failover, 1, &[0, 2]);
     failover.path_lost(MS, PathId(2));
     assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), done(1, Status::SUCCESS));
-    // Where it could not be sent it is sent the next time; where no part succeeded any other path will do.
+    // Where it could not be sent it is sent the next time; where no part succeeded any other path
+    // will do.
     failover.path_up(MS, PathId(2), AnaState::OPTIMIZED);
     let open = begin_flush(&mut failover, 2, &[2]);
     failover.path_lost(MS, PathId(2));

@@ -1,17 +1,21 @@
-//! `latency`: the path on which *this* request is expected to complete first.
+//! The policy `latency`: chooses the path on which *this* request is expected to complete first.
 //!
-//! Each thread learns for itself the usual latency of each class of request on each path. A request is expected to take what is usual.
-//! Six rules go with it.
+//! Each thread keeps the mean latency of each class of request on each path. Six rules use it:
 //!
-//! *Near enough*: paths whose usual latencies differ by less than a factor count as equal, and the one with the least load is taken; so
-//! equal paths are shared as `queue-depth` shares them, and noise decides nothing. *Trials*: where all paths are full that factor
-//! has to be a large one, and whether it is so is found out by trying ([`RuleTrial`]). *Silence*: a path that has had something in
-//! flight for twice as long as usual, and has answered nothing, is expected to stay silent for as long again; so a path that
-//! degrades is left before the first late answer is there. *Exploration*: now and then a request goes to the path that has not answered
-//! for longest, so that one that has got better is found. *Pioneers*: a path of which nothing is known gets one request, and no
-//! more before that is back. *Oblivion*: what is known of a path that was silent for long counts for half against its next answer.
+//! - *Similar paths*: paths whose means differ by less than a factor count as equal, and the one
+//!   with the least load is taken. So equal paths share the load as with `queue-depth`, and noise
+//!   decides nothing.
+//! - *Trials*: if all paths are saturated that factor should be large. [`RuleTrial`] finds out by
+//!   trial whether it should.
+//! - *Silence*: a path that has had requests in flight for twice its mean without a completion is
+//!   expected to stay silent for as long again. So a degrading path is left before its first late
+//!   completion.
+//! - *Exploration*: occasionally a request goes to the path that has been idle longest, so that an
+//!   improved path is noticed.
+//! - *Probes*: a path of unknown latency gets one request, and no more before that has completed.
+//! - *Ageing*: after a long silence of a path, its next latency counts for half of the new mean.
 //!
-//! Load is measured by size, so that a large request counts for more than a small one.
+//! Load is measured by size, so a large request counts for more than a small one.
 
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicU32, AtomicU64};
@@ -19,29 +23,29 @@ use units::{Class, Nanos};
 
 use super::set::{PathId, PathSet};
 
-/// One choice in this many explores, if there is anything to explore: well below one in a hundred, which would be seen in
-/// the 99th percentile.
+/// One choice in this number explores. Well below 1 %, which would show in the 99th percentile.
 const EXPLORE_ONE_IN: u32 = 256;
 
-/// A path that has answered within this time is known well enough.
+/// A path that completed a request within this time is not explored.
 const EXPLORE_AFTER: Nanos = Nanos::from_millis(50);
 
-/// A slow path is explored for one part in this many of the time: an explorer may be the only request that is in flight.
+/// A slow path is explored only after this multiple of its mean latency: the probe may be the only
+/// request in flight.
 const EXPLORE_SHARE: u64 = 100;
 
-/// What is known of a path that has not answered for this long may be out of date: the next answer counts for half.
+/// Beyond this silence the mean may be out of date.
 const STALE_AFTER: Nanos = Nanos::from_millis(20);
 
-/// Weight of a new value in a usual latency: one part in 2^9, so that times that scatter as widely as exponential ones make the mean
-/// wander by a thirtieth.
+/// Weight of a new value in a mean: 1/512, so that the mean of exponentially distributed values
+/// varies by about 3 %.
 const MEAN_WEIGHT: f32 = 1.0 / 512.0;
 
-/// The usual latency of one class on one path: a mean that forgets.
+/// The mean latency of one class on one path: an exponentially weighted moving average.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeanLatency {
-    /// In nanoseconds; 0: nothing is known.
+    /// In nanoseconds; 0: unknown.
     mean: f32,
-    /// How many answers there were, up to the most that matters.
+    /// Number of values, up to where the weight becomes constant.
     count: u32,
 }
 
@@ -50,7 +54,7 @@ impl MeanLatency {
         self.mean += part * (latency - self.mean);
     }
 
-    /// One more: first with the weight that makes a plain mean.
+    /// Adds a value. The first values have equal weights.
     #[inline]
     fn add(&mut self, latency: f32) {
         if self.count as f32 * MEAN_WEIGHT >= 1.0 {
@@ -61,21 +65,21 @@ impl MeanLatency {
     }
 }
 
-/// What a thread knows of one path.
+/// A thread's estimates for one path.
 #[derive(Clone, Debug)]
 struct PathEstimate {
-    /// Since when something has been in flight without a break.
+    /// When the path last changed from idle to busy.
     busy_since: Nanos,
-    /// When it answered last.
+    /// When it last completed a request.
     last_completion: Nanos,
     latencies: [MeanLatency; Class::COUNT],
 }
 
-/// What a thread knows of the paths.
+/// A thread's estimates for all paths.
 #[derive(Debug)]
 pub(super) struct LatencyEstimates {
     paths: Vec<PathEstimate>,
-    /// Choices since one explored.
+    /// Choices since the last exploration.
     choices: u32,
     trial: RuleTrial,
 }
@@ -87,30 +91,32 @@ impl LatencyEstimates {
         LatencyEstimates { paths: vec![unknown; paths], choices: 0, trial: RuleTrial::new() }
     }
 
-    /// The usual latency of a class on `path`; `None`: not known.
-    pub(super) fn usual(&self, path: PathId, class: Class) -> Option<f32> {
+    /// The mean latency of a class on `path` (ns); `None`: unknown.
+    pub(super) fn mean(&self, path: PathId, class: Class) -> Option<f32> {
         let mean = self.paths.get(path.index())?.latencies[class.index()].mean;
         (mean > 0.0).then_some(mean)
     }
 
-    /// How long a request is expected to take on a path of that load (ns); 0: not known, and one is to find out. Paths for which this is
-    /// about the same are told apart by their load alone.
+    /// The expected latency of a request on a path with this load (ns); 0: unknown, and one request
+    /// is to measure it. Load is not part of the expectation: it decides between paths of similar
+    /// latency.
     #[inline]
     pub(super) fn expected(&self, path: PathId, load: u32, class: Class, now: Nanos) -> f32 {
-        let Some(known) = self.paths.get(path.index()) else { return f32::INFINITY };
-        let usual = known.latencies[class.index()].mean;
+        let Some(estimate) = self.paths.get(path.index()) else { return f32::INFINITY };
+        let mean = estimate.latencies[class.index()].mean;
         if load == 0 {
-            return usual;
+            return mean;
         }
-        if usual == 0.0 {
-            // One is on its way to find out.
+        if mean == 0.0 {
+            // A probe is in flight; no second one.
             return f32::INFINITY;
         }
-        let silent = (now - known.last_completion.max(known.busy_since)).0 as f32;
-        if silent > 2.0 * usual { silent } else { usual }
+        // Silence counts only while something is in flight: an idle path is not slow.
+        let silent = (now - estimate.last_completion.max(estimate.busy_since)).0 as f32;
+        if silent > 2.0 * mean { silent } else { mean }
     }
 
-    /// The factor within which latencies count as the same now.
+    /// The factor within which latencies count as equal now.
     #[inline]
     pub(super) fn near_factor(&mut self, usable: PathSet, class: Class, now: Nanos, shared: &SharedTrial) -> f32 {
         if self.trial.is_due(now) {
@@ -120,104 +126,121 @@ impl LatencyEstimates {
         self.trial.near()
     }
 
-    /// How long the slowest path takes that is within sight of the fastest; `None`: there are not two that are known.
+    /// The latency of the slowest path within [`WIDE_FACTOR`] of the fastest. `None`: fewer than
+    /// two are known, so the two rules do not differ.
     #[cold]
     fn slowest_in_range(&self, usable: PathSet, class: Class) -> Option<Nanos> {
-        let usual = || usable.iter().filter_map(|path| self.usual(path, class));
-        let most = usual().reduce(f32::min)? * WIDE_FACTOR;
-        let seen = || usual().filter(|&usual| usual <= most);
-        if seen().count() > 1 { seen().reduce(f32::max).map(|ns| Nanos(ns as u64)) } else { None }
+        let mean = || usable.iter().filter_map(|path| self.mean(path, class));
+        let most = mean().reduce(f32::min)? * WIDE_FACTOR;
+        let in_range = || mean().filter(|&mean| mean <= most);
+        if in_range().count() > 1 { in_range().reduce(f32::max).map(|ns| Nanos(ns as u64)) } else { None }
     }
 
-    /// Choices were made.
+    /// Counts choices.
     #[inline]
     pub(super) fn count_choices(&mut self, choices: u32) {
         self.choices = self.choices.saturating_add(choices);
     }
 
-    /// Now and then a choice is for exploring: the path that has been silent for longest, if nothing is under way that will tell.
+    /// Returns a path to explore, once in [`EXPLORE_ONE_IN`] choices: the idle path whose last
+    /// completion is oldest.
     #[inline]
     pub(super) fn pick_unexplored(&mut self, counts: &[u32], usable: PathSet, class: Class, now: Nanos) -> Option<PathId> {
         if self.choices < EXPLORE_ONE_IN {
             return None;
         }
         self.choices = 0;
+        // A busy path will report by itself.
         let idle = usable.iter().filter(|path| counts.get(path.index()) == Some(&0));
         let last_completion = |path: PathId| Some((path, self.paths.get(path.index())?.last_completion));
         let (path, last_completion) = idle.filter_map(last_completion).min_by_key(|(_, last_completion)| *last_completion)?;
-        let usual = self.usual(path, class).unwrap_or(0.0) as u64;
-        (now - last_completion > EXPLORE_AFTER.max(Nanos(usual.saturating_mul(EXPLORE_SHARE)))).then_some(path)
+        let mean = self.mean(path, class).unwrap_or(0.0) as u64;
+        (now - last_completion > EXPLORE_AFTER.max(Nanos(mean.saturating_mul(EXPLORE_SHARE)))).then_some(path)
     }
 
-    /// A request has gone out on a path that had nothing in flight.
+    /// The path has become busy.
     #[inline]
     pub(super) fn became_busy(&mut self, path: PathId, now: Nanos) {
-        if let Some(known) = self.paths.get_mut(path.index()) {
-            known.busy_since = now;
+        if let Some(estimate) = self.paths.get_mut(path.index()) {
+            estimate.busy_since = now;
         }
     }
 
-    /// A request was answered.
+    /// Adds the latency of a completed request.
     #[inline]
     pub(super) fn end(&mut self, path: PathId, class: Class, latency: Nanos, now: Nanos) {
-        let Some(known) = self.paths.get_mut(path.index()) else { return };
+        let Some(estimate) = self.paths.get_mut(path.index()) else { return };
         self.trial.completed(now - latency, latency);
-        let (last_completion, usual, latency) =
-            (std::mem::replace(&mut known.last_completion, now), &mut known.latencies[class.index()], latency.0 as f32);
-        if usual.mean > 0.0 && now - last_completion > STALE_AFTER {
-            if latency < usual.mean / 2.0 {
-                // Better than it was: the next explorer need not wait.
-                known.last_completion = Nanos::ZERO;
+        let (last_completion, mean, latency) =
+            (std::mem::replace(&mut estimate.last_completion, now), &mut estimate.latencies[class.index()], latency.0 as f32);
+        if mean.mean > 0.0 && now - last_completion > STALE_AFTER {
+            if latency < mean.mean / 2.0 {
+                // Much better than before: explore it again at once.
+                estimate.last_completion = Nanos::ZERO;
             }
-            // After a long silence: it counts for half, and what was before it for not much more than it.
-            usual.move_towards(latency, 0.5);
-            usual.count = 2;
+            // The new value counts for half, and the old mean for little more than one value from
+            // now on.
+            mean.move_towards(latency, 0.5);
+            mean.count = 2;
         } else {
-            usual.add(latency);
+            mean.add(latency);
         }
     }
 
-    /// Forgets what was learnt of a path; what is in flight stays counted.
+    /// Forgets the latencies of a path. Requests in flight stay counted.
     pub(super) fn forget(&mut self, path: PathId) {
-        if let Some(known) = self.paths.get_mut(path.index()) {
-            known.latencies = [MeanLatency::default(); Class::COUNT];
+        if let Some(estimate) = self.paths.get_mut(path.index()) {
+            estimate.latencies = [MeanLatency::default(); Class::COUNT];
         }
     }
 }
 
-// Which of two rules `latency` chooses by, found out by trying.
+// The trial of the two rules.
 //
-// Where a path has room, the one that is expected to answer first is the right one. Where all are full, none gets faster by being
-// spared, and one that stays idle means less for all: there load is to be shared. The answers of a single path do not tell which it
-// is. The mean latency of *all* requests does, whatever the load (Little's law): with as many in flight, a lower mean
-// is more throughput; with as many per second, it is fewer in flight. So now and then, for a slot of time, paths are chosen by
-// the other rule, and the means compared. Slots are cut by the clock, so that all threads try at the same time and see what it
-// means if all do: alone, each would find that the fast path is the better one for itself.
+// If a path has spare capacity, the path that is expected to complete first is right. If all are
+// saturated, sparing one makes none faster, and leaving one idle wastes throughput: then load
+// should be shared more widely. The latencies of one path do not show which case it is. The mean
+// latency of *all* requests does (Little's law): at constant concurrency a lower mean is higher
+// throughput; at a constant rate it is lower concurrency.
 //
-// Each thread adds up for itself and brings what it has at the end of a slot; in between nothing is shared.
+// So in one time slot of each cycle all threads choose by the other rule, and the means are
+// compared:
+//
+// ```text
+//   slot     0        1            2             3 …            cycle
+//            regular  trial        regular       regular        repeats
+//                     last 3/4     completions   evaluate
+//                     count        still arrive
+// ```
+//
+// Slots are aligned to the clock, so that all threads try at the same time. A thread trying alone
+// would always find the fast path better for itself. Each thread sums its own latencies, and adds
+// them to the shared sums when it evaluates.
 
-/// Paths whose usual latencies are within this factor count as equal, and are told apart by their load. The first rule:
-/// only those between which noise might decide.
+/// The first rule: paths within this factor count as equal, because noise could decide between
+/// them.
 const NARROW_FACTOR: f32 = 1.4;
-/// The second rule: all but those that are hopelessly far, as from there too little comes back to be worth the wait.
+/// The second rule: all paths count as equal, except those too slow to be worth the wait.
 const WIDE_FACTOR: f32 = 24.0;
 
-/// A slot is at least this many times as long as the slowest path within sight usually takes, and a power of two (ns).
+/// A slot lasts at least this multiple of the slowest path's latency, rounded up to a power of two
+/// (ns).
 const SLOT_LATENCIES: u64 = 4;
-/// One slot in this many (as a power of two) is a trial: at first, and after many that were worse.
+/// log2 of the slots per cycle: at first, and after several bad trials.
 const MIN_CYCLE_LOG2: u32 = 2;
 const MAX_CYCLE_LOG2: u32 = 8;
-/// The second rule has to be this much better, as it makes more requests wait for far paths.
+/// The second rule must be better by this ratio, because it makes more requests wait for slow
+/// paths.
 const ADOPT_BELOW: f32 = 0.98;
-/// A trial that is this much worse need not be repeated soon.
+/// After a trial that is worse by this ratio the next one comes later.
 const REJECT_ABOVE: f32 = 1.05;
-/// Answers with which to judge at all, and those with which to judge for good.
+/// Least latencies of a trial for a decision; and the number at which an undecided trial ends.
 const MIN_SAMPLES: u64 = 64;
 const MAX_SAMPLES: u64 = 16_384;
-/// Latencies scatter by this many times their mean, or less.
+/// Assumed coefficient of variation of latencies (standard deviation over mean).
 const LATENCY_CV: f32 = 1.5;
 
-/// Latencies, added up.
+/// A sum of latencies.
 #[derive(Debug, Default)]
 struct LatencySum {
     time: u64,
@@ -232,7 +255,7 @@ impl LatencySum {
     }
 }
 
-/// The latencies of all threads, added up.
+/// The sum of all threads' latencies. Each word is updated on its own: the mean is an estimate.
 #[derive(Debug, Default)]
 struct SharedLatencySum {
     time: AtomicU64,
@@ -240,7 +263,7 @@ struct SharedLatencySum {
 }
 
 impl SharedLatencySum {
-    /// Everything is added to this.
+    /// Moves `sum` into this one.
     fn add(&self, sum: &mut LatencySum) {
         let LatencySum { time, count } = std::mem::take(sum);
         self.time.fetch_add(time, Relaxed);
@@ -257,33 +280,33 @@ impl SharedLatencySum {
     }
 }
 
-/// What the threads have found out together.
+/// The shared state of the trial.
 #[derive(Debug, Default)]
 pub(super) struct SharedTrial {
-    /// How often the rule in force has changed: it is the first while that is even.
+    /// Number of changes of the rule in force: even, the first; odd, the second.
     switches: AtomicU32,
-    /// How much more seldom than [`MIN_CYCLE_LOG2`] the other one is tried.
+    /// Added to [`MIN_CYCLE_LOG2`] after bad trials.
     backoff: AtomicU32,
-    /// A slot lasts two to the power of this many nanoseconds: the longest that any thread wants, so that all have the same.
+    /// log2 of a slot's length in ns: the longest that any thread needs, so that all have the same.
     shift: AtomicU32,
-    usual: SharedLatencySum,
-    tried: SharedLatencySum,
+    regular: SharedLatencySum,
+    trial: SharedLatencySum,
 }
 
-/// One thread's part.
+/// One thread's part of the trial.
 #[derive(Debug)]
 pub(super) struct RuleTrial {
-    /// The factor of the rule that it chooses by now.
+    /// The factor of the rule that it uses now.
     near: f32,
-    /// The changes of the rule in force that it has seen.
+    /// [`SharedTrial::switches`] as last seen.
     switches: u32,
-    /// When it has to look at the clock again.
+    /// When [`RuleTrial::begin_slot`] is due.
     next_check: Nanos,
-    /// What is sent in this time belongs to the trial.
+    /// Requests sent in this interval belong to the trial.
     from: Nanos,
     to: Nanos,
-    usual: LatencySum,
-    tried: LatencySum,
+    regular: LatencySum,
+    trial: LatencySum,
 }
 
 impl RuleTrial {
@@ -294,35 +317,38 @@ impl RuleTrial {
             next_check: Nanos::ZERO,
             from: Nanos::MAX,
             to: Nanos::MAX,
-            usual: LatencySum::default(),
-            tried: LatencySum::default(),
+            regular: LatencySum::default(),
+            trial: LatencySum::default(),
         }
     }
 
-    /// Paths whose usual latencies are within this factor count as equal now, unless [`RuleTrial::is_due`].
+    /// The factor of the current rule, unless [`RuleTrial::is_due`].
     #[inline]
     pub(super) fn near(&self) -> f32 {
         self.near
     }
 
-    /// Whether [`RuleTrial::turn`] comes first.
+    /// Whether [`RuleTrial::begin_slot`] must be called first.
     #[inline]
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now >= self.next_check
     }
 
-    /// A request was answered.
+    /// Adds the latency of a completed request.
     #[inline]
     pub(super) fn completed(&mut self, sent: Nanos, latency: Nanos) {
-        let tried = sent >= self.from && sent < self.to;
-        if tried { &mut self.tried } else { &mut self.usual }.add(latency);
+        // By the time sent, not completed: that is when the rule applied.
+        let in_trial = sent >= self.from && sent < self.to;
+        if in_trial { &mut self.trial } else { &mut self.regular }.add(latency);
     }
 
-    /// A slot has begun: a trial's; the one after it, in which its last answers come; or a later one, in which it is judged.
-    /// `slowest`: how long the slowest path within sight takes; `None`: there is nothing to try.
+    /// Begins a slot: a trial, the slot after it, in which its last requests complete, or a later
+    /// one, in which it is evaluated. `slowest`: latency of the slowest path in range; `None`:
+    /// there is nothing to try.
     #[cold]
     pub(super) fn begin_slot(&mut self, now: Nanos, all: &SharedTrial, slowest: Option<Nanos>) {
         let Some(slowest) = slowest.filter(|slowest| slowest.0 < u64::MAX / 4 / SLOT_LATENCIES) else {
+            // Cheap to ask again, but not for each batch.
             self.next_check = Nanos(now.0.saturating_add(1_000));
             return;
         };
@@ -331,6 +357,7 @@ impl RuleTrial {
         let start = |slot: u64| Nanos(slot.saturating_mul(1 << shift));
         let slot = now.0 >> shift;
         let just_ended = self.to == start(slot);
+        // Slow requests of the trial are still in flight in the slot after it.
         if !just_ended {
             self.evaluate(all);
         }
@@ -338,11 +365,12 @@ impl RuleTrial {
         let trial = (slot & !(cycle - 1)) + 1;
         let begins = slot == trial && self.to != start(slot + 1);
         if begins {
-            // In its first quarter much of what was sent before is still there.
+            // Requests of the rule before still fill the queues in the first quarter.
             (self.from, self.to) = (start(slot) + Nanos((1 << shift) / 4), start(slot + 1));
         }
-        let second = (all.switches.load(Relaxed) % 2 == 1) != begins;
-        self.near = if second { WIDE_FACTOR } else { NARROW_FACTOR };
+        // A trial uses the rule that is not in force.
+        let wide = (all.switches.load(Relaxed) % 2 == 1) != begins;
+        self.near = if wide { WIDE_FACTOR } else { NARROW_FACTOR };
         let next = match slot {
             _ if begins || just_ended => slot + 1,
             _ if slot < trial => trial,
@@ -351,36 +379,38 @@ impl RuleTrial {
         self.next_check = start(next);
     }
 
-    /// Brings what it has, and judges by what all have brought.
+    /// Adds this thread's sums to the shared ones, and decides.
     fn evaluate(&mut self, all: &SharedTrial) {
         let switches = all.switches.load(Relaxed);
         if std::mem::replace(&mut self.switches, switches) != switches {
-            // It has what was sent by the rule before.
-            (self.usual, self.tried) = Default::default();
+            // Another thread has changed the rule: these sums belong to the old one.
+            (self.regular, self.trial) = Default::default();
             return;
         }
-        all.usual.add(&mut self.usual);
-        all.tried.add(&mut self.tried);
-        let count = all.tried.count.load(Relaxed);
-        if count.min(all.usual.count.load(Relaxed)) < MIN_SAMPLES {
+        all.regular.add(&mut self.regular);
+        all.trial.add(&mut self.trial);
+        let count = all.trial.count.load(Relaxed);
+        if count.min(all.regular.count.load(Relaxed)) < MIN_SAMPLES {
             return;
         }
-        let (ratio, error) = (all.tried.mean() / all.usual.mean(), LATENCY_CV / (count as f32).sqrt());
-        let second_is_tried = switches.is_multiple_of(2);
-        let better = if second_is_tried { ratio < (1.0 - 2.0 * error).min(ADOPT_BELOW) } else { ratio < 1.0 - error };
+        // The standard error of the trial's mean, relative to the mean.
+        let (ratio, error) = (all.trial.mean() / all.regular.mean(), LATENCY_CV / (count as f32).sqrt());
+        let wide_is_tried = switches.is_multiple_of(2);
+        // Two standard errors to widen, one to return: the narrow rule is the safe default.
+        let better = if wide_is_tried { ratio < (1.0 - 2.0 * error).min(ADOPT_BELOW) } else { ratio < 1.0 - error };
         if better {
-            // If another thread says so at the same time, once is enough.
+            // If another thread decides the same now, one change is enough.
             _ = all.switches.compare_exchange(switches, switches.wrapping_add(1), Relaxed, Relaxed);
             self.switches = switches.wrapping_add(1);
             all.backoff.store(0, Relaxed);
         } else if ratio > REJECT_ABOVE + 2.0 * error {
             all.backoff.store((all.backoff.load(Relaxed) + 2).min(MAX_CYCLE_LOG2 - MIN_CYCLE_LOG2), Relaxed);
         } else if count < MAX_SAMPLES {
-            // It cannot be told yet.
+            // Undecided: collect more.
             return;
         }
-        all.usual.clear();
-        all.tried.clear();
+        all.regular.clear();
+        all.trial.clear();
         all.shift.store(0, Relaxed);
     }
 }

@@ -199,11 +199,11 @@ fn returned_path_is_unknown() {
     for token in send(&mut selector, 2, Nanos::ZERO) {
         selector.end(token, Nanos(100_000), Nanos(100_000));
     }
-    assert_eq!(selector.estimates.usual(PathId(0), read(4096)), Some(100_000.0));
-    assert_eq!(selector.estimates.usual(PathId(0), read(1 << 20)), None);
+    assert_eq!(selector.estimates.mean(PathId(0), read(4096)), Some(100_000.0));
+    assert_eq!(selector.estimates.mean(PathId(0), read(1 << 20)), None);
     selector.forget(PathId(0));
-    assert_eq!(selector.estimates.usual(PathId(0), read(4096)), None);
-    assert_eq!(selector.estimates.usual(PathId(1), read(4096)), Some(100_000.0));
+    assert_eq!(selector.estimates.mean(PathId(0), read(4096)), None);
+    assert_eq!(selector.estimates.mean(PathId(1), read(4096)), Some(100_000.0));
 }
 
 /// A step of a life in which policies are switched under load, and paths come and go.

@@ -57,7 +57,7 @@ fn bringup_follows_the_specification() {
     assert!(!host.controller.csts().rdy());
 }
 
-/// A machine that stands still, or is so busy that neither thread runs: the controller has had no time to answer.
+/// The executor was suspended or too busy: the controller had no time to answer either.
 #[test]
 fn late_steps_extend_deadlines() {
     let millis = Nanos::from_millis;
@@ -68,7 +68,7 @@ fn late_steps_extend_deadlines() {
     let inventory = host.bring_up(config).unwrap();
     assert_eq!(host.shut_down(&inventory), Ok(()));
     assert!(!host.controller.csts().rdy());
-    // And never is an error still.
+    // A controller that never answers is still an error.
     let identify = Script { silent: vec![(admin::IDENTIFY, 1)], ..Script::default() };
     for never in [identify, Script { ready_after: Nanos::MAX, ..Script::default() }] {
         let (mut host, config) = Host::new(Controller::new(never));
@@ -78,7 +78,7 @@ fn late_steps_extend_deadlines() {
     }
 }
 
-/// In the steps that the controller has (KAS), and not at all where it has none, or refuses.
+/// In units of KAS. Not set if the controller has no timer, or rejects it.
 #[test]
 fn keep_alive_is_set_where_supported() {
     let attempt = |kas, wanted, refused: bool| {
@@ -101,8 +101,8 @@ fn keep_alive_is_set_where_supported() {
     assert_eq!(attempt(1, 250, true), (Nanos::ZERO, true));
 }
 
-/// Before the first I/O queue is made, so that none of its doorbells has moved elsewhere. Where the controller offers nothing, refuses, or the
-/// host has no memory for them, there are registers.
+/// Configured before the first I/O queue, so no doorbell has moved. If the controller does not
+/// support it, rejects it, or the host has no memory for it, registers are used.
 #[test]
 fn shadow_doorbells_need_both_sides() {
     let attempt = |offered: bool, wanted, refused: bool| {
@@ -150,7 +150,7 @@ fn multipath_fields_are_read() {
     assert_eq!(sharing, [(true, 3), (false, 0)]);
 }
 
-/// Whatever somebody else left behind: enabled, fatal, or about to become ready.
+/// Any initial state: enabled, fatal, or about to become ready.
 #[test]
 fn enabled_controller_is_disabled_first() {
     for (csts, ready) in [(Csts::new().with_rdy(true), true), (Csts::new().with_cfs(true).with_rdy(true), true), (Csts::new(), false)] {
@@ -167,13 +167,13 @@ fn enabled_controller_is_disabled_first() {
     }
 }
 
-/// The controller has not seen that it is enabled yet when CSTS is read next.
+/// CSTS is read before the controller has noticed CC.EN = 1.
 #[test]
 fn old_fatal_status_is_waited_out() {
     let (mut host, config) = Host::new(Controller::new(Script::default()));
     host.controller.break_down();
     assert!(host.bring_up(config).is_ok());
-    // And one that never becomes ready is an error all the same.
+    // A controller that never becomes ready is still an error.
     let (mut host, config) = Host::new(Controller::new(Script { ready_after: Nanos::MAX, ..Script::default() }));
     host.controller.break_down();
     let error = host.bring_up(config).unwrap_err();
@@ -213,7 +213,7 @@ fn refusals_name_step_and_status() {
         let silent = Script { silent: vec![key], ..Script::default() };
         assert!(matches!(fails(silent), (p, BringupCause::NoReply { .. }) if p == phase));
     }
-    // Not needed: an older controller refuses them.
+    // Optional: an older controller rejects them.
     for key in [(admin::IDENTIFY, 6), (admin::IDENTIFY, 5), (admin::IDENTIFY, 3), (admin::SET_FEATURES, 0x0b)] {
         for status in [Status::INVALID_FIELD, Status::INTERNAL_ERROR.with_dnr()] {
             let refuse = Script { refuse: [(key, status)].into(), ..Script::default() };
@@ -222,8 +222,8 @@ fn refusals_name_step_and_status() {
     }
 }
 
-/// A controller that is in trouble at this moment has not said that it lacks something: after a reset its namespaces would look like
-/// others, without the identifiers that they had.
+/// A transient error is not "unsupported": after a reset the namespaces would lack their
+/// identifiers, and look like others.
 #[test]
 fn transient_refusal_fails_bringup() {
     let steps = [
@@ -238,7 +238,7 @@ fn transient_refusal_fails_bringup() {
     }
 }
 
-/// It is told for what it is, and at once: nobody waits for an answer that a stopped queue would not yield.
+/// A violation is reported as such at once: a stopped queue would yield no reply.
 #[test]
 fn protocol_violation_is_no_timeout() {
     let steps = [
@@ -256,7 +256,7 @@ fn protocol_violation_is_no_timeout() {
     }
 }
 
-/// Each answer comes in time, and there are 4,500 to come.
+/// Each reply is in time, but there are 4,500.
 #[test]
 fn bringup_always_ends() {
     let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();
@@ -292,7 +292,7 @@ fn unusable_namespaces_are_listed() {
     assert!(matches!(inventory.refused[..], [RefusedFormat::Metadata { nsid: Nsid(1), .. }, RefusedFormat::Inactive { nsid: Nsid(7) }]));
 }
 
-/// By the structure that the NVM command set adds (CNS 05h), which controllers of before version 2.0 do not have.
+/// From the NVM command set's page (CNS 05h), which controllers from before 2.0 do not have.
 #[test]
 fn extended_formats_are_refused_by_name() {
     let mut script = Script::default();
@@ -311,7 +311,8 @@ fn extended_formats_are_refused_by_name() {
     assert!(inventory.refused[0].to_string().contains("type 2, 16b Guard"), "{:?}", inventory.refused);
 }
 
-/// One of version 1.0, or that says no version, is never asked for a list; one that refuses it is asked by number as well.
+/// Version 1.0, or none: CNS 02h is never sent. A controller that rejects it is scanned by number
+/// too.
 #[test]
 fn namespaces_without_a_list_are_numbered() {
     let version = |major, minor| Version::new().with_major(major).with_minor(minor);
@@ -335,7 +336,8 @@ fn namespaces_without_a_list_are_numbered() {
     }
 }
 
-/// The late answer would be taken for another command's, and its page written to: the controller is stopped first.
+/// A late reply could be taken for another command's, and its page is still written to: the
+/// controller is stopped first.
 #[test]
 fn an_unanswered_list_is_done_without() {
     let old = Script { version: Version::new().with_major(1).with_minor(2), silent: vec![(admin::IDENTIFY, 2)], ..Script::default() };
@@ -348,7 +350,7 @@ fn an_unanswered_list_is_done_without() {
     host.run_until(host.now + Nanos::from_secs(5));
     assert_eq!((&host.dead, host.controller.csts().cfs()), (&None, false));
     assert!(host.recovery.as_ref().unwrap().is_watching());
-    // A controller that stays silent is an error, and so is a newer one.
+    // A controller that stays silent, or a newer one, is an error.
     let version = Version::new().with_major(1).with_minor(3);
     for script in [Script { silent: vec![(admin::IDENTIFY, 2), (admin::IDENTIFY, 0)], ..old.clone() }, Script { version, ..old }] {
         assert!(matches!(attempt(script).1.unwrap_err().cause, BringupCause::NoReply { .. }));
@@ -362,7 +364,7 @@ fn long_namespace_lists_are_read_whole() {
     assert_eq!(inventory.namespaces.len(), 1500);
 }
 
-/// A list that repeats itself would be read for ever; one out of order is as wrong.
+/// A list that repeats itself would be read for ever; one out of order is invalid too.
 #[test]
 fn wrong_namespace_lists_are_refused() {
     let full = NamespaceList::of((1..=1024).map(Nsid));

@@ -6,7 +6,7 @@ use proptest::strategy::ValueTree;
 
 use super::*;
 
-/// One thing that happens to a table of commands.
+/// An event of a command table.
 #[derive(Clone, Debug)]
 enum Event {
     Post,
@@ -37,7 +37,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     )
 }
 
-/// Runs the events against a table and, beside it, a plain map of what is in flight. Says what went wrong.
+/// Runs the events against a table and a plain map of the commands in flight. Returns the first
+/// difference as an error.
 fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Event]) -> Result<(), String> {
     let (free, mut taker, mut returner) = Tags::new(tags);
     let mut in_flight: Vec<(Cid, u64)> = Vec::new();
@@ -81,7 +82,7 @@ fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Eve
                 continue;
             }
             Event::Complete(n) => pick(&posted, n).map(|n| posted[n]),
-            // Within the memory of the generations, which ends after 65,536 / tags of them.
+            // Only while generations are unique: 65,536 / tags of them.
             Event::Repeat(n) => pick(&ended, n).map(|n| ended[n]),
             Event::Stray(cid) => Some(Cid(*cid)),
         };
@@ -140,7 +141,7 @@ proptest! {
     }
 }
 
-/// The twin whose CIDs have no generation takes a repeated completion for the answer to the slot's next command.
+/// Mutant without generations: takes a repeated completion for the slot's next command's.
 #[test]
 fn a_table_without_generations_is_caught() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -163,12 +164,13 @@ fn expired_commands_have_their_stage() {
     let seen: Vec<_> = out.iter().map(|e| (e.command.token, e.stage)).collect();
     assert_eq!(seen, [(0, Stage::Aborting), (1, Stage::InFlight)]);
 
-    // The Abort completes first: the command is still owed. Then the command: now the tag returns.
+    // The Abort completes first: the command is still in flight. Its completion returns the tag.
     assert_eq!(commands.end_abort(&mut right, cids[0]), None);
     assert_eq!(commands.stage(cids[0]), Some(Stage::Aborted));
     assert_eq!(commands.complete_slow(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
 
-    // The other way round: completed, but the CID stays reserved for the Abort, and a second completion is told apart.
+    // The command completes first: the CID stays reserved for the Abort, and a second completion is
+    // recognised.
     let second = Command { cid: cids[1], token: 1, posted_at: Nanos(10) };
     assert!(commands.begin_abort(&mut right, &second));
     assert_eq!(commands.complete_slow(&mut right, cids[1]).unwrap().1, None);

@@ -7,7 +7,8 @@ fn inventory() -> Inventory {
     Inventory { limits: Some(limits), ..Inventory::default() }
 }
 
-/// A controller that has something to say whenever it is asked, for a second: it is heard at a pace, and never for the last time.
+/// A controller that completes each event request at once, for a second: the rate is limited, and
+/// requests continue.
 #[test]
 fn event_floods_are_rate_limited() {
     let (mut events, mut now, mut heard) = (Events::new(&inventory()), Nanos::from_secs(5), Vec::new());
@@ -30,7 +31,7 @@ fn event_floods_are_rate_limited() {
     assert_eq!((most, heard.len()), (Some(RATE_BURST), 10 * RATE_BURST));
 }
 
-/// One that has a burst of them to say is heard at once.
+/// A burst of events is handled at once.
 #[test]
 fn few_events_are_not_delayed() {
     let (mut events, now) = (Events::new(&inventory()), Nanos::ZERO);
@@ -42,7 +43,7 @@ fn few_events_are_not_delayed() {
     assert_eq!((asked(&mut events), events.until(now)), (MAX_OUTSTANDING as usize, Nanos::MAX));
 }
 
-/// What a controller with this many ANA groups is asked for and answers, to the end.
+/// The commands to, and replies of, a controller with this number of ANA groups.
 fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
     let (mut events, mut pieces, mut commands) = (Events::new(&inventory()), AnaPieces::default(), 0);
     events.read(Reading::Log(nvme::log::lid::ANA));
@@ -71,7 +72,7 @@ fn log_of(groups: u32) -> AnaLog {
     AnaLog { change_count: 9, groups: (1..=groups).map(|n| (group(n), (0..50).map(|k| Nsid(50 * n + k)).collect())).collect() }
 }
 
-/// A namespace's group may be the last of the log, behind all of the page that one command fills.
+/// A namespace's group may be the last of the log, after the first page.
 #[test]
 fn ana_log_is_read_whole() {
     for groups in [1, 20, 127, 128, 500, 65_535] {
@@ -82,8 +83,8 @@ fn ana_log_is_read_whole() {
     }
 }
 
-/// A controller that names the namespaces of each group, which nobody has asked for, is read to the end as well. A log that is read after
-/// that begins anew.
+/// A controller that lists namespaces although it was not asked to is read to the end too. A later
+/// log starts again.
 #[test]
 fn groups_may_list_their_namespaces() {
     let (long, short) = (log_of(300), log_of(2));
@@ -103,14 +104,14 @@ fn groups_may_list_their_namespaces() {
     }
 }
 
-/// One that reads no log from an offset on would give its beginning again, which says nothing of groups further on.
+/// A controller without log offsets would return the first page again, without the later groups.
 #[test]
 fn without_offsets_the_beginning_counts() {
     let (log, commands) = read_ana(&log_of(500), false);
     assert_eq!((log.groups.len(), commands, log.state_of(500)), (127, 1, None));
 }
 
-/// A controller that answers nothing of what it has announced is not asked for ever.
+/// A controller that does not deliver the groups it announces is not read for ever.
 #[test]
 fn missing_log_page_times_out() {
     let mut pieces = AnaPieces::default();

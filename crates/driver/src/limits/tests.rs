@@ -10,7 +10,7 @@ fn caps() -> impl Strategy<Value = Cap> {
 }
 
 proptest! {
-    /// Whatever a controller says, the queues that come of it cannot overrun and are no larger than it allows.
+    /// For any controller data, queues cannot overrun and respect its limits.
     #[test]
     fn queues_keep_to_every_limit(cap in caps(), maxcmd in prop_oneof![Just(0u16), Just(1), any::<u16>()], mdts: u8, depth in prop_oneof![0u32..70_000, any::<u32>()]) {
         let mut identify = Script::default().identify;
@@ -30,7 +30,7 @@ proptest! {
         prop_assert_eq!(limits.max_transfer, expected);
     }
 
-    /// Only formats that can be used are taken, and nothing an Identify page says leads to a panic.
+    /// Only supported formats are accepted, and no Identify page causes a panic.
     #[test]
     fn formats_are_taken_or_refused(blocks: u64, flbas: u8, lbads in prop_oneof![0u8..40, any::<u8>()], ms in prop_oneof![3 => Just(0u16), 1 => any::<u16>()], dps in prop_oneof![3 => Just(0u8), 1 => any::<u8>()], noiob: u16, nlbaf: u8) {
         let mut identify = namespace(blocks, 9);

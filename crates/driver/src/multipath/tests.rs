@@ -3,9 +3,9 @@ use units::{Nanos, Op};
 
 use super::*;
 
-mod ghost;
+mod invariants;
 mod joining;
-mod laws;
+mod late_writes;
 
 const MS: Nanos = Nanos::from_millis(1);
 
@@ -73,8 +73,7 @@ fn done(token: u64, status: Status) -> Ended {
     Ended::Done { token, status }
 }
 
-/// Every status that this crate knows: those of type 3h go elsewhere, a few speak of circumstances,
-/// the rest are the command's own.
+/// Every known status: type 3h fails over, a few are transient, the rest are final.
 #[test]
 fn path_statuses_have_their_verdict() {
     let again = [0x007, 0x005, 0x008, 0x021, 0x022, 0x082];
@@ -112,7 +111,7 @@ fn optimized_paths_come_first() {
     assert_eq!(failover.status(PathId(3)), None);
 }
 
-/// As many requests as there is room for come and go in slots that are there from the start.
+/// Requests up to the capacity reuse the initial slots.
 #[test]
 fn slots_are_used_again() {
     let mut failover = up(2, FailoverConfig::default());
@@ -129,7 +128,7 @@ fn slots_are_used_again() {
     assert_eq!((failover.slots.capacity(), room), (8, 8));
 }
 
-/// A selector that chooses what it may not is not followed.
+/// A selector's invalid choice is ignored.
 #[test]
 fn only_candidates_are_used() {
     let mut failover = up(2, FailoverConfig::default());
@@ -152,7 +151,7 @@ fn only_path_errors_fail_over() {
     assert_eq!(failover.ended(MS, request, PathId(1), Status::SUCCESS), Ended::Stale, "it is over");
 }
 
-/// A path that fails without a reason that ANA names is tried last, and not for ever.
+/// A path that fails without an ANA reason is tried last, and a limited number of times.
 #[test]
 fn retries_end_with_last_status() {
     let config = FailoverConfig { retries: 3, ..FailoverConfig::default() };
@@ -197,7 +196,7 @@ fn change_beyond_anatt_resets_path() {
     failover.ana_changed(MS, PathId(0), AnaState::CHANGE);
     let over = MS + Nanos::from_secs(10);
     assert_eq!(failover.next_deadline(), over);
-    // Being told again does not start it anew; another state ends it.
+    // A repeated report does not restart the time; another state ends it.
     failover.ana_changed(over - MS, PathId(0), AnaState::CHANGE);
     assert_eq!(failover.next_deadline(), over);
     failover.tick(over - Nanos(1));
@@ -235,8 +234,7 @@ fn requests_wait_for_a_path() {
     assert_eq!(failover.counters().longest_stall, Nanos::from_secs(3));
 }
 
-/// A caller that stops waits for nothing that may never come, neither for requests that are out nor
-/// for those that it still sends.
+/// After closing, no request waits: neither those in flight nor new ones.
 #[test]
 fn closing_fails_waiting_requests() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };
@@ -258,7 +256,7 @@ fn closing_fails_waiting_requests() {
     assert_eq!(failover.ended(later, request, path, status), done(3, status));
 }
 
-/// The outcome of a held write is known if its completion was on the way.
+/// A held write's own completion decides it.
 #[test]
 fn late_completion_ends_held_write() {
     let mut failover = up(2, FailoverConfig::default());
@@ -272,7 +270,7 @@ fn late_completion_ends_held_write() {
     assert_eq!(poll(&mut failover, MS), []);
 }
 
-/// Statuses that no controller gives say nothing of what the controller does.
+/// Host-generated statuses say nothing about the controller.
 #[test]
 fn aborted_write_waits_for_reset() {
     for status in [Status::ABORTED_BY_HOST, Status::HOST_PATHING_ERROR] {
@@ -290,8 +288,7 @@ fn aborted_write_waits_for_reset() {
     }
 }
 
-/// Without keep-alive nothing but a reset ends the wait, unless the user would rather have an error
-/// than wait.
+/// Without keep-alive only a reset ends the wait, unless `held_timeout` is set.
 #[test]
 fn held_timeout_fails_held_write() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };
@@ -350,10 +347,10 @@ fn flush_covers_every_written_path() {
     let Submitted::Send { request, path } = failover.submit(MS, 4, Op::Write, |_| PathId(1)) else { panic!() };
     failover.ended(MS, request, path, Status::SUCCESS);
     flush(&mut failover, 5, &[1]);
-    // With nothing to cover, one controller will do.
+    // If no controller needs the Flush, one is enough.
     flush(&mut failover, 6, &[0]);
     assert_eq!(failover.counters(), Counters::default(), "nothing of this was out of the ordinary");
-    // A write that completes while a Flush is out is not covered by it.
+    // A write that completes while a Flush is in flight is not covered.
     let open = begin_flush(&mut failover, 7, &[0]);
     let Submitted::Send { request, path } = failover.submit(MS, 8, Op::Write, |_| PathId(0)) else { panic!() };
     failover.ended(MS, request, path, Status::SUCCESS);
@@ -373,8 +370,7 @@ fn flush_fails_if_path_stays_uncovered() {
     failover.tick(over);
     let failure = Failure::NotCovered { path: PathId(0), waited: Nanos::from_secs(3) };
     assert_eq!(poll(&mut failover, over), [Action::Fail { token: 3, failure }]);
-    // If the path comes back in time it is covered after all; where it has been covered it is not
-    // asked again.
+    // If the path returns in time it is flushed after all, and no path twice.
     let open = {
         assert_eq!(failover.submit(over, 4, Op::Flush, first), Submitted::Queued);
         assert_eq!(poll(&mut failover, over), []);
@@ -391,9 +387,9 @@ fn failed_flush_waits_for_its_parts() {
     let open = begin_flush(&mut failover, 3, &[0, 1]);
     assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn, "one part is out");
     assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), done(3, Status::WRITE_FAULT));
-    // What failed is still to be covered.
+    // The failed path still needs a Flush.
     flush(&mut failover, 4, &[0]);
-    // And if the other part is lost it ends as well.
+    // It also ends if the other path is lost.
     let mut failover = with_writes();
     let open = begin_flush(&mut failover, 3, &[0, 1]);
     assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn);
@@ -402,7 +398,7 @@ fn failed_flush_waits_for_its_parts() {
     assert!(failover.is_idle());
 }
 
-/// A part that its path fails is sent there again, nowhere else: that is where the writes are.
+/// A failed Flush is retried on the same path only: that is where the writes are.
 #[test]
 fn flush_part_stays_on_its_path() {
     let mut failover = with_writes();
@@ -437,13 +433,13 @@ fn flushed_cache_may_be_lost() {
     failover.marks.clone().cache_lost(PathId(1));
     failover.path_up(MS, PathId(1), AnaState::OPTIMIZED);
     flush(&mut failover, 4, &[0]);
-    // Nor may writes of before our time, which nobody acknowledged to us.
+    // Nor writes from before this process, which it did not acknowledge.
     let fresh = WriteMarks::new(1, 2);
     fresh.cache_lost(PathId(0));
     assert_eq!(fresh.lost_writes(), PathSet::NONE);
 }
 
-/// What one queue wrote another's Flush covers.
+/// A Flush covers other queues' writes.
 #[test]
 fn queues_share_their_marks() {
     let marks = WriteMarks::new(3, 2);
@@ -461,8 +457,7 @@ fn queues_share_their_marks() {
     flush(&mut b, 4, &[0]);
 }
 
-/// The first Flush of a process covers what was written before its time, where it can; it does not
-/// fail for that.
+/// The first Flush of a process covers earlier writes where possible; it does not fail otherwise.
 #[test]
 fn first_flush_covers_usable_paths() {
     let mut failover = up(3, FailoverConfig::default());
@@ -470,14 +465,13 @@ fn first_flush_covers_usable_paths() {
     let open = begin_flush(&mut failover, 1, &[0, 2]);
     failover.path_lost(MS, PathId(2));
     assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), done(1, Status::SUCCESS));
-    // Where it could not be sent it is sent the next time; where no part succeeded any other path
-    // will do.
+    // Unreachable paths are flushed next time. If no command succeeded, any other path will do.
     failover.path_up(MS, PathId(2), AnaState::OPTIMIZED);
     let open = begin_flush(&mut failover, 2, &[2]);
     failover.path_lost(MS, PathId(2));
     assert_eq!(poll(&mut failover, MS), [Action::Send { request: open, token: 2, path: PathId(0) }]);
     assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), done(2, Status::SUCCESS));
-    // The last part that is out may be lost when another has succeeded.
+    // The last command may be lost if another has succeeded.
     let mut failover = up(2, FailoverConfig::default());
     let open = begin_flush(&mut failover, 1, &[0, 1]);
     assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
@@ -485,7 +479,7 @@ fn first_flush_covers_usable_paths() {
     assert_eq!(poll(&mut failover, MS), [Action::End { token: 1, status: Status::SUCCESS }]);
 }
 
-/// ANA's statuses do not use the retries up, and do not go on for ever.
+/// ANA statuses do not count as retries, but are limited by time.
 #[test]
 fn ana_statuses_count_by_time() {
     let config = FailoverConfig { retries: 1, no_path_timeout: Nanos::from_secs(3), ..FailoverConfig::default() };

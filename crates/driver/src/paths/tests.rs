@@ -94,8 +94,8 @@ fn queue_depth_fills_the_emptiest() {
 }
 
 proptest! {
-    /// Whatever is in flight, and whichever paths can be used: none of those has fewer than the one that is taken, and of several the
-    /// first in turn is taken.
+    /// For any load and set of paths: no usable path has less load than the chosen one, and ties go
+    /// in turn.
     #[test]
     fn emptiest_path_is_taken(in_flight in proptest::collection::vec(0usize..4, 1..=PathSet::MOST), usable: u64, number in 0usize..64) {
         let mut selector = selector(in_flight.len(), Policy::QueueDepth, number);
@@ -108,12 +108,12 @@ proptest! {
     }
 }
 
-/// A batch is spread as its requests would be one by one, and what it leaves is counted.
+/// A batch is spread as single requests would be, and is counted.
 #[test]
 fn batches_spread_like_single_requests() {
     for policy in Policy::ALL {
         let [mut one, mut all] = [0, 1].map(|_| selector(3, policy, 1));
-        // For `latency`, a path that takes three times as long.
+        // For `latency`, one path is three times slower.
         for selector in [&mut one, &mut all] {
             for token in send(selector, 3, Nanos::ZERO) {
                 let latency = if token.path() == PathId(2) { Nanos(240_000) } else { Nanos(80_000) };
@@ -138,7 +138,7 @@ fn round_robin_continues_across_batches() {
     assert_eq!(choose(&mut selector, PathSet::below(2)), Some(PathId(0)), "2 is not usable");
 }
 
-/// What a batch has sent is counted although it was never committed, and the next one is sent by the new policy.
+/// An uncommitted batch is counted when the policy changes, and the next one uses the new policy.
 #[test]
 fn policies_switch_between_batches() {
     let mut selector = selector(2, Policy::QueueDepth, 0);
@@ -153,7 +153,7 @@ fn policies_switch_between_batches() {
     assert_eq!(counted(&selector), 0);
 }
 
-/// `latency`, whose paths 0 and 1 have answered after these times.
+/// `latency` with these latencies of paths 0 and 1.
 fn with_latencies(latencies: [u64; 2], count: usize) -> Selector {
     let mut selector = selector(count, Policy::Latency, 0);
     for (path, latency) in latencies.into_iter().enumerate() {
@@ -206,7 +206,7 @@ fn returned_path_is_unknown() {
     assert_eq!(selector.estimates.mean(PathId(1), read(4096)), Some(100_000.0));
 }
 
-/// A step of a life in which policies are switched under load, and paths come and go.
+/// A step of a sequence that switches policies under load, and takes paths down and up.
 #[derive(Clone, Debug)]
 enum Step {
     Start { path: u8, bytes: u32 },
@@ -230,19 +230,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How a request that has ended is taken out of the counts.
+/// How a completed request is removed from the counts.
 type TakeBack = fn(&mut Selector, Token, Nanos);
 
 fn by_token(selector: &mut Selector, token: Token, latency: Nanos) {
     selector.end(token, latency, Nanos(1_000));
 }
 
-/// A mutant: as the patch of post 004, by what the policy is now.
+/// Mutant: by the policy at completion, as a known kernel patch did.
 fn by_policy(selector: &mut Selector, token: Token, latency: Nanos) {
     selector.end(Token::new(selector.shared.policy(), token.class(), token.path()), latency, Nanos(1_000));
 }
 
-/// Whatever happens, each count is what is in flight under it, and everything comes back to zero.
+/// For any sequence each count matches the requests in flight, and returns to zero.
 fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)>> {
     let config = Config { failure_persistence: None, ..Config::with_cases(256) };
     TestRunner::new(config).run(&(prop::collection::vec(step(), 0..200), 1..5u8), |(steps, count)| {

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::controller::{Controller, Script};
 use crate::testing::host::{End, Host, SECOND};
-use crate::testing::wire::{Fate, Plan, Twin, Wire};
+use crate::testing::wire::{Fate, Mutant, Plan, Wire};
 use crate::{BringupCause, BringupError, Dead, Inventory, ResetCause, ShutdownError};
 
-/// Answers nothing by itself.
+/// Answers no access by itself.
 #[derive(Default)]
 struct Silent(RefCell<Vec<Access>>);
 
@@ -23,7 +23,7 @@ impl Properties for Silent {
 
 const CAP: Access = Access::Get(Property::Cap);
 
-/// A stretch of three accesses.
+/// A round of three accesses.
 fn stretch(accesses: &mut Accesses, now: u64, properties: &Silent) -> Result<(u64, u32), AccessError> {
     let mut round = accesses.round(Nanos(now), Nanos(100), properties);
     let cap = round.get64(Property::Cap)?;
@@ -38,7 +38,7 @@ fn round_asks_each_property_once() {
     assert_eq!(stretch(&mut accesses, 50, &silent), Err(AccessError::WouldBlock(Nanos(100))), "stepped for another reason");
     accesses.answered(Ticket(1), Ok(7));
     assert_eq!(stretch(&mut accesses, 60, &silent), Err(AccessError::WouldBlock(Nanos(160))));
-    // What came before comes again: it is no answer to this.
+    // A repeated earlier answer does not count.
     accesses.answered(Ticket(1), Ok(9));
     assert_eq!(stretch(&mut accesses, 61, &silent), Err(AccessError::WouldBlock(Nanos(160))));
     accesses.answered(Ticket(2), Ok(0));
@@ -57,7 +57,7 @@ fn silence_and_refusals_name_the_access() {
     assert!(stretch(&mut accesses, 10, &silent).is_err());
     let Err(AccessError::Failed(error)) = stretch(&mut accesses, 110, &silent) else { panic!("the deadline has passed") };
     assert_eq!(error.to_string(), "reading CAP: no answer after 100 ns");
-    // A machine that asks again asks anew, and the old answer belongs to none.
+    // A new round makes a new access; the old answer belongs to none.
     assert_eq!(stretch(&mut accesses, 120, &silent), Err(AccessError::WouldBlock(Nanos(220))));
     accesses.answered(Ticket(1), Ok(1));
     accesses.answered(Ticket(2), Ok(2));
@@ -67,7 +67,7 @@ fn silence_and_refusals_name_the_access() {
     assert_eq!(error.to_string(), "writing CC: the controller answered Invalid Field in Command (00h/02h)");
 }
 
-/// A status_poll that costs nothing is felt at every step, one that takes time every so often.
+/// A free status read is made at every step, an asynchronous one at intervals.
 #[test]
 fn csts_poll_rate_follows_its_cost() {
     let pace = PollTiming { timeout: Nanos(100), interval: Nanos(1000) };
@@ -85,7 +85,7 @@ fn csts_poll_rate_follows_its_cost() {
     assert!(matches!(status_poll.poll(Nanos(1140), pace, &silent), Err(PropertyError::NoAnswer { .. })));
 }
 
-/// A host whose properties come by this plan, before it has done anything.
+/// A host whose property accesses follow this plan.
 fn attempt(plan: Plan) -> (Host, Result<Inventory, BringupError>) {
     let (mut host, config) = Host::new(Controller::new(Script::default()));
     host.wire = Wire::new(host.registers(), plan);
@@ -100,7 +100,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     (any::<u64>(), late, 0..300u64).prop_map(|(seed, late, echoed)| Plan { seed, late, echoed, ..Plan::default() })
 }
 
-/// Pauses in milliseconds, and what goes wrong then.
+/// Pauses in milliseconds, each followed by a fault.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Nothing,
@@ -123,8 +123,9 @@ fn troubles() -> impl Strategy<Value = Vec<(u8, u16, Trouble)>> {
     prop::collection::vec((0..5u8, 0..1500u16, trouble), 1..12)
 }
 
-/// Plays a script and waits for its end; how many requests there were. The executor asserts that no command is posted before the
-/// answers that allow it, and that buffers return only from a controller that has stopped.
+/// Plays a script and waits for its end. Returns the number of requests. The executor asserts that
+/// no command is posted before the answers that allow it, and that buffers return only from a
+/// stopped controller.
 fn play(host: &mut Host, script: &[(u8, u16, Trouble)]) -> u64 {
     let mut posted = 0;
     for &(requests, millis, trouble) in script {
@@ -160,7 +161,7 @@ fn ended_once(host: &Host, posted: u64) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// However late the answers are, and however many come again, bring-up makes the same of a controller, by the same commands.
+    /// Late and repeated answers do not change the result of bring-up, nor its commands.
     #[test]
     fn late_answers_reach_same_outcome(plan in plans()) {
         let (at_once, expected) = attempt(Plan::default());
@@ -174,7 +175,7 @@ proptest! {
         prop_assert!(!host.controller.csts().rdy());
     }
 
-    /// Late answers alone lose nothing: whatever happens, a patient host has every request's end, and no buffer is leaked.
+    /// With late answers only, every request ends and no buffer is leaked, if the host waits.
     #[test]
     fn late_answers_end_requests_once(plan in plans(), script in troubles()) {
         let (mut host, config) = Host::new(Controller::new(Script::default()));
@@ -188,7 +189,7 @@ proptest! {
         prop_assert!(!leaked);
     }
 
-    /// Nor do lost answers and refusals: they lead to resets or to the controller's end, and time goes on.
+    /// Lost and rejected accesses lead to resets or a dead controller, and time advances.
     #[test]
     fn lost_answers_end_requests_once(plan in plans(), lost in 0..100u64, refused in 0..50u64, script in troubles()) {
         let (mut host, result) = attempt(plan);
@@ -199,8 +200,8 @@ proptest! {
     }
 }
 
-/// Each access of a bring-up in turn is lost, or refused: the error names it and comes in bounded time. A look at CSTS beside a
-/// command is not needed.
+/// Each access of a bring-up in turn is lost or rejected: the error names it, within bounded time.
+/// A status read next to a command is optional.
 #[test]
 fn every_bringup_access_may_fail() {
     for late in [Nanos::ZERO, LATE] {
@@ -223,7 +224,7 @@ fn every_bringup_access_may_fail() {
     }
 }
 
-/// The same at the end. The access before the stop is a courtesy.
+/// The same for shutdown. Accesses before the stop are best effort.
 #[test]
 fn every_shutdown_access_may_fail() {
     let plan = Plan { late: LATE, ..Plan::default() };
@@ -255,7 +256,8 @@ fn every_shutdown_access_may_fail() {
     assert!(failed > 0);
 }
 
-/// A health look that is not answered is a controller that hangs: a reset follows, and where that is not answered either, its end.
+/// A status read without an answer means a hung controller: it is reset, and given up if that fails
+/// too.
 #[test]
 fn unanswered_csts_poll_resets() {
     let (mut host, _) = attempt(Plan { late: LATE, ..Plan::default() });
@@ -275,7 +277,7 @@ fn unanswered_csts_poll_resets() {
     assert!(matches!(host.dead, Some(Dead::Property { cause: ResetCause::Property(_), .. })), "{:?}", host.dead);
 }
 
-/// A host that waits for a silent controller has it back when its answers come again.
+/// A host that waits for a silent controller recovers it when it answers again.
 #[test]
 fn returning_controller_is_brought_up() {
     let (mut host, config) = Host::new(Controller::new(Script::default()));
@@ -292,7 +294,7 @@ fn returning_controller_is_brought_up() {
     assert_eq!(host.ended[&1], [End::Done(nvme::Status::SUCCESS)]);
 }
 
-/// A controller that answers every look and refuses to be stopped is asked again every so often, not without a pause.
+/// A controller that answers status reads but cannot be stopped is retried at intervals.
 #[test]
 fn refused_stop_does_not_spin() {
     struct Stubborn(crate::testing::controller::MemRegisters);
@@ -318,7 +320,7 @@ fn refused_stop_does_not_spin() {
     assert_eq!(host.ended[&1], [End::Done(nvme::Status::SUCCESS)]);
 }
 
-/// The scripts above reach every way in which answers that stay away end.
+/// The scripts above reach every outcome of missing answers.
 #[test]
 fn lost_answers_reach_every_outcome() {
     use proptest::strategy::ValueTree;
@@ -338,11 +340,11 @@ fn lost_answers_reach_every_outcome() {
     assert_eq!(reached.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
-/// How many of some runs with late answers break a law.
-fn caught(twin: Option<Twin>) -> usize {
+/// Number of runs with late answers that violate an invariant.
+fn caught(mutant: Option<Mutant>) -> usize {
     let script = [(3, 40, Trouble::Fatal), (3, 700, Trouble::Asked), (3, 900, Trouble::Fatal), (3, 100, Trouble::Nothing)];
     let breaks = |seed: &u64| {
-        let plan = Plan { seed: *seed, late: LATE, echoed: 500, twin, ..Plan::default() };
+        let plan = Plan { seed: *seed, late: LATE, echoed: 500, mutant, ..Plan::default() };
         let run = || {
             let (mut host, result) = attempt(plan);
             result.unwrap();
@@ -355,15 +357,15 @@ fn caught(twin: Option<Twin>) -> usize {
     (0..60).filter(breaks).count()
 }
 
-/// Answers come again in all of these runs, and change nothing.
+/// Answers are repeated in all of these runs, without effect.
 #[test]
 fn stale_answers_change_nothing() {
     assert_eq!(caught(None), 0);
 }
 
-/// The twin that cannot tell a stale answer from the one that it waits for, and the one that goes on before the answer.
+/// Mutants: one cannot distinguish stale answers, one continues before the answer.
 #[test]
 fn transport_breaking_its_contract_is_caught() {
-    assert!(caught(Some(Twin::OneTicket)) > 10);
-    assert!(caught(Some(Twin::Hasty)) > 10);
+    assert!(caught(Some(Mutant::OneTicket)) > 10);
+    assert!(caught(Some(Mutant::Hasty)) > 10);
 }

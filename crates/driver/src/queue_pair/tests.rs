@@ -13,8 +13,8 @@ fn post(pair: &crate::testing::Pair, tokens: std::ops::Range<u64>) -> Vec<Result
     tokens.map(|token| sq.post(Sqe { opcode: 2, ..Sqe::default() }, token, Nanos(token))).collect()
 }
 
-/// A CID is a generation above a tag, in 16 bits. Whatever number of tags a queue pair takes, the fifteen commands that follow one on
-/// its tag have other CIDs: an answer that is repeated meanwhile ends none of them.
+/// For any number of tags, the next fifteen commands of a tag have other CIDs: a repeated
+/// completion ends none of them.
 #[test]
 fn repeated_completion_ends_no_other_command() {
     for tags in [1, 255, 4094, 4095, 4096, 16_384, 32_767, 32_768, 65_535] {
@@ -35,7 +35,7 @@ fn repeated_completion_ends_no_other_command() {
 enum Event {
     Post(u8),
     Commit,
-    /// The controller fetches everything and completes the n-th of what it has, or nothing.
+    /// The controller fetches all commands and completes the n-th, or none.
     Complete(prop::sample::Index),
     Reap(u32),
     Reset,
@@ -53,11 +53,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Over any sequence, resets included: every posted token comes back once, no budget is exceeded, each doorbell is
-    /// rung at most once per batch, and neither ring overruns (the controller's end panics if one does).
+    /// For any sequence, resets included: every token is returned once, no budget is exceeded, each
+    /// doorbell is rung at most once per batch, and no ring overruns (the device side panics if one
+    /// does).
     #[test]
     fn every_token_returns_once_within_budget(events in events()) {
-        let (pair, mut far, bells) = pair(SIZES);
+        let (pair, mut device, doorbells) = pair(SIZES);
         let (mut next, mut back, mut fetched) = (0u64, HashSet::new(), Vec::new());
         let (mut commits, mut reaps) = (0, 0);
         let mut out = Vec::with_capacity(16);
@@ -68,18 +69,18 @@ proptest! {
                     next += posted as u64;
                 }
                 Event::Commit => {
-                    commits += u64::from(pair.lock_sq().commit(&bells) > 0);
+                    commits += u64::from(pair.lock_sq().commit(&doorbells) > 0);
                 }
                 Event::Complete(n) => {
-                    fetched.extend(std::iter::from_fn(|| far.fetch()));
+                    fetched.extend(std::iter::from_fn(|| device.fetch()));
                     if !fetched.is_empty() {
-                        far.complete(fetched.swap_remove(n.index(fetched.len())).cid);
+                        device.complete(fetched.swap_remove(n.index(fetched.len())).cid);
                     }
                 }
                 Event::Reap(budget) => {
                     out.clear();
                     let before = pair.in_flight();
-                    let reaped = pair.reap(&bells, budget, &mut out);
+                    let reaped = pair.reap(&doorbells, budget, &mut out);
                     prop_assert_eq!(reaped.violation, None);
                     prop_assert!(reaped.found <= budget && reaped.found as usize == out.len());
                     prop_assert_eq!(reaped.budget_used_up, reaped.found == budget);
@@ -101,7 +102,7 @@ proptest! {
                     prop_assert!(!pair.pending());
                     prop_assert_eq!(post(&pair, 0..1), [Err(NoTag)]);
                     pair.exclusive().reopen();
-                    far.reset();
+                    device.reset();
                     fetched.clear();
                 }
             }
@@ -115,41 +116,41 @@ proptest! {
 
 #[test]
 fn one_doorbell_per_batch() {
-    let (pair, mut far, bells) = pair(SIZES);
-    assert_eq!(pair.lock_sq().commit(&bells), 0);
+    let (pair, mut device, doorbells) = pair(SIZES);
+    assert_eq!(pair.lock_sq().commit(&doorbells), 0);
     assert_eq!(post(&pair, 0..7).iter().filter(|r| r.is_ok()).count(), 5);
     assert!(pair.lock_sq().exhausted());
-    assert!(far.fetch().is_none(), "nothing is announced before the commit");
-    assert_eq!(pair.lock_sq().commit(&bells), 5);
-    std::iter::from_fn(|| far.fetch()).collect::<Vec<_>>().iter().for_each(|sqe| far.complete(sqe.cid));
+    assert!(device.fetch().is_none(), "nothing is announced before the commit");
+    assert_eq!(pair.lock_sq().commit(&doorbells), 5);
+    std::iter::from_fn(|| device.fetch()).collect::<Vec<_>>().iter().for_each(|sqe| device.complete(sqe.cid));
     assert!(pair.pending());
     let mut out = Vec::with_capacity(5);
-    let reaped = pair.try_reap(&bells, 3, &mut out).unwrap();
+    let reaped = pair.try_reap(&doorbells, 3, &mut out).unwrap();
     assert_eq!(reaped, Reaped { found: 3, budget_used_up: true, more: true, violation: None });
-    // No room in `out` is a budget, too: it never grows.
-    assert_eq!(pair.reap(&bells, 100, &mut out).found, 2);
-    assert_eq!((out.len(), out.capacity(), pair.reap(&bells, 9, &mut out).budget_used_up), (5, 5, true));
+    // The capacity of `out` is a budget too: it never grows.
+    assert_eq!(pair.reap(&doorbells, 100, &mut out).found, 2);
+    assert_eq!((out.len(), out.capacity(), pair.reap(&doorbells, 9, &mut out).budget_used_up), (5, 5, true));
     let counted = pair.counters();
     assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.empty_looks), (1, 2, 1));
 }
 
-/// Linux does not look at SQHD, and some controllers get it wrong.
+/// Linux ignores SQHD, and some controllers report it wrong.
 #[test]
 fn an_impossible_head_is_counted() {
-    let (pair, mut far, bells) = pair(SIZES);
+    let (pair, mut device, doorbells) = pair(SIZES);
     post(&pair, 0..2);
-    pair.lock_sq().commit(&bells);
+    pair.lock_sq().commit(&doorbells);
     for head in [8, u16::MAX] {
-        let cid = far.fetch().unwrap().cid;
-        let entry = Cqe { sq_head: head, ..far.entry(cid) };
-        far.post(entry, Status::SUCCESS);
+        let cid = device.fetch().unwrap().cid;
+        let entry = Cqe { sq_head: head, ..device.entry(cid) };
+        device.post(entry, Status::SUCCESS);
     }
     let mut out = Vec::with_capacity(4);
-    let reaped = pair.reap(&bells, 4, &mut out);
+    let reaped = pair.reap(&doorbells, 4, &mut out);
     assert_eq!((reaped.found, reaped.violation, pair.in_flight(), pair.counters().bad_heads), (2, None, 0, 2));
 }
 
-/// What a wrong controller posts is reported once, with what was seen; then the queue yields nothing until a reset.
+/// A violation is reported once, with its details; then the queue takes no entries until a reset.
 #[test]
 fn violations_stop_the_queue() {
     type Wrong = (fn(&mut Cqe), fn(u16) -> ProtocolViolation);
@@ -159,18 +160,18 @@ fn violations_stop_the_queue() {
         (|e| e.sq_id = 3, |cid| ProtocolViolation::WrongQueue { queue: QueueId(1), cid, named: 3 }),
     ];
     for (spoil, expected) in wrong {
-        let (pair, mut far, bells) = pair(SIZES);
+        let (pair, mut device, doorbells) = pair(SIZES);
         post(&pair, 0..1);
-        pair.lock_sq().commit(&bells);
-        let cid = far.fetch().unwrap().cid;
-        let mut entry = far.entry(cid);
+        pair.lock_sq().commit(&doorbells);
+        let cid = device.fetch().unwrap().cid;
+        let mut entry = device.entry(cid);
         spoil(&mut entry);
-        far.post(entry, Status::SUCCESS);
+        device.post(entry, Status::SUCCESS);
         let mut out = Vec::with_capacity(4);
-        let reaped = pair.reap(&bells, 4, &mut out);
+        let reaped = pair.reap(&doorbells, 4, &mut out);
         assert_eq!((reaped.found, reaped.more, reaped.violation), (0, false, Some(expected(cid).into())));
         assert!(!pair.pending());
-        assert_eq!(pair.reap(&bells, 4, &mut out), Reaped::default());
+        assert_eq!(pair.reap(&doorbells, 4, &mut out), Reaped::default());
         assert_eq!(pair.in_flight(), 1);
         assert_eq!(pair.exclusive().abandon().len(), 1);
     }
@@ -178,40 +179,40 @@ fn violations_stop_the_queue() {
 
 #[test]
 fn a_doubled_completion_is_a_violation() {
-    let (pair, mut far, bells) = pair(SIZES);
+    let (pair, mut device, doorbells) = pair(SIZES);
     post(&pair, 0..2);
-    pair.lock_sq().commit(&bells);
-    let cid = far.fetch().unwrap().cid;
-    far.complete(cid);
-    far.complete(cid);
+    pair.lock_sq().commit(&doorbells);
+    let cid = device.fetch().unwrap().cid;
+    device.complete(cid);
+    device.complete(cid);
     let mut out = Vec::with_capacity(4);
-    let reaped = pair.reap(&bells, 4, &mut out);
+    let reaped = pair.reap(&doorbells, 4, &mut out);
     assert_eq!(reaped.found, 1);
     assert!(matches!(reaped.violation.as_deref(), Some(ProtocolViolation::UnknownCommand { .. })), "{reaped:?}");
 }
 
-/// A controller cannot end what no doorbell has announced, even if it guesses the CID.
+/// A controller cannot complete a command before its doorbell, even if it guesses the CID.
 #[test]
 fn completion_before_doorbell_is_violation() {
-    let (pair, mut far, bells) = pair(SIZES);
+    let (pair, mut device, doorbells) = pair(SIZES);
     let cid = post(&pair, 0..1)[0].unwrap();
-    far.complete(cid.0);
+    device.complete(cid.0);
     let mut out = Vec::with_capacity(4);
-    assert_eq!(pair.reap(&bells, 4, &mut out).violation, Some(ProtocolViolation::Unannounced { queue: QueueId(1), cid: cid.0 }.into()));
+    assert_eq!(pair.reap(&doorbells, 4, &mut out).violation, Some(ProtocolViolation::Unannounced { queue: QueueId(1), cid: cid.0 }.into()));
 }
 
-/// A controller that fills the whole ring with one phase, again and again, is stopped by the first entry too many.
+/// A controller that fills the ring endlessly is stopped by the first excess entry.
 #[test]
 fn a_flood_of_entries_ends() {
-    let (pair, mut far, bells) = pair(SIZES);
+    let (pair, mut device, doorbells) = pair(SIZES);
     post(&pair, 0..1);
-    pair.lock_sq().commit(&bells);
-    let cid = far.fetch().unwrap().cid;
-    (0..5).for_each(|_| far.complete(cid));
+    pair.lock_sq().commit(&doorbells);
+    let cid = device.fetch().unwrap().cid;
+    (0..5).for_each(|_| device.complete(cid));
     let mut out = Vec::with_capacity(64);
-    let first = pair.reap(&bells, 64, &mut out);
+    let first = pair.reap(&doorbells, 64, &mut out);
     assert_eq!((first.found, first.violation, first.more), (1, None, true));
-    let second = pair.reap(&bells, 64, &mut out);
+    let second = pair.reap(&doorbells, 64, &mut out);
     assert!(matches!(second.violation.as_deref(), Some(ProtocolViolation::Unannounced { .. })) && !second.more);
     assert_eq!(out.len(), 1);
 }
@@ -233,35 +234,36 @@ fn impossible_sizes_are_refused() {
     assert!(new(8, 8, 0).is_err());
 }
 
-/// While an Abort is out, its command's tag is not used again, not even after the command has completed.
+/// While an Abort is in flight, its command's tag is not reused, even after the command has
+/// completed.
 #[test]
 fn an_abort_holds_the_tag() {
-    let (pair, mut far, bells) = pair(QueueSizes { tags: 1, ..SIZES });
+    let (pair, mut device, doorbells) = pair(QueueSizes { tags: 1, ..SIZES });
     post(&pair, 0..1);
-    pair.lock_sq().commit(&bells);
+    pair.lock_sq().commit(&doorbells);
     let mut expired = Vec::new();
     pair.expired(Nanos(10), Nanos(10), &mut expired);
     assert!(pair.exclusive().begin_abort(&expired[0].command));
-    let cid = far.fetch().unwrap().cid;
-    far.post(far.entry(cid), Status::ABORT_REQUESTED);
+    let cid = device.fetch().unwrap().cid;
+    device.post(device.entry(cid), Status::ABORT_REQUESTED);
     let mut out = Vec::with_capacity(4);
-    assert_eq!(pair.reap(&bells, 4, &mut out).found, 1);
+    assert_eq!(pair.reap(&doorbells, 4, &mut out).found, 1);
     assert_eq!(out[0].status, Status::ABORT_REQUESTED);
     assert_eq!(post(&pair, 1..2), [Err(NoTag)]);
     pair.exclusive().end_abort(Cid(cid));
     assert!(post(&pair, 1..2)[0].is_ok());
 }
 
-/// Three threads post and reap on one pair, beside a controller that completes out of order: each token comes back once,
-/// whichever thread finds it.
+/// Three threads post and reap on one pair while a controller completes out of order: each token is
+/// returned once, to any thread.
 #[test]
 fn threads_share_a_pair() {
     const EACH: u64 = 1_000;
-    let (pair, mut far, bells) = pair(QueueSizes { sq_entries: 32, cq_entries: 24, tags: 23 });
+    let (pair, mut device, doorbells) = pair(QueueSizes { sq_entries: 32, cq_entries: 24, tags: 23 });
     let found = AtomicU64::new(0);
     let mut tokens: Vec<u64> = std::thread::scope(|threads| {
         let host = |thread: u64| {
-            let (pair, bells, found) = (&pair, &bells, &found);
+            let (pair, doorbells, found) = (&pair, &doorbells, &found);
             threads.spawn(move || {
                 let (mut next, mut taken, mut out) = (0, Vec::new(), Vec::with_capacity(16));
                 while found.load(Relaxed) < 3 * EACH {
@@ -269,10 +271,10 @@ fn threads_share_a_pair() {
                     while next < EACH && sq.post(Sqe::default(), thread * EACH + next, Nanos(0)).is_ok() {
                         next += 1;
                     }
-                    sq.commit(bells);
+                    sq.commit(doorbells);
                     drop(sq);
                     out.clear();
-                    match pair.try_reap(bells, 16, &mut out) {
+                    match pair.try_reap(doorbells, 16, &mut out) {
                         Some(reaped) => assert_eq!(reaped.violation, None),
                         None => std::thread::yield_now(),
                     }
@@ -285,10 +287,10 @@ fn threads_share_a_pair() {
         let hosts = [host(0), host(1), host(2)];
         let mut held = Vec::new();
         while found.load(Relaxed) < 3 * EACH {
-            held.extend(std::iter::from_fn(|| far.fetch()));
+            held.extend(std::iter::from_fn(|| device.fetch()));
             match held.len() {
                 0 => std::thread::yield_now(),
-                n => far.complete(held.swap_remove(n / 2).cid),
+                n => device.complete(held.swap_remove(n / 2).cid),
             }
         }
         hosts.into_iter().flat_map(|host| host.join().unwrap()).collect()

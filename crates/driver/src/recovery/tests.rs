@@ -65,7 +65,7 @@ fn async_events_have_no_timeout() {
     let mut host = up(Script::default());
     let mut sq = host.admin.lock_sq();
     sq.post(nvme::admin::async_event_request(), crate::Purpose::AsyncEvent.to_token(), host.now).unwrap();
-    sq.commit(&host.controller.bells);
+    sq.commit(&host.controller.doorbells);
     drop(sq);
     host.run_until(after(&host, 100_000));
     assert!(host.causes.is_empty());
@@ -73,7 +73,7 @@ fn async_events_have_no_timeout() {
     host.controller.script.silent = vec![(admin::KEEP_ALIVE, 0)];
     let mut sq = host.admin.lock_sq();
     sq.post(nvme::admin::keep_alive(), crate::Purpose::KeepAlive.to_token(), host.now).unwrap();
-    sq.commit(&host.controller.bells);
+    sq.commit(&host.controller.doorbells);
     drop(sq);
     host.run_until(after(&host, 2_000));
     assert!(matches!(host.causes[..], [ResetCause::Unanswered { queue: QueueId::ADMIN, .. }]));
@@ -112,7 +112,8 @@ fn function_reset_stops_stuck_controller() {
     assert!(matches!(host.dead, Some(Dead::NotStopped { .. })), "{:?}", host.dead);
 }
 
-/// It is fatal again at whatever instant of its reset: before it has stopped, while it is stopped, and while it becomes ready.
+/// It fails again at any time of its reset: before it has stopped, while stopped, and while
+/// becoming ready.
 #[test]
 fn fatal_status_during_reset_recovers() {
     for micros in (0..1_500).step_by(25) {
@@ -142,7 +143,8 @@ fn protocol_violation_resets_at_once() {
     assert_eq!(host.ended[&1], [End::Done(Status::SUCCESS)]);
 }
 
-/// While it is brought up again, too: each attempt says at once what was wrong, and the last one's word is what it is given up with.
+/// The same during bring-up: each attempt reports its error at once, and the last error is the
+/// final one.
 #[test]
 fn protocol_violation_ends_the_attempt() {
     let mut host = up(Script::default());
@@ -203,7 +205,7 @@ fn dead_controller_exhausts_attempts() {
     assert!(!Cc::from_bits(host.controller.registers.read32(regs::CC)).en());
 }
 
-/// A host that waits for controllers that do not answer.
+/// A host that waits for lost controllers.
 fn patient(script: Script, backoff: Nanos) -> Host {
     let (mut host, config) = Host::new(Controller::new(script));
     host.config.lost_patience = backoff;
@@ -346,8 +348,8 @@ fn inflict(host: &mut Host, fault: Fault) {
     }
 }
 
-/// Plays a script of requests, pauses in milliseconds and faults, and then waits long enough for everything to end.
-/// How many requests there were.
+/// Plays a script of requests, pauses in milliseconds and faults, and waits for everything to end.
+/// Returns the number of requests.
 fn play(host: &mut Host, script: Vec<(u8, u16, Option<Fault>)>) -> u64 {
     let mut posted = 0;
     for (requests, millis, fault) in script {
@@ -362,8 +364,8 @@ fn play(host: &mut Host, script: Vec<(u8, u16, Option<Fault>)>) -> u64 {
 }
 
 proptest! {
-    /// Across any sequence of faults every request ends once; buffers are leaked only when the controller did not
-    /// provably stop (the executor asserts that they return only after it did); and time always goes on.
+    /// For any sequence of faults every request ends once, buffers are leaked only if the
+    /// controller did not provably stop (the executor asserts the reverse), and time advances.
     #[test]
     fn every_request_ends_once_across_faults(script in faults()) {
         let mut host = up(Script::default());
@@ -378,8 +380,8 @@ proptest! {
 }
 
 proptest! {
-    /// The same with a host that waits for a controller that does not answer: once that is back, everything ends, and
-    /// nothing was leaked.
+    /// The same with a host that waits for lost controllers: once they are back every request ends,
+    /// and nothing was leaked.
     #[test]
     fn patient_host_leaks_nothing(script in faults()) {
         let mut host = patient(Script::default(), Nanos::MAX);
@@ -398,7 +400,7 @@ proptest! {
     }
 }
 
-/// The scripts above reach every way in which things go wrong and end.
+/// The scripts above reach every outcome.
 #[test]
 fn the_faults_reach_every_outcome() {
     let mut runner = TestRunner::deterministic();
@@ -416,7 +418,8 @@ fn the_faults_reach_every_outcome() {
     assert_eq!(reached.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
-/// Registers on which a controller seems to stop at once: to recovery, its own twin that does not wait for RDY = 0.
+/// Mutant: registers on which a controller seems to stop at once, so that recovery does not wait
+/// for RDY = 0.
 struct Impatient(MemRegisters);
 
 impl Registers for Impatient {

@@ -4,71 +4,71 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Bells, words::Pages};
+use crate::testing::{MemDoorbells, words::Pages};
 use crate::{QueuePair, QueueSizes};
 use nvme::{RingIndex, SqSlots, Sqe};
 use units::Nanos;
 
 const QUEUE: QueueId = QueueId(1);
 
-fn moved(shadow: &Shadow<Pages>, bells: &Bells, tail: u32) -> bool {
-    let before = bells.sq_tail(QUEUE);
-    bells.ring_sq(QUEUE, u32::MAX);
-    shadow.ring_sq(bells, QUEUE, tail);
-    let rung = bells.sq_tail(QUEUE) != u32::MAX;
+fn moved(shadow: &Shadow<Pages>, doorbells: &MemDoorbells, tail: u32) -> bool {
+    let before = doorbells.sq_tail(QUEUE);
+    doorbells.ring_sq(QUEUE, u32::MAX);
+    shadow.ring_sq(doorbells, QUEUE, tail);
+    let rung = doorbells.sq_tail(QUEUE) != u32::MAX;
     if !rung {
-        bells.ring_sq(QUEUE, before);
+        doorbells.ring_sq(QUEUE, before);
     }
     rung
 }
 
 #[test]
 fn eventidx_decides_register_writes() {
-    let (shadow, bells) = (Shadow::new(Pages::new(2)), Bells::new(1));
-    assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2), "nobody reads memory yet");
+    let (shadow, doorbells) = (Shadow::new(Pages::new(2)), MemDoorbells::new(1));
+    assert!(moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2), "nobody reads memory yet");
     assert_eq!((shadow.words().value(2), shadow.rung()), (0, 0));
     shadow.keep(true);
-    assert!(moved(&shadow, &bells, 1), "EventIdx 0 was passed");
-    assert!(!moved(&shadow, &bells, 2) && !moved(&shadow, &bells, 3));
+    assert!(moved(&shadow, &doorbells, 1), "EventIdx 0 was passed");
+    assert!(!moved(&shadow, &doorbells, 2) && !moved(&shadow, &doorbells, 3));
     assert_eq!((shadow.words().value(2), shadow.rung(), shadow.is_kept()), (3, 1, true));
     shadow.words().arm(2, 3);
-    assert!(moved(&shadow, &bells, 0), "round the end");
+    assert!(moved(&shadow, &doorbells, 0), "round the end");
     shadow.keep(false);
-    assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2));
+    assert!(moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2));
     assert_eq!(shadow.words().value(2), 0);
 }
 
 #[test]
 fn unmapped_doorbell_is_its_register() {
-    let (shadow, bells) = (Shadow::new(Pages::new(1)), Bells::new(1));
+    let (shadow, doorbells) = (Shadow::new(Pages::new(1)), MemDoorbells::new(1));
     shadow.keep(true);
-    assert!(moved(&shadow, &bells, 1) && moved(&shadow, &bells, 2));
-    shadow.ring_cq(&bells, QUEUE, 5);
-    assert_eq!(bells.cq_head(QUEUE), 5);
+    assert!(moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2));
+    shadow.ring_cq(&doorbells, QUEUE, 5);
+    assert_eq!(doorbells.cq_head(QUEUE), 5);
 }
 
-/// Kept or not: a controller that looks at either finds them.
+/// A controller may read either the memory or the register.
 #[test]
 fn admin_doorbells_are_written_twice() {
-    let (shadow, bells) = (Shadow::new(Pages::new(2)), Bells::new(1));
+    let (shadow, doorbells) = (Shadow::new(Pages::new(2)), MemDoorbells::new(1));
     for (kept, value) in [(false, 1), (false, 2), (true, 3), (true, 4)] {
         shadow.keep(kept);
-        shadow.ring_sq(&bells, QueueId::ADMIN, value);
-        shadow.ring_cq(&bells, QueueId::ADMIN, value + 10);
-        assert_eq!((bells.sq_tail(QueueId::ADMIN), bells.cq_head(QueueId::ADMIN)), (value, value + 10));
+        shadow.ring_sq(&doorbells, QueueId::ADMIN, value);
+        shadow.ring_cq(&doorbells, QueueId::ADMIN, value + 10);
+        assert_eq!((doorbells.sq_tail(QueueId::ADMIN), doorbells.cq_head(QueueId::ADMIN)), (value, value + 10));
         assert_eq!((shadow.words().value(0), shadow.words().value(1)), (value, value + 10));
     }
     assert_eq!(shadow.rung(), 0, "they are no I/O queue's");
 }
 
-/// What a queue pair's owner and a controller that sleeps do, in any order.
+/// Operations of a queue pair's owner and a sleeping controller, in any order.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Post(u8),
     Commit,
-    /// The controller is awake: it fetches some.
+    /// The controller is awake and fetches some commands.
     Fetch(u8),
-    /// It goes to sleep, if there is nothing to do.
+    /// It sleeps if there are no commands.
     Sleep,
 }
 
@@ -83,7 +83,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Registers that wake a controller.
-struct Wakes(Bells, Arc<AtomicU32>);
+struct Wakes(MemDoorbells, Arc<AtomicU32>);
 
 impl Doorbells for Wakes {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
@@ -104,7 +104,7 @@ impl Doorbells for Wakes {
     }
 }
 
-/// Doorbells of a queue pair: in memory, with registers behind.
+/// Doorbells of a queue pair, in memory and as registers.
 struct Both<'a>(&'a Shadow<Pages>, &'a Wakes);
 
 impl Doorbells for Both<'_> {
@@ -126,11 +126,11 @@ impl Doorbells for Both<'_> {
 }
 
 proptest! {
-    /// Over any sequence and ring size: a controller that sleeps is woken by what is announced after that, finds all that was announced
-    /// when it wakes, and is woken once for each time that it arms, whether it may sleep then or not.
+    /// For any sequence and ring size: a sleeping controller is woken by a later announcement,
+    /// finds all commands when it wakes, and is woken once for each time that it arms.
     #[test]
     fn only_sleeping_controller_is_notified(entries in 2u32..9, events in events()) {
-        let (shadow, wakes) = (Shadow::new(Pages::new(2)), Wakes(Bells::new(1), Arc::default()));
+        let (shadow, wakes) = (Shadow::new(Pages::new(2)), Wakes(MemDoorbells::new(1), Arc::default()));
         shadow.keep(true);
         let (sq, cq) = (crate::testing::MemSq::new(entries), crate::testing::MemCq::new(entries));
         let sizes = QueueSizes { sq_entries: entries, cq_entries: entries, tags: entries - 1 };
@@ -173,7 +173,8 @@ proptest! {
                 prop_assert!(fetch.available(shadow.words().value(2)).unwrap() > 0, "woken for nothing");
             }
         }
-        // EventIdx is 0 to begin with, and one that was armed and not passed is passed again after 65,536 moves.
+        // EventIdx starts at 0. One that was armed and not passed is passed again after 65,536
+        // moves.
         prop_assert!(wakes.1.load(SeqCst) <= 2 * arms + 1 + next as u32 / entries, "{} wakes after {arms} arms", wakes.1.load(SeqCst));
     }
 }

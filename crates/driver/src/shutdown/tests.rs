@@ -10,7 +10,7 @@ fn up(script: Script) -> (Host, Inventory) {
     (host, inventory)
 }
 
-/// However it refuses to cooperate, a controller that can be stopped is stopped, in bounded time.
+/// Whatever fails, a controller that can be stopped is stopped within bounded time.
 #[test]
 fn failures_before_stop_are_ignored() {
     let scripts = [
@@ -37,7 +37,7 @@ fn gone_controller_cannot_shut_down() {
     assert_eq!(host.shut_down(&inventory), Err(ShutdownError::Gone));
 }
 
-/// An entry that answers no command stops the admin queue: what is still to be deleted there is left out, and waits for no answer.
+/// A violation stops the admin queue: the remaining deletions are skipped.
 #[test]
 fn violation_ends_queue_deletion() {
     for astray in [admin::DELETE_SQ, admin::DELETE_CQ] {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What makes a split correct, by direct reading of the definition.
+/// The definition of a correct split.
 fn check(splitter: &Splitter, boundary: u32, lba: u64, blocks: u32, parts: &[Part]) -> Result<(), String> {
     let mut next = lba;
     for part in parts {
@@ -56,7 +56,7 @@ proptest! {
     }
 }
 
-/// The twin that forgets the boundary is caught by the same check.
+/// Mutant: a split that ignores the boundary fails the same check.
 #[test]
 fn a_splitter_without_boundary_is_caught() {
     let splitter = Splitter::new(9, 8 << 9, 0).unwrap();
@@ -82,7 +82,7 @@ fn dataless_commands_have_own_limits() {
     assert_eq!([Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read].map(|op| plain.most_blocks(op)), [None; 4]);
     let most = |zeroes, deallocate| {
         let splitter = plain.with_dataless(zeroes, deallocate);
-        // What moves data is split as before.
+        // Reads and writes are split as before.
         assert_eq!((splitter.max_blocks(), splitter.block_log2(), splitter.boundary()), (2048, 9, 100));
         [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op))
     };
@@ -119,7 +119,7 @@ fn compare_and_verify_have_own_limits() {
     assert_eq!([Op::Compare, Op::Verify].map(|op| most(both.of(op))), [[Some(2048), Some(16)], [Some(16); 2]]);
 }
 
-/// It takes nothing from the limits beside it.
+/// It leaves the neighbouring bit fields alone.
 #[test]
 fn write_uncorrectable_has_own_limit() {
     let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
@@ -144,7 +144,7 @@ fn range_lists_fit_every_path() {
     assert_eq!(most[4].of(Op::Deallocate).most_ranges(), 256);
 }
 
-/// One of more than 16 bits is none: a Namespace page has no room for it.
+/// A boundary of more than 16 bits counts as none: a Namespace page cannot express it.
 #[test]
 fn a_boundary_has_16_bits() {
     assert_eq!([0, 65_535, 65_536, u32::MAX].map(|wide| Splitter::new(9, 1 << 20, wide).unwrap().boundary()), [0, 65_535, 0, 0]);

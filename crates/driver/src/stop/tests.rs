@@ -4,7 +4,7 @@ use super::*;
 use crate::properties::Accesses;
 use crate::testing::controller::MemRegisters;
 
-/// CC.EN and CSTS are memory to some controllers: one that has not seen EN = 0 would not see that it was enabled again.
+/// Some controllers poll CC.EN: one that has not noticed EN = 0 would not notice the next EN = 1.
 #[test]
 fn fatal_status_is_cleared_before_stopped() {
     let registers = MemRegisters::default();
@@ -21,8 +21,8 @@ fn fatal_status_is_cleared_before_stopped() {
     assert_eq!(step(start), StopStatus::Stopped);
 }
 
-/// A machine that stands still while an answer is waited for, and goes on before the deadline: what is left of the time is little, and most of
-/// it was nobody's.
+/// An executor suspended within a long wait, and resumed before its deadline: the time lost is
+/// still found.
 #[test]
 fn absence_during_long_wait_is_seen() {
     let (began, deadline) = (Nanos::from_secs(1), Nanos::from_secs(11));
@@ -31,7 +31,7 @@ fn absence_during_long_wait_is_seen() {
     step_timer.schedule_within(began, &mut until);
     assert_eq!(until, began + MAX_WAIT);
     assert_eq!(step_timer.overrun(deadline - Nanos(1)), deadline - Nanos(1) - until);
-    // Who comes in time was never away; and a short wait is as it was asked for.
+    // A punctual step has no overrun, and a short wait is not shortened.
     step_timer.schedule_within(began, &mut until);
     assert_eq!(step_timer.overrun(until + OVERRUN_TOLERANCE), Nanos::ZERO);
     let mut soon = began + Nanos(1);

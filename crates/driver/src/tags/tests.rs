@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// Whatever the order of taking and returning, a tag is never handed out twice, and none is ever lost.
+    /// For any order of taking and returning, a tag has one holder, and none is lost.
     #[test]
     fn tags_have_one_holder_each(count in 1u32..200, steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400)) {
         let (tags, mut taker, mut returner) = Tags::new(count);

@@ -1,4 +1,4 @@
-//! A controller that follows a script: right by default, and wrong exactly where a test says.
+//! A scripted controller: correct by default, faulty where a test says so.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
 use nvme::{Cqe, Nsid, Page, QueueId, Registers, Sqe, Status, Text};
 use units::Nanos;
 
-use super::{Bells, Far, MemCq, MemSq, Slots};
+use super::{Far, MemCq, MemDoorbells, MemSq, Slots};
 use crate::QueueSizes;
 
-/// Registers that both sides see.
+/// Registers shared by both sides.
 #[derive(Clone, Debug, Default)]
 pub struct MemRegisters(Rc<RefCell<HashMap<u32, u32>>>);
 
@@ -62,7 +62,7 @@ impl Memory {
         self.0.borrow().pages.get(&address).cloned().unwrap_or_default()
     }
 
-    /// What is at the start of a page from now on.
+    /// Writes the start of a page.
     pub fn write(&self, address: u64, bytes: &[u8]) {
         self.0.borrow_mut().pages.insert(address, bytes.to_vec());
     }
@@ -78,33 +78,34 @@ impl Memory {
     }
 }
 
-/// What the controller is, and where it goes wrong.
+/// The controller's data and faults.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub cap: Cap,
     pub version: Version,
     pub identify: identify::Controller,
-    /// The answer to CNS 06h.
+    /// The reply to CNS 06h.
     pub command_set: identify::NvmController,
     pub namespaces: Vec<(Nsid, identify::Namespace, DescriptorList)>,
-    /// What is extended of a namespace's formats.
+    /// Extended LBA formats of a namespace.
     pub extended: HashMap<Nsid, ExtendedFormat>,
-    /// I/O queues of each kind that it grants.
+    /// I/O queues of each type granted.
     pub queues: u32,
     /// From CC.EN to CSTS.RDY; `MAX` is never.
     pub ready_after: Nanos,
     pub stop_after: Nanos,
     pub shutdown_after: Nanos,
-    /// Admin commands (opcode, and CNS of Identify or FID of Set Features) that get this status, or no answer at all.
+    /// Admin commands (opcode, and CNS of Identify or FID of Set Features) that get this status, or
+    /// no reply.
     pub refuse: HashMap<(u8, u8), Status>,
     pub silent: Vec<(u8, u8)>,
-    /// Admin commands that are answered under a CID that nobody has posted.
+    /// Admin commands completed with a CID that was never posted.
     pub astray: Vec<(u8, u8)>,
-    /// How long it thinks before each admin answer.
+    /// Delay of each admin reply.
     pub thinks: Nanos,
     /// An Identify of an inactive namespace is a page of zeroes.
     pub inactive_is_zeroes: bool,
-    /// Replaces the answer to CNS 02h.
+    /// Replaces the reply to CNS 02h.
     pub list: Option<NamespaceList>,
 }
 
@@ -149,24 +150,24 @@ pub struct Controller {
     pub script: Script,
     pub registers: MemRegisters,
     pub memory: Memory,
-    pub bells: Bells,
+    pub doorbells: MemDoorbells,
     /// I/O commands fetched and not completed.
     pub held: Vec<(QueueId, Sqe)>,
     /// I/O commands are fetched, and never completed by `step`.
     pub io_silent: bool,
-    /// Everything it was asked on the admin queue, in order: opcode, and CNS or FID.
+    /// All admin commands, in order: opcode, and CNS or FID.
     pub asked: Vec<(u8, u8)>,
-    /// What was written, by namespace and first block.
+    /// Data written, by namespace and first block.
     disk: HashMap<(u32, u32), Vec<u8>>,
     cq_memory: HashMap<QueueId, (u32, MemCq)>,
     queues: HashMap<QueueId, Far>,
     was: Cc,
-    /// EN has changed, and CSTS does not say so yet.
+    /// EN has changed, but CSTS has not.
     changing: bool,
-    /// It had not stopped when it was pulled out.
+    /// It was running when it was removed.
     ran: bool,
     until: Nanos,
-    /// An admin command that it thinks about, until then.
+    /// A delayed admin command, and its time.
     thinking: Option<(Sqe, Nanos)>,
 }
 
@@ -179,7 +180,7 @@ impl Controller {
             script,
             registers,
             memory: Memory::default(),
-            bells: Bells::new(8),
+            doorbells: MemDoorbells::new(8),
             held: Vec::new(),
             io_silent: false,
             asked: Vec::new(),
@@ -198,7 +199,7 @@ impl Controller {
         Csts::from_bits(self.registers.read32(regs::CSTS))
     }
 
-    /// Whether it has not stopped; of one that was pulled out, whether it had not by then.
+    /// Whether it is running, or was when it was removed.
     pub fn runs(&self) -> bool {
         if self.csts().is_gone() { self.ran } else { self.csts().rdy() }
     }
@@ -207,12 +208,12 @@ impl Controller {
         self.registers.write32(regs::CSTS, csts.into_bits());
     }
 
-    /// Fatal: it does nothing more until a reset.
+    /// Fails: it does nothing until a reset.
     pub fn break_down(&mut self) {
         self.set(self.csts().with_cfs(true));
     }
 
-    /// Pulled out: every read is all ones, for good.
+    /// Removed: every read is all ones, for good.
     pub fn remove(&mut self) {
         self.ran = self.runs();
         for register in [regs::CAP, regs::CAP + 4, regs::VS, regs::CC, regs::CSTS] {
@@ -220,7 +221,7 @@ impl Controller {
         }
     }
 
-    /// Put back: it says that it failed.
+    /// Reinserted: it reports a failure.
     pub fn come_back(&mut self) {
         self.registers.write64(regs::CAP, self.script.cap.into_bits());
         self.registers.write32(regs::VS, self.script.version.into_bits());
@@ -228,7 +229,7 @@ impl Controller {
         self.set(Csts::new().with_rdy(self.was.en()).with_cfs(self.was.en()));
     }
 
-    /// From now on it stops when it is told to, even if it was told before.
+    /// From now on it obeys CC.EN = 0, even an earlier one.
     pub fn answer_the_stop(&mut self, after: Nanos) {
         self.script.stop_after = after;
         if !self.was.en() && self.csts().rdy() {
@@ -278,10 +279,10 @@ impl Controller {
         let (asq, acq) = (self.registers.read64(regs::ASQ), self.registers.read64(regs::ACQ));
         let sizes = QueueSizes { sq_entries: aqa.sq_entries(), cq_entries: aqa.cq_entries(), tags: 1 };
         let contents = self.memory.0.borrow();
-        let mut far = Far::new(QueueId::ADMIN, sizes, contents.sqs[&asq].clone(), contents.cqs[&acq].clone(), self.bells.clone());
-        far.reset();
+        let mut device = Far::new(QueueId::ADMIN, sizes, contents.sqs[&asq].clone(), contents.cqs[&acq].clone(), self.doorbells.clone());
+        device.reset();
         drop(contents);
-        self.queues.insert(QueueId::ADMIN, far);
+        self.queues.insert(QueueId::ADMIN, device);
         self.set(Csts::new().with_rdy(true));
     }
 
@@ -296,7 +297,7 @@ impl Controller {
         self.thinking = None;
     }
 
-    /// The next admin command that is due for an answer.
+    /// The next admin command due for a reply.
     fn next_admin(&mut self, now: Nanos) -> Option<Sqe> {
         if self.thinking.is_none() {
             let sqe = self.queues.get_mut(&QueueId::ADMIN)?.fetch()?;
@@ -320,8 +321,8 @@ impl Controller {
                 None => self.execute(&sqe),
             };
             let cid = if self.script.astray.contains(&key) { sqe.cid ^ 0x7000 } else { sqe.cid };
-            if let Some(far) = self.queues.get_mut(&QueueId::ADMIN) {
-                far.post(Cqe { result, ..far.entry(cid) }, status);
+            if let Some(device) = self.queues.get_mut(&QueueId::ADMIN) {
+                device.post(Cqe { result, ..device.entry(cid) }, status);
             }
         }
     }
@@ -388,16 +389,16 @@ impl Controller {
         let sq = self.memory.0.borrow().sqs.get(&create.addr).cloned();
         let (Some(sq), Some((cq_entries, cq))) = (sq, self.cq_memory.get(&create.cq).cloned()) else { return Status::INVALID_FIELD };
         let sizes = QueueSizes { sq_entries: create.entries, cq_entries, tags: 1 };
-        let mut far = Far::new(create.queue, sizes, sq, cq, self.bells.clone());
-        far.reset();
-        self.queues.insert(create.queue, far);
+        let mut device = Far::new(create.queue, sizes, sq, cq, self.doorbells.clone());
+        device.reset();
+        self.queues.insert(create.queue, device);
         Status::SUCCESS
     }
 
     fn io(&mut self) {
-        for (&id, far) in &mut self.queues {
+        for (&id, device) in &mut self.queues {
             if id != QueueId::ADMIN {
-                self.held.extend(std::iter::from_fn(|| far.fetch()).map(|sqe| (id, sqe)));
+                self.held.extend(std::iter::from_fn(|| device.fetch()).map(|sqe| (id, sqe)));
             }
         }
         while !self.io_silent && !self.held.is_empty() {
@@ -415,16 +416,16 @@ impl Controller {
         }
     }
 
-    /// Completes the n-th command that it holds.
+    /// Completes the n-th command in flight.
     pub fn complete(&mut self, n: usize, status: Status) {
         let (queue, sqe) = self.held.remove(n);
         self.post(queue, sqe.cid, status);
     }
 
-    /// Posts an entry for any CID, if there is room: a host that has stopped reaping leaves none.
+    /// Posts an entry for any CID, if there is room: a host that no longer reaps leaves none.
     pub fn post(&mut self, queue: QueueId, cid: u16, status: Status) {
-        if let Some(far) = self.queues.get_mut(&queue).filter(|far| far.has_room()) {
-            far.post(far.entry(cid), status);
+        if let Some(device) = self.queues.get_mut(&queue).filter(|device| device.has_room()) {
+            device.post(device.entry(cid), status);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The executor of this crate's state machines, as small as it can be: what an engine does, in virtual time.
+//! A minimal executor of this crate's state machines, in virtual time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,10 +22,10 @@ pub enum End {
 #[derive(Debug)]
 pub struct Host {
     pub controller: Controller,
-    /// To the controller's properties.
+    /// Access to the controller's properties.
     pub wire: Wire,
     pub now: Nanos,
-    /// After each wait neither host nor controller runs for so long.
+    /// After each wait neither host nor controller runs for this time.
     pub stands_still: Nanos,
     pub admin: Pair,
     pub io: BTreeMap<QueueId, Pair>,
@@ -35,12 +35,12 @@ pub struct Host {
     pub ended: HashMap<u64, Vec<End>>,
     pub causes: Vec<ResetCause>,
     pub aborts: u32,
-    /// How often the controller was found not to answer.
+    /// How often the controller was lost.
     pub losses: u32,
     pub dead: Option<Dead>,
     pub policy: RetryPolicy,
     taken_back: Vec<(u64, Buffers)>,
-    /// What the admin queue was last seen to break.
+    /// The last violation on the admin queue.
     violation: Option<ProtocolViolation>,
     page: u64,
     pub config: RecoveryConfig,
@@ -108,17 +108,18 @@ impl Host {
         sqe.prp1 = if command.page { self.page } else { sqe.prp1 };
         let mut sq = self.admin.lock_sq();
         sq.post(sqe, Purpose::Sequence.to_token(), self.now).expect("an admin tag");
-        sq.commit(&self.controller.bells);
+        sq.commit(&self.controller.doorbells);
     }
 
-    /// Lets time pass until `until`, or until the controller has answered something: on the admin queue, or of its properties.
+    /// Advances the time until `until`, or until the controller has completed an admin command or
+    /// an access.
     fn sleep(&mut self, until: Nanos) -> (Vec<Completed>, Vec<(Ticket, Answer)>) {
         let mut out = Vec::with_capacity(32);
         let mut tick = Nanos::from_micros(50);
         loop {
             self.controller.step(self.now);
             let answers = self.wire.come(self.now);
-            let reaped = self.admin.reap(&self.controller.bells, 32, &mut out);
+            let reaped = self.admin.reap(&self.controller.doorbells, 32, &mut out);
             self.violation = reaped.violation.map(|violation| *violation);
             assert!(self.violation.is_none() || !self.controller.script.astray.is_empty(), "the scripted admin queue is correct");
             if !out.is_empty() || self.violation.is_some() || !answers.is_empty() || self.now >= until {
@@ -192,19 +193,19 @@ impl Host {
         panic!("shutdown does not end");
     }
 
-    /// Posts a request, or posts it again. False: no tag.
+    /// Posts a request, or retries it. False: no tag.
     pub fn submit(&mut self, token: u64) -> bool {
         let queue = QueueId(1 + token as u16 % self.io.len() as u16);
         let mut sq = self.io[&queue].lock_sq();
         let posted = sq.post(Sqe { opcode: nvme::opcode::io::READ, ..Sqe::default() }, token, self.now).is_ok();
-        sq.commit(&self.controller.bells);
+        sq.commit(&self.controller.doorbells);
         posted
     }
 
     pub fn reap(&mut self) {
         let mut out = Vec::with_capacity(64);
         for pair in self.io.values() {
-            if let Some(violation) = pair.reap(&self.controller.bells, 64, &mut out).violation
+            if let Some(violation) = pair.reap(&self.controller.doorbells, 64, &mut out).violation
                 && let Some(recovery) = &mut self.recovery
             {
                 recovery.violated(*violation);
@@ -229,7 +230,8 @@ impl Host {
         self.ended.entry(token).or_default().push(end);
     }
 
-    /// One round of housekeeping; time passes only if there is nothing else to do, and until `limit` at most.
+    /// Steps recovery once. Time advances only if nothing else is to be done, until `limit` at
+    /// most.
     pub fn housekeep(&mut self, properties: &impl Properties, limit: Nanos) {
         self.controller.step(self.now);
         self.reap();
@@ -254,7 +256,7 @@ impl Host {
                 let posted = self.io[&queue].exclusive().begin_abort(&command) && {
                     let mut sq = self.admin.lock_sq();
                     let posted = sq.post(sqe, token, self.now).is_ok();
-                    sq.commit(&self.controller.bells);
+                    sq.commit(&self.controller.doorbells);
                     posted
                 };
                 if !posted {
@@ -310,13 +312,13 @@ impl Host {
         }
     }
 
-    /// Runs until the time has come, or the controller is dead.
+    /// Runs until this time, or until the controller is dead.
     pub fn run_until(&mut self, until: Nanos) {
         let wire = self.wire.clone();
         self.run_until_with(until, &wire);
     }
 
-    /// The same by another way to the properties.
+    /// The same with other properties.
     pub fn run_until_with(&mut self, until: Nanos, properties: &impl Properties) {
         for _ in 0..200_000 {
             if self.now >= until || self.dead.is_some() {

@@ -1,4 +1,4 @@
-//! Rings, doorbells and the controller's end of them in plain memory, for this crate's tests.
+//! Rings, doorbells and the device side of them in plain memory, for this crate's tests.
 
 #[cfg(not(loom))]
 pub mod controller;
@@ -60,15 +60,15 @@ impl CqSlots for MemCq {
 
 /// Tails and heads of a few queues.
 #[derive(Clone, Debug)]
-pub struct Bells(Arc<[[AtomicU32; 2]]>);
+pub struct MemDoorbells(Arc<[[AtomicU32; 2]]>);
 
-impl Bells {
-    pub fn new(queues: u16) -> Bells {
-        Bells((0..=queues).map(|_| Default::default()).collect())
+impl MemDoorbells {
+    pub fn new(queues: u16) -> MemDoorbells {
+        MemDoorbells((0..=queues).map(|_| Default::default()).collect())
     }
 }
 
-impl Doorbells for Bells {
+impl Doorbells for MemDoorbells {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         self.0[usize::from(queue.0)][0].store(tail, Release);
     }
@@ -86,25 +86,25 @@ impl Doorbells for Bells {
     }
 }
 
-/// The controller's end of a queue pair. It does what it is told, right or wrong.
+/// The device side of a queue pair. It does what a test says, right or wrong.
 #[derive(Debug)]
 pub struct Far {
     id: QueueId,
     sq: MemSq,
     cq: MemCq,
-    bells: Bells,
+    doorbells: MemDoorbells,
     fetch: RingIndex,
     post: RingIndex,
 }
 
 impl Far {
-    pub fn new(id: QueueId, sizes: QueueSizes, sq: MemSq, cq: MemCq, bells: Bells) -> Far {
-        Far { id, sq, cq, bells, fetch: RingIndex::new(sizes.sq_entries), post: RingIndex::new(sizes.cq_entries) }
+    pub fn new(id: QueueId, sizes: QueueSizes, sq: MemSq, cq: MemCq, doorbells: MemDoorbells) -> Far {
+        Far { id, sq, cq, doorbells, fetch: RingIndex::new(sizes.sq_entries), post: RingIndex::new(sizes.cq_entries) }
     }
 
     /// The next command that the doorbell has announced.
     pub fn fetch(&mut self) -> Option<Sqe> {
-        let waiting = self.fetch.available(self.bells.sq_tail(self.id)).expect("the host's tail lies in the ring");
+        let waiting = self.fetch.available(self.doorbells.sq_tail(self.id)).expect("the host's tail lies in the ring");
         (waiting > 0).then(|| {
             let sqe = SqSlots::load(&self.sq, self.fetch.slot());
             self.fetch.advance();
@@ -112,15 +112,15 @@ impl Far {
         })
     }
 
-    /// What a controller reset does to it.
+    /// Applies a controller reset.
     pub fn reset(&mut self) {
         self.fetch = RingIndex::new(self.sq.0.len() as u32);
         self.post = RingIndex::new(self.cq.0.len() as u32);
-        self.bells.ring_sq(self.id, 0);
-        self.bells.ring_cq(self.id, 0);
+        self.doorbells.ring_sq(self.id, 0);
+        self.doorbells.ring_cq(self.id, 0);
     }
 
-    /// A correct entry for a command.
+    /// A correct completion entry for a command.
     pub fn entry(&self, cid: u16) -> Cqe {
         Cqe { cid, sq_id: self.id.0, sq_head: self.fetch.slot() as u16, ..Cqe::default() }
     }
@@ -128,12 +128,12 @@ impl Far {
     /// Whether an entry fits.
     #[cfg(not(loom))]
     pub fn has_room(&self) -> bool {
-        self.post.room(self.bells.cq_head(self.id)) > 0
+        self.post.room(self.doorbells.cq_head(self.id)) > 0
     }
 
     /// Posts an entry; panics if that overruns the queue.
     pub fn post(&mut self, cqe: Cqe, status: Status) {
-        assert!(self.post.room(self.bells.cq_head(self.id)) > 0, "completion queue overrun");
+        assert!(self.post.room(self.doorbells.cq_head(self.id)) > 0, "completion queue overrun");
         CqSlots::store(&self.cq, self.post.slot(), &cqe.with_status(status, self.post.phase()));
         self.post.advance();
     }
@@ -144,9 +144,9 @@ impl Far {
     }
 }
 
-/// A queue pair with id 1, both of its ends, and its doorbells.
-pub fn pair(sizes: QueueSizes) -> (Pair, Far, Bells) {
-    let (sq, cq, bells, id) = (Slots::new(sizes.sq_entries), Slots::new(sizes.cq_entries), Bells::new(1), QueueId(1));
-    let far = Far::new(id, sizes, sq.clone(), cq.clone(), bells.clone());
-    (QueuePair::new(id, sizes, sq, cq).expect("legal sizes"), far, bells)
+/// A queue pair with id 1, host and device side, and its doorbells.
+pub fn pair(sizes: QueueSizes) -> (Pair, Far, MemDoorbells) {
+    let (sq, cq, doorbells, id) = (Slots::new(sizes.sq_entries), Slots::new(sizes.cq_entries), MemDoorbells::new(1), QueueId(1));
+    let device = Far::new(id, sizes, sq.clone(), cq.clone(), doorbells.clone());
+    (QueuePair::new(id, sizes, sq, cq).expect("legal sizes"), device, doorbells)
 }

@@ -1,4 +1,4 @@
-//! A way to properties on which answers take their time, go astray, or come again much later.
+//! Property access with delayed, lost and repeated answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,29 +10,29 @@ use units::Nanos;
 use super::controller::MemRegisters;
 use crate::{Access, Answer, Asked, Properties, Property, Ticket};
 
-/// What becomes of accesses. By default each is answered at once.
+/// The fate of accesses. By default each is answered at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
     pub seed: u64,
-    /// The longest that an answer takes; zero: none takes time.
+    /// The longest delay of an answer; zero: no delay.
     pub late: Nanos,
     /// Of 1000 accesses: not answered in time; refused; answered once more, long afterwards.
     pub lost: u64,
     pub refused: u64,
     pub echoed: u64,
-    /// This access, counted from the first, has this fate whatever the dice say.
+    /// The n-th access has this fate.
     pub nth: Option<(usize, Fate)>,
-    pub twin: Option<Twin>,
+    pub mutant: Option<Mutant>,
     /// The controller's function can be reset.
     pub resets_function: bool,
 }
 
-/// How a link breaks its contract.
+/// How a transport violates its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Twin {
-    /// It gives the same ticket for everything.
+pub enum Mutant {
+    /// It reuses one ticket.
     OneTicket,
-    /// It says that a property is set, and sets it later.
+    /// It reports a property as set before it sets it.
     Hasty,
 }
 
@@ -45,7 +45,7 @@ pub enum Fate {
 
 const STATUS: Access = Access::Get(Property::Csts);
 
-/// How long afterwards an answer may come again. Longer than any access is waited for.
+/// Delay of a repeated answer: longer than the time-out of any access.
 const ECHO: Nanos = Nanos::from_secs(3);
 
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ struct State {
     under_way: Vec<UnderWay>,
     echoes: Vec<(UnderWay, Answer)>,
     asked: Vec<Access>,
-    /// What the host was told of CSTS when it last asked, if it has not written to CC since.
+    /// The CSTS that the host read last, if it has not written CC since.
     status: Csts,
     status_asked: u64,
 }
@@ -84,7 +84,7 @@ impl Wire {
         Wire(Rc::new(RefCell::new(state)))
     }
 
-    /// The answers that have come by now.
+    /// The answers that have arrived.
     pub fn come(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
         let state = &mut *self.0.borrow_mut();
         state.now = now;
@@ -95,14 +95,14 @@ impl Wire {
         come.into_iter().map(|(under_way, answer)| (under_way.ticket, answer)).collect()
     }
 
-    /// When the next answer comes.
+    /// When the next answer arrives.
     pub fn next(&self) -> Nanos {
         let state = self.0.borrow();
         let all = state.under_way.iter().chain(state.echoes.iter().map(|(under_way, _)| under_way));
         all.map(|under_way| under_way.due).min().unwrap_or(Nanos::MAX)
     }
 
-    /// Everything that was asked so far.
+    /// All accesses so far.
     pub fn asked(&self) -> Vec<Access> {
         self.0.borrow().asked.clone()
     }
@@ -111,7 +111,8 @@ impl Wire {
         self.0.borrow_mut().plan = plan;
     }
 
-    /// The law: no command is posted before the host was told that the controller is ready, and that its settings are made.
+    /// The invariant: no command is posted before the host has read that the controller is ready
+    /// and its settings are complete.
     pub fn assert_settled(&self) {
         let state = self.0.borrow();
         let unsettled = state.under_way.iter().find(|under_way| matches!(under_way.access, Access::Set(..)));
@@ -139,7 +140,7 @@ impl State {
         }
     }
 
-    /// An access reaches its end. `None`: its asker is not told.
+    /// Completes an access. `None`: the host gets no answer.
     fn arrive(&mut self, under_way: UnderWay) -> Option<Answer> {
         let answer = match under_way.fate {
             Fate::Refused => Err(Status::INTERNAL_ERROR),
@@ -180,7 +181,7 @@ impl Properties for Wire {
         }
         let (fate, at_once, early) = (state.fate(), state.roll().is_multiple_of(8), state.roll().is_multiple_of(2));
         let number = state.asked.len() as u64;
-        let ticket = Ticket(if state.plan.twin == Some(Twin::OneTicket) { 0 } else { number });
+        let ticket = Ticket(if state.plan.mutant == Some(Mutant::OneTicket) { 0 } else { number });
         if access == STATUS {
             state.status_asked = number;
         }
@@ -191,11 +192,11 @@ impl Properties for Wire {
             return answer.map_or(Asked::Later(ticket), Asked::Now);
         }
         under_way.due = state.now + Nanos(1 + state.roll() % state.plan.late.0.max(1));
-        if state.plan.twin == Some(Twin::Hasty) && matches!(access, Access::Set(..)) {
+        if state.plan.mutant == Some(Mutant::Hasty) && matches!(access, Access::Set(..)) {
             state.under_way.push(under_way);
             return Asked::Now(Ok(0));
         }
-        // Some are carried out when they are asked for, some only when the answer sets out.
+        // Some accesses take effect when made, some only when the answer is sent.
         under_way.value = (early && fate != Fate::Refused).then(|| access.carry_out(&state.registers));
         state.under_way.push(under_way);
         Asked::Later(ticket)

@@ -1,4 +1,4 @@
-//! Doorbells in plain memory, for this crate's tests.
+//! Shadow doorbells in plain memory, for this crate's tests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sync::shadow::{self, ShadowDoorbell, ShadowDoorbells};
 pub struct Pages(Arc<[[AtomicU32; 2]]>);
 
 impl Pages {
-    /// Those of this many queues, the admin queue included.
+    /// For this number of queues, including the admin queue.
     pub fn new(queues: usize) -> Pages {
         Pages((0..2 * queues).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect())
     }
@@ -21,7 +21,7 @@ impl Pages {
         self.0[n][0].load(Acquire)
     }
 
-    /// The controller is about to sleep. What the doorbell says then.
+    /// The controller is about to sleep. Returns the doorbell's value.
     pub fn arm(&self, n: usize, seen: u32) -> u32 {
         let Ok(now) = shadow::arm(&Words(&self.0[n]), seen);
         now

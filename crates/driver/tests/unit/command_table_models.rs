@@ -1,17 +1,17 @@
-//! Every interleaving of housekeeping's lockless look at a slot with the slot's life (`--cfg loom`).
+//! Every interleaving of a lockless scan with the life of a slot (`--cfg loom`).
 
 use sync::model::check;
 use sync::{Arc, thread};
 
 use super::*;
 
-/// How a slot is looked at and filled: as the table does, or in one of the ways that do not work.
+/// How a slot is read and filled: as the table does, or as a mutant.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     Right,
-    /// Without the second look at the state.
+    /// Without the second read of the state.
     OneLook,
-    /// The state first, then what it stands for.
+    /// The state is stored before the fields.
     StateFirst,
 }
 
@@ -36,7 +36,8 @@ fn look(commands: &CommandTable, how: How) -> Option<Command> {
     Stage::of(state).is_in_flight().then(|| slot.command(Cid(state as u16)))
 }
 
-/// One command completes and the next takes its slot, while housekeeping looks. What it sees is one of the two, whole.
+/// One command completes and the next takes its slot during a scan. The scan sees one of the two,
+/// with all of its fields.
 fn housekeeping_looks(how: How) {
     check(move || {
         let commands = Arc::new(CommandTable::new(1).0);
@@ -44,8 +45,8 @@ fn housekeeping_looks(how: How) {
         let queue = {
             let commands = commands.clone();
             thread::spawn(move || {
-                // As `finish`, without its loads: loom looks for a race with the last access to a location only, and
-                // they would hide housekeeping's.
+                // As `finish`, without its loads: loom checks for a race with the last access to a
+                // location only, and they would hide the scan's.
                 commands.slots[0].state.store(Stage::Free.bits(first.0), Relaxed);
                 begin(&commands, how, 2)
             })

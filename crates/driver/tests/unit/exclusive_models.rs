@@ -1,4 +1,5 @@
-//! Every interleaving of the thread that looks after a controller with those that post and reap (`--cfg loom`).
+//! Every interleaving of the thread that owns a controller with those that post and reap (`--cfg
+//! loom`).
 
 use nvme::Sqe;
 use sync::WakeFlag;
@@ -8,22 +9,22 @@ use units::Nanos;
 
 use super::*;
 use crate::command_table::CommandTable;
-use crate::testing::{Bells, Far, Pair, pair};
+use crate::testing::{Far, MemDoorbells, Pair, pair};
 use crate::{Completed, QueueSizes};
 
 const SIZES: QueueSizes = QueueSizes { sq_entries: 2, cq_entries: 2, tags: 1 };
 
-fn post(pair: &Pair, bells: &Bells, token: u64) -> Option<Command> {
-    // As two calls, between which anybody may come: futures are posted and committed so.
+fn post(pair: &Pair, doorbells: &MemDoorbells, token: u64) -> Option<Command> {
+    // As two calls, with other threads between them: futures post and commit like this.
     let posted_at = Nanos(token);
     let cid = pair.lock_sq().post(Sqe::default(), token, posted_at).ok()?;
-    pair.lock_sq().commit(bells);
+    pair.lock_sq().commit(doorbells);
     Some(Command { cid, token, posted_at })
 }
 
-fn reap(pair: &Pair, bells: &Bells) -> Option<Vec<u64>> {
+fn reap(pair: &Pair, doorbells: &MemDoorbells) -> Option<Vec<u64>> {
     let mut out: Vec<Completed> = Vec::with_capacity(2);
-    let reaped = pair.try_reap(bells, 2, &mut out)?;
+    let reaped = pair.try_reap(doorbells, 2, &mut out)?;
     assert_eq!(reaped.violation, None, "a correct controller was accused");
     Some(out.iter().map(|completed| completed.token).collect())
 }
@@ -32,27 +33,27 @@ fn reap(pair: &Pair, bells: &Bells) -> Option<Vec<u64>> {
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
-    /// The look once both sides are let go.
+    /// The poll after both locks are released.
     LookAgain,
-    /// The fence before that look.
+    /// The fence before that poll.
     Fence,
 }
 
-/// A command completes while it is aborted. Its thread sleeps until it is told, and is told by the controller's message or, if it
-/// found the queue busy, by the thread that aborts. Whether it was told, and its tag is free once the Abort has completed, and not
-/// before.
+/// A command completes while it is being aborted. Its thread sleeps until it is woken by the
+/// controller's message or, if it found the queue locked, by the aborting thread. Returns whether
+/// it was woken, and whether its tag is free after, and not before, the Abort has completed.
 fn aborted_while_it_completes(omit: Omit) -> bool {
-    let (pair, mut far, bells) = pair(SIZES);
+    let (pair, mut device, doorbells) = pair(SIZES);
     let (pair, fds) = (Arc::new(pair), EventFds::new(1, 3));
-    // Its message's fence is what the look's is paired with.
+    // The message's fence pairs with the poll's.
     let vector = WakeFlag::new();
     vector.arm();
-    let Some(command) = post(&pair, &bells, 1) else { return false };
+    let Some(command) = post(&pair, &doorbells, 1) else { return false };
     let controller = {
         let fds = fds.clone();
         thread::spawn(move || {
-            let sqe = far.fetch().expect("it was announced");
-            far.complete(sqe.cid);
+            let sqe = device.fetch().expect("it was announced");
+            device.complete(sqe.cid);
             if vector.should_wake() {
                 fds.signal(0);
             }
@@ -86,8 +87,8 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
     let mut told = true;
     while told && tokens.is_empty() {
         told = fds.block(&[0]).is_ok();
-        // Where somebody else has the lock this thread goes to sleep again: that one looks once more.
-        tokens.extend(reap(&pair, &bells).unwrap_or_default());
+        // If another thread holds the lock this thread sleeps again: the holder polls once more.
+        tokens.extend(reap(&pair, &doorbells).unwrap_or_default());
     }
     fds.end();
     controller.join().unwrap();
@@ -120,7 +121,7 @@ enum Reset {
     Right,
     /// Without the reapers' lock.
     ReapersGoOn,
-    /// The tags are free before the queue is open again.
+    /// The tags are freed before the queue is reopened.
     TagsAtOnce,
 }
 
@@ -142,44 +143,44 @@ fn take_back(pair: &Pair, how: Reset) -> Vec<Command> {
     taken
 }
 
-/// A thread posts a command, announces it, and looks, while the controller may complete it, stops, and is reset. Whether the command,
-/// if it was taken at all, came back once: answered, taken back, or, posted after the reset, carried out by the controller as it
-/// is then. A thread that posts after that has a tag.
+/// A thread posts a command, commits it and polls, while the controller may complete it, stops, and
+/// is reset. Returns whether the command, if it was accepted, came back once: completed, taken
+/// back, or, if posted after the reset, executed after it. A later post gets a tag.
 fn reset_while_it_is_used(how: Reset) -> bool {
-    let (pair, far, bells) = pair(SIZES);
+    let (pair, device, doorbells) = pair(SIZES);
     let pair = Arc::new(pair);
     let user = {
-        let (pair, bells) = (pair.clone(), bells.clone());
+        let (pair, doorbells) = (pair.clone(), doorbells.clone());
         thread::spawn(move || {
-            let posted = post(&pair, &bells, 1).is_some();
-            (posted, reap(&pair, &bells).unwrap_or_default())
+            let posted = post(&pair, &doorbells, 1).is_some();
+            (posted, reap(&pair, &doorbells).unwrap_or_default())
         })
     };
     let controller = thread::spawn(move || {
-        let mut far: Far = far;
-        if let Some(sqe) = far.fetch() {
-            far.complete(sqe.cid);
+        let mut device: Far = device;
+        if let Some(sqe) = device.fetch() {
+            device.complete(sqe.cid);
         }
-        far
+        device
     });
     pair.exclusive().close();
-    // It has stopped: what it has not completed it never will.
-    let mut far = controller.join().unwrap();
+    // It has stopped: it completes nothing more.
+    let mut device = controller.join().unwrap();
     let mut back: Vec<_> = take_back(&pair, how).iter().map(|command| command.token).collect();
-    far.reset();
+    device.reset();
     pair.exclusive().reopen();
 
     let (posted, answered) = user.join().unwrap();
     back.extend(answered);
     let mut carry_out = || {
-        if let Some(sqe) = far.fetch() {
-            far.complete(sqe.cid);
+        if let Some(sqe) = device.fetch() {
+            device.complete(sqe.cid);
         }
-        reap(&pair, &bells).unwrap_or_default()
+        reap(&pair, &doorbells).unwrap_or_default()
     };
     back.extend(carry_out());
     let once = back == if posted { vec![1] } else { vec![] };
-    once && post(&pair, &bells, 2).is_some() && carry_out() == [2] && pair.in_flight() == 0
+    once && post(&pair, &doorbells, 2).is_some() && carry_out() == [2] && pair.in_flight() == 0
 }
 
 #[test]

@@ -8,22 +8,22 @@ use sync::{Arc, thread};
 use super::flush::{Snapshot, WriteMarks};
 use super::{PathId, PathSet};
 
-/// As it is, or in one of the ways that do not work.
+/// The order of the driver, or a mutant.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     Right,
-    /// The request completes first and is counted then.
+    /// The request completes before it is counted.
     TellFirst,
-    /// What a Flush covered is read when it has succeeded, not when it was sent.
+    /// The snapshot is taken when the Flush has succeeded, not when it was submitted.
     CountLate,
 }
 
-/// One queue completes a write and tells its caller. Another flushes: a write that had completed before the Flush was
-/// sent is covered by it, and one that completed later still needs one.
+/// One queue completes a write. Another flushes: a write completed before the Flush was submitted
+/// is covered, a later one still needs a Flush.
 fn a_write_and_a_flush(how: How) {
     check(move || {
         let marks = WriteMarks::new(2, 1);
-        // Not of interest here: what was written before.
+        // Earlier writes are not part of this model.
         marks.flushed(PathId(0), &vec![0, 0]);
         let told = Arc::new(AtomicBool::new(false));
         let writer = {
@@ -41,7 +41,7 @@ fn a_write_and_a_flush(how: How) {
         let need = marks.uncovered(&mut snapshot);
         assert!(!completed_before || need.contains(PathId(0)), "a completed write is not covered");
         let sent_with = snapshot.clone();
-        // The Flush is under way; the write may complete meanwhile.
+        // The Flush is in progress; the write may complete now.
         if how == How::CountLate {
             marks.uncovered(&mut snapshot);
         }
@@ -72,9 +72,10 @@ fn flush_covers_earlier_writes() {
     a_write_and_a_flush(How::CountLate);
 }
 
-/// A controller loses its cache after a write has completed in it, and comes back. The writer's queue counts the write as late as
-/// it likes, though before its caller is told; a caller that is told and then flushes may not hear that all is well. `blind`: writes are
-/// counted as of the losses that there are, not of those that the writer knew of.
+/// A controller loses its cache after a write has completed in it, and comes back. The writer's
+/// queue may count the write at any time before its caller sees the completion. A caller that then
+/// flushes must not get a success. `blind`: the write is counted with the current losses, not with
+/// those that the queue knew.
 fn a_write_and_a_lost_cache(blind: bool) {
     check(move || {
         let marks = WriteMarks::new(2, 1);
@@ -88,7 +89,7 @@ fn a_write_and_a_lost_cache(blind: bool) {
             })
         };
         marks.cache_lost(PathId(0));
-        // The path is up again: this queue is told, flushes what it has to, and all succeeds.
+        // The path is up again: this queue sees that, flushes, and succeeds.
         let completed_before = told.load(Acquire);
         let mut snapshot = Snapshot::new();
         marks.uncovered(&mut snapshot);

@@ -1,5 +1,5 @@
-//! Controllers of versions 1.0 to 2.1 that are odd in one or two ways: each comes up and reads what was written, or fails with an error
-//! that names the cause, in bounded time.
+//! Controllers of versions 1.0 to 2.1 with one or two deviations: each comes up and reads what was
+//! written, or fails within bounded time with an error that names the cause.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ fn oddities() -> Vec<Odd> {
     all
 }
 
-/// One block of every namespace, written and read again; by its first queue.
+/// Writes and reads one block of every namespace on its first queue.
 fn read_after_write(host: &mut Host, inventory: &Inventory) -> Result<(), String> {
     let Some(layout) = inventory.queues.first() else { return Ok(()) };
     for ns in &inventory.namespaces {
@@ -104,7 +104,7 @@ fn read_after_write(host: &mut Host, inventory: &Inventory) -> Result<(), String
             let sqe = Sqe { opcode, nsid: ns.nsid.0, prp1, cdw10: (ns.blocks - 1) as u32, ..Sqe::default() };
             let mut sq = host.io[&layout.id].lock_sq();
             sq.post(sqe, u64::from(opcode), host.now).map_err(|error| error.to_string())?;
-            sq.commit(&host.controller.bells);
+            sq.commit(&host.controller.doorbells);
             drop(sq);
             host.controller.step(host.now);
             host.reap();
@@ -116,7 +116,7 @@ fn read_after_write(host: &mut Host, inventory: &Inventory) -> Result<(), String
     Ok(())
 }
 
-/// How a controller with these oddities comes up: the cause by its name, if it does not.
+/// Result of bring-up with these deviations: the name of the cause if it fails.
 fn outcome(name: &str, changes: &[&Odd]) -> Result<(), String> {
     let mut script = Script::default();
     (script.identify.kas, script.identify.oacs) = (1, nvme::identify::Controller::OACS_DOORBELL_BUFFERS);
@@ -167,7 +167,7 @@ fn odd_controllers_have_named_outcomes() {
     let causes: Vec<_> = seen.keys().map(String::as_str).collect();
     let expected = ["BadNamespaceList", "NoReply", "NotReady", "Rejected", "TooManyNamespaces", "Unusable", "Violation"];
     assert_eq!(causes, expected, "{seen:?}");
-    // What a controller may lack.
+    // Optional features.
     let comes_up = |name: &str| all.iter().zip(&alone).any(|(one, outcome)| one.0 == name && outcome.is_ok());
     for name in
         ["version 0.0", "version 1.0", "CSS 0x0", "TO 0", "MDTS 0", "NN 0", "(6, 2) invalid field", "(9, b) invalid opcode", "MQES 1"]

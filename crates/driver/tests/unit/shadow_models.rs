@@ -1,4 +1,5 @@
-//! Every interleaving of a host that posts on a queue pair with doorbells in memory, and a controller that sleeps between commands (`--cfg loom`).
+//! Every interleaving of a host that posts with shadow doorbells, and a controller that sleeps
+//! between commands (`--cfg loom`).
 
 use sync::model::{EventFds, fails, holds};
 use sync::shadow::passes;

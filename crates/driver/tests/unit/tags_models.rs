@@ -1,4 +1,5 @@
-//! Every interleaving of one taker and two reapers, who take turns under a lock (`--cfg loom`, see `docs/testing.md`).
+//! Every interleaving of one taker and two reapers, which share a lock (`--cfg loom`, see
+//! `docs/testing.md`).
 
 use sync::atomic::AtomicU32;
 use sync::model::check;
@@ -6,11 +7,11 @@ use sync::{Arc, Mutex, lock, thread};
 
 use super::*;
 
-/// How a reaper returns a tag: as [`Returner`] does, or in one of the ways that do not work.
+/// How a reaper returns a tag: as [`Returner`] does, or as a mutant.
 #[derive(Clone, Copy)]
 enum Return {
     Right,
-    /// Published before it is stored: the taker takes what lay there before.
+    /// Published before it is stored: the taker takes the old value.
     PublishedFirst,
     /// Without the release: what the reaper read of the slot may be overwritten before it is read.
     Relaxed,
@@ -35,8 +36,8 @@ impl Return {
     }
 }
 
-/// Two tags are in use; two reapers note in each slot that they are done with it, and return it, the second one first
-/// as likely as not. The taker gets each tag back once, and sees that note in its slot.
+/// Two tags are in use; two reapers write a mark into each slot and return its tag, in either
+/// order. The taker gets each tag once, and sees the mark.
 fn two_reapers(how: Return) {
     check(move || {
         let (tags, mut taker, returner) = Tags::new(2);

@@ -1,4 +1,4 @@
-//! Queues that wait for a tag: `sync`'s list of them, over the tags that the library's queues take.
+//! Queues that wait for a tag: `sync::TagWaitList` over the driver's tags.
 
 use sync::atomic::Ordering::AcqRel;
 use sync::atomic::{AtomicBool, AtomicU32};
@@ -13,13 +13,13 @@ enum Omit {
     Nothing,
     /// The second try, after joining.
     SecondTry,
-    /// The check before sleeping, whether a notice has been left.
+    /// The check for a notice before sleeping.
     Check,
     /// Waking the queues that wait, after returning a tag.
     Wake,
     /// Waking those after the first in the list.
     WakeOthers,
-    /// The fence between returning a tag and asking whether a queue waits.
+    /// The fence between returning a tag and checking for waiters.
     Fence,
 }
 
@@ -28,10 +28,11 @@ struct HwQueue {
     tags: Tags,
     taker: Mutex<Taker>,
     list: TagWaitList,
-    /// Of each queue's thread: its own flag, and whether tags may have come back since it last tried.
+    /// Each queue's thread: its own flag, and whether tags may have been returned since it last
+    /// tried.
     flags: [WakeFlag; 2],
     notices: [AtomicBool; 2],
-    /// How often the tag has been taken by a queue.
+    /// How often a queue has taken the tag.
     taken: AtomicU32,
     fds: Arc<EventFds>,
     omit: Omit,
@@ -42,7 +43,7 @@ const QUEUES: [&[usize]; 2] = [&[0], &[1]];
 const RETURNER: &[usize] = &[2];
 
 impl HwQueue {
-    /// Its one tag is in use. As many queues as this wait for it.
+    /// Its one tag is in use; `queues` wait for it.
     fn new(queues: u8, omit: Omit) -> (Arc<HwQueue>, Returner) {
         let (tags, mut taker, returner) = Tags::new(1);
         taker.take(&tags);
@@ -84,7 +85,7 @@ impl HwQueue {
         Ok(())
     }
 
-    /// Another thread: returns the tag this often, each time after a queue has taken it.
+    /// Another thread: returns the tag this number of times, each time after a queue has taken it.
     fn give_back(&self, returner: &mut Returner, times: u32) -> Result<(), LostWakeUp> {
         for before in 0..times {
             while self.taken.load(Acquire) < before {
@@ -113,13 +114,14 @@ impl HwQueue {
     }
 }
 
-/// As many queues as this wait for the tag, and another thread returns it once for each. Whether each queue gets it.
+/// `queues` wait for the tag, and another thread returns it once for each. Returns whether each
+/// queue gets it.
 fn queues_wait(queues: u8, omit: Omit) -> bool {
     let (queue, returner) = HwQueue::new(queues, omit);
     all_get_the_tag(&queue, returner, queues) && !queue.list.has_waiters()
 }
 
-/// The same of one queue, after another in the list whose thread does not come for its tags.
+/// The same for one queue, after one whose thread does not take its tags.
 fn queue_waits_after_absent(omit: Omit) -> bool {
     let (queue, returner) = HwQueue::new(1, omit);
     queue.list.join(1);

@@ -1,5 +1,5 @@
-//! What the loom models share. A model tells a lost wake-up as a value rather than by deadlock: loom's own panic in a
-//! deadlock cannot be unwound, and the mutants have to be caught.
+//! Shared by the loom models. A model reports a lost wake-up as a value rather than by deadlock:
+//! loom's panic in a deadlock cannot be unwound, and the mutants must be caught.
 
 #[cfg(test)]
 mod queue;
@@ -21,19 +21,19 @@ pub struct EventFds {
 
 struct State {
     signalled: Vec<bool>,
-    /// Threads that neither block nor have ended: the ones that may still signal.
+    /// Threads that neither block nor have ended: they may still signal.
     running: usize,
     /// What each blocked thread waits for.
     blocked: Vec<&'static [usize]>,
     lost: bool,
 }
 
-/// Everybody who is left blocks, and nobody is there to signal.
+/// All remaining threads block, so none can signal.
 #[derive(Debug)]
 pub struct LostWakeUp;
 
 impl EventFds {
-    /// This many eventfds, for this many threads, of which each says [`EventFds::end`].
+    /// Eventfds for a number of threads, each of which calls [`EventFds::end`].
     pub fn new(fds: usize, threads: usize) -> Arc<EventFds> {
         let state = State { signalled: vec![false; fds], running: threads, blocked: Vec::new(), lost: false };
         Arc::new(EventFds { state: Mutex::new(state), changed: Condvar::new() })
@@ -48,7 +48,8 @@ impl EventFds {
     /// Sleeps until one of `fds` is signalled, and drains them.
     ///
     /// # Errors
-    /// Nobody is left who could signal.
+    ///
+    /// No thread is left that could signal.
     pub fn block(&self, fds: &'static [usize]) -> Result<(), LostWakeUp> {
         let mut state = lock(&self.state);
         state.running -= 1;
@@ -99,7 +100,7 @@ pub fn holds(preemptions: usize, model: impl Fn() -> bool + Send + Sync + 'stati
     assert_eq!(failures(preemptions, model), 0, "interleavings that fail");
 }
 
-/// A mutants: some interleaving must fail.
+/// A mutant: some interleaving must fail.
 pub fn fails(preemptions: usize, model: impl Fn() -> bool + Send + Sync + 'static) {
     assert_ne!(failures(preemptions, model), 0, "the mutants passed: the model proves nothing");
 }

@@ -1,5 +1,6 @@
-//! A completion queue that threads share, for the models: the waiter, the policies and the order of going to sleep are those that
-//! the library's threads run, the units are this crate's. Only the ring, the eventfds and the device are the model's own.
+//! A completion queue that threads share, for the models. The waiter, the policies and the order of
+//! going to sleep are the library's; the primitives are this crate's. Only the ring, the eventfds
+//! and the device belong to the model.
 
 use std::cell::Cell;
 
@@ -13,15 +14,15 @@ use crate::thread::JoinHandle;
 use crate::{Arc, thread};
 use crate::{Inbox, NotificationRole, PollLock, SleepSteps, WaiterId, WakeFlag, sleep};
 
-/// A step that a mutants leaves out. `Nothing`: the protocol as it is.
+/// A step that a mutant leaves out. `Nothing`: the protocol as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omit {
     Nothing,
-    /// The look between arming and blocking.
+    /// The check between arming and blocking.
     LookBeforeSleep,
-    /// The look after the release of the lock.
+    /// The check after the release of the lock.
     LookAfterRelease,
-    /// The fence between the release and that look.
+    /// The fence between the release and that check.
     FenceAfterRelease,
     /// Waking the owner of an entry that was taken for it.
     WakeWhoseEntry,
@@ -31,15 +32,15 @@ pub enum Omit {
     ArmFirst,
     /// Handing the role on before leaving.
     HandOn,
-    /// Waking the heir.
+    /// Waking the successor.
     WakeHeir,
-    /// Waiting for the end of a thread that was dismissed.
+    /// Waiting for the end of a drain thread.
     Join,
-    /// The look after that.
+    /// The check after that.
     LookAfterEnd,
-    /// Looking for mail before blocking.
+    /// The check of the inbox before blocking.
     Mail,
-    /// Asking before blocking whether another thread wants something.
+    /// The check before blocking whether another thread wants something.
     Wanted,
 }
 
@@ -58,10 +59,10 @@ impl Habits for Omit {
     }
 }
 
-/// A completion queue with one vector, and everything that the engine has around it.
+/// A completion queue with one vector, and what the engine has around it.
 pub struct Queue {
     slots: Vec<AtomicU64>,
-    /// The consumer's index, under the lock; and a copy for looks without it.
+    /// The consumer's index, under the lock; and a copy for checks without it.
     lock: PollLock<usize>,
     head: AtomicUsize,
     vector: WakeFlag,
@@ -71,8 +72,8 @@ pub struct Queue {
     /// The drain thread is to end.
     dismissed: AtomicUsize,
     fds: Arc<EventFds>,
-    /// A look before a sleep lets an entry be whose lock is busy, as [`NotificationRole`] allows. The engine's does not: it looks without
-    /// the lock.
+    /// A check before a sleep ignores an entry whose lock is held, as [`NotificationRole`] allows.
+    /// The engine's does not: it checks without the lock.
     lets_be: bool,
     omit: Omit,
 }
@@ -103,67 +104,69 @@ impl Queue {
         }
     }
 
-    /// A device completes commands of these hosts, one each, host 0 waits for its own in this mode, and another thread does
-    /// something else. Whether everybody was told.
+    /// A device completes one command for each of these hosts. Host 0 waits for its own in this
+    /// mode, and another thread does something else. Returns whether every host was woken.
     pub(crate) fn play(mode: Mode, order: &'static [usize], omit: Omit, other: Part) -> bool {
         let queue = Arc::new(Queue::new(order.len(), 3, omit));
         Queue::play_on(&queue, order, other, |queue| queue.wait(0, mode))
     }
 
-    /// The same, where looks before a sleep let an entry be whose lock is busy.
+    /// The same, where checks before a sleep ignore an entry whose lock is held.
     pub(crate) fn play_letting_be(mode: Mode, order: &'static [usize], omit: Omit, other: Part) -> bool {
         let queue = Arc::new(Queue { lets_be: true, ..Queue::new(order.len(), 3, omit) });
         Queue::play_on(&queue, order, other, |queue| queue.wait(0, mode))
     }
 
-    /// Host 0 has the queue to itself, and this many commands of its own. Another thread looks at it now and then, as the thread does
-    /// that looks after controllers (`looked_at`), or nobody does. Whether host 0 was told.
-    pub(crate) fn play_alone(mode: Mode, order: &'static [usize], looked_at: bool, omit: Omit) -> bool {
-        let queue = Arc::new(Queue::new(order.len(), 2 + usize::from(looked_at), omit));
+    /// Host 0 has the queue alone, with `commands` of its own. Another thread polls it
+    /// occasionally, as the controller's thread does (`polled`), or none does. Returns whether host
+    /// 0 was woken.
+    pub(crate) fn play_alone(mode: Mode, order: &'static [usize], polled: bool, omit: Omit) -> bool {
+        let queue = Arc::new(Queue::new(order.len(), 2 + usize::from(polled), omit));
         let mut host = Host::new(&queue, 0, mode, false);
         host.settle();
         let device = Queue::spawn(&queue, |queue| queue.post(order));
-        let other = looked_at.then(|| {
+        let other = polled.then(|| {
             Queue::spawn(&queue, |queue| {
                 while queue.reap(1, usize::MAX).is_some_and(|(_, more)| more) {}
                 Ok(())
             })
         });
-        let told = host.wait(order.len()).is_ok();
+        let woken = host.wait(order.len()).is_ok();
         queue.fds.end();
         let others = [Some(device), other].into_iter().flatten();
-        others.fold(told, |told, other| other.join().unwrap() && told)
+        others.fold(woken, |woken, other| other.join().unwrap() && woken)
     }
 
-    /// The drain thread (host 1) takes host 0's one entry, unless host 0, which takes the queue back meanwhile, is told of it by
-    /// its vector, which is armed from then on (`sleeps`), or finds it by itself, and wants no message from then on. Whether it was
-    /// told, and nothing has armed the vector that it masked.
+    /// The drain thread (host 1) takes host 0's one entry, unless host 0 takes the queue back
+    /// first. Host 0 is then woken by its vector, which it arms (`sleeps`), or polls without
+    /// messages. Returns whether it found the entry, and whether the vector stays masked if it
+    /// masked it.
     pub(crate) fn play_dismissal(sleeps: bool, omit: Omit) -> bool {
         let mode = if sleeps { Mode::INTERRUPT } else { Mode::POLL };
         let queue = Arc::new(Queue::new(1, 3, omit));
         let drain: Part = |queue| Host::new(queue, 1, Mode::THREADED, true).drain();
-        let told = Queue::play_on(&queue, &[0], drain, |queue| Host::new(queue, 0, Mode::THREADED, true).takes_back(mode));
-        told && queue.vector.is_armed() == sleeps
+        let woken = Queue::play_on(&queue, &[0], drain, |queue| Host::new(queue, 0, Mode::THREADED, true).takes_back(mode));
+        woken && queue.vector.is_armed() == sleeps
     }
 
     fn play_on(queue: &Arc<Queue>, order: &'static [usize], other: Part, own: impl FnOnce(&Queue) -> Result<(), LostWakeUp>) -> bool {
         let device = Queue::spawn(queue, |queue| queue.post(order));
         let other = Queue::spawn(queue, other);
-        let told = own(queue).is_ok();
+        let woken = own(queue).is_ok();
         queue.fds.end();
-        device.join().unwrap() && other.join().unwrap() && told
+        device.join().unwrap() && other.join().unwrap() && woken
     }
 
     fn spawn(queue: &Arc<Queue>, part: impl FnOnce(&Queue) -> Result<(), LostWakeUp> + 'static) -> JoinHandle<bool> {
         let queue = queue.clone();
         thread::spawn(move || {
-            let told = part(&queue).is_ok();
+            let woken = part(&queue).is_ok();
             queue.fds.end();
-            told
+            woken
         })
     }
 
-    /// Device: completes commands of these hosts in this order, a message each.
+    /// Device: completes commands of these hosts in order, with a message each.
     fn post(&self, owners: &[usize]) -> Result<(), LostWakeUp> {
         for (slot, &owner) in self.slots.iter().zip(owners) {
             slot.store(1 + owner as u64, Release);
@@ -200,7 +203,8 @@ impl Queue {
         Some((found, more))
     }
 
-    /// Host: takes at most `budget` entries and leaves without sleeping: a submitter that checks.
+    /// Host: tries the lock, takes at most `budget` entries, pushes each to its owner and wakes it.
+    /// `None`: lock held. Otherwise the number taken, and whether more is pending.
     pub(crate) fn check(&self, me: usize, budget: usize) {
         let mut host = Host::new(self, me, Mode::INTERRUPT, true);
         host.look(budget);
@@ -224,7 +228,7 @@ impl Queue {
     }
 }
 
-/// The queue's vector and look role, as one thread meets them.
+/// The queue's vector and notification role, as one thread sees them.
 struct Vector<'a> {
     queue: &'a Queue,
     me: WaiterId,
@@ -281,11 +285,11 @@ struct Host<'a> {
     me: usize,
     waiter: Waiter<Omit>,
     vector: Vector<'a>,
-    /// Commands that have not come back.
+    /// Commands in flight.
     open: u32,
     /// It drains the queue for others.
     drains: bool,
-    /// The flag of the twin that arms its own too late.
+    /// The flag of the mutant that arms its own too late.
     nobodys: WakeFlag,
 }
 
@@ -307,7 +311,7 @@ impl<'a> Host<'a> {
         match self.queue.reap(self.me, budget) {
             None => {
                 self.waiter.seen.lock_busy = true;
-                // The look before the sleep may send the thread back here until the holder is done.
+                // The check before the sleep may return here until the holder is done.
                 thread::yield_now();
             }
             Some((found, more)) => (self.waiter.seen.found, self.waiter.seen.pending) = (found as u32, more),
@@ -317,16 +321,17 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Waits as its policy plans until these commands are back, and leaves.
+    /// Waits by its policy until these commands have completed, and leaves.
     fn wait(mut self, commands: usize) -> Result<(), LostWakeUp> {
         self.open = commands as u32;
         if self.vector.shared.get() {
-            // As a submitter that checks: it may take what is another's before it knows of the role.
+            // As a submitter that checks: it may take another thread's entry before it knows of the
+            // role.
             self.look(usize::MAX);
         }
         let waited = self.carry_out();
-        let heir = self.waiter.leave(&mut self.vector);
-        heir.into_iter().for_each(|heir| self.tell(heir));
+        let successor = self.waiter.leave(&mut self.vector);
+        successor.into_iter().for_each(|successor| self.tell(successor));
         waited
     }
 
@@ -346,7 +351,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// As the engine does: arms, looks, blocks.
+    /// As the engine does: arms, checks, blocks.
     fn sleep(&mut self) -> Result<(), LostWakeUp> {
         let (omit, mut slept) = (self.queue.omit, Ok(()));
         let mut found = false;
@@ -379,7 +384,7 @@ impl<'a> Host<'a> {
         if owner { OWN_AND_VECTOR[self.me] } else { OWN[self.me] }
     }
 
-    /// Takes entries until it is dismissed. By then it has taken all that it was told of.
+    /// Takes entries until it is to end. By then it has taken all that was announced to it.
     fn drain(mut self) -> Result<(), LostWakeUp> {
         self.drains = true;
         self.waiter.plan = Plan::sleep(Nanos::MAX);
@@ -391,13 +396,14 @@ impl<'a> Host<'a> {
             }
             self.sleep()?;
         }
-        let heir = self.waiter.leave(&mut self.vector);
-        heir.into_iter().for_each(|heir| self.tell(heir));
+        let successor = self.waiter.leave(&mut self.vector);
+        successor.into_iter().for_each(|successor| self.tell(successor));
         self.queue.fds.signal(ENDED);
         Ok(())
     }
 
-    /// A drain thread (host 1) has looked for this one. It ends, and the queue is this thread's in another mode.
+    /// A drain thread (host 1) has polled for this thread. It ends, and the queue is this thread's
+    /// in another mode.
     fn takes_back(mut self, mode: Mode) -> Result<(), LostWakeUp> {
         self.queue.dismissed.store(1, Release);
         self.queue.wake(1);

@@ -1,17 +1,18 @@
-//! Every interleaving of a device that writes through the gate and a host that shuts it and takes the memory back.
+//! Every interleaving of a device that writes through the gate and a host that shuts it and frees
+//! the memory.
 
 use super::*;
 use crate::atomic::AtomicU32;
 use crate::model::check;
 use crate::{Arc, thread};
 
-/// What a twin leaves out.
+/// A step that a mutant leaves out.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
-    /// The device's fence between going in and looking at the gate.
+    /// The device's fence between entering and reading `shut`.
     FenceInside,
-    /// The host's fence between shutting and looking inside.
+    /// The host's fence between shutting and reading `inside`.
     FenceOutside,
 }
 
@@ -26,7 +27,7 @@ fn enter(gate: &Gate, omit: Omit) -> bool {
     !gate.shut.load(Relaxed)
 }
 
-/// Whether the device is inside after the gate was shut: looked at once, so that the model is bounded.
+/// Whether the device is inside after the gate was shut: read once, so that the model is bounded.
 fn shut(gate: &Gate, omit: Omit) -> bool {
     gate.shut.store(true, Relaxed);
     if omit != Omit::FenceOutside {
@@ -35,7 +36,7 @@ fn shut(gate: &Gate, omit: Omit) -> bool {
     gate.inside.load(Acquire)
 }
 
-/// If the host finds nobody inside, the device has either left or does not get in.
+/// If the host finds no access in progress, the device has either finished or does not enter.
 fn memory_is_the_hosts(omit: Omit) {
     check(move || {
         let (gate, memory) = (Arc::new(Gate::default()), Arc::new(AtomicU32::new(0)));
@@ -52,7 +53,7 @@ fn memory_is_the_hosts(omit: Omit) {
             }
         });
         if !shut(&gate, omit) {
-            // The host's again: what the device had to write is there by now.
+            // The memory is the host's again: the device's writes are visible.
             let before = memory.load(Relaxed);
             let wrote = device.join().unwrap();
             assert_eq!(before == 1, wrote, "the device wrote to memory that was the host's");

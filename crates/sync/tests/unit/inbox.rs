@@ -59,7 +59,7 @@ mod unit {
     }
 }
 
-/// Two threads leave completions for a third, which sleeps between them.
+/// Two threads push completions for a third, which sleeps between them.
 #[cfg(loom)]
 mod models {
     use super::*;
@@ -70,11 +70,11 @@ mod models {
     #[derive(Clone, Copy, PartialEq)]
     enum Omit {
         Nothing,
-        /// The producers ring first and push afterwards.
+        /// The producers signal before they push.
         PushFirst,
-        /// The owner's look between arming and blocking.
+        /// The owner's check between arming and blocking.
         SecondLook,
-        /// The owner's fence between arming and looking.
+        /// The owner's fence between arming and checking.
         Fence,
     }
 
@@ -99,14 +99,14 @@ mod models {
             .collect();
 
         let mut tokens = Vec::new();
-        let mut told = true;
-        while told && tokens.len() < PRODUCERS as usize {
+        let mut woken = true;
+        while woken && tokens.len() < PRODUCERS as usize {
             match omit {
                 Omit::Fence => flag.set_armed(),
                 _ => flag.arm(),
             }
             if omit == Omit::SecondLook || inbox.is_empty() {
-                told = eventfds.block(&[0]).is_ok();
+                woken = eventfds.block(&[0]).is_ok();
             }
             flag.mask();
             inbox.take(usize::MAX, &mut tokens);
@@ -114,7 +114,7 @@ mod models {
         eventfds.end();
         producers.into_iter().for_each(|producer| producer.join().unwrap());
         tokens.sort_unstable();
-        told && tokens == [0, 1]
+        woken && tokens == [0, 1]
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn only_lent_pieces_are_used() {
     drop(used);
     revoke(&mark);
     assert_eq!((kind_of(&mark), acquire(&mark, KIND).is_none()), (PRIVATE, true));
-    // Once more is as once.
+    // Repeating it changes nothing.
     revoke(&mark);
     assert_eq!(kind_of(&mark), PRIVATE);
 }
@@ -38,7 +38,7 @@ fn owner_waits_for_the_user() {
     let used = try_acquire(&mark, KIND).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Long enough for an owner that does not wait, and of no effect on one that does.
+            // Long enough to catch an owner that does not wait; no effect on one that does.
             std::thread::sleep(std::time::Duration::from_millis(50));
             done.store(true, Relaxed);
             drop(used);

@@ -7,21 +7,21 @@ use crate::model::check;
 
 const KIND: u8 = 1;
 
-/// What a twin leaves out.
+/// A step that a mutant leaves out.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
-    /// The user looks whether the piece is lent, and claims nothing.
+    /// The user only reads whether the piece is lent, and does not claim it.
     Claim,
-    /// The user's release when it leaves.
+    /// The user's release.
     Release,
-    /// The owner's look whether somebody uses the piece.
-    Look,
+    /// The owner's check whether the piece is in use.
+    Check,
     /// The owner's acquire when it takes the piece back.
     Acquire,
 }
 
-/// One use: adds `what` to the memory in two steps. Whether it came to that.
+/// One use: adds `what` to the memory in two steps. Returns whether the piece was acquired.
 fn uses(mark: &AtomicU8, memory: &AtomicU32, what: u32, omit: Omit) -> bool {
     let used = match omit {
         Omit::Claim if kind_of(mark) == KIND => None,
@@ -41,10 +41,10 @@ fn uses(mark: &AtomicU8, memory: &AtomicU32, what: u32, omit: Omit) -> bool {
     true
 }
 
-/// Whether the owner has it back: looked twice, so that the model is bounded.
+/// Whether the owner has it back: checked twice, so that the model is bounded.
 fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
     match omit {
-        Omit::Look => {
+        Omit::Check => {
             mark.store(PRIVATE, Release);
             true
         }
@@ -53,7 +53,7 @@ fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
     }
 }
 
-/// What the owner finds when it has the piece back is what the users have written, and stays.
+/// When the owner has the piece back it sees the users' writes, and they do not change.
 fn memory_is_the_owners(omit: Omit) {
     check(move || {
         let (mark, memory) = (Arc::new(AtomicU8::new(PRIVATE)), Arc::new(AtomicU32::new(0)));
@@ -76,7 +76,7 @@ fn reclaimed_piece_has_one_owner() {
     memory_is_the_owners(Omit::Nothing);
 }
 
-/// An owner that takes a piece back while it is used, by `take_back`, finds what its user wrote.
+/// An owner that takes back a piece in use, by `take_back`, sees its user's writes.
 fn an_owner_waits(take_back: fn(&AtomicU8)) {
     check(move || {
         let (mark, memory) = (Arc::new(AtomicU8::new(PRIVATE)), Arc::new(AtomicU32::new(100)));
@@ -119,7 +119,7 @@ fn leaving_without_a_release_is_caught() {
 #[test]
 #[should_panic(expected = "after it was taken back")]
 fn taking_back_unchecked_is_caught() {
-    memory_is_the_owners(Omit::Look);
+    memory_is_the_owners(Omit::Check);
 }
 
 #[test]

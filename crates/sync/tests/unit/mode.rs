@@ -35,13 +35,14 @@ fn last_mode_is_adopted_once() {
     assert_eq!(cell.adopt(Mode::Poll), None);
     cell.ask(Mode::Interrupt);
     assert_eq!(cell.asked(), Some(Mode::Interrupt));
-    // Another owner begins, whatever was asked of the one before.
+    // Another owner begins, whatever was requested of the one before.
     assert_eq!(cell.begin(|| Mode::Poll), Mode::Poll);
     assert_eq!((cell.asked(), cell.settled(), cell.adopt(Mode::Poll)), (Some(Mode::Poll), true, None));
     assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
 }
 
-/// What is asked for as an owner begins is adopted later: an owner that began in it would never find the cell settled.
+/// A mode requested while an owner begins is adopted later. An owner that began in it would never
+/// find the cell settled.
 #[cfg(not(loom))]
 #[test]
 fn owners_begin_in_force() {
@@ -62,7 +63,8 @@ fn fallback_replaces_only_unfit_mode() {
     assert_eq!(cell.asked(), Some(Mode::Interrupt));
 }
 
-/// A thread asks for another mode while a command is in flight and its owner sleeps, or is about to.
+/// A thread requests another mode while a command is in flight and the owner sleeps, or is about
+/// to.
 #[cfg(loom)]
 mod models {
     use super::*;
@@ -74,11 +76,11 @@ mod models {
     #[derive(Clone, Copy, PartialEq)]
     enum Omit {
         Nothing,
-        /// Waking the owner after asking.
+        /// Waking the owner after the request.
         Wake,
-        /// Looking for another mode between arming and blocking.
+        /// The check for another mode between arming and blocking.
         LookAtMode,
-        /// Looking for entries between arming and blocking.
+        /// The check for entries between arming and blocking.
         LookAtQueue,
     }
 
@@ -109,9 +111,9 @@ mod models {
             })
         };
 
-        let (mut mode, mut taken, mut told) = (from, false, true);
+        let (mut mode, mut taken, mut woken) = (from, false, true);
         let pending = || posted.load(Ordering::Acquire);
-        while told {
+        while woken {
             mode = cell.adopt(mode).unwrap_or(mode);
             taken |= pending();
             if taken && mode == to {
@@ -127,7 +129,7 @@ mod models {
             mode = adopted.unwrap_or(mode);
             let found = omit != Omit::LookAtQueue && !taken && pending();
             if adopted.is_none() && !found {
-                told = eventfds.block(&[0, 1]).is_ok();
+                woken = eventfds.block(&[0, 1]).is_ok();
             }
             own.mask();
             vector.mask();
@@ -135,7 +137,7 @@ mod models {
         eventfds.end();
         device.join().unwrap();
         asker.join().unwrap();
-        told && cell.settled()
+        woken && cell.settled()
     }
 
     #[test]
@@ -163,7 +165,8 @@ mod models {
         fails(2, || switch(Mode::Poll, Mode::Interrupt, Omit::LookAtQueue));
     }
 
-    /// The housekeeping thread takes back a mode that does not fit, as the application asks for one that does. Whether that stands.
+    /// The controller thread replaces a mode that does not fit while the application requests one
+    /// that does. Returns whether the latter stands.
     fn takes_back(fall_back: fn(&ModeCell<Mode>)) -> bool {
         let cell = Arc::new(ModeCell::new(Mode::Unfit));
         let application = {
@@ -190,7 +193,8 @@ mod models {
         fails(2, move || takes_back(store));
     }
 
-    /// A queue begins, as another becomes the mode that its device's queues begin in. Whether it gets that.
+    /// A queue begins while the start mode of its device's queues changes. Returns whether it gets
+    /// the new one.
     fn begins(begin: fn(&ModeCell<Mode>, &dyn Fn() -> Mode)) -> bool {
         let cell = Arc::new(ModeCell::new(Mode::Interrupt));
         let default = Arc::new(AtomicU64::new(Mode::Interrupt.into()));

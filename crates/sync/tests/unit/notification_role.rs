@@ -41,14 +41,14 @@ mod unit {
 
     /// How a release may go wrong.
     #[derive(Clone, Copy)]
-    enum Twin {
+    enum Mutant {
         Sound,
         /// The owner leaves without handing on.
         Abandons,
     }
 
     /// While any thread is registered exactly one of them owns the role, and the one that is named owns it.
-    fn one_owner(steps: &[(bool, u32)], twin: Twin) -> Result<(), String> {
+    fn one_owner(steps: &[(bool, u32)], mutant: Mutant) -> Result<(), String> {
         let role = NotificationRole::new(8);
         let mut registered = Vec::new();
         for &(sleeps, id) in steps {
@@ -59,14 +59,14 @@ mod unit {
                     registered.push(me);
                 }
                 if owns != (role.owner() == Some(me)) {
-                    return Err(format!("{me:?} was told {owns}"));
+                    return Err(format!("{me:?} was woken {owns}"));
                 }
             } else {
                 registered.retain(|other| *other != me);
-                let abandons = matches!(twin, Twin::Abandons) && role.owner() == Some(me);
-                let heir = if abandons { None } else { role.release(me) };
-                if heir.is_some() && heir != role.owner() {
-                    return Err(format!("{heir:?} was named but does not own the role"));
+                let abandons = matches!(mutant, Mutant::Abandons) && role.owner() == Some(me);
+                let successor = if abandons { None } else { role.release(me) };
+                if successor.is_some() && successor != role.owner() {
+                    return Err(format!("{successor:?} was named but does not own the role"));
                 }
             }
             match role.owner() {
@@ -85,13 +85,13 @@ mod unit {
     proptest! {
         #[test]
         fn while_anybody_sleeps_exactly_one_owns(steps in steps()) {
-            prop_assert_eq!(one_owner(&steps, Twin::Sound), Ok(()));
+            prop_assert_eq!(one_owner(&steps, Mutant::Sound), Ok(()));
         }
     }
 
     #[test]
     fn abandoned_role_is_noticed() {
-        assert!(one_owner(&[(true, 0), (true, 1), (false, 0)], Twin::Abandons).is_err());
+        assert!(one_owner(&[(true, 0), (true, 1), (false, 0)], Mutant::Abandons).is_err());
     }
 }
 
@@ -111,7 +111,8 @@ mod models {
         Queue::play(mode, &[0, 1], omit, other)
     }
 
-    /// A submitter takes one of two entries and leaves, while the one who waits for the other goes to sleep.
+    /// A submitter takes one of two entries and leaves, while the thread that waits for the other
+    /// goes to sleep.
     fn passer_with_a_budget(omit: Omit) -> bool {
         Queue::play_letting_be(Mode::INTERRUPT, &[1, 0], omit, |queue| {
             queue.check(1, 1);

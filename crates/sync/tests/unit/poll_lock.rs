@@ -27,14 +27,15 @@ mod unit {
     }
 }
 
-/// One thread looks and leaves while the owner of the entry goes to sleep.
+/// One thread polls and leaves while the owner of the entry goes to sleep.
 #[cfg(loom)]
 mod models {
     use completion::Mode;
 
     use crate::model::{Omit, Queue, fails, holds};
 
-    /// The sleeper is told by its vector, which is never masked, so that it does not look before it sleeps.
+    /// The sleeper is woken by its vector, which is never masked, so it does not check before it
+    /// sleeps.
     fn try_lock_reap(omit: Omit) -> bool {
         Queue::play_alone(Mode::INTERRUPT, &[0], true, omit)
     }

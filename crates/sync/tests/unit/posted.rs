@@ -47,7 +47,8 @@ mod models {
         queues: [AtomicU64; VECTORS as usize],
     }
 
-    /// The thread waits until `each` entries have been found on every queue; it looks at a queue only if its bit is set.
+    /// The thread waits until `each` entries have been found on every queue. It polls a queue only
+    /// if its bit is set.
     fn demultiplex(each: u64, rounds: u32, omit: Omit) -> bool {
         let shared = Arc::new(Shared { posted: Posted::new(), queues: Default::default() });
         let eventfds = EventFds::new(1, 1 + usize::from(VECTORS));
@@ -82,9 +83,9 @@ mod models {
             }
             (any, found.iter().all(|&n| n == each))
         };
-        let mut told = true;
+        let mut woken = true;
         let mut done = false;
-        while told && !done {
+        while woken && !done {
             for _ in 0..rounds {
                 let (any, all) = take();
                 done |= all;
@@ -99,12 +100,12 @@ mod models {
             let (any, all) = if omit == Omit::LastLook { (false, done) } else { take() };
             done |= all;
             if !done && !any {
-                told = eventfds.block(&[0]).is_ok();
+                woken = eventfds.block(&[0]).is_ok();
             }
         }
         eventfds.end();
         devices.into_iter().for_each(|device| device.join().unwrap());
-        told
+        woken
     }
 
     #[test]
@@ -134,7 +135,8 @@ mod models {
         ArmingFirst,
     }
 
-    /// Another thread gets the notification, and tells the one that takes by its flag.
+    /// Another thread receives the notification, and wakes the thread that takes the bits by its
+    /// flag.
     fn passed_on(neglect: Neglect) -> bool {
         let shared = Arc::new((Posted::new(), WakeFlag::new(), AtomicU64::new(0)));
         let eventfds = EventFds::new(2, 3);
@@ -152,7 +154,7 @@ mod models {
             let (shared, eventfds) = (shared.clone(), eventfds.clone());
             thread::spawn(move || {
                 while eventfds.block(&[0]).is_ok() {
-                    // Its fence is not needed here, since the poster's comes before what is read.
+                    // Its fence is not needed here: the poster's comes before what is read.
                     if neglect != Neglect::PassingOn && shared.0.any() && shared.1.should_wake() {
                         eventfds.signal(1);
                     }
@@ -161,7 +163,7 @@ mod models {
             })
         };
         let took = || shared.0.take(1) && shared.2.load(Ordering::Acquire) == 1;
-        let mut told = true;
+        let mut woken = true;
         loop {
             if neglect != Neglect::ArmingFirst {
                 shared.1.arm();
@@ -171,18 +173,18 @@ mod models {
             if neglect == Neglect::ArmingFirst {
                 shared.1.arm();
             }
-            if done || !told {
+            if done || !woken {
                 break;
             }
-            told = eventfds.block(&[1]).is_ok();
+            woken = eventfds.block(&[1]).is_ok();
             shared.1.mask();
-            if told && took() {
+            if woken && took() {
                 break;
             }
         }
         eventfds.end();
         [device, between].into_iter().for_each(|thread| thread.join().unwrap());
-        told
+        woken
     }
 
     #[test]

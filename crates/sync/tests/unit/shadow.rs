@@ -1,7 +1,7 @@
 use super::*;
 use crate::atomic::AtomicU32;
 
-/// Both words, as memory.
+/// Both words in memory.
 struct Words {
     value: AtomicU32,
     event: AtomicU32,
@@ -81,7 +81,7 @@ mod models {
     enum Omit {
         Nothing,
         ControllersFence,
-        Look,
+        Check,
         HostsFence,
     }
 
@@ -106,21 +106,21 @@ mod models {
             })
         };
 
-        let mut told = true;
+        let mut woken = true;
         let mut seen = bell.value().unwrap();
-        while told && seen < entries {
+        while woken && seen < entries {
             let now = match omit {
                 Omit::ControllersFence => bell.set_event(seen).and_then(|()| bell.value()),
                 _ => arm(&*bell, seen),
             };
-            if omit == Omit::Look || now == Ok(seen) {
-                told = register.block(&[0]).is_ok();
+            if omit == Omit::Check || now == Ok(seen) {
+                woken = register.block(&[0]).is_ok();
             }
             seen = bell.value().unwrap();
         }
         register.end();
         host.join().unwrap();
-        told
+        woken
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod models {
 
     #[test]
     fn missing_check_after_arming_is_caught() {
-        fails(3, || entries_are_found(2, Omit::Look));
+        fails(3, || entries_are_found(2, Omit::Check));
     }
 
     #[test]

@@ -4,17 +4,17 @@ mod unit {
 
     use crate::{SleepSteps, WakeFlag, sleep};
 
-    /// Notes each step, and answers that the looks that are named have found something.
+    /// Records each step. The checks that are named return true.
     struct Noted {
         flag: WakeFlag,
-        heir: Option<u8>,
+        successor: Option<u8>,
         finds: &'static str,
         steps: RefCell<Vec<String>>,
     }
 
     impl Noted {
-        fn new(heir: Option<u8>, finds: &'static str) -> Noted {
-            Noted { flag: WakeFlag::new(), heir, finds, steps: RefCell::default() }
+        fn new(successor: Option<u8>, finds: &'static str) -> Noted {
+            Noted { flag: WakeFlag::new(), successor, finds, steps: RefCell::default() }
         }
 
         fn note(&self, step: &str) -> bool {
@@ -33,7 +33,7 @@ mod unit {
 
         fn register(&mut self) -> Option<u8> {
             self.note("register");
-            self.heir
+            self.successor
         }
 
         fn allow(&mut self) {
@@ -67,10 +67,10 @@ mod unit {
 
     #[test]
     fn arming_precedes_registering() {
-        for (heir, told) in [(None, None), (Some(3), Some("tell 3 armed"))] {
-            let mut noted = Noted::new(heir, "");
+        for (successor, woken) in [(None, None), (Some(3), Some("tell 3 armed"))] {
+            let mut noted = Noted::new(successor, "");
             sleep::arm(&mut noted);
-            let steps: Vec<_> = ["register armed", "allow armed"].into_iter().chain(told).collect();
+            let steps: Vec<_> = ["register armed", "allow armed"].into_iter().chain(woken).collect();
             assert_eq!(noted.steps.take(), steps);
         }
     }

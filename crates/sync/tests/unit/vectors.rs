@@ -70,7 +70,7 @@ mod unit {
         vectors.route(2, None);
         assert!(vectors.message(2));
         assert_eq!((signalled(&vectors), vectors.notifications(2)), ([0, 2, 1], 1));
-        assert_eq!([1, 2].map(|vector| vectors.messages(vector)), [1, 4], "its own alone, though the home has told of all");
+        assert_eq!([1, 2].map(|vector| vectors.messages(vector)), [1, 4], "its own alone, though the home has woken of all");
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod unit {
     }
 }
 
-/// A thread changes where its vector's messages go, while the device sends them.
+/// A thread changes the route of its vector while the device sends messages.
 #[cfg(loom)]
 mod models {
     use crate::atomic::AtomicUsize;
@@ -109,25 +109,25 @@ mod models {
     impl<S: Signal> Vectors<S> {
         /// [`Vectors::message`] without the check of the mask after the bit.
         fn message_without_second_check(&self, vector: u16) -> bool {
-            let wire = &self.wires[usize::from(vector)];
-            let rings = wire.flag.should_wake();
+            let entry = &self.vectors[usize::from(vector)];
+            let rings = entry.flag.should_wake();
             if rings {
-                self.send(vector, wire)
+                self.send(vector, entry)
             } else {
-                wire.pending.store(true, Relaxed)
+                entry.pending.store(true, Relaxed)
             }
             rings
         }
 
         /// [`Vectors::message`] without the fence between the bit and that check.
         fn message_without_fence(&self, vector: u16) -> bool {
-            let wire = &self.wires[usize::from(vector)];
-            let rings = wire.flag.should_wake() || {
-                wire.pending.store(true, Relaxed);
-                wire.flag.is_armed()
+            let entry = &self.vectors[usize::from(vector)];
+            let rings = entry.flag.should_wake() || {
+                entry.pending.store(true, Relaxed);
+                entry.flag.is_armed()
             };
             if rings {
-                self.send(vector, wire);
+                self.send(vector, entry);
             }
             rings
         }
@@ -136,8 +136,8 @@ mod models {
     #[derive(Clone, Copy, PartialEq)]
     enum Omit {
         Nothing,
-        /// The look after the switch.
-        Look,
+        /// The check after the switch.
+        Check,
         /// Arming after the switch: the vector was armed before.
         ArmAfter,
         /// Allowing the next notification where messages are posted: the flag alone is armed.
@@ -161,8 +161,9 @@ mod models {
     const OWN: u16 = 1;
     const ENTRIES: usize = 2;
 
-    /// The thread begins or ceases to have the messages posted, and waits until all entries have been found. It sleeps where
-    /// messages go now, and nowhere else. A notification of the descriptor is outstanding from before. Whether it was told.
+    /// The thread starts or stops posting, and waits until all entries have been found. It sleeps
+    /// on the new route only. A notification of the descriptor is outstanding from before. Returns
+    /// whether it was woken.
     fn switch(to_posted: bool, omit: Omit) -> bool {
         let fds = EventFds::new(2, 2);
         let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0), Fd(fds.clone(), 1)], true));
@@ -194,9 +195,9 @@ mod models {
             arm();
         }
         let look = || published.load(Acquire);
-        let mut found = if omit == Omit::Look { 0 } else { look() };
-        let mut told = true;
-        while told && found < ENTRIES {
+        let mut found = if omit == Omit::Check { 0 } else { look() };
+        let mut woken = true;
+        while woken && found < ENTRIES {
             if to_posted {
                 if omit != Omit::ArmAfter {
                     arm();
@@ -206,19 +207,19 @@ mod models {
                     continue;
                 }
             }
-            told = fds.block(if to_posted { &[0] } else { &[1] }).is_ok();
+            woken = fds.block(if to_posted { &[0] } else { &[1] }).is_ok();
             found = look();
         }
         fds.end();
         device.join().unwrap();
-        told
+        woken
     }
 
-    /// How the device tells of an entry.
+    /// How the device announces an entry.
     type Tells = fn(&Vectors<Fd>, u16) -> bool;
 
-    /// The device publishes an entry and tells of it, while the host unmasks and then does nothing but wait. A device that is told of
-    /// the unmasking has been at rest. Whether a message came.
+    /// The device publishes and announces an entry, while the host unmasks and then only waits. A
+    /// device that is notified of the unmasking was asleep. Returns whether a message arrived.
     fn unmask(tells: Tells) -> bool {
         let fds = EventFds::new(1, 2);
         let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0)], true));
@@ -230,12 +231,13 @@ mod models {
             })
         };
         let pending = vectors.arm(HOME);
-        let told = fds.block(&[0]).is_ok();
+        let woken = fds.block(&[0]).is_ok();
         device.join().unwrap();
-        told || pending && !vectors.is_masked(HOME) && {
-            vectors.clear_pending(HOME);
-            vectors.message(HOME)
-        }
+        woken
+            || pending && !vectors.is_masked(HOME) && {
+                vectors.clear_pending(HOME);
+                vectors.message(HOME)
+            }
     }
 
     #[test]
@@ -257,8 +259,8 @@ mod models {
 
     #[test]
     fn missing_poll_after_switch_is_caught() {
-        fails(2, || switch(true, Omit::Look));
-        fails(2, || switch(false, Omit::Look));
+        fails(2, || switch(true, Omit::Check));
+        fails(2, || switch(false, Omit::Check));
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod unit {
     }
 }
 
-/// Arm, look, sleep against post, fence, read the mask.
+/// Arm, check, sleep against publish, fence, read the mask.
 #[cfg(loom)]
 mod models {
     use super::*;
@@ -73,24 +73,24 @@ mod models {
         let teller = teller(entries, &flag, &published, &eventfds, rings);
 
         let seen = || published.load(Ordering::Acquire) == entries;
-        let mut told = true;
-        while told && !seen() {
+        let mut woken = true;
+        while woken && !seen() {
             match omit {
                 Omit::SleepersFence => flag.set_armed(),
                 _ => flag.arm(),
             }
             if omit == Omit::SecondLook || !seen() {
-                told = eventfds.block(&[0]).is_ok();
+                woken = eventfds.block(&[0]).is_ok();
             }
             flag.mask();
         }
         eventfds.end();
         teller.join().unwrap();
-        told
+        woken
     }
 
-    /// The same, but that the sleeper leaves the flag armed after its first sleep, looks, and blocks again without another
-    /// look; after the second it masks, and `forgets` it.
+    /// The same, but the sleeper leaves the flag armed after its first sleep, checks, and blocks
+    /// again without another check. After the second sleep it masks, and `forgets` it.
     fn stays_armed(entries: u64, forgets: bool) -> bool {
         let flag = Arc::new(WakeFlag::new());
         let published = Arc::new(AtomicU64::new(0));
@@ -99,13 +99,13 @@ mod models {
         let teller = teller(entries, &flag, &published, &eventfds, WakeFlag::should_wake);
 
         let seen = || published.load(Ordering::Acquire) == entries;
-        let (mut told, mut kept, mut sleeps) = (true, false, 0);
-        while told && !seen() {
+        let (mut woken, mut kept, mut sleeps) = (true, false, 0);
+        while woken && !seen() {
             if !kept {
                 flag.arm();
             }
             if kept || !seen() {
-                told = eventfds.block(&[0]).is_ok();
+                woken = eventfds.block(&[0]).is_ok();
             }
             sleeps += 1;
             if sleeps == 1 {
@@ -117,7 +117,7 @@ mod models {
         }
         eventfds.end();
         teller.join().unwrap();
-        told
+        woken
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn joined(change: impl FnOnce(&mut PathIdentity)) -> Result<Namespace, JoinError
 #[test]
 fn paths_to_one_namespace_join() {
     assert_eq!(joined(|_| ()), Ok(identity(1).namespace));
-    // What is a controller's own may differ.
+    // Fields of the controller may differ.
     assert!(joined(|path| (path.namespace.boundary, path.namespace.read_only) = (256, true)).is_ok());
 }
 
@@ -72,7 +72,7 @@ fn invalid_joins_are_refused() {
     let many = |count| (0..count).map(identity).collect::<Vec<_>>();
     assert_eq!(join(&[]), Err(JoinError::None));
     assert_eq!(join(&many(65)), Err(JoinError::TooMany { given: 65 }));
-    // One path alone may lead to anything.
+    // A single path may lead to any namespace.
     let mut alone = nameless(1);
     alone.namespace.shared = false;
     assert!(join(&[alone]).is_ok());

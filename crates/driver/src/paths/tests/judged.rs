@@ -1,18 +1,18 @@
-//! What `latency` is for, judged in virtual time: unequal paths, and equal ones.
+//! Compares the policies `latency` and `queue-depth` in virtual time, on unequal and equal paths.
 //!
-//! The comparisons are those of issue and docs: closed loops that one path could serve alone. Where both paths are driven
-//! past what they can do there is nothing to choose between; that is tested too.
+//! The loops are closed, with a load that one path could carry alone. If both paths are saturated
+//! there is nothing to choose; that is tested too.
 
 use super::super::Policy;
 use super::world::{Model, Outcome, Service, World};
 
 /// A TLC drive behind a switch: reads take 80 µs, 64 at a time.
 const TLC: Model = Model { servers: 64, service: Service::Exponential(80_000), wire: 5_000 };
-/// A fast one: 10 µs, 7 at a time.
+/// A fast drive: 10 µs, 7 at a time.
 const FAST: Model = Model { servers: 7, service: Service::Exponential(10_000), wire: 2_000 };
-/// One that is slow once in ten.
+/// A drive that is slow once in ten.
 const BIMODAL: Model = Model { servers: 32, service: Service::Bimodal(10_000, 500_000), wire: 2_000 };
-/// One that takes the same time always.
+/// A drive with constant latency.
 const STEADY: Model = Model { servers: 16, service: Service::Fixed(100_000), wire: 0 };
 
 const DEPTH: Policy = Policy::QueueDepth;
@@ -31,7 +31,7 @@ fn slower(model: Model, times: u64) -> Model {
     Model { service, ..model }
 }
 
-/// Both policies in the same world; every request is counted out again.
+/// Both policies in the same world. Asserts that all counts return to zero.
 fn judge(world: &World) -> (Outcome, Outcome) {
     let outcomes = [DEPTH, Policy::Latency].map(|policy| world.run(policy, 1));
     assert!(outcomes.iter().all(|outcome| outcome.counted_at_end == 0));
@@ -39,7 +39,7 @@ fn judge(world: &World) -> (Outcome, Outcome) {
     (depth, latency)
 }
 
-/// At least a tenth more, and no longer a tail.
+/// At least 10 % more throughput, and no longer tail.
 fn is_better(what: &str, world: World) {
     let (depth, latency) = judge(&world);
     let ratio = latency.iops / depth.iops;
@@ -70,7 +70,7 @@ fn degrading_path_is_left() {
     }
 }
 
-/// It is tried again, and used again.
+/// The path is explored and used again.
 #[test]
 fn a_path_that_recovers_is_found() {
     let changes = vec![(LENGTH / 4, 1, STEADY)];
@@ -93,8 +93,7 @@ fn equal_paths_lose_nothing() {
     }
 }
 
-/// Where both paths are driven past what they can do nothing is won, as nothing is left to win; and next to nothing is lost,
-/// after a few trials or while it is finding out.
+/// With both paths saturated there is nothing to gain, and almost nothing is lost to trials.
 #[test]
 fn saturated_paths_stay_saturated() {
     for (model, queues, depth) in [(FAST, 1, 128), (TLC, 1, 128), (TLC, 4, 32), (TLC, 4, 64), (BIMODAL, 1, 96), (STEADY, 4, 16)] {
@@ -107,7 +106,7 @@ fn saturated_paths_stay_saturated() {
     }
 }
 
-/// Waiting behind a full path is not worth thirty milliseconds: those who are sent away would not come back in time.
+/// A path 30 ms farther is not worth using, even if the other is saturated.
 #[test]
 fn far_path_is_spared_when_useless() {
     for (queues, depth) in [(1, 128), (4, 32)] {
@@ -155,10 +154,10 @@ fn scoreboard() {
 #[test]
 #[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn full_paths() {
-    let (far, near): (&[(u16, usize)], _) = (&[(1, 128), (4, 32), (1, 192), (4, 64)], TLC);
+    let (device, near): (&[(u16, usize)], _) = (&[(1, 128), (4, 32), (1, 192), (4, 64)], TLC);
     let cases = [
-        ("2 ms farther", vec![near, farther(near, 2_000_000)], far),
-        ("30 ms farther", vec![near, farther(near, 30_000_000)], far),
+        ("2 ms farther", vec![near, farther(near, 2_000_000)], device),
+        ("30 ms farther", vec![near, farther(near, 30_000_000)], device),
         ("a third", vec![TLC, slower(TLC, 3)], &[(1, 128), (4, 32), (16, 8), (1, 192), (4, 48), (4, 64), (16, 16)]),
         ("a third, fast", vec![FAST, slower(FAST, 3)], &[(1, 32), (4, 8), (1, 64), (4, 16), (1, 128), (4, 32)]),
         ("a third, steady", vec![STEADY, slower(STEADY, 3)], &[(1, 32), (4, 8), (1, 64), (4, 16)]),

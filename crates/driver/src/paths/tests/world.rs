@@ -1,5 +1,5 @@
-//! Paths in virtual time: each a queue with this many servers, and a wire. Enough to judge policies by; what they cost is the
-//! machine simulator's business.
+//! Paths in virtual time: each a queue with a number of servers, and a wire. Enough to compare
+//! policies; their CPU cost is measured by the machine simulator.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use crate::paths::{Distances, PathSet, Paths, Policy, Selector, Token};
 /// How long a server is busy with one request.
 #[derive(Clone, Copy, Debug)]
 pub enum Service {
-    /// Always as long.
+    /// Constant.
     Fixed(u64),
     /// Exponentially distributed, with this mean.
     Exponential(u64),
@@ -40,13 +40,13 @@ pub struct World {
     pub length: u64,
 }
 
-/// What a policy made of it.
+/// The result of a policy.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub iops: f64,
     pub p99: u64,
     pub by_path: Vec<u64>,
-    /// What is still counted when everything has come back.
+    /// The counts left when every request has completed.
     pub counted_at_end: u32,
 }
 
@@ -107,7 +107,7 @@ struct Run {
     selectors: Vec<Selector>,
     stations: Vec<Station>,
     random: Random,
-    /// Answers on their way: when, the order they were sent in, queue, when sent.
+    /// Completions in transit: time, order sent, queue, time sent.
     answers: BinaryHeap<Reverse<(u64, u64, u16, u64)>>,
     tokens: Vec<Option<Token>>,
 }

@@ -16,21 +16,21 @@ fn sec(n: u64) -> Nanos {
     Nanos::from_secs(1_000 + n)
 }
 
-/// How many are past their time-out at `now`, and how many no longer may be waited for.
+/// Numbers of commands past their time-out at `now`, and of those that cause a reset.
 fn late(watch: &mut Watch, pair: &Pair, now: Nanos) -> (usize, bool) {
     watch.clear();
     watch.look(pair, now, &CONFIG);
     (watch.late.len(), watch.overdue(now, &CONFIG).is_some())
 }
 
-/// A command that says it was posted at `posted_at`, seen first at second 1, after a look at second 0.
+/// A command with this `posted_at`, first seen at second 1, after a scan at second 0.
 fn first_seen_at_one(posted_at: Nanos) -> (Watch, Pair) {
-    let (pair, _far, bells) = pair(QueueSizes { sq_entries: 8, cq_entries: 8, tags: 4 });
+    let (pair, _device, doorbells) = pair(QueueSizes { sq_entries: 8, cq_entries: 8, tags: 4 });
     let mut watch = Watch::new();
     assert_eq!(late(&mut watch, &pair, sec(0)), (0, false));
     let mut sq = pair.lock_sq();
     sq.post(Sqe::default(), 7, posted_at).unwrap();
-    sq.commit(&bells);
+    sq.commit(&doorbells);
     drop(sq);
     (watch, pair)
 }
@@ -42,7 +42,8 @@ fn slow_clock_makes_no_command_late() {
     assert_eq!(found, [(0, false), (1, false), (1, true), (1, true)], "it counts from the look that saw it first");
 }
 
-/// The command table knows it by all that it was posted with: an Abort of another command would be refused, and asked for again, for ever.
+/// The command table compares all fields: an Abort of another command would be refused and
+/// requested again, for ever.
 #[test]
 fn aborts_keep_the_posted_time() {
     let (mut watch, pair) = first_seen_at_one(Nanos(1));

@@ -1,5 +1,6 @@
-//! The laws of failover, over random events: an executor and controllers that know what is true, a host that is told only
-//! what a host can know. Each law has a broken twin that it catches.
+//! Invariants of failover over random events. The executor and controllers know the true state; the
+//! failover learns only what a host can know. For each invariant a mutant shows that a violation is
+//! found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,42 +14,42 @@ const PATHS: usize = 3;
 const KEEP_ALIVE: Nanos = Nanos::from_millis(100);
 const QUIESCE: Nanos = Nanos::from_millis(50);
 
-/// What the world around a [`Failover`] leaves out, or gets wrong.
+/// What the environment of a [`Failover`] does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Twin {
-    Right,
-    /// A lost path counts as stopped: the wait is left out.
+enum Mutant {
+    None,
+    /// A lost path counts as stopped, without the wait.
     NoWait,
-    /// Changes of ANA states are not passed on.
-    Deaf,
-    /// The cache of a controller counts as safe: its writes need no Flush.
-    CarelessFlush,
-    /// A controller that lost its power is brought up as if it had not.
-    PowerBlind,
-    /// The size that a controller shows is not passed on.
-    SizeBlind,
-    /// A completion is passed on twice, under whatever name the request has now.
-    Doubled,
-    /// Some of what is to be sent again is not.
-    Forgetful,
+    /// ANA state changes are not reported.
+    IgnoresAna,
+    /// The cache of a controller counts as non-volatile.
+    SkipsFlush,
+    /// A power loss of a controller is not reported.
+    IgnoresPowerLoss,
+    /// A changed namespace size is not reported.
+    IgnoresSize,
+    /// A completion is reported twice.
+    EndsTwice,
+    /// Some retries are not sent.
+    DropsRetries,
 }
 
 #[derive(Clone, Debug)]
 enum Event {
     Submit(Op),
-    /// The n-th command inside a controller is answered.
+    /// The n-th command in flight completes.
     Answer(usize, usize, Answer),
     Lose(usize),
-    /// A write inside a lost controller is carried out.
-    Ghost(usize, usize),
-    /// The controller answers again and is reset, or is reset for some other reason; then it is up again.
+    /// A lost controller executes a write.
+    LateWrite(usize, usize),
+    /// The controller is reset, then stopped, then brought up.
     Reset(usize),
     Stopped(usize),
     Up(usize, AnaState),
     Ana(usize, AnaState),
-    /// A lost controller loses its power, and with it whatever is inside and in its cache.
+    /// A lost controller loses its power, its commands and its cache.
     Power(usize),
-    /// The controller shows the namespace in the size that it has, or in another.
+    /// The controller reports the expected namespace size, or another.
     Size(usize, bool),
     Pass(u64),
 }
@@ -62,75 +63,77 @@ enum Answer {
     GivenUp,
 }
 
-/// A command inside a controller.
+/// A command in flight.
 #[derive(Clone, Debug)]
-struct Inside {
+struct InFlight {
     request: RequestId,
     token: u64,
     op: Op,
-    /// What a Flush makes durable: writes that had completed when it was sent.
+    /// The writes that a Flush makes durable: those completed when it was sent.
     covers: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Controller {
-    inside: Vec<Inside>,
-    /// Reachable, and able to answer.
+    in_flight: Vec<InFlight>,
+    /// Up: it completes commands.
     live: bool,
     lost_at: Option<Nanos>,
     resetting: bool,
     ana: Option<AnaState>,
-    /// The host was told of `ana`.
-    told: Option<AnaState>,
-    /// Writes completed here and not flushed since, by token.
+    /// The ANA state last reported to the host.
+    reported: Option<AnaState>,
+    /// Completed and unflushed writes, by token.
     cache: BTreeSet<u64>,
-    /// Writes that were in its cache when it lost its power; and whether it has since it was up.
+    /// Writes lost with its power; and whether it has lost power since it was up.
     gone: BTreeSet<u64>,
-    powerless: bool,
-    /// It shows the namespace in another size.
-    misfit: bool,
+    lost_power: bool,
+    /// It reports another namespace size.
+    wrong_size: bool,
 }
 
 struct World {
-    twin: Twin,
+    mutant: Mutant,
     now: Nanos,
     failover: Failover,
     controllers: Vec<Controller>,
     ops: BTreeMap<u64, Op>,
     ended: BTreeMap<u64, u32>,
-    /// For each Flush that is open, the writes that had completed when it was submitted, and are in caches, or were lost with one.
+    /// For each Flush in progress, the writes completed when it was submitted that are still
+    /// cached, or were lost.
     covers: BTreeMap<u64, Vec<(usize, u64)>>,
-    broken: Option<String>,
+    violation: Option<String>,
 }
 
 impl World {
-    fn new(twin: Twin, fast: bool) -> World {
+    fn new(mutant: Mutant, fast: bool) -> World {
         let config = FailoverConfig { unsafe_fast_failover: fast, no_path_timeout: Nanos::from_secs(5), ..FailoverConfig::default() };
         let traits = PathTraits {
             quiesce_after: PathTraits::quiesce_after(KEEP_ALIVE, false, QUIESCE),
             ana_transition: Nanos::from_secs(2),
-            volatile_cache: twin != Twin::CarelessFlush,
+            volatile_cache: mutant != Mutant::SkipsFlush,
         };
         let failover = Failover::new(config, &[traits; PATHS], &WriteMarks::new(1, PATHS), 0, 4).unwrap();
         let mut world = World {
-            twin,
+            mutant,
             now: Nanos::from_secs(1),
             failover,
             controllers: std::iter::repeat_with(Controller::default).take(PATHS).collect(),
             ops: BTreeMap::new(),
             ended: BTreeMap::new(),
             covers: BTreeMap::new(),
-            broken: None,
+            violation: None,
         };
         (0..PATHS).for_each(|path| world.up(path, AnaState::OPTIMIZED));
         world
     }
 
-    fn break_law(&mut self, what: String) {
-        self.broken.get_or_insert(what);
+    fn violate(&mut self, what: String) {
+        self.violation.get_or_insert(what);
     }
 
-    /// Whether a controller can still carry out what is inside: until its reset was seen, or its keep-alive has run out.
+    /// Whether a controller can still execute its commands: until a reset, or until its keep-alive
+    /// has expired.
     fn can_act(&self, path: usize) -> bool {
         let controller = &self.controllers[path];
         controller.live || controller.resetting || controller.lost_at.is_some_and(|at| self.now < at + KEEP_ALIVE + QUIESCE)
@@ -139,75 +142,80 @@ impl World {
     fn sent(&mut self, request: RequestId, token: u64, path: PathId) {
         let op = self.ops[&token];
         for other in 0..PATHS {
-            if op.changes_blocks() && self.can_act(other) && self.controllers[other].inside.iter().any(|inside| inside.token == token) {
-                self.break_law(format!("write {token} is sent on path {path} while path {other} may still carry it out"));
+            if op.changes_blocks()
+                && self.can_act(other)
+                && self.controllers[other].in_flight.iter().any(|in_flight| in_flight.token == token)
+            {
+                self.violate(format!("write {token} is sent on path {path} while path {other} may still execute it"));
             }
         }
         let controller = &mut self.controllers[path.index()];
         if !controller.live || !controller.ana.is_some_and(AnaState::is_accessible) {
-            // Only what the host was told counts: it cannot know earlier. The deaf twin was told, and is deaf.
-            let told = controller.told.is_some_and(AnaState::is_accessible);
-            if !controller.live || !told {
-                self.break_law(format!("request {token} is sent on path {path}, which cannot be used"));
+            // Only the reported state counts: the host cannot know more. `IgnoresAna` is reported,
+            // and not passed on.
+            let reported = controller.reported.is_some_and(AnaState::is_accessible);
+            if !controller.live || !reported {
+                self.violate(format!("request {token} is sent on path {path}, which cannot be used"));
             }
         }
-        if self.controllers[path.index()].misfit && op != Op::Flush {
-            self.break_law(format!("request {token} is sent on path {path}, where the namespace has another size"));
+        if self.controllers[path.index()].wrong_size && op != Op::Flush {
+            self.violate(format!("request {token} is sent on path {path}, where the namespace has another size"));
         }
         let controller = &mut self.controllers[path.index()];
         let covers = controller.cache.clone();
-        controller.inside.push(Inside { request, token, op, covers });
+        controller.in_flight.push(InFlight { request, token, op, covers });
     }
 
     fn end(&mut self, token: u64, status: Option<Status>) {
         *self.ended.entry(token).or_default() += 1;
         if self.ended[&token] > 1 || !self.ops.contains_key(&token) {
-            self.break_law(format!("request {token} ends {} times", self.ended[&token]));
+            self.violate(format!("request {token} ends {} times", self.ended[&token]));
         }
         if self.ops[&token] == Op::Flush && status.is_some_and(Status::is_success) {
             let covers = self.covers.remove(&token).unwrap_or_default();
             if let Some((path, write)) = covers.iter().find(|(path, write)| self.controllers[*path].gone.contains(write)) {
-                self.break_law(format!("Flush {token} succeeds and write {write} went with the power of path {path}"));
+                self.violate(format!("Flush {token} succeeds and write {write} was lost with the power of path {path}"));
             }
             if let Some((path, write)) = covers.into_iter().find(|(path, write)| self.controllers[*path].cache.contains(write)) {
-                self.break_law(format!("Flush {token} succeeds and write {write} is in the cache of path {path}"));
+                self.violate(format!("Flush {token} succeeds and write {write} is in the cache of path {path}"));
             }
         }
     }
 
-    /// Does what the failover says, until it has no more to say.
+    /// Carries out the actions of the failover until there are none.
     fn drain(&mut self) {
         for _ in 0..10_000 {
             let choice = self.now.0 as usize;
             match self.failover.poll(self.now, |token, among| pick(among, choice + token as usize)) {
                 None => return,
-                Some(Action::Send { token, .. }) if self.twin == Twin::Forgetful && token % 3 == 0 => {}
+                Some(Action::Send { token, .. }) if self.mutant == Mutant::DropsRetries && token % 3 == 0 => {}
                 Some(Action::Send { request, token, path }) => self.sent(request, token, path),
                 Some(Action::End { token, status }) => self.end(token, Some(status)),
                 Some(Action::Fail { token, .. }) => self.end(token, None),
                 Some(Action::ReadAna(path)) => {
                     if self.controllers[path.index()].live {
-                        self.tell_ana(path.index());
+                        self.report_ana(path.index());
                     }
                 }
                 Some(Action::Reset(path)) => self.reset(path.index()),
             }
         }
-        self.break_law("the failover never comes to rest".into());
+        self.violate("the failover does not settle".into());
     }
 
-    fn tell_ana(&mut self, path: usize) {
+    fn report_ana(&mut self, path: usize) {
         let Some(state) = self.controllers[path].ana else { return };
-        self.controllers[path].told = Some(state);
-        if self.twin != Twin::Deaf {
+        self.controllers[path].reported = Some(state);
+        if self.mutant != Mutant::IgnoresAna {
             self.failover.ana_changed(self.now, PathId(path as u8), state);
         }
     }
 
     fn up(&mut self, path: usize, ana: AnaState) {
-        let Controller { cache, gone, powerless, misfit, .. } = std::mem::take(&mut self.controllers[path]);
-        self.controllers[path] = Controller { live: true, ana: Some(ana), told: Some(ana), cache, gone, misfit, ..Controller::default() };
-        if powerless && self.twin != Twin::PowerBlind {
+        let Controller { cache, gone, lost_power, wrong_size, .. } = std::mem::take(&mut self.controllers[path]);
+        self.controllers[path] =
+            Controller { live: true, ana: Some(ana), reported: Some(ana), cache, gone, wrong_size, ..Controller::default() };
+        if lost_power && self.mutant != Mutant::IgnoresPowerLoss {
             self.failover.marks.cache_lost(PathId(path as u8));
         }
         self.failover.path_up(self.now, PathId(path as u8), ana);
@@ -215,8 +223,8 @@ impl World {
 
     fn reset(&mut self, path: usize) {
         if !self.can_act(path) {
-            // Its keep-alive has run out meanwhile.
-            self.controllers[path].inside.clear();
+            // Its keep-alive has expired.
+            self.controllers[path].in_flight.clear();
         }
         let controller = &mut self.controllers[path];
         (controller.live, controller.resetting, controller.lost_at) = (false, true, None);
@@ -232,39 +240,39 @@ impl World {
                 (controller.live, controller.resetting, controller.lost_at) = (false, false, Some(self.now));
                 let id = PathId(path as u8);
                 self.failover.path_lost(self.now, id);
-                if self.twin == Twin::NoWait {
+                if self.mutant == Mutant::NoWait {
                     self.failover.quiesced(self.now, id);
                 }
             }
-            Event::Ghost(path, n) if self.controllers[path].lost_at.is_some() && self.can_act(path) => {
-                let writes = self.controllers[path].inside.iter().filter(|inside| inside.op.changes_blocks());
-                let done: Vec<_> = writes.map(|inside| inside.token).collect();
+            Event::LateWrite(path, n) if self.controllers[path].lost_at.is_some() && self.can_act(path) => {
+                let writes = self.controllers[path].in_flight.iter().filter(|in_flight| in_flight.op.changes_blocks());
+                let done: Vec<_> = writes.map(|in_flight| in_flight.token).collect();
                 if let Some(&token) = done.get(n % done.len().max(1))
                     && self.ended.contains_key(&token)
                 {
-                    self.break_law(format!("write {token} is carried out by a lost controller after it has ended"));
+                    self.violate(format!("write {token} is executed by a lost controller after it has ended"));
                 }
             }
             Event::Reset(path) if self.controllers[path].live || self.controllers[path].lost_at.is_some() => self.reset(path),
             Event::Stopped(path) if self.controllers[path].resetting => {
                 self.controllers[path].resetting = false;
-                self.controllers[path].inside.clear();
+                self.controllers[path].in_flight.clear();
                 self.failover.quiesced(self.now, PathId(path as u8));
             }
             Event::Up(path, ana) if self.controllers[path].is_stopped() => self.up(path, ana),
             Event::Ana(path, state) if self.controllers[path].live => {
                 self.controllers[path].ana = Some(state);
-                self.tell_ana(path);
+                self.report_ana(path);
             }
             Event::Power(path) if self.controllers[path].lost_at.is_some() => {
                 let controller = &mut self.controllers[path];
-                controller.inside.clear();
+                controller.in_flight.clear();
                 controller.gone.append(&mut controller.cache);
-                controller.powerless = true;
+                controller.lost_power = true;
             }
             Event::Size(path, fits) => {
-                self.controllers[path].misfit = !fits;
-                if self.twin != Twin::SizeBlind {
+                self.controllers[path].wrong_size = !fits;
+                if self.mutant != Mutant::IgnoresSize {
                     self.failover.size_fits(self.now, PathId(path as u8), fits);
                 }
             }
@@ -274,7 +282,7 @@ impl World {
         self.drain();
     }
 
-    /// Lets time pass, with a stop at every deadline.
+    /// Advances the time, with a step at each deadline.
     fn pass(&mut self, until: Nanos) {
         for _ in 0..1_000 {
             let next = self.failover.next_deadline();
@@ -286,7 +294,7 @@ impl World {
             self.failover.tick(self.now);
             self.drain();
         }
-        self.break_law("a deadline does not pass".into());
+        self.violate("a deadline does not pass".into());
     }
 
     fn submit(&mut self, op: Op, token: u64) {
@@ -305,10 +313,10 @@ impl World {
 
     fn answer(&mut self, path: usize, n: usize, answer: Answer) {
         let controller = &mut self.controllers[path];
-        if !controller.live && !controller.resetting || controller.inside.is_empty() {
+        if !controller.live && !controller.resetting || controller.in_flight.is_empty() {
             return;
         }
-        let inside = controller.inside.swap_remove(n % controller.inside.len());
+        let in_flight = controller.in_flight.swap_remove(n % controller.in_flight.len());
         let ana = controller.ana.unwrap_or(AnaState::CHANGE);
         let status = match answer {
             _ if ana.refusal().is_some() => ana.refusal().unwrap_or_default(),
@@ -317,23 +325,23 @@ impl World {
             Answer::Interrupted => Status::COMMAND_INTERRUPTED,
             Answer::Media => Status::UNRECOVERED_READ_ERROR,
             Answer::GivenUp => {
-                // The host's own doing: the command stays inside.
-                controller.inside.push(inside.clone());
+                // The host gave up: the controller still has the command.
+                controller.in_flight.push(in_flight.clone());
                 Status::ABORTED_BY_HOST
             }
         };
         if status.is_success() {
-            match inside.op {
-                Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => drop(controller.cache.insert(inside.token)),
-                Op::Flush => controller.cache.retain(|write| !inside.covers.contains(write)),
+            match in_flight.op {
+                Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => drop(controller.cache.insert(in_flight.token)),
+                Op::Flush => controller.cache.retain(|write| !in_flight.covers.contains(write)),
                 Op::Read | Op::Compare | Op::Verify => {}
             }
         }
         let id = PathId(path as u8);
-        let ended = self.failover.ended(self.now, inside.request, id, status);
+        let ended = self.failover.ended(self.now, in_flight.request, id, status);
         if let Ended::Done { token, status } = ended {
             self.end(token, Some(status));
-            if self.twin == Twin::Doubled {
+            if self.mutant == Mutant::EndsTwice {
                 self.end(token, Some(status));
             }
         }
@@ -341,7 +349,7 @@ impl World {
 }
 
 impl Controller {
-    /// Nothing of the host's is inside, and it may be brought up.
+    /// It has no command of the host, and may be brought up.
     fn is_stopped(&self) -> bool {
         !self.live && !self.resetting && self.lost_at.is_none()
     }
@@ -370,7 +378,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         8 => op.prop_map(Event::Submit),
         8 => (path.clone(), 0usize..9, prop::sample::select(answers)).prop_map(|(path, n, answer)| Event::Answer(path, n, answer)),
         2 => path.clone().prop_map(Event::Lose),
-        2 => (path.clone(), 0usize..9).prop_map(|(path, n)| Event::Ghost(path, n)),
+        2 => (path.clone(), 0usize..9).prop_map(|(path, n)| Event::LateWrite(path, n)),
         1 => path.clone().prop_map(Event::Reset),
         2 => path.clone().prop_map(Event::Stopped),
         2 => (path.clone(), state()).prop_map(|(path, state)| Event::Up(path, state)),
@@ -382,9 +390,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..80)
 }
 
-/// Plays the events, then lets everything come to an end. What law was broken, if any.
-fn play(events: &[Event], twin: Twin, fast: bool) -> Result<Counters, String> {
-    let mut world = World::new(twin, fast);
+/// Plays the events, then lets every request end. Returns the first violation as an error.
+fn play(events: &[Event], mutant: Mutant, fast: bool) -> Result<Counters, String> {
+    let mut world = World::new(mutant, fast);
     let mut submitted = 0;
     for event in events {
         world.happen(event, submitted);
@@ -406,20 +414,20 @@ fn play(events: &[Event], twin: Twin, fast: bool) -> Result<Counters, String> {
         }
     }
     let unended = (0..submitted).find(|token| world.ended.get(token) != Some(&1));
-    match (world.broken, unended) {
-        (Some(broken), _) => Err(broken),
+    match (world.violation, unended) {
+        (Some(violation), _) => Err(violation),
         (None, Some(token)) => Err(format!("request {token} ends {} times", world.ended.get(&token).unwrap_or(&0))),
         (None, None) if !world.failover.is_idle() => Err("a request is left although all have ended".into()),
         (None, None) => Ok(world.failover.counters()),
     }
 }
 
-/// The first law broken by a twin, over the same scripts every time.
-fn first_broken(twin: Twin, fast: bool) -> Option<String> {
+/// The first violation of a mutant, over the same scripts each time.
+fn first_violation(mutant: Mutant, fast: bool) -> Option<String> {
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     (0..400).find_map(|_| {
         let script = events().new_tree(&mut runner).unwrap().current();
-        play(&script, twin, fast).err()
+        play(&script, mutant, fast).err()
     })
 }
 
@@ -430,36 +438,36 @@ proptest! {
     /// used that the host knows cannot be; a Flush that succeeds has reached every cache with writes from before it, and none was lost
     /// with a controller's power.
     #[test]
-    fn the_laws_hold(events in events()) {
-        play(&events, Twin::Right, false).map_err(TestCaseError::fail)?;
+    fn invariants_hold(events in events()) {
+        play(&events, Mutant::None, false).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
 fn each_mutant_breaks_its_invariant() {
-    assert_eq!(first_broken(Twin::Right, false), None);
-    for (twin, fast, law) in [
-        (Twin::NoWait, false, "may still carry it out"),
-        (Twin::Right, true, "may still carry it out"),
-        (Twin::Deaf, false, "cannot be used"),
-        (Twin::CarelessFlush, false, "is in the cache"),
-        (Twin::PowerBlind, false, "went with the power"),
-        (Twin::SizeBlind, false, "where the namespace has another size"),
-        (Twin::Doubled, false, "ends 2 times"),
-        (Twin::Forgetful, false, "ends 0 times"),
+    assert_eq!(first_violation(Mutant::None, false), None);
+    for (mutant, fast, expected) in [
+        (Mutant::NoWait, false, "may still execute it"),
+        (Mutant::None, true, "may still execute it"),
+        (Mutant::IgnoresAna, false, "cannot be used"),
+        (Mutant::SkipsFlush, false, "is in the cache"),
+        (Mutant::IgnoresPowerLoss, false, "was lost with the power"),
+        (Mutant::IgnoresSize, false, "where the namespace has another size"),
+        (Mutant::EndsTwice, false, "ends 2 times"),
+        (Mutant::DropsRetries, false, "ends 0 times"),
     ] {
-        let broken = first_broken(twin, fast).unwrap_or_else(|| panic!("{twin:?} breaks nothing"));
-        assert!(broken.contains(law), "{twin:?}: {broken}");
+        let violation = first_violation(mutant, fast).unwrap_or_else(|| panic!("{mutant:?} violates nothing"));
+        assert!(violation.contains(expected), "{mutant:?}: {violation}");
     }
 }
 
-/// The scripts reach what there is to be reached.
+/// The scripts reach every outcome.
 #[test]
 fn scripts_reach_every_outcome() {
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let mut sum = Counters::default();
     for _ in 0..300 {
-        let counters = play(&events().new_tree(&mut runner).unwrap().current(), Twin::Right, false).unwrap();
+        let counters = play(&events().new_tree(&mut runner).unwrap().current(), Mutant::None, false).unwrap();
         sum.retried += counters.retried;
         sum.failed_over += counters.failed_over;
         sum.held += counters.held;

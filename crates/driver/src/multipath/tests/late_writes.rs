@@ -1,5 +1,6 @@
-//! Ghost writes, on real controllers: a write that a lost controller has inside must not be carried out after the host has
-//! sent it again elsewhere and gone on. Driver and device are stepped by hand, in virtual time.
+//! Late writes, on emulated controllers: a write that a lost controller still has must not be
+//! executed after the host has sent it again on another path and continued. Driver and device are
+//! stepped manually in virtual time.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::controller::{MemRegisters, Memory};
-use crate::testing::{Bells, MemCq, MemSq, Pair};
+use crate::testing::{MemCq, MemDoorbells, MemSq, Pair};
 use crate::*;
 
 const SIZES: QueueSizes = QueueSizes { sq_entries: 16, cq_entries: 16, tags: 15 };
@@ -21,12 +22,12 @@ const QUIESCE: Nanos = Nanos::from_millis(50);
 const TICK: Nanos = Nanos::from_micros(500);
 const BLOCK: usize = 512;
 
-/// What a controller reaches of its host: a page for each buffer, rings by address.
+/// The host memory that a controller accesses: a page per buffer, rings by address.
 #[derive(Clone)]
 struct Bus {
     memory: Memory,
     registers: MemRegisters,
-    bells: Bells,
+    doorbells: MemDoorbells,
     messages: Rc<Cell<u64>>,
 }
 
@@ -59,7 +60,7 @@ impl Port for Bus {
     }
 
     fn doorbells(&self) -> &impl Doorbells {
-        &self.bells
+        &self.doorbells
     }
 
     fn registers(&self) -> &impl Registers {
@@ -76,8 +77,8 @@ impl Port for Bus {
     }
 }
 
-/// A controller with its host's end: the driver's own machines, carried out.
-struct End {
+/// A controller and its host: the driver's own state machines, stepped.
+struct PathHost {
     device: emu::Controller<Bus>,
     bus: Bus,
     admin: Pair,
@@ -99,9 +100,10 @@ fn recovery_config() -> RecoveryConfig {
     }
 }
 
-impl End {
-    fn new(subsystem: &mut Subsystem, id: u16) -> End {
-        let bus = Bus { memory: Memory::default(), registers: MemRegisters::default(), bells: Bells::new(4), messages: Rc::default() };
+impl PathHost {
+    fn new(subsystem: &mut Subsystem, id: u16) -> PathHost {
+        let bus =
+            Bus { memory: Memory::default(), registers: MemRegisters::default(), doorbells: MemDoorbells::new(4), messages: Rc::default() };
         let config = Config {
             controller_id: id,
             quiesce_time: QUIESCE,
@@ -112,7 +114,7 @@ impl End {
         let (.., sq, cq) = bus.memory.rings(SIZES);
         let admin = QueuePair::new(QueueId::ADMIN, SIZES, sq, cq).unwrap();
         let page = bus.memory.page();
-        End { device, bus, admin, io: None, page, recovery: None, identity: None, traits: None, keep_alive_at: Nanos::MAX }
+        PathHost { device, bus, admin, io: None, page, recovery: None, identity: None, traits: None, keep_alive_at: Nanos::MAX }
     }
 
     fn post_admin(&self, command: AdminCommand, purpose: Purpose, now: Nanos) {
@@ -120,12 +122,12 @@ impl End {
         sqe.prp1 = if command.page { self.page } else { sqe.prp1 };
         let mut sq = self.admin.lock_sq();
         sq.post(sqe, purpose.to_token(), now).expect("an admin tag");
-        sq.commit(&self.bus.bells);
+        sq.commit(&self.bus.doorbells);
     }
 
     fn admin_answers(&self) -> Vec<Completed> {
         let mut out = Vec::with_capacity(16);
-        assert_eq!(self.admin.reap(&self.bus.bells, 16, &mut out).violation, None);
+        assert_eq!(self.admin.reap(&self.bus.doorbells, 16, &mut out).violation, None);
         out
     }
 
@@ -180,9 +182,9 @@ impl End {
         self.io.as_ref().unwrap()
     }
 
-    /// A step of housekeeping; what the failover is to be told.
-    fn look_after(&mut self, now: Nanos) -> Vec<Told> {
-        let mut told = Vec::new();
+    /// Steps the recovery. Returns the events to report to the failover.
+    fn step_recovery(&mut self, now: Nanos) -> Vec<PathEvent> {
+        let mut events = Vec::new();
         let mut recovery = self.recovery.take().unwrap();
         for answer in self.admin_answers() {
             if Purpose::from_token(answer.token) == Purpose::Sequence {
@@ -199,20 +201,20 @@ impl End {
                 RecoveryAsk::Close(_) => {
                     [&self.admin, self.io()].into_iter().for_each(|pair| pair.exclusive().close());
                     self.keep_alive_at = Nanos::MAX;
-                    told.push(Told::Resetting);
+                    events.push(PathEvent::Resetting);
                 }
-                RecoveryAsk::Lost(_) => told.push(Told::Lost),
+                RecoveryAsk::Lost(_) => events.push(PathEvent::Lost),
                 RecoveryAsk::Abandon(buffers) => {
                     assert_eq!(buffers, Buffers::Returned, "a patient host takes back only what has stopped");
                     [&self.admin, self.io()].into_iter().for_each(|pair| drop(pair.exclusive().abandon()));
                     self.admin.exclusive().reopen();
-                    told.push(Told::Quiesced);
+                    events.push(PathEvent::Quiesced);
                 }
                 RecoveryAsk::Admin(command) => self.post_admin(command, Purpose::Sequence, now),
                 RecoveryAsk::Restored(_) => {
                     self.io().exclusive().reopen();
                     self.keep_alive_at = now;
-                    told.push(Told::Up);
+                    events.push(PathEvent::Up);
                 }
                 other => panic!("{other:?}"),
             }
@@ -222,13 +224,13 @@ impl End {
             self.post_admin(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now);
             self.keep_alive_at = now + Nanos(KEEP_ALIVE.0 / 2);
         }
-        told
+        events
     }
 }
 
-/// What the failover is told of a path.
+/// An event of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum PathEvent {
     Resetting,
     Lost,
     Quiesced,
@@ -237,25 +239,25 @@ enum Told {
 
 struct World {
     now: Nanos,
-    ends: Vec<End>,
+    ends: Vec<PathHost>,
     control: PathControl,
     failover: Failover,
-    /// By token: the command, and where its data are.
+    /// By token: the operation, the block, and the buffer or value.
     requests: BTreeMap<u64, (Op, u64, u64)>,
     done: BTreeMap<u64, Status>,
-    /// For each request, the paths that it was sent on and when.
+    /// Each command sent: token, path and time.
     sent: Vec<(u64, PathId, Nanos)>,
 }
 
 impl World {
     fn new(config: FailoverConfig) -> World {
-        let mut subsystem = Subsystem::new("nqn.2026-11.test:ghost").unwrap();
+        let mut subsystem = Subsystem::new("nqn.2026-11.test:late-write").unwrap();
         let medium = emu::Mem::new(1 << 20, emu::Budget::new(1 << 22));
         subsystem.share(emu::Namespace::mem(medium, BLOCK as u32).unwrap()).unwrap();
         let mut now = Nanos::from_secs(1);
-        let mut ends: Vec<_> = [1, 2].map(|id| End::new(&mut subsystem, id)).into();
+        let mut ends: Vec<_> = [1, 2].map(|id| PathHost::new(&mut subsystem, id)).into();
         ends.iter_mut().for_each(|end| end.bring_up(&mut now));
-        join(&ends.iter().filter_map(|end| end.identity.clone()).collect::<Vec<_>>()).expect("two ways to one namespace");
+        join(&ends.iter().filter_map(|end| end.identity.clone()).collect::<Vec<_>>()).expect("two paths to one namespace");
         let traits: Vec<_> = ends.iter().filter_map(|end| end.traits).collect();
         let mut failover = Failover::new(config, &traits, &WriteMarks::new(1, 2), 0, 16).unwrap();
         (0..2).for_each(|path| failover.path_up(now, PathId(path), AnaState::OPTIMIZED));
@@ -279,7 +281,7 @@ impl World {
         };
         let mut sq = end.io().lock_sq();
         sq.post(sqe, request.to_bits(), self.now).expect("a tag");
-        sq.commit(&end.bus.bells);
+        sq.commit(&end.bus.doorbells);
         self.requests.insert(token, (op, lba, if op == Op::Read { at } else { value }));
         self.sent.push((token, path, self.now));
     }
@@ -293,22 +295,22 @@ impl World {
         }
     }
 
-    /// Everything that happens at this instant, and a little later.
+    /// Steps everything once, then advances the time.
     fn step(&mut self) {
         for n in 0..self.ends.len() {
             let (end, path) = (&mut self.ends[n], PathId(n as u8));
             end.device.step(self.now);
-            for told in end.look_after(self.now) {
-                match told {
-                    Told::Resetting => self.failover.path_resetting(self.now, path),
-                    Told::Lost => self.failover.path_lost(self.now, path),
-                    Told::Quiesced => self.failover.quiesced(self.now, path),
-                    Told::Up => self.failover.path_up(self.now, path, AnaState::OPTIMIZED),
+            for event in end.step_recovery(self.now) {
+                match event {
+                    PathEvent::Resetting => self.failover.path_resetting(self.now, path),
+                    PathEvent::Lost => self.failover.path_lost(self.now, path),
+                    PathEvent::Quiesced => self.failover.quiesced(self.now, path),
+                    PathEvent::Up => self.failover.path_up(self.now, path, AnaState::OPTIMIZED),
                 }
             }
             let mut out = Vec::with_capacity(16);
             let end = &self.ends[n];
-            end.io().reap(&end.bus.bells, 16, &mut out);
+            end.io().reap(&end.bus.doorbells, 16, &mut out);
             for completed in out {
                 let request = RequestId::from_bits(completed.token);
                 if let Ended::Done { token, status } = self.failover.ended(self.now, request, path, completed.status) {
@@ -356,36 +358,36 @@ impl World {
     }
 }
 
-/// How the path of the held write goes on.
+/// What happens to the path of the held write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum After {
-    /// It stays away: keep-alive has to run out.
+    /// It stays lost until its keep-alive has expired.
     StaysAway,
-    /// It comes back this long after it was lost, and is reset.
+    /// It returns after this time, and is reset.
     ComesBack(Nanos),
 }
 
-/// A write is held inside the controller of path 0, which is then lost. The host sends it again when it may, then writes
-/// other data to the same block; and only then, and some time later, the controller lets the first one go. What is in the
-/// block, and when the write was sent again after the loss.
-fn haunt(config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
-    haunt_with(Op::Write, config, loss, after, released_after)
+/// The controller of path 0 has a write when it is lost. The host sends the write again when it
+/// may, then writes other data to the same block. After that the controller executes the first
+/// write. Returns the block's contents, and the time from the loss to the retry.
+fn write_late(config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
+    write_late_op(Op::Write, config, loss, after, released_after)
 }
 
-/// The same with anything that changes blocks.
-fn haunt_with(op: Op, config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
+/// The same with any operation that changes blocks.
+fn write_late_op(op: Op, config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
     let mut world = World::new(config);
     world.change(0, Change::Hold(Some(op)));
     world.submit(1, op, 0, 1);
     world.pass(Nanos::from_millis(2));
-    assert!(world.done.is_empty() && world.sent[0].1 == PathId(0), "it is inside");
+    assert!(world.done.is_empty() && world.sent[0].1 == PathId(0), "it is in flight");
     let lost_at = world.now;
     world.change(0, Change::Lost(loss));
     if let After::ComesBack(span) = after {
         world.control.at(lost_at + span, 0, Change::Back).unwrap();
     }
     if loss == Loss::Frozen {
-        // Nothing but a time-out tells: the host resets the controller, which does not acknowledge it.
+        // Found by a time-out only: the host's reset is not acknowledged.
         world.ends[0].recovery.as_mut().unwrap().reset();
     }
     world.run_until(|world| world.done.contains_key(&1));
@@ -404,7 +406,7 @@ fn haunt_with(op: Op, config: FailoverConfig, loss: Loss, after: After, released
 
 #[test]
 fn quiesce_time_protects_later_write() {
-    let (value, waited) = haunt(FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
+    let (value, waited) = write_late(FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
     assert_eq!(value, 2);
     // Two keep-alive time-outs and the quiesce time, from when the loss was noticed.
     let least = KEEP_ALIVE + KEEP_ALIVE + QUIESCE;
@@ -415,47 +417,47 @@ fn quiesce_time_protects_later_write() {
 fn acknowledged_reset_protects_later_write() {
     for loss in [Loss::Gone, Loss::Frozen] {
         let back = Nanos::from_millis(40);
-        let (value, waited) = haunt(FailoverConfig::default(), loss, After::ComesBack(back), Nanos::ZERO);
+        let (value, waited) = write_late(FailoverConfig::default(), loss, After::ComesBack(back), Nanos::ZERO);
         assert_eq!(value, 2, "{loss:?}");
         assert!(waited >= back && waited < back + Nanos::from_millis(50), "{loss:?}: {waited}");
     }
 }
 
-/// Zeroes that come late do as much damage as data.
+/// Late zeroes destroy as much as late data.
 #[test]
 fn zeroing_is_held_like_writes() {
-    let unsafe_twin = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
+    let unsafe_config = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
     for op in [Op::WriteZeroes, Op::Deallocate] {
-        let (value, waited) = haunt_with(op, FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
+        let (value, waited) = write_late_op(op, FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
         assert_eq!(value, 2, "{op:?}");
         assert!(waited >= KEEP_ALIVE + KEEP_ALIVE + QUIESCE, "{op:?}: {waited}");
         let back = After::ComesBack(Nanos::from_millis(40));
-        assert_eq!(haunt_with(op, FailoverConfig::default(), Loss::Frozen, back, Nanos::ZERO).0, 2, "{op:?}");
-        let (value, _) = haunt_with(op, unsafe_twin, Loss::Gone, After::StaysAway, Nanos::ZERO);
-        assert_eq!(value, 0, "{op:?}: the twin should lose the later write");
+        assert_eq!(write_late_op(op, FailoverConfig::default(), Loss::Frozen, back, Nanos::ZERO).0, 2, "{op:?}");
+        let (value, _) = write_late_op(op, unsafe_config, Loss::Gone, After::StaysAway, Nanos::ZERO);
+        assert_eq!(value, 0, "{op:?}: unsafe failover should lose the later write");
     }
 }
 
-/// The twin without the wait: the ghost comes, and undoes the later write.
+/// Mutant without the wait: the late write destroys the later one.
 #[test]
 fn unheld_write_undoes_later_write() {
-    let unsafe_twin = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
-    let (value, waited) = haunt(unsafe_twin, Loss::Gone, After::StaysAway, Nanos::ZERO);
-    assert_eq!(value, 1, "the twin should lose the later write");
+    let unsafe_config = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
+    let (value, waited) = write_late(unsafe_config, Loss::Gone, After::StaysAway, Nanos::ZERO);
+    assert_eq!(value, 1, "unsafe failover should lose the later write");
     assert!(waited < Nanos::from_millis(20), "{waited}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whenever the path comes back and the controller lets go.
+    /// For any time at which the path returns and the controller executes its write.
     #[test]
     fn the_later_write_always_stands(
         frozen in any::<bool>(), back in prop::option::of(0u64..700), released in 0u64..600,
     ) {
         let loss = if frozen && back.is_some() { Loss::Frozen } else { Loss::Gone };
         let after = back.map_or(After::StaysAway, |millis| After::ComesBack(Nanos::from_millis(millis)));
-        let (value, _) = haunt(FailoverConfig::default(), loss, after, Nanos::from_millis(released));
+        let (value, _) = write_late(FailoverConfig::default(), loss, after, Nanos::from_millis(released));
         prop_assert_eq!(value, 2);
     }
 }

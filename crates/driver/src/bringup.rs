@@ -437,16 +437,6 @@ impl Bringup {
     /// counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         let overrun = self.step_timer.overrun(now);
-        self.extend(overrun);
-        let mut ask = self.go_on(now, properties);
-        if let BringupAsk::Wait { until } = &mut ask {
-            self.step_timer.schedule_within(now, until);
-        }
-        ask
-    }
-
-    /// Moves every deadline by `overrun`, for which the executor was not running.
-    fn extend(&mut self, overrun: Nanos) {
         self.commands_since += overrun;
         match &mut self.state {
             BringupState::Stopping(stop) => stop.extend(overrun),
@@ -454,28 +444,31 @@ impl Bringup {
             BringupState::Admin { deadline: Some(deadline), .. } => *deadline += overrun,
             _ => {}
         }
-    }
-
-    fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
-        loop {
-            // Transitions that need nothing from the executor follow each other at once.
-            let asked = match self.advance(now, properties) {
-                Err(AccessError::WouldBlock(until)) => return BringupAsk::Wait { until },
+        // Transitions that need nothing from the executor follow each other at once.
+        let mut ask = loop {
+            let action = match self.advance(now, properties) {
+                // The round goes on at the next step: its accesses are kept.
+                Err(AccessError::WouldBlock(until)) => break BringupAsk::Wait { until },
                 Err(AccessError::Failed(error)) => {
                     self.fail(BringupCause::Property(error));
                     None
                 }
-                Ok(asked) => asked,
+                Ok(action) => action,
             };
             // The transition is complete: its accesses must not be replayed by the next one.
             self.accesses.end_round();
             if let BringupState::Failed(error) = &self.state {
-                return BringupAsk::Failed(error.clone());
+                break BringupAsk::Failed(error.clone());
             }
-            if let Some(ask) = asked {
-                return ask;
+            if let Some(action) = action {
+                break action;
             }
+        };
+        // A wait in pieces, so that an overrun of the executor is noticed.
+        if let BringupAsk::Wait { until } = &mut ask {
+            self.step_timer.schedule_within(now, until);
         }
+        ask
     }
 
     /// Makes one transition. Returns an action if the executor has something to do.
@@ -508,6 +501,7 @@ impl Bringup {
                     (_, true, _) => self.fail(BringupCause::Fatal),
                     (_, _, true) => {
                         self.commands_since = now;
+                        // From here on everything is learnt by admin commands.
                         self.state = post(BringupCommand::Controller);
                     }
                     _ => match backoff.next(now) {
@@ -649,6 +643,7 @@ impl Bringup {
     /// The reply to the last command. Ignored if no command is in flight.
     pub fn completed(&mut self, reply: &AdminReply) {
         let BringupState::Admin { command, deadline: Some(_) } = self.state else { return };
+        // An optional command may fail without failing bring-up.
         let next = if reply.status.is_success() { self.handle_reply(command, reply) } else { self.handle_error(command, reply.status) };
         match next {
             Ok(state) => self.state = state,
@@ -691,6 +686,7 @@ impl Bringup {
     /// KATO in milliseconds, rounded up to the granularity of KAS.
     fn wanted_keep_alive(&self) -> u32 {
         let step = (self.inventory.subsystem.keep_alive_step.0 / 1_000_000).max(1);
+        // Rounded up: a shorter time-out than asked for could expire between two Keep Alives.
         let millis = self.config.keep_alive.0.div_ceil(1_000_000).checked_next_multiple_of(step);
         millis.and_then(|millis| u32::try_from(millis).ok()).unwrap_or(u32::MAX)
     }
@@ -745,6 +741,7 @@ fn post(command: BringupCommand) -> BringupState {
 
 fn create_cq(layout: &QueueLayout) -> Sqe {
     let QueueLayout { id, sizes, cq, vector, .. } = *layout;
+    // The CQ first: an SQ names the CQ that its completions go to.
     CreateCq { queue: id, entries: sizes.cq_entries, addr: cq, contiguous: true, vector }.to_sqe()
 }
 

@@ -160,6 +160,7 @@ impl CommandTable {
     pub(crate) fn begin_abort(&self, _: &mut Finisher, command: &Command) -> bool {
         let Some(slot) = self.slot(command.cid) else { return false };
         // Compare time and token too: a CID comes back after 16 generations or more.
+        // Acquire: token and time must be those of this state.
         let same = slot.state.load(Acquire) == Stage::InFlight.bits(command.cid.0) && slot.command(command.cid) == *command;
         if same {
             slot.state.store(Stage::Aborting.bits(command.cid.0), Relaxed);
@@ -200,6 +201,7 @@ impl CommandTable {
     pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(Command)) {
         for slot in &self.slots {
             let state = slot.state.load(Acquire);
+            // `Held` has completed already: its caller has its result.
             if Stage::of(state).is_in_flight() {
                 each(slot.command(Cid(state as u16)));
             }

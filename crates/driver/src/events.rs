@@ -141,6 +141,7 @@ impl Events {
 
     /// A reset has ended every command.
     pub fn forget(&mut self) {
+        // `posted` stays: a reset must not lift the rate limit.
         (self.outstanding, self.reading) = (0, false);
         self.to_read.clear();
     }
@@ -155,6 +156,7 @@ impl Events {
             return None;
         }
         let event = AsyncEvent::from_bits(result);
+        // Reading the log page is what allows the next event of this type.
         self.read(Reading::Log(event.lid()));
         Some(event)
     }
@@ -189,6 +191,7 @@ impl Events {
         if self.outstanding >= self.wanted || now < self.next_at() {
             return None;
         }
+        // Only the time of the RATE_BURST-th latest request is ever read.
         self.posted.truncate(RATE_BURST - 1);
         self.posted.push_front(now);
         self.outstanding += 1;

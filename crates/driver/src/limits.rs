@@ -167,10 +167,9 @@ impl Limits {
         }
     }
 
-    /// The largest queue pair with at most `depth` commands in flight, clamped to
-    /// 1..=[`QueueSizes::MOST_TAGS`] and to the controller's limits. A ring of N entries holds N −
-    /// 1. The completion queue has as many entries as there can be commands, so neither ring
-    /// overruns.
+    /// The largest queue pair with at most `depth` commands in flight (0 counts as 1), within
+    /// [`QueueSizes::MOST_TAGS`] and the controller's limits. A ring of N entries holds one less.
+    /// The completion queue has as many entries as there can be commands, so neither ring overruns.
     pub fn queue_sizes(&self, depth: u32) -> QueueSizes {
         // `max_entries` is at least 2: `check_cap` refuses MQES = 0.
         let tags = depth.clamp(1, QueueSizes::MOST_TAGS).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
@@ -305,6 +304,7 @@ impl Namespace {
         if blocks == 0 {
             return Err(RefusedFormat::Inactive { nsid });
         }
+        // LBADS comes from the device: checked before anything is shifted by it.
         if format.block_size().is_none() {
             return Err(RefusedFormat::BlockSize { nsid, format: index, lbads });
         }
@@ -325,12 +325,14 @@ impl Namespace {
             blocks,
             block_log2: lbads,
             boundary: identify.noiob.into(),
+            // NSATTR bit 0: the namespace is write protected.
             read_only: identify.nsattr & 1 != 0,
             frees_zeroes: identify.dlfeat & identify::Namespace::DLFEAT_WRITE_ZEROES != 0,
             shared: identify.nmic & identify::Namespace::NMIC_SHARED != 0,
             ana_group: identify.anagrpid,
             nguid: identify.nguid,
             eui64: identify.eui64,
+            // Only the identification descriptors (CNS 03h) have a UUID.
             uuid: [0; 16],
         })
     }
@@ -361,6 +363,7 @@ impl Namespace {
     /// Whether this is the same namespace as `before`, which had the same identifier. The size may
     /// differ. Another format or another identifier (NGUID, EUI64, UUID) means another namespace.
     pub fn is_still(&self, before: &Namespace) -> bool {
+        // All zero for a namespace without identifiers: then only the format is compared.
         let who = |ns: &Namespace| (ns.block_log2, ns.nguid, ns.eui64, ns.uuid);
         who(self) == who(before)
     }
@@ -381,6 +384,7 @@ impl Namespace {
     pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
         let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
+        // A part is one range, so both the limit per range and the limit per command apply.
         let splitter = splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())));
         let blocks = |bytes: u64| bytes >> self.block_log2;
         Ok(splitter

@@ -299,6 +299,7 @@ impl Selector {
 
     /// Records that the thread runs on a CPU of memory node `node` now.
     pub fn set_node(&mut self, node: u16) {
+        // The ranking depends on the node for `numa`; forget it.
         if self.node != node {
             (self.node, self.among, self.ranked_for) = (node, PathSet::NONE, UNRANKED);
         }
@@ -350,6 +351,7 @@ impl Selector {
 
     #[inline]
     fn start_by(&mut self, policy: Policy, path: PathId, class: Class, now: Nanos) -> Token {
+        // Without a choice the request is counted at once, not at `commit`.
         let token = Token::new(policy, class, path);
         self.count(path, token.weight(), policy, now);
         token
@@ -358,6 +360,7 @@ impl Selector {
     #[inline]
     fn count(&mut self, path: PathId, weight: u32, policy: Policy, now: Nanos) {
         let Some(count) = self.counts.get_mut(path.index()).filter(|_| weight > 0) else { return };
+        // From idle to busy: silence is measured from now.
         if *count == 0 && policy == Policy::Latency {
             self.estimates.became_busy(path, now);
         }
@@ -445,6 +448,7 @@ impl Selector {
         };
         let step = u64::from(policy.weight(class)) << LOAD;
         let entry = |path| RankedPath { rank: 0, step, token: Token::new(policy, class, path), before: 0, expected_ns: 0.0 };
+        // Keeps the allocation: rankings are frequent.
         self.ranked.clear();
         self.ranked.extend(candidates.iter_from(first).map(entry));
         (self.among, self.class) = (usable, class);
@@ -465,6 +469,7 @@ impl Selector {
     fn rank_by_latency(&mut self, now: Nanos) {
         self.rank_by_load();
         let Selector { estimates, shared, ranked, counts, among, class, .. } = self;
+        // 1.4 or 24: see `RuleTrial`.
         let near = estimates.near_factor(*among, *class, now, &shared.shared_trial);
         let mut fastest = f32::INFINITY;
         for entry in ranked.iter_mut() {
@@ -473,6 +478,7 @@ impl Selector {
                 fastest = fastest.min(entry.expected_ns);
             }
         }
+        // At most one path per ranking, so that a batch sends one probe.
         let explored = estimates.pick_unexplored(counts, *among, *class, now);
         for entry in ranked {
             // The last batch may have left a probe's step.

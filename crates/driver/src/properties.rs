@@ -292,6 +292,7 @@ impl<P: Properties> Round<'_, P> {
         self.accesses.answered.truncate(self.replayed);
         let value = self.answer(access)?;
         self.accesses.registers.record(access, value);
+        // Recorded in order, which is how the next run replays them.
         self.accesses.answered.push((access, value));
         self.replayed += 1;
         Ok(value)
@@ -359,9 +360,11 @@ impl StatusPoll {
         match self.accesses.round(now, timing.timeout, properties).get32(Property::Csts) {
             Ok(bits) => {
                 self.accesses.end_round();
+                // A free read is repeated at every step.
                 self.next = if late { now + timing.interval } else { Nanos::ZERO };
                 Ok((Some(Csts::from_bits(bits)), if late { self.next } else { Nanos::MAX }))
             }
+            // No value yet: the caller decides without one.
             Err(AccessError::WouldBlock(until)) => Ok((None, until)),
             Err(AccessError::Failed(error)) => Err(error),
         }

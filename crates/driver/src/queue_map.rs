@@ -33,6 +33,7 @@ impl QueueMap {
         if !valid.contains(&hardware) {
             return Err(MapError::Hardware(hardware));
         }
+        // More hardware than software queues would stay idle.
         Ok(QueueMap { software, hardware: hardware.min(software) })
     }
 

@@ -214,6 +214,7 @@ impl RetryPolicy {
         match buffers {
             // The old controller may still write to the buffer: a retry would share it.
             Buffers::Leaked => Fate::FailLeaked,
+            // The controller has stopped, so the first attempt cannot be executed later.
             Buffers::Returned if idempotent && retries < self.limit => Fate::Again,
             Buffers::Returned => Fate::Fail,
         }
@@ -513,6 +514,7 @@ impl Recovery {
     ) -> Option<RecoveryAsk> {
         // CSTS before the commands: it names the cause more exactly than a time-out.
         let polled = status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
+        // An error needs a step at once.
         let next_poll = polled.map_or(now, |(_, until)| until);
         self.state = match polled.map(|(csts, _)| csts) {
             Err(error) => RecoveryState::ResetDue(ResetCause::Property(error)),
@@ -601,6 +603,7 @@ impl Watch {
     /// [`Purpose`].
     pub fn look<S: SqSlots, C: CqSlots>(&mut self, pair: &QueuePair<S, C>, now: Nanos, config: &RecoveryConfig) {
         let admin = pair.id() == QueueId::ADMIN;
+        // Admin commands are never aborted, so the grace period is all they get.
         let timeout = if admin { config.grace } else { config.command_timeout };
         self.scratch.clear();
         // Every command in flight, not only late ones: their first sighting bounds the posted time.
@@ -608,6 +611,7 @@ impl Watch {
         let before = self.last_scan.insert(pair.id(), now);
         self.present.clear();
         for expired in &self.scratch {
+            // An Asynchronous Event Request has no time-out.
             if admin && Purpose::from_token(expired.command.token).may_wait_for_ever() {
                 continue;
             }
@@ -617,6 +621,7 @@ impl Watch {
                 Some(&(known, since, aborted)) if known == command => (since, aborted),
                 _ => (believable(command.posted_at, before, now), None),
             };
+            // The first sighting: the grace after an Abort counts from it.
             let aborted = aborted.or((expired.stage == Stage::Aborted).then_some(now));
             self.present.push((command, since, aborted));
             let expires = since + timeout;
@@ -626,6 +631,7 @@ impl Watch {
                 self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
             }
         }
+        // Replaced as a whole: completed commands drop out.
         self.known.retain(|(queue, _), _| *queue != pair.id());
         self.known.extend(self.present.iter().map(|&known| ((pair.id(), known.0.cid), known)));
     }

@@ -95,6 +95,7 @@ impl Shutdown {
     /// Shuts down the controller that `inventory` describes. Nothing may be posted on its I/O
     /// queues any more.
     pub fn new(inventory: &Inventory, admin_timeout: Nanos) -> Shutdown {
+        // RTD3E may be 0 (not reported) or implausibly short.
         let timeout = Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
         let queues = inventory.queues.iter().map(|layout| layout.id).collect();
         let state = ShutdownState::Delete { n: 0, deadline: None };
@@ -119,29 +120,26 @@ impl Shutdown {
             ShutdownState::Delete { deadline: Some(deadline), .. } => *deadline += overrun,
             _ => {}
         }
-        let mut ask = self.go_on(now, properties);
-        if let ShutdownAsk::Wait { until } = &mut ask {
-            self.step_timer.schedule_within(now, until);
-        }
-        ask
-    }
-
-    fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
-        loop {
-            let asked = match self.advance(now, properties) {
-                Err(AccessError::WouldBlock(until)) => return ShutdownAsk::Wait { until },
+        let mut ask = loop {
+            let action = match self.advance(now, properties) {
+                // The round goes on at the next step: its accesses are kept.
+                Err(AccessError::WouldBlock(until)) => break ShutdownAsk::Wait { until },
                 // Everything before the stop is best effort.
                 Err(AccessError::Failed(_)) => {
                     self.state = ShutdownState::Stopping(StopSequence::Start);
                     None
                 }
-                Ok(asked) => asked,
+                Ok(action) => action,
             };
             self.accesses.end_round();
-            if let Some(ask) = asked {
-                return ask;
+            if let Some(action) = action {
+                break action;
             }
+        };
+        if let ShutdownAsk::Wait { until } = &mut ask {
+            self.step_timer.schedule_within(now, until);
         }
+        ask
     }
 
     fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAsk>, AccessError> {
@@ -179,6 +177,7 @@ impl Shutdown {
                 match backoff.next(now) {
                     // A time-out is no error: the stop that follows decides.
                     Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAsk::Wait { until })),
+                    // Complete, failed or timed out: the stop is the same.
                     _ => self.state = ShutdownState::Stopping(StopSequence::Start),
                 }
             }
@@ -204,6 +203,7 @@ impl Shutdown {
     /// is shut down and stopped anyway.
     fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAsk> {
         let ShutdownState::Delete { n, deadline } = &mut self.state else { return None };
+        // Read before each deletion: a stopped controller would let each one time out.
         let works = csts.rdy() && !csts.cfs() && !csts.is_gone();
         let Some(command) = delete(&self.queues, *n).filter(|_| works) else {
             self.state = ShutdownState::Notify;

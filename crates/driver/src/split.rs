@@ -113,8 +113,10 @@ impl Splitter {
     /// do not cross a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0 or a larger
     /// value: none). Logical blocks have 2^`block_log2` bytes (LBADS).
     pub fn new(block_log2: u8, max_bytes: u64, boundary: u32) -> Result<Splitter, SplitError> {
+        // This is a public constructor: LBADS may be out of range.
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
         match (max_bytes / block).min(65_536) as u32 {
+            // A block larger than MDTS: reported by the device, so no panic.
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
             max_blocks => Ok(Splitter(
                 u64::from(u16::try_from(boundary).unwrap_or(0)) << BOUNDARY | u64::from(block_log2) << 16 | u64::from(max_blocks - 1),
@@ -311,6 +313,7 @@ impl Iterator for Split {
         }
         let blocks = self.next_len();
         let part = Part { lba: self.lba, blocks, offset: self.offset };
+        // Saturating: only a range outside of the namespace could overflow.
         self.lba = self.lba.saturating_add(blocks.into());
         self.offset += u64::from(blocks) << self.splitter.block_log2();
         self.left -= blocks;

@@ -209,7 +209,13 @@ impl<S: Signal> Vectors<S> {
             DIRECT => entry.signal.signal(),
             target => {
                 entry.posts.fetch_add(1, Ordering::Relaxed);
-                self.post(vector, target);
+                if let Some(target) = self.entry(target as u16)
+                    && target.posted.post(vector)
+                {
+                    // Counted before the signal, so that `messages` never takes it for a message.
+                    target.notified.fetch_add(1, Ordering::Relaxed);
+                    target.signal.signal();
+                }
             }
         }
     }
@@ -240,16 +246,6 @@ impl<S: Signal> Vectors<S> {
     pub fn clear_pending(&self, vector: u16) {
         if let Some(entry) = self.entry(vector) {
             entry.pending.store(false, Ordering::Relaxed);
-        }
-    }
-
-    fn post(&self, vector: u16, target: u32) {
-        if let Some(target) = self.vectors.get(target as usize)
-            && target.posted.post(vector)
-        {
-            // Counted before the signal, so that `messages` never takes it for a message.
-            target.notified.fetch_add(1, Ordering::Relaxed);
-            target.signal.signal();
         }
     }
 

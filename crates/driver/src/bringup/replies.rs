@@ -114,6 +114,7 @@ impl Bringup {
 
     /// Identifies each namespace from 1 to NN, as Linux (`nvme_scan_ns_sequential`) and SPDK do.
     fn scan_sequentially(&mut self) -> Result<BringupState, BringupCause> {
+        // NN may be as large as 2^32 - 2: one Identify each would take for ever.
         if self.max_nsid as usize > MAX_NAMESPACES {
             return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
         }
@@ -150,6 +151,8 @@ impl Bringup {
         }
         match Namespace::new(self.nsid(n), identify) {
             Ok(namespace) => self.inventory.namespaces.push(namespace),
+            // Reported, not an error: the controller's other namespaces are usable.
+            // Reported, not an error: the controller's other namespaces are usable.
             Err(refused) => self.inventory.refused.push(refused),
         }
         match self.has_command_set_pages() {
@@ -205,6 +208,7 @@ impl Bringup {
     /// The Keep Alive Timer is started last: no Keep Alive is sent before bring-up ends, however
     /// long queue creation takes. A controller without the timer (KAS = 0) is not asked.
     fn after_queues(&self) -> BringupState {
+        // KAS = 0: the controller has no Keep Alive Timer.
         let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
         if wanted { post(BringupCommand::KeepAlive) } else { BringupState::Ready }
     }
@@ -239,6 +243,7 @@ impl Bringup {
                 ids.zip(vectors).take(granted).map(layout).collect()
             }
             WantedQueues::Again(layouts) => {
+                // A depth that the new limits would reduce is no longer possible.
                 let allowed = |layout: &QueueLayout| limits.queue_sizes(layout.sizes.tags).tags == layout.sizes.tags;
                 // The executor's queues and their requests exist: fewer or smaller ones cannot
                 // replace them.

@@ -336,6 +336,7 @@ impl Failover {
         if lost != Some(true) {
             return;
         }
+        // Collected first: the loop changes the slots.
         let out: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.state == RequestState::Sent(path)).map(|(id, _)| id).collect();
         for request in out {
             let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
@@ -470,6 +471,7 @@ impl Failover {
 
     /// When [`Failover::tick`] is due.
     pub fn next_deadline(&self) -> Nanos {
+        // The queue is in order of time, so its head is due first.
         let waiting_since =
             |request: &RequestId| self.slots.retry_of(*request).map(|retry| retry.waiting_since + self.config.no_path_timeout);
         let waiting = self.waiting.front().and_then(waiting_since).unwrap_or(Nanos::MAX);
@@ -481,6 +483,7 @@ impl Failover {
     /// the request with this token.
     #[inline]
     pub fn poll(&mut self, now: Nanos, choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
+        // The usual call returns nothing, and must cost nothing.
         if self.ready.is_empty() && self.actions.is_empty() {
             return None;
         }
@@ -539,6 +542,7 @@ impl Failover {
         if standing == *seen {
             return Heard::All;
         }
+        // The size is independent of the connection's state.
         if standing.fits != seen.fits {
             self.size_fits(now, path, standing.fits);
             seen.fits = standing.fits;
@@ -554,6 +558,8 @@ impl Failover {
             self.path_resetting(now, path);
             seen.link = Link::Resetting;
         }
+        // A completion reaped after the path was declared stopped would belong to a request that
+        // has been sent again.
         if standing.link != Link::Resetting && !drained() {
             return Heard::Later;
         }
@@ -636,7 +642,9 @@ impl Failover {
         if status.is_success() {
             // Covers only writes that had completed when the Flush was submitted.
             self.marks.flushed(path, &flush.snapshot);
+            // One success is enough for the paths that were a precaution.
             flush.done = true;
+        // No other path can flush this controller's cache.
         } else if disposition == Verdict::Over || !self.may_retry(now, request, path, status) {
             self.set_failed(part, FlushError::Status(status));
         } else {
@@ -668,6 +676,7 @@ impl Failover {
 
     fn set_failed(&mut self, part: u32, why: FlushError) {
         if let Some(flush) = self.flushes.list.get_mut(part as usize) {
+            // The first reason is the one reported.
             flush.failed.get_or_insert(why);
         }
     }
@@ -688,6 +697,7 @@ impl Failover {
         let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return Ended::Stale };
         let failed = flush.failed;
         self.flushes.open.retain(|&open| open != request);
+        // The entry is reused, with the allocation of its snapshot.
         self.flushes.free.push(part);
         match failed {
             Some(FlushError::Failure(failure)) => {
@@ -735,6 +745,7 @@ impl Failover {
                     self.set_failed(part, FlushError::Failure(Failure::CacheLost { path }));
                     self.finish_flush_by_action(now, request, part);
                 }
+                // `next_part` sorts out what can be sent now.
                 None => self.enqueue(request, part),
             }
         }
@@ -745,6 +756,7 @@ impl Failover {
         let part = self.part_of(request)?;
         let flush = self.flushes.list.get(part as usize)?;
         let unreachable = flush.need.and(flush.dirty).without(self.paths.reachable).first();
+        // With a command in flight, or a reachable path left, the Flush makes progress by itself.
         let waits = unreachable.is_some() || flush.any_path_suffices();
         (waits && flush.failed.is_none()).then_some((part, unreachable, flush.waiting_since))
     }
@@ -758,6 +770,7 @@ impl Failover {
                 continue;
             }
             self.slots.ensure_retry(request, waiting_since);
+            // Tells the user which path's writes are at risk.
             let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::NotCovered { path, waited });
             self.set_failed(part, FlushError::Failure(failure));
             self.finish_flush_by_action(now, request, part);

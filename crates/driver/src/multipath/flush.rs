@@ -120,6 +120,7 @@ impl WriteMarks {
     /// No writes, for `queues` software queues and `paths` paths. The first Flush still goes to
     /// every usable path: there may be writes from before this process.
     pub fn new(queues: usize, paths: usize) -> WriteMarks {
+        // A `PathSet` has no more bits.
         let paths = paths.min(PathSet::MOST);
         let lines = |_| PathCounters::new();
         let count = queues.max(1) * paths.div_ceil(COUNTERS);
@@ -209,6 +210,8 @@ impl WriteMarks {
                 flushed.fetch_max(count, AcqRel);
             }
         }
+        // After the counts: a Flush submitted in between covers the path once more, which is
+        // harmless.
         self.0.never_flushed.fetch_and(!PathSet::of(path).0, AcqRel);
     }
 
@@ -218,6 +221,7 @@ impl WriteMarks {
     /// told that all is well.
     pub fn cache_lost(&self, path: PathId) {
         if let Some(losses) = self.0.losses.get(path.index()) {
+            // Only the number: `record_lost_writes` decides which writes are lost.
             losses.fetch_add(1, AcqRel);
         }
     }

@@ -157,12 +157,14 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
         if !path.is_identified() && several {
             return Err(JoinError::Anonymous { path: id, nsid });
         }
+        // Compared with the first only: equality is transitive.
         let earlier = paths.get(..n).unwrap_or_default();
         if let Some(first) = earlier.first()
             && let Some((field, found, expected)) = difference(path, first)
         {
             return Err(JoinError::Differs { path: id, first: PathId(0), field, found, expected });
         }
+        // After the comparison: a differing field is the better explanation.
         if !path.namespace.shared && several {
             return Err(JoinError::Private { path: id, nsid });
         }

@@ -37,6 +37,7 @@ impl PathTraits {
     /// `None`: without keep-alive there is no bound.
     pub fn quiesce_after(keep_alive: Nanos, traffic_based: bool, quiesce_time: Nanos) -> Option<Nanos> {
         let timeouts = if traffic_based { 3 } else { 2 };
+        // Saturating, as all arithmetic of `Nanos`.
         (keep_alive > Nanos::ZERO).then(|| Nanos(keep_alive.0.saturating_mul(timeouts)) + quiesce_time)
     }
 }
@@ -170,9 +171,11 @@ impl Paths {
         // Recomputed on each change, so that submitting reads one word.
         let ranked = |rank| those(&|p| p.fits && AnaRank::of(p.ana) == rank);
         let (optimized, other) = (ranked(AnaRank::Best), ranked(AnaRank::Second));
+        // Whatever the size: a Flush names no blocks.
         let reachable = those(&|p| p.ana.is_accessible());
         self.best = if optimized.is_empty() { other } else { optimized };
         (self.usable, self.reachable) = (PathSet(optimized.0 | other.0), reachable);
+        // Folded here, so that `next_deadline` need not visit the paths.
         self.deadline = self.list.iter().map(|p| p.ana_deadline.min(p.quiesced_at)).fold(Nanos::MAX, Nanos::min);
         Some(changed)
     }

@@ -126,6 +126,7 @@ impl Slots {
         let slot =
             self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))?;
         let retry = self.retries.get_mut(id.slot as usize)?;
+        // Kept in a second list, so that a slot of the usual request stays small.
         if !std::mem::replace(&mut slot.retrying, true) {
             *retry = RetryState { since: now, ..RetryState::default() };
         }
@@ -142,6 +143,7 @@ impl Slots {
     #[inline]
     pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
         let slot = self.list.get_mut(id.slot as usize)?;
+        // A request that has failed before needs its retry state closed: the slow path does that.
         if slot.uses != id.uses || slot.state != RequestState::Sent(path) || slot.retrying {
             return None;
         }

@@ -57,6 +57,7 @@ impl MeanLatency {
     /// Adds a value. The first values have equal weights.
     #[inline]
     fn add(&mut self, latency: f32) {
+        // The steady state: a constant weight.
         if self.count as f32 * MEAN_WEIGHT >= 1.0 {
             return self.move_towards(latency, MEAN_WEIGHT);
         }
@@ -119,11 +120,12 @@ impl LatencyEstimates {
     /// The factor within which latencies count as equal now.
     #[inline]
     pub(super) fn near_factor(&mut self, usable: PathSet, class: Class, now: Nanos, shared: &SharedTrial) -> f32 {
-        if self.trial.is_due(now) {
+        // Rarely: a slot lasts several latencies.
+        if now >= self.trial.next_check {
             let slowest = self.slowest_in_range(usable, class);
             self.trial.begin_slot(now, shared, slowest);
         }
-        self.trial.near()
+        self.trial.near
     }
 
     /// The latency of the slowest path within [`WIDE_FACTOR`] of the fastest. `None`: fewer than
@@ -149,6 +151,7 @@ impl LatencyEstimates {
         if self.choices < EXPLORE_ONE_IN {
             return None;
         }
+        // Reset even if no path qualifies: otherwise each ranking would search again.
         self.choices = 0;
         // A busy path will report by itself.
         let idle = usable.iter().filter(|path| counts.get(path.index()) == Some(&0));
@@ -190,6 +193,7 @@ impl LatencyEstimates {
     /// Forgets the latencies of a path. Requests in flight stay counted.
     pub(super) fn forget(&mut self, path: PathId) {
         if let Some(estimate) = self.paths.get_mut(path.index()) {
+            // Unknown latency is probed first, so a returning path is measured at once.
             estimate.latencies = [MeanLatency::default(); Class::COUNT];
         }
     }
@@ -322,18 +326,6 @@ impl RuleTrial {
         }
     }
 
-    /// The factor of the current rule, unless [`RuleTrial::is_due`].
-    #[inline]
-    pub(super) fn near(&self) -> f32 {
-        self.near
-    }
-
-    /// Whether [`RuleTrial::begin_slot`] must be called first.
-    #[inline]
-    pub(super) fn is_due(&self, now: Nanos) -> bool {
-        now >= self.next_check
-    }
-
     /// Adds the latency of a completed request.
     #[inline]
     pub(super) fn completed(&mut self, sent: Nanos, latency: Nanos) {
@@ -411,6 +403,7 @@ impl RuleTrial {
         }
         all.regular.clear();
         all.trial.clear();
+        // The next cycle adapts its length to the latencies of now.
         all.shift.store(0, Relaxed);
     }
 }

@@ -106,6 +106,7 @@ impl PathSet {
     /// start at different ones.
     #[inline]
     pub fn iter_from(self, first: u8) -> impl Iterator<Item = PathId> {
+        // Rotated, so that `first` is bit 0 and the order wraps by itself.
         let mut left = self.0.rotate_right(u32::from(first));
         std::iter::from_fn(move || {
             let next = left.trailing_zeros();
